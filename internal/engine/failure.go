@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// The plain causes.
+var (
+	ErrClosed   = errors.New("locker closed")
+	ErrReleased = errors.New("lease released")
+)
+
+// Kind says why an acquisition ended without a lease.
+type Kind uint8
+
+// The kinds of Failure.
+const (
+	Contended Kind = iota // others hold the lock
+	NoQuorum              // fewer than a quorum of the masters answered
+	Conflict              // a key of the lock holds something else
+	Absent                // a join, and the owner holds nothing there any more
+	Upgrade               // a join for writing, and the owner only reads
+	Closed                // the engine was closed
+)
+
+// Failure is the error of an acquisition.
+type Failure struct {
+	Kind      Kind
+	Name      string
+	Mode      fencing.Mode
+	Attempts  int
+	Waited    time.Duration
+	Holder    *Holder // one of those in the way, where a master showed it
+	Need, Got int     // masters: a quorum, and those that answered
+	Nodes     []NodeFailure
+	Unknown   bool  // a request is unanswered, and the hold is being released in the background
+	Err       error // what ended the waiting: the context's error, or nil
+}
+
+// NodeFailure is one master's own cause.
+type NodeFailure struct {
+	Index int
+	Addr  string
+	Err   error
+}
+
+func (f *NodeFailure) Error() string {
+	return fmt.Sprintf("master %d (%s): %v", f.Index, f.Addr, f.Err)
+}
+
+func (f *NodeFailure) Unwrap() error { return f.Err }
+
+func (f *Failure) Error() string { return fmt.Sprintf("acquisition of %q failed", f.Name) }
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Reason says why a lease ended without Release.
+type Reason uint8
+
+// The reasons of Loss.
+const (
+	Expired     Reason = iota + 1 // its time was over and nobody renewed it
+	Taken                         // the masters do not have the hold any more
+	Unreachable                   // no quorum confirmed a renewal in time
+	Paused                        // this process or its machine stood still past the deadline
+	MaxHold                       // the agreed limit was reached
+)
+
+// Loss is the end of a lease without Release.
+type Loss struct {
+	Name   string
+	Token  fencing.Token
+	Reason Reason
+	Err    error // the last failure of a renewal, or nil
+}
+
+func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
+
+func (l *Loss) Unwrap() error { return l.Err }
+
+// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time; it goes on in the background
+// until the hold must have expired.
+type Unconfirmed struct {
+	Name      string
+	Need, Got int
+	Nodes     []NodeFailure
+}
+
+func (u *Unconfirmed) Error() string {
+	return fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
+}
+
+// fail builds the failure of l, under mu.
+func (l *Lease) fail(kind Kind, cause error) *Failure {
+	f := &Failure{
+		Kind: kind, Name: l.name, Mode: l.mode, Attempts: l.asks, Waited: l.Waited(), Err: cause,
+		Need: l.e.quorum(), Nodes: l.nodeFailures(),
+	}
+	for i := range l.slots {
+		s := &l.slots[i]
+		switch s.standing {
+		case queued, granted, refused:
+			f.Got++
+		}
+		f.Unknown = f.Unknown || s.unknown || s.standing == asked
+		if f.Holder == nil {
+			f.Holder = s.holder
+		}
+	}
+	return f
+}
+
+func (l *Lease) nodeFailures() []NodeFailure {
+	var nodes []NodeFailure
+	for i, m := range l.e.masters {
+		s := &l.slots[i]
+		switch {
+		case s.err != nil:
+			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: s.err})
+		case s.standing == asked:
+			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: &NoReply{After: l.Waited()}})
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Waiter is one queued hold as a master shows it.
+type Waiter struct {
+	Owner, Hold, Meta string
+	Mode              fencing.Mode
+	Waited            time.Duration
+}
+
+// View is a lock as one master shows it.
+type View struct {
+	Index   int
+	Addr    string
+	Mode    fencing.Mode // of the holders; without meaning where there are none
+	Token   fencing.Token
+	Holders []Holder
+	Waiters []Waiter
+	Err     error
+}
+
+// Inspect asks every master how the lock stands, and changes nothing.
+func (e *Engine) Inspect(ctx context.Context, name string) []View {
+	k := newKeys(e.cfg.Prefix, name)
+	views := make(chan View, len(e.masters))
+	e.fanOut(func(m *master) {
+		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+		defer cancel()
+		start := e.clock.now()
+		v := readView(m.exec(bounded, e.programs.inspect, &k, nil))
+		if v.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
+			v.Err = &NoReply{After: e.clock.now().mono - start.mono}
+		}
+		v.Index, v.Addr = m.index, m.addr()
+		views <- v
+	})
+	all := make([]View, len(e.masters))
+	for range e.masters {
+		v := <-views
+		all[v.Index] = v
+	}
+	return all
+}
+
+func readView(r rueidis.RedisResult) (v View) {
+	fields, err := r.ToArray()
+	if err != nil {
+		return View{Err: err}
+	}
+	if len(fields) != 5 {
+		return View{Err: fmt.Errorf("malformed reply of %d fields", len(fields))}
+	}
+	mode, _ := fields[1].ToString()
+	token, _ := fields[2].AsInt64()
+	v.Mode, v.Token = readMode(mode), fencing.Token(token)
+	holders, _ := fields[3].ToArray()
+	for _, h := range holders {
+		row := newRow(h)
+		v.Holders = append(v.Holders, Holder{
+			Hold: row.text(0), Owner: row.text(1), Mode: readMode(row.text(2)), Count: int(row.number(4)),
+			Remaining: row.millis(5), Held: row.millis(6), Meta: row.text(8),
+		})
+	}
+	waiters, _ := fields[4].ToArray()
+	for _, w := range waiters {
+		row := newRow(w)
+		v.Waiters = append(v.Waiters, Waiter{
+			Hold: row.text(0), Owner: row.text(1), Mode: readMode(row.text(2)), Waited: row.millis(4), Meta: row.text(5),
+		})
+	}
+	return v
+}
+
+// row reads the fields of one holder or waiter; a missing one is empty.
+type row []rueidis.RedisMessage
+
+func newRow(m rueidis.RedisMessage) row {
+	r, _ := m.ToArray()
+	return r
+}
+
+func (r row) text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	s, _ := r[i].ToString()
+	return s
+}
+
+func (r row) number(i int) int64 {
+	if i >= len(r) {
+		return 0
+	}
+	n, _ := r[i].AsInt64()
+	return n
+}
+
+func (r row) millis(i int) time.Duration { return time.Duration(r.number(i)) * time.Millisecond }

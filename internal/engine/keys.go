@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"strings"
+)
+
+// keys are a lock's keys on every master, in the order that the scripts name them. They share one hash tag, the
+// encoded name, so a cluster keeps them in one slot.
+type keys [5]string
+
+var suffixes = [len(keys{})]string{"", ":h", ":q", ":w", ":t"}
+
+var tagEncoder = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+
+// newKeys builds all keys in one allocation: each is a part of one string.
+func newKeys(prefix, name string) keys {
+	if strings.ContainsAny(name, "%{}") {
+		name = tagEncoder.Replace(name)
+	}
+	base := len(prefix) + len(name) + 3
+	var b strings.Builder
+	b.Grow(len(suffixes)*base + 4*2)
+	var ends [len(suffixes)]int
+	for i, suffix := range suffixes {
+		b.WriteString(prefix)
+		b.WriteString(":{")
+		b.WriteString(name)
+		b.WriteByte('}')
+		b.WriteString(suffix)
+		ends[i] = b.Len()
+	}
+	all, from := b.String(), 0
+	var k keys
+	for i, end := range ends {
+		k[i], from = all[from:end], end
+	}
+	return k
+}
+
+// channel is where a locker hears of its hand-offs; admit in prelude.lua publishes there.
+func channel(prefix, client string) string { return prefix + ":c:" + client }

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/rueidis"
+)
+
+// Release gives the lock back. It ignores ctx's end, keeps its values, and waits at most the release timeout for a
+// quorum to confirm; what is not confirmed by then is pursued in the background. It returns nil for a lease released
+// before, the *Loss of one that was lost, and *Unconfirmed.
+func (l *Lease) Release(ctx context.Context) error {
+	l.mu.Lock()
+	l.expire(l.e.clock.now())
+	if l.phase != held {
+		defer l.unlock()
+		if l.end == ErrReleased {
+			return nil
+		}
+		return l.end
+	}
+	l.finish(ErrReleased)
+	l.unlock()
+	err := l.handBack(ctx)
+	if hook := l.e.cfg.Hooks.Released; hook != nil {
+		hook(l)
+	}
+	return err
+}
+
+// tally counts the masters' answers to a release.
+type tally struct {
+	mu          sync.Mutex
+	had, hadNot int
+	failures    []NodeFailure
+	need, all   int
+	certain     chan struct{}
+	once        sync.Once
+}
+
+func (t *tally) count(had bool, failure *NodeFailure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case failure != nil:
+		t.failures = append(t.failures, *failure)
+	case had:
+		t.had++
+	default:
+		t.hadNot++
+	}
+	if t.had >= t.need || t.had+t.hadNot+len(t.failures) == t.all {
+		t.once.Do(func() { close(t.certain) })
+	}
+}
+
+// handBack sends the release to all masters and waits for its verdict. A master that does not answer is left to a
+// cleanup.
+func (l *Lease) handBack(ctx context.Context) error {
+	t := &tally{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
+	ctx = context.WithoutCancel(ctx)
+	l.e.fanOut(func(m *master) {
+		bounded, cancel := context.WithTimeout(ctx, l.e.cfg.ReleaseTimeout)
+		defer cancel()
+		now := l.e.clock.now()
+		rest := l.rest(m)
+		args := l.e.args(now, rest.hold, rest.tombstone)
+		r := m.exec(bounded, l.e.programs.release, &l.keys, args)
+		fields, err := r.AsIntSlice()
+		if err != nil {
+			if bounded.Err() != nil {
+				err = &NoReply{After: l.e.clock.now().mono - now.mono}
+			}
+			rest.start()
+			t.count(false, &NodeFailure{Index: m.index, Addr: m.addr(), Err: err})
+			return
+		}
+		m.sample(now, fields[1])
+		t.count(fields[0] != 0, nil)
+	})
+	<-t.certain
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.had >= t.need:
+		return nil
+	case t.hadNot > t.all-t.need:
+		return &Loss{Name: l.name, Token: l.token, Reason: Taken}
+	default:
+		return &Unconfirmed{Name: l.name, Need: t.need, Got: t.had, Nodes: t.failures}
+	}
+}
+
+// discard returns the task of releasing, in the background, whatever any master may have of this hold. Under mu.
+func (l *Lease) discard() func() {
+	var rests []*cleanup
+	for i, m := range l.e.masters {
+		if l.slots[i].live() {
+			rests = append(rests, l.restLocked(m))
+		}
+	}
+	return func() {
+		for _, c := range rests {
+			c.start()
+		}
+	}
+}
+
+// cleanup releases a hold on one master until it is answered, or until the hold must have expired there.
+type cleanup struct {
+	e         *Engine
+	m         *master
+	keys      *keys
+	hold      string
+	tombstone string // ms, as an argument of release.lua
+	until     instant
+	alarm     alarm
+}
+
+func (l *Lease) rest(m *master) *cleanup {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.restLocked(m)
+}
+
+// restLocked is what one master may have of this hold. Where an acquire was never answered it may still be on its way,
+// over a connection that has since been replaced, so the release leaves a tombstone for it.
+func (l *Lease) restLocked(m *master) *cleanup {
+	c := &cleanup{e: l.e, m: m, keys: &l.keys, hold: l.hold, tombstone: "0"}
+	c.until = l.e.clock.now().add(l.terms.TTL + l.e.cfg.NodeTimeout)
+	if s := &l.slots[m.index]; s.unknown || s.standing == asked {
+		c.tombstone = l.terms.ttlArg
+	}
+	return c
+}
+
+func (c *cleanup) start() {
+	c.e.mu.Lock()
+	c.e.cleanups[c] = struct{}{}
+	c.e.mu.Unlock()
+	c.ring(c.e.clock.now())
+}
+
+func (c *cleanup) ring(now instant) {
+	if c.until.passed(now) {
+		c.end()
+		return
+	}
+	if retryAt, cause := c.m.resting(now.mono); cause != nil {
+		c.e.schedule.set(&c.alarm, c, retryAt)
+		return
+	}
+	args := c.e.args(now, c.hold, c.tombstone)
+	c.m.lane.post(job{program: c.e.programs.release, keys: c.keys, args: args, done: func(r rueidis.RedisResult, _ instant) {
+		if err := r.Error(); err != nil && !isPermanent(err, c.m.client.Mode()) {
+			c.e.schedule.set(&c.alarm, c, c.e.clock.now().add(backoffMin).mono)
+			return
+		}
+		c.end()
+	}})
+}
+
+func (c *cleanup) end() {
+	e := c.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.cleanups, c)
+	if e.closed && len(e.cleanups) == 0 && e.drained != nil {
+		close(e.drained)
+		e.drained = nil
+	}
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Request is one acquisition as the caller wants it.
+type Request struct {
+	Name  string
+	Mode  fencing.Mode
+	Owner string // a ULID; "" takes the hold's own
+	Entry Entry
+	Terms *Terms
+}
+
+// Entry says how a request gets in.
+type Entry uint8
+
+// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner.
+const (
+	Wait Entry = iota
+	Try
+	Join
+)
+
+// Terms are the conditions of a lease. They are shared by requests and never change.
+type Terms struct {
+	TTL     time.Duration
+	MaxWait time.Duration // 0: until the context ends
+	MaxHold time.Duration // 0: without end
+	Meta    string
+	Renew   bool
+
+	claim            time.Duration
+	ttlArg, claimArg string
+}
+
+// claimMax bounds a waiter's own lease and, by that, how long a dead waiter can hold up the queue.
+const claimMax = 3 * time.Second
+
+// refreshes is how many refreshes fit into a waiter's lease: it survives the loss of all but one of them, and hears of
+// any other's expiry before it happens.
+const refreshes = 3
+
+// Prepare computes once what every request under these terms needs.
+func (t Terms) Prepare() *Terms {
+	t.claim = min(t.TTL, claimMax)
+	t.ttlArg, t.claimArg = millis(t.TTL), millis(t.claim)
+	return &t
+}
+
+func (t *Terms) refreshEvery() time.Duration { return t.claim / refreshes }
+
+// proposal is the floor of every token that a script mints: the same for all masters, so that their answers agree.
+// One master takes its own clock instead.
+func (e *Engine) proposal(now instant) string {
+	if len(e.masters) == 1 {
+		return "0"
+	}
+	return strconv.FormatInt(now.wall.UnixMicro(), 10)
+}
+
+func (e *Engine) args(now instant, more ...string) []string {
+	return append(append(make([]string, 0, 2+len(more)), e.proposal(now), e.tokenTTL), more...)
+}
+
+func (l *Lease) acquireArgs(now instant) []string {
+	t := l.terms
+	if l.entry == Join {
+		return l.e.args(now, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, t.Meta)
+	}
+	return l.e.args(now, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta)
+}
+
+// order is how this hold queues: by arrival where one master decides, and by hold id, which all masters order alike,
+// where several do.
+func (l *Lease) order() string {
+	switch {
+	case l.entry != Wait:
+		return "0"
+	case len(l.e.masters) == 1:
+		return "a"
+	default:
+		return "h"
+	}
+}
+
+func (l *Lease) program() *program {
+	if l.entry == Join {
+		return l.e.programs.join
+	}
+	return l.e.programs.acquire
+}

@@ -1,0 +1,152 @@
+// Package settings holds what the options of rwlock and redlock set: one place for defaults and for the rules that a
+// setting must keep.
+package settings
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/engine"
+)
+
+// Locker is everything that is decided when a locker is made.
+type Locker struct {
+	Masters        []rueidis.Client
+	Prefix         string
+	Logger         *slog.Logger
+	Hooks          engine.Hooks
+	ReleaseTimeout time.Duration // 0: from the TTL
+	NodeTimeout    time.Duration // 0: from the TTL
+	Drift          float64
+	Clock          engine.Clock
+	Lock           Lock
+}
+
+// Lock is everything that may differ between two acquisitions of a locker.
+type Lock struct {
+	TTL     time.Duration
+	MaxWait time.Duration // 0: until the context ends
+	MaxHold time.Duration // 0: without end
+	Meta    string
+	Renew   bool
+	Owner   string // a ULID, or "" for a fresh one
+	Join    bool   // nest in the owner's standing hold
+}
+
+// The limits and defaults that the documentation names.
+const (
+	MinTTL        = 100 * time.Millisecond
+	MaxTTL        = 24 * time.Hour
+	MaxMeta       = 256
+	TokenTTL      = 24 * time.Hour
+	DefaultTTL    = 10 * time.Second
+	DefaultDrift  = 0.01
+	DefaultPrefix = "fencelock"
+)
+
+// Default returns the settings of a locker without options.
+func Default() Locker {
+	host, _ := os.Hostname()
+	return Locker{
+		Prefix: DefaultPrefix,
+		Logger: slog.New(slog.DiscardHandler),
+		Drift:  DefaultDrift,
+		Clock:  engine.SystemClock(),
+		Lock:   Lock{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())},
+	}
+}
+
+// Engine returns the configuration of the engine.
+func (l *Locker) Engine() engine.Config {
+	return engine.Config{
+		Clients: l.Masters, Prefix: l.Prefix, TokenTTL: TokenTTL,
+		NodeTimeout: l.nodeTimeout(), ReleaseTimeout: l.releaseTimeout(),
+		Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
+	}
+}
+
+// One of several masters may be given up early, since the others decide. A single one is worth a longer wait.
+func (l *Locker) nodeTimeout() time.Duration {
+	if l.NodeTimeout > 0 {
+		return l.NodeTimeout
+	}
+	share := l.Lock.TTL / 20
+	if len(l.Masters) == 1 {
+		share = l.Lock.TTL / 4
+	}
+	return min(max(share, 50*time.Millisecond), time.Second)
+}
+
+func (l *Locker) releaseTimeout() time.Duration {
+	if l.ReleaseTimeout > 0 {
+		return l.ReleaseTimeout
+	}
+	return min(l.Lock.TTL, 2*time.Second)
+}
+
+// Terms returns what the engine needs of the lock's settings.
+func (l *Lock) Terms() *engine.Terms {
+	return engine.Terms{TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, Meta: l.Meta, Renew: l.Renew}.Prepare()
+}
+
+// Invalid is a setting that breaks a rule.
+type Invalid struct {
+	Option string
+	Value  any
+	Rule   string
+}
+
+// Check returns the first broken rule, or nil.
+func (l *Locker) Check() *Invalid {
+	switch {
+	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, "{} \t\r\n"):
+		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without spaces and braces"}
+	case l.Logger == nil:
+		return &Invalid{"WithLogger", "nil", "must be a logger"}
+	case l.ReleaseTimeout < 0:
+		return &Invalid{"WithReleaseTimeout", l.ReleaseTimeout, "must be positive"}
+	case l.NodeTimeout < 0 || l.NodeTimeout >= l.Lock.TTL:
+		return &Invalid{"WithNodeTimeout", l.NodeTimeout, fmt.Sprintf("must be positive and below the TTL of %v", l.Lock.TTL)}
+	case l.Drift < 0 || l.Drift >= 0.5 || math.IsNaN(l.Drift):
+		return &Invalid{"WithDrift", l.Drift, "must be at least 0 and below 0.5"}
+	}
+	return l.Lock.Check()
+}
+
+// Check returns the first broken rule, or nil.
+func (l *Lock) Check() *Invalid {
+	switch {
+	case l.TTL < MinTTL || l.TTL > MaxTTL:
+		return &Invalid{"WithTTL", l.TTL, fmt.Sprintf("must be %v to %v", MinTTL, MaxTTL)}
+	case l.MaxWait < 0:
+		return &Invalid{"WithMaxWait", l.MaxWait, "must be positive"}
+	case l.MaxHold < 0:
+		return &Invalid{"WithMaxHold", l.MaxHold, "must be positive"}
+	case l.MaxHold > l.TTL && !l.Renew:
+		return &Invalid{"WithMaxHold", l.MaxHold, fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)}
+	case len(l.Meta) > MaxMeta:
+		return &Invalid{"WithMeta", fmt.Sprintf("%d bytes", len(l.Meta)), fmt.Sprintf("must be at most %d bytes", MaxMeta)}
+	}
+	return nil
+}
+
+// LockerOption sets something of a locker.
+type LockerOption func(*Locker)
+
+// ApplyLocker implements rwlock.Option.
+func (o LockerOption) ApplyLocker(l *Locker) { o(l) }
+
+// LockOption sets something of an acquisition, or of all of a locker's.
+type LockOption func(*Lock)
+
+// ApplyLocker implements rwlock.Option.
+func (o LockOption) ApplyLocker(l *Locker) { o(&l.Lock) }
+
+// ApplyLock implements rwlock.LockOption.
+func (o LockOption) ApplyLock(l *Lock) { o(l) }

@@ -1,0 +1,45 @@
+package rwlock
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Dial returns a client tuned for locks over base, whose other fields are kept: commands of all callers in one
+// pipeline and over one connection, in order, so that a release never overtakes the acquire that it ends; a server
+// that hangs is noticed within seconds; no client-side cache, small buffers. addr replaces base.InitAddress unless it
+// is empty, as for Sentinel and Cluster.
+func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	if addr != "" {
+		base.InitAddress = []string{addr}
+		base.ForceSingleClient = true
+	}
+	return rueidis.NewClient(tuned(base))
+}
+
+// tuned sets what a lock needs. A user's own values stand where they do not change what is promised.
+func tuned(o rueidis.ClientOption) rueidis.ClientOption {
+	o.AlwaysPipelining = true // else a context that ends closes the connection for every caller
+	o.PipelineMultiplex = -1  // one connection: else a release may overtake its acquire
+	o.DisableCache = true
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = time.Second // callers share a dial: its timeout is everybody's
+	}
+	if o.Dialer.KeepAlive == 0 {
+		o.Dialer.KeepAlive = time.Second
+	}
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = 3 * time.Second
+	}
+	if o.RingScaleEachConn == 0 {
+		o.RingScaleEachConn = 11 // a full ring blocks callers past their contexts
+	}
+	if o.ReadBufferEachConn == 0 {
+		o.ReadBufferEachConn = 16 << 10
+	}
+	if o.WriteBufferEachConn == 0 {
+		o.WriteBufferEachConn = 16 << 10
+	}
+	return o
+}

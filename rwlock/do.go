@@ -1,0 +1,33 @@
+package rwlock
+
+import (
+	"context"
+	"errors"
+)
+
+// Do runs fn while holding the lock for writing, under Lease.Context. It returns fn's error; if the lease was lost
+// while fn ran, a *LostError joined to it: what fn did then may have run beside another holder, and only the fence
+// kept it out of the storage. The lock is released also when fn panics.
+func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	lease, err := l.Lock(ctx, name, opts...)
+	return run(ctx, lease, err, fn)
+}
+
+// RDo is Do for reading.
+func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	lease, err := l.RLock(ctx, name, opts...)
+	return run(ctx, lease, err, fn)
+}
+
+func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// A release that is not confirmed goes on in the background; the work itself is done.
+		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, ErrLost) {
+			outcome = errors.Join(outcome, err)
+		}
+	}()
+	return fn(lease.Context(ctx))
+}

@@ -1,0 +1,162 @@
+package rwlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// The causes, for errors.Is. Those with a type beside them come as that type, for errors.As.
+var (
+	ErrNotAcquired = errors.New("rwlock: lock not acquired")          // held by others: *AcquireError
+	ErrNoQuorum    = errors.New("rwlock: no quorum of masters")       // too few answered: *QuorumError
+	ErrLost        = errors.New("rwlock: lease lost")                 // ended without Release: *LostError
+	ErrReleased    = errors.New("rwlock: lease released")             // used after Release
+	ErrNotHeld     = errors.New("rwlock: not held")                   // unlocked without a hold
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")             // a write lock asked for inside one's own read lock
+	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE: *QuorumError
+	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
+	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
+)
+
+// AcquireError is an acquisition that ended while others held the lock.
+type AcquireError struct {
+	Name     string
+	Mode     Mode
+	Attempts int           // requests sent to a master
+	Waited   time.Duration // from the call on
+	Holder   *Holder       // one of those in the way, as last seen; nil if none was shown
+	Err      error         // the end of the waiting, ctx.Err() among it; nil for TryLock and TryRLock
+
+	unknown bool
+}
+
+func (e *AcquireError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
+	if h := e.Holder; h != nil {
+		fmt.Fprintf(&b, ": held by %s for %s (%s, expires in %v)", h.Owner, h.Mode, h.Meta, h.Remaining)
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	return b.String()
+}
+
+// Is matches ErrNotAcquired.
+func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
+
+// Unwrap returns what ended the waiting.
+func (e *AcquireError) Unwrap() error { return e.Err }
+
+// QuorumError is a call that fewer masters answered than a quorum needs. Nothing is known of the lock's holders then.
+type QuorumError struct {
+	Name      string
+	Need, Got int         // masters
+	Nodes     []NodeError // those that failed, each with its own cause
+	Err       error       // the end of the waiting, or nil
+
+	unknown bool
+}
+
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rwlock: lock %q: %d of %d masters needed answered", e.Name, e.Got, e.Need)
+	for i := range e.Nodes {
+		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	return b.String()
+}
+
+// Is matches ErrNoQuorum.
+func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
+
+// Unwrap returns the masters' causes and what ended the waiting.
+func (e *QuorumError) Unwrap() []error {
+	var all []error
+	for i := range e.Nodes {
+		all = append(all, &e.Nodes[i])
+	}
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
+}
+
+// NodeError is one master's failure.
+type NodeError struct {
+	Index int // in the order given to New
+	Addr  string
+	Err   error
+}
+
+func (e *NodeError) Error() string { return fmt.Sprintf("master %d (%s): %v", e.Index, e.Addr, e.Err) }
+
+// Unwrap returns the cause.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Reason says why a lease was lost.
+type Reason string
+
+// The reasons of a LostError.
+const (
+	Expired     Reason = "expired"   // its time was over and it was not to be renewed
+	Taken       Reason = "taken"     // the master does not have the hold any more
+	Unreachable Reason = "no quorum" // no renewal was confirmed before the deadline
+	Paused      Reason = "paused"    // this process or machine stood still past the deadline
+	MaxHold     Reason = "max hold"  // the limit of WithMaxHold was reached
+)
+
+// LostError is the end of a lease that was not released. The lock may be held by others since.
+type LostError struct {
+	Name   string
+	Token  fencing.Token // what the storage must refuse once it has seen a newer one
+	Reason Reason
+	Err    error // the last failure of a renewal, or nil
+}
+
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is matches ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the last failure of a renewal.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// OptionError is an option, a name or another argument that breaks a rule. Nothing was sent.
+type OptionError struct {
+	Option string // the option or argument
+	Value  any
+	Rule   string
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("rwlock: %s: %v: %s", e.Option, e.Value, e.Rule)
+}
+
+// Is matches ErrOption.
+func (e *OptionError) Is(target error) bool { return target == ErrOption }
+
+// Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. The
+// library goes on releasing the hold in the background until it must have expired.
+func Indeterminate(err error) bool {
+	if a, ok := errors.AsType[*AcquireError](err); ok {
+		return a.unknown
+	}
+	if q, ok := errors.AsType[*QuorumError](err); ok {
+		return q.unknown
+	}
+	return false
+}

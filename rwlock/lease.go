@@ -1,0 +1,61 @@
+package rwlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
+)
+
+// Lease is the trust in one granted hold, from the grant to Release or loss. Its methods are safe for concurrent use.
+type Lease struct{ inner engine.Lease }
+
+// Name returns the lock's name.
+func (l *Lease) Name() string { return l.inner.Name() }
+
+// Mode returns what the lock was taken for.
+func (l *Lease) Mode() Mode { return l.inner.Mode() }
+
+// Owner returns the owner's id, a ULID.
+func (l *Lease) Owner() string { return l.inner.Owner() }
+
+// Token returns the fencing token: greater than that of every grant of this lock before it.
+func (l *Lease) Token() fencing.Token { return l.inner.Token() }
+
+// Fence returns name, token and mode together, for a fencing.Guard or for the storage.
+func (l *Lease) Fence() fencing.Fence {
+	return fencing.Fence{Resource: l.Name(), Token: l.Token(), Mode: l.Mode()}
+}
+
+// Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
+// the lock belongs under this context.
+func (l *Lease) Context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(parent, l))
+	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
+	context.AfterFunc(parent, remove)
+	return ctx
+}
+
+// Done is closed when the lease has ended.
+func (l *Lease) Done() <-chan struct{} { return l.inner.Done() }
+
+// Err returns nil while the lease can be trusted, ErrReleased after Release and a *LostError after a loss. It reads
+// the clocks, so it knows of a deadline that passed while the process stood still.
+func (l *Lease) Err() error { return outcome(l.inner.Err()) }
+
+// Deadline returns until when the lease is trusted, by this process's clocks. Each renewal moves it.
+func (l *Lease) Deadline() time.Time { return l.inner.Deadline() }
+
+// Renew extends the lease by its TTL now. An error that does not match ErrLost or ErrReleased leaves it as it was.
+func (l *Lease) Renew(ctx context.Context) error { return outcome(l.inner.Renew(ctx)) }
+
+// Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
+// timeout; a *QuorumError says that the release is not confirmed and goes on in the background. A lease that was
+// lost before returns its *LostError; a second Release, and one of a nil lease, nil.
+func (l *Lease) Release(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	return outcome(l.inner.Release(ctx))
+}

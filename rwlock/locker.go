@@ -1,0 +1,140 @@
+package rwlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/settings"
+)
+
+// Mode is what a lock is taken for.
+type Mode = fencing.Mode
+
+// The modes of a lock.
+const (
+	Read  = fencing.Read
+	Write = fencing.Write
+)
+
+// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis.
+type Locker struct {
+	engine   *engine.Engine
+	defaults settings.Lock
+	terms    *engine.Terms // of the defaults
+}
+
+// New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any client does, but one
+// from Dial has the settings that a lock wants. New sends nothing; Close it when done, and the client after that.
+func New(client rueidis.Client, opts ...Option) (*Locker, error) {
+	s := settings.Default()
+	s.Masters = []rueidis.Client{client}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.ApplyLocker(&s)
+	}
+	for _, master := range s.Masters {
+		if master == nil {
+			return nil, &OptionError{"client", "nil", "must be a client"}
+		}
+	}
+	if err := optionError(s.Check()); err != nil {
+		return nil, err
+	}
+	return &Locker{engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms()}, nil
+}
+
+// Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. ctx bounds the waiting only;
+// work under Lease.Context.
+func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, name, Write, engine.Wait, opts)
+}
+
+// TryLock is Lock with a single attempt: *AcquireError at once if others hold the lock or wait for it.
+func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, name, Write, engine.Try, opts)
+}
+
+// RLock takes the lock for reading: beside other readers. It waits behind a writer that came first.
+func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, name, Read, engine.Wait, opts)
+}
+
+// TryRLock is RLock with a single attempt.
+func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, name, Read, engine.Try, opts)
+}
+
+func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption) (*Lease, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	r := engine.Request{Name: name, Mode: mode, Entry: entry, Terms: l.terms}
+	if len(opts) > 0 {
+		if err := l.applyLockOptions(&r, opts); err != nil {
+			return nil, err
+		}
+	}
+	if limit := r.Terms.MaxWait; limit > 0 && entry == engine.Wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
+		defer cancel()
+	}
+	lease := new(Lease)
+	if err := l.engine.Acquire(ctx, &lease.inner, r); err != nil {
+		return nil, outcome(err)
+	}
+	return lease, nil
+}
+
+func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
+	s := l.defaults
+	for _, opt := range opts {
+		if opt == nil {
+			return &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.ApplyLock(&s)
+	}
+	if err := optionError(s.Check()); err != nil {
+		return err
+	}
+	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
+		r.Entry = engine.Join
+	}
+	return nil
+}
+
+// maxWaitError ends the waiting where WithMaxWait said so.
+type maxWaitError struct{ limit time.Duration }
+
+func (e *maxWaitError) Error() string {
+	return "the limit of WithMaxWait, " + e.limit.String() + ", was reached"
+}
+
+// Stats counts what this locker has done, and what it has now.
+type Stats struct {
+	Held, Waiting int    // leases and acquisitions at this moment
+	Acquired      uint64 // leases got
+	Contended     uint64 // of those, after waiting
+	HandedOff     uint64 // of those, by the one who held the lock before
+	Lost          uint64 // leases that ended without Release
+	Renewed       uint64 // renewals confirmed
+	RenewFailed   uint64 // renewals that were not, each tried again until the deadline
+}
+
+// Stats returns the counters.
+func (l *Locker) Stats() Stats { return Stats(l.engine.Stats()) }
+
+// Close ends the locker: waiters fail with ErrClosed, leases are released, and when it returns none of its goroutines
+// is left. It waits at most the release timeout for the masters. The clients stay open; they are the caller's.
+// Close returns nil, also when called again.
+func (l *Locker) Close() error {
+	l.engine.Close()
+	return nil
+}

@@ -1,0 +1,126 @@
+package rwlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// RWMutex is a lock in the shape of sync.RWMutex, for the goroutines of a process among themselves and against other
+// processes. Whoever unlocks need not be who locked. It is safe for concurrent use.
+type RWMutex struct {
+	locker *Locker
+	name   string
+	opts   []LockOption
+
+	mu      sync.Mutex
+	writers holdings // more than one only while a lost one has not been unlocked
+	readers holdings
+}
+
+// holdings are leases of one mode, in the order in which they were taken. The first stands for all of them.
+type holdings []*Lease
+
+// pop takes out one lease: a lost one, so that nobody's live lease is given back by the one who lost his; else the
+// last, so that the first stays as long as any.
+func (h *holdings) pop() *Lease {
+	if len(*h) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(*h, func(l *Lease) bool { return l.Err() != nil })
+	if i < 0 {
+		i = len(*h) - 1
+	}
+	lease := (*h)[i]
+	*h = slices.Delete(*h, i, i+1)
+	return lease
+}
+
+func (m *RWMutex) keep(in *holdings, lease *Lease, err error) error {
+	if err == nil {
+		m.mu.Lock()
+		*in = append(*in, lease)
+		m.mu.Unlock()
+	}
+	return err
+}
+
+func (m *RWMutex) giveBack(ctx context.Context, from *holdings, mode Mode) error {
+	m.mu.Lock()
+	lease := from.pop()
+	m.mu.Unlock()
+	if lease == nil {
+		return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
+	}
+	return lease.Release(ctx)
+}
+
+// RWMutex returns the lock of that name as an RWMutex. Two of the same name exclude each other as two processes do.
+// The name is checked at the first use.
+func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
+	return &RWMutex{locker: l, name: name, opts: opts}
+}
+
+// Lock takes the lock for writing; see Locker.Lock.
+func (m *RWMutex) Lock(ctx context.Context) error {
+	lease, err := m.locker.Lock(ctx, m.name, m.opts...)
+	return m.keep(&m.writers, lease, err)
+}
+
+// TryLock takes the lock for writing if it is free; otherwise the error matches ErrNotAcquired.
+func (m *RWMutex) TryLock(ctx context.Context) error {
+	lease, err := m.locker.TryLock(ctx, m.name, m.opts...)
+	return m.keep(&m.writers, lease, err)
+}
+
+// RLock takes the lock for reading; see Locker.RLock.
+func (m *RWMutex) RLock(ctx context.Context) error {
+	lease, err := m.locker.RLock(ctx, m.name, m.opts...)
+	return m.keep(&m.readers, lease, err)
+}
+
+// TryRLock takes the lock for reading if it may at once; otherwise the error matches ErrNotAcquired.
+func (m *RWMutex) TryRLock(ctx context.Context) error {
+	lease, err := m.locker.TryRLock(ctx, m.name, m.opts...)
+	return m.keep(&m.readers, lease, err)
+}
+
+// Unlock gives back the write lock. Without one the error matches ErrNotHeld; with one that was lost before, ErrLost.
+func (m *RWMutex) Unlock(ctx context.Context) error { return m.giveBack(ctx, &m.writers, Write) }
+
+// RUnlock gives back one read lock. Without one the error matches ErrNotHeld; with one that was lost before, ErrLost.
+func (m *RWMutex) RUnlock(ctx context.Context) error { return m.giveBack(ctx, &m.readers, Read) }
+
+// current is the lease that Token and Context speak of.
+func (m *RWMutex) current() *Lease {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range []holdings{m.writers, m.readers} {
+		if len(h) > 0 {
+			return h[0]
+		}
+	}
+	return nil
+}
+
+// Token returns the fencing token of what this RWMutex holds, or 0. All its readers have that of the first.
+func (m *RWMutex) Token() fencing.Token {
+	if lease := m.current(); lease != nil {
+		return lease.Token()
+	}
+	return 0
+}
+
+// Context returns parent with the fence, cancelled when what this RWMutex holds is given back or lost. Without a hold
+// it is cancelled already, with ErrNotHeld as the cause.
+func (m *RWMutex) Context(parent context.Context) context.Context {
+	if lease := m.current(); lease != nil {
+		return lease.Context(parent)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	cancel(fmt.Errorf("%w: %q", ErrNotHeld, m.name))
+	return ctx
+}

@@ -1,0 +1,77 @@
+package rwlock
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/settings"
+)
+
+// Option configures a Locker.
+type Option interface{ ApplyLocker(*settings.Locker) }
+
+// LockOption configures one acquisition. Given to New it is the default of all.
+type LockOption interface {
+	Option
+	ApplyLock(*settings.Lock)
+}
+
+// WithPrefix sets the first part of every key and channel, "fencelock" by default: 1 to 128 bytes without spaces and
+// braces. Lockers exclude each other only under the same prefix.
+func WithPrefix(prefix string) Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
+}
+
+// WithLogger sets where losses, failing renewals and unconfirmed releases are reported, at level Warn. Nothing else is
+// logged, and without this option nothing at all.
+func WithLogger(logger *slog.Logger) Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
+}
+
+// WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, the smaller of TTL and 2 s by
+// default. What is not confirmed by then goes on in the background until the hold must have expired.
+func WithReleaseTimeout(d time.Duration) Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = positive(d) })
+}
+
+// WithTTL sets how long a hold outlives its last renewal, 10 s by default, 100 ms at the least: how long a crashed
+// holder blocks the others.
+func WithTTL(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.TTL = d })
+}
+
+// WithMaxWait bounds the waiting beside ctx. There is no bound by default.
+func WithMaxWait(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = positive(d) })
+}
+
+// WithMaxHold bounds the life of a lease: it ends there as lost, with the reason MaxHold. There is no bound by default.
+func WithMaxHold(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = positive(d) })
+}
+
+// WithMeta sets what Inspect and the errors of others show of this holder: at most 256 bytes, host:pid by default.
+func WithMeta(meta string) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.Meta = meta })
+}
+
+// WithoutRenewal leaves the lease to end after its TTL. By default it is renewed every third of the TTL, with a jitter
+// of 10 %.
+func WithoutRenewal() LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
+}
+
+// positive maps the zero of a caller, which breaks the rule, away from the zero of the settings, which is "not set".
+func positive(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+func optionError(i *settings.Invalid) error {
+	if i == nil {
+		return nil
+	}
+	return &OptionError{Option: i.Option, Value: i.Value, Rule: i.Rule}
+}

@@ -1,0 +1,85 @@
+package rwlock
+
+import (
+	"context"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
+)
+
+// Holder is one granted hold.
+type Holder = engine.Holder
+
+// Waiter is one queued acquisition.
+type Waiter = engine.Waiter
+
+// MasterState is how one master shows a lock.
+type MasterState struct {
+	Index   int // in the order given to New
+	Addr    string
+	Token   fencing.Token
+	Holders []Holder
+	Waiters []Waiter
+	Err     error // why this master showed nothing
+}
+
+// State is how a lock stands. Its Holders and Waiters are those that a quorum of the masters shows.
+type State struct {
+	Name    string
+	Mode    Mode // 0 where nobody holds it
+	Token   fencing.Token
+	Holders []Holder
+	Waiters []Waiter // in the order in which they will be served
+	Masters []MasterState
+}
+
+// Inspect returns who holds a lock and who waits for it. It changes nothing and is meant for people: between masters
+// and between its reading and yours things move. The error is a *QuorumError when too few masters answered; the
+// state then has what there is.
+func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
+	if err := checkName(name); err != nil {
+		return State{}, err
+	}
+	views := l.engine.Inspect(ctx, name)
+	s := State{Name: name}
+	failed := &QuorumError{Name: name, Need: len(views)/2 + 1, Err: ctx.Err()}
+	holders, waiters := newPoll[Holder](failed.Need), newPoll[Waiter](failed.Need)
+	for _, v := range views {
+		s.Masters = append(s.Masters, MasterState{v.Index, v.Addr, v.Token, v.Holders, v.Waiters, v.Err})
+		if v.Err != nil {
+			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: v.Err})
+			continue
+		}
+		failed.Got++
+		s.Token = max(s.Token, v.Token)
+		for _, h := range v.Holders {
+			holders.vote(h.Hold, h)
+		}
+		for _, w := range v.Waiters {
+			waiters.vote(w.Hold, w)
+		}
+	}
+	s.Holders, s.Waiters = holders.elected, waiters.elected
+	if len(s.Holders) > 0 {
+		s.Mode = s.Holders[0].Mode
+	}
+	if failed.Got < failed.Need {
+		return s, failed
+	}
+	return s, nil
+}
+
+// poll elects what enough masters show, in the order in which they got there.
+type poll[T any] struct {
+	need    int
+	votes   map[string]int
+	elected []T
+}
+
+func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
+
+func (p *poll[T]) vote(id string, v T) {
+	if p.votes[id]++; p.votes[id] == p.need {
+		p.elected = append(p.elected, v)
+	}
+}

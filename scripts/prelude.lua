@@ -1,0 +1,137 @@
+-- prelude.lua: the state of one lock on one master, and the transitions that all scripts share.
+-- scripts.Source puts it in front of every script that changes a lock.
+--
+-- KEYS   1 lock   hash: a record per hold id; 'w' owner of the write hold; 'n:<owner>' its reentrancy counter;
+--                 't:<owner>' its token; 's' the last place given out in the queue
+--        2 holds  zset: granted holds by expiry (server milliseconds)
+--        3 queue  zset: waiting holds by place; with equal places by hold id
+--        4 waits  zset: waiting holds and tombstones by expiry
+--        5 token  string: the last fencing token
+-- ARGV   1 proposal: the floor of new tokens, '0' where this master alone decides
+--        2 lifetime of the token counter, ms
+-- Reply  each script's own; times and tokens are integers below 2^53
+-- Twice  the prelude alone changes nothing
+-- Cost   EXISTS and TIME; purge: two ZRANGEBYSCORE where the lock exists
+--
+-- A record is 'state mode owner client token since claim meta': state g granted, q waiting, x released before it
+-- came (a tombstone); since in ms; claim is the ms that a hand-off lasts until its first renewal.
+-- Numbers reach redis.call through int(): Lua's own conversion prints 1.78e+15.
+local lockKey, holdsKey, queueKey, waitsKey, tokenKey = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local call = redis.call
+local fresh = call('EXISTS', lockKey) == 0
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+
+local function int(n) return string.format('%.0f', n) end
+
+-- A container lives as long as its longest-lived member, so a shorter lease never shortens it. PEXPIRE is also a
+-- write that Redis accepts when its memory is full, and after it accepts the rest of the script.
+local function keep(key, ttl)
+  call('PEXPIRE', key, int(math.max(ttl, call('PTTL', key))))
+end
+
+local function load(id)
+  local text = not fresh and call('HGET', lockKey, id)
+  if not text then return nil end
+  local state, mode, owner, client, token, since, claim, meta =
+    string.match(text, '^(%a) (%a) (%S+) (%S+) (%d+) (%d+) (%d+) (.*)$')
+  return { id = id, state = state, mode = mode, owner = owner, client = client,
+    token = tonumber(token), since = tonumber(since), claim = tonumber(claim), meta = meta }
+end
+
+local function save(r)
+  call('HSET', lockKey, r.id, table.concat({ r.state, r.mode, r.owner, r.client, int(r.token), int(r.since),
+    int(r.claim), r.meta }, ' '))
+end
+
+-- v = max(counter + 1, floor). The floor makes a counter that expired, was flushed or rolled back go forward all
+-- the same: the server's own clock, or on independent masters the client's proposal, capped by that clock, with
+-- the clock itself where the counter is missing.
+local function mint()
+  local v, floor = call('INCR', tokenKey), us
+  if ARGV[1] ~= '0' then
+    floor = math.min(tonumber(ARGV[1]), us + 1000000)
+    if v == 1 then floor = math.max(floor, us) end
+  end
+  v = math.max(v, floor)
+  call('SET', tokenKey, int(v), 'PX', ARGV[2])
+  return v
+end
+
+local function hold(r, token, ttl)
+  r.state, r.token, r.since = 'g', token, ms
+  save(r)
+  call('HINCRBY', lockKey, 'n:' .. r.owner, 1)
+  call('HSET', lockKey, 't:' .. r.owner, int(token))
+  if r.mode == 'w' then call('HSET', lockKey, 'w', r.owner) end
+  call('ZADD', holdsKey, int(ms + ttl), r.id)
+  keep(holdsKey, ttl)
+  keep(lockKey, ttl)
+  fresh = false
+end
+
+local function drop(r)
+  if r.state == 'g' then
+    call('ZREM', holdsKey, r.id)
+    if call('HINCRBY', lockKey, 'n:' .. r.owner, -1) <= 0 then
+      call('HDEL', lockKey, 'n:' .. r.owner, 't:' .. r.owner)
+      if r.mode == 'w' then call('HDEL', lockKey, 'w') end
+    end
+  else
+    call('ZREM', waitsKey, r.id)
+    call('ZREM', queueKey, r.id)
+  end
+  call('HDEL', lockKey, r.id)
+end
+
+-- The lock's mode alone: whether the queue lets it pass is the caller's question.
+local function compatible(mode)
+  if mode == 'w' then return call('EXISTS', holdsKey) == 0 end
+  return call('HEXISTS', lockKey, 'w') == 0
+end
+
+-- Grants the head of the queue as long as it may enter, and tells its process. The message is a hint (a refresh
+-- finds the grant too), so a refused PUBLISH must not undo the hand-off. Without this one no head that may enter is
+-- ever left behind a script: it runs wherever a hold or a waiter went.
+local function admit()
+  while true do
+    local id = call('ZRANGE', queueKey, 0, 0)[1]
+    local r = id and load(id)
+    if not r or not compatible(r.mode) then break end
+    call('ZREM', queueKey, id)
+    call('ZREM', waitsKey, id)
+    hold(r, mint(), r.claim)
+    redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. r.client,
+      table.concat({ id, int(r.token), int(us), int(r.claim) }, ' '))
+  end
+  if call('EXISTS', holdsKey, waitsKey) == 0 then call('DEL', lockKey) end
+end
+
+-- Expired holds and waiters go before anything is decided.
+local function purge()
+  if fresh then return end
+  local gone = false
+  for _, key in ipairs({ holdsKey, waitsKey }) do
+    for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', int(ms))) do
+      local r = load(id)
+      if r then drop(r) else call('ZREM', key, id) end
+      gone = true
+    end
+  end
+  if gone then admit() end
+end
+
+-- Milliseconds until the next hold or waiter can expire: when asking again can tell something new.
+local function nextExpiry()
+  local at = nil
+  for _, key in ipairs({ holdsKey, waitsKey }) do
+    local score = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or '')
+    if score and (not at or score < at) then at = score end
+  end
+  return at and at - ms or 0
+end
+
+local function remaining(id)
+  return tonumber(call('ZSCORE', holdsKey, id)) - ms
+end

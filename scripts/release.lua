@@ -1,0 +1,25 @@
+-- release.lua: ends a hold, granted or still waiting, and hands the lock to whoever may enter now.
+--
+-- KEYS   as in prelude.lua
+-- ARGV   1-2 as in prelude.lua, 3 hold, 4 tombstone ms: how long an acquire of this hold may still be on its way
+--        ('0': its answer is known)
+-- Reply  {1, server us} it was granted, {2, server us} it was waiting, {0, server us} it was gone
+-- Twice  the second finds it gone; nobody else's hold is touched
+-- Cost   prelude and purge, HGET ZREM HINCRBY HDELx2 EXISTS DEL; a hand-off adds a grant and a PUBLISH;
+--        works while Redis is out of memory
+purge()
+local id, tombstone = ARGV[3], tonumber(ARGV[4])
+local r = load(id)
+if r and r.state ~= 'x' then
+  drop(r)
+  admit()
+  return { r.state == 'g' and 1 or 2, us }
+end
+if tombstone > 0 then
+  keep(lockKey, tombstone)
+  save({ id = id, state = 'x', mode = 'x', owner = '-', client = '-', token = 0, since = ms, claim = 0, meta = '' })
+  call('ZADD', waitsKey, int(ms + tombstone), id)
+  keep(waitsKey, tombstone)
+  keep(lockKey, tombstone)
+end
+return { 0, us }
