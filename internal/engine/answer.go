@@ -63,6 +63,23 @@ func readAnswer(r rueidis.RedisResult) answer {
 	return a
 }
 
+// readInts reads a reply of integers into an array of the caller's.
+func readInts(r rueidis.RedisResult, into []int64) error {
+	fields, err := r.ToArray()
+	if err != nil {
+		return err
+	}
+	if len(fields) != len(into) {
+		return fmt.Errorf("malformed reply of %d fields", len(fields))
+	}
+	for i := range into {
+		if into[i], err = fields[i].AsInt64(); err != nil {
+			return fmt.Errorf("malformed reply: %w", err)
+		}
+	}
+	return nil
+}
+
 // Holder is one granted hold as a master shows it.
 type Holder struct {
 	Owner, Hold, Meta string

@@ -50,7 +50,8 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 		l.receive(m, l.Hold(), answer{err: cause}, now)
 		return
 	}
-	hold, args := l.sending(m, now)
+	var array [10]string
+	hold, args := l.sending(m, now, &array)
 	if len(l.e.masters) > 1 { // the verdict does not wait for this one, so neither does its request for the verdict
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(l.e.life, l.e.cfg.NodeTimeout)
@@ -68,7 +69,7 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 }
 
 // sending notes that a request is about to leave, and returns the hold that it is for.
-func (l *Lease) sending(m *master, now instant) (hold string, args []string) {
+func (l *Lease) sending(m *master, now instant, into *[10]string) (hold string, args []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := &l.slots[m.index]; s.standing == unasked || s.standing == failed {
@@ -77,7 +78,7 @@ func (l *Lease) sending(m *master, now instant) (hold string, args []string) {
 	if m.index == 0 {
 		l.asks++
 	}
-	return l.hold, l.acquireArgs(now)
+	return l.hold, l.acquireArgs(now, into)
 }
 
 // receive takes in an answer to acquire or join. Answers for a hold that the lease has given up are not counted.

@@ -43,7 +43,9 @@ func (m *master) addr() string {
 
 // exec runs one script in the caller's goroutine; rueidis puts concurrent callers into one pipeline.
 func (m *master) exec(ctx context.Context, p *program, k *keys, args []string) rueidis.RedisResult {
-	ctx = undated{ctx}
+	if _, dated := ctx.Deadline(); dated {
+		ctx = undated{ctx}
+	}
 	r := m.client.Do(ctx, p.byDigest(m.client.B(), k, args))
 	if unknownScript(r) {
 		r = m.client.Do(ctx, p.whole(m.client.B(), k, args))

@@ -59,26 +59,7 @@ func (t *tally) count(had bool, failure *NodeFailure) {
 // cleanup.
 func (l *Lease) handBack(ctx context.Context) error {
 	t := &tally{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
-	ctx = context.WithoutCancel(ctx)
-	l.e.fanOut(func(m *master) {
-		bounded, cancel := context.WithTimeout(ctx, l.e.cfg.ReleaseTimeout)
-		defer cancel()
-		now := l.e.clock.now()
-		rest := l.rest(m)
-		args := l.e.args(now, rest.hold, rest.tombstone)
-		r := m.exec(bounded, l.e.programs.release, &l.keys, args)
-		fields, err := r.AsIntSlice()
-		if err != nil {
-			if bounded.Err() != nil {
-				err = &NoReply{After: l.e.clock.now().mono - now.mono}
-			}
-			rest.start()
-			t.count(false, &NodeFailure{Index: m.index, Addr: m.addr(), Err: err})
-			return
-		}
-		m.sample(now, fields[1])
-		t.count(fields[0] != 0, nil)
-	})
+	l.e.fanOut(func(m *master) { t.count(l.handBackTo(ctx, m)) })
 	<-t.certain
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,12 +73,42 @@ func (l *Lease) handBack(ctx context.Context) error {
 	}
 }
 
+func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *NodeFailure) {
+	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
+	defer bounded.stop()
+	sent := l.e.clock.now()
+	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, l.tombstone(m)}
+	var reply [2]int64
+	err := readInts(m.exec(bounded, l.e.programs.release, &l.keys, args[:]), reply[:])
+	if err == nil {
+		m.sample(sent, reply[1])
+		return reply[0] != 0, nil
+	}
+	if bounded.Err() != nil {
+		err = &NoReply{After: l.e.clock.now().mono - sent.mono}
+	}
+	l.mu.Lock()
+	rest := l.rest(m)
+	l.mu.Unlock()
+	rest.start()
+	return false, &NodeFailure{Index: m.index, Addr: m.addr(), Err: err}
+}
+
+// tombstone is for how long an acquire of this hold may still reach the master, as an argument of release.lua. Where
+// one was never answered it may be on its way over a connection that has since been replaced.
+func (l *Lease) tombstone(m *master) string {
+	if s := &l.slots[m.index]; s.unknown || s.standing == asked {
+		return l.terms.ttlArg
+	}
+	return "0"
+}
+
 // discard returns the task of releasing, in the background, whatever any master may have of this hold. Under mu.
 func (l *Lease) discard() func() {
 	var rests []*cleanup
 	for i, m := range l.e.masters {
 		if l.slots[i].live() {
-			rests = append(rests, l.restLocked(m))
+			rests = append(rests, l.rest(m))
 		}
 	}
 	return func() {
@@ -118,21 +129,12 @@ type cleanup struct {
 	alarm     alarm
 }
 
+// rest is what one master may have of this hold. Under mu.
 func (l *Lease) rest(m *master) *cleanup {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.restLocked(m)
-}
-
-// restLocked is what one master may have of this hold. Where an acquire was never answered it may still be on its way,
-// over a connection that has since been replaced, so the release leaves a tombstone for it.
-func (l *Lease) restLocked(m *master) *cleanup {
-	c := &cleanup{e: l.e, m: m, keys: &l.keys, hold: l.hold, tombstone: "0"}
-	c.until = l.e.clock.now().add(l.terms.TTL + l.e.cfg.NodeTimeout)
-	if s := &l.slots[m.index]; s.unknown || s.standing == asked {
-		c.tombstone = l.terms.ttlArg
+	return &cleanup{
+		e: l.e, m: m, keys: &l.keys, hold: l.hold, tombstone: l.tombstone(m),
+		until: l.e.clock.now().add(l.terms.TTL + l.e.cfg.NodeTimeout),
 	}
-	return c
 }
 
 func (c *cleanup) start() {

@@ -67,12 +67,17 @@ func (e *Engine) args(now instant, more ...string) []string {
 	return append(append(make([]string, 0, 2+len(more)), e.proposal(now), e.tokenTTL), more...)
 }
 
-func (l *Lease) acquireArgs(now instant) []string {
+// acquireArgs fills the arguments of acquire.lua or join.lua into an array of the caller's. Under mu.
+func (l *Lease) acquireArgs(now instant, into *[10]string) []string {
 	t := l.terms
-	if l.entry == Join {
-		return l.e.args(now, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, t.Meta)
+	*into = [10]string{
+		l.e.proposal(now), l.e.tokenTTL, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta,
 	}
-	return l.e.args(now, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta)
+	if l.entry == Join {
+		into[8] = t.Meta
+		return into[:9]
+	}
+	return into[:]
 }
 
 // order is how this hold queues: by arrival where one master decides, and by hold id, which all masters order alike,

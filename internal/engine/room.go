@@ -124,7 +124,7 @@ func (l *Lease) standing(m *master) (hold string, is standing) {
 }
 
 func (l *Lease) askAgain(m *master, now instant) {
-	hold, args := l.sending(m, now)
+	hold, args := l.sending(m, now, new([10]string))
 	m.lane.post(job{program: l.program(), keys: &l.keys, args: args, done: func(result rueidis.RedisResult, sent instant) {
 		l.receive(m, hold, readAnswer(result), sent)
 	}})
