@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -24,6 +25,7 @@ const (
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
+	maxTTL   time.Duration // of one acquisition; what the other clients of the masters count on
 	terms    *engine.Terms // of the defaults
 }
 
@@ -46,7 +48,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	if err := optionError(s.Check()); err != nil {
 		return nil, err
 	}
-	return &Locker{engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms()}, nil
+	return &Locker{engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms()}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
@@ -103,6 +105,9 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	}
 	if err := optionError(s.Check()); err != nil {
 		return err
+	}
+	if s.TTL > l.maxTTL {
+		return &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry = engine.Join

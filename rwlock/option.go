@@ -31,7 +31,7 @@ func WithLogger(logger *slog.Logger) Option {
 // WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, the smaller of TTL and 2 s by
 // default. What is not confirmed by then goes on in the background until the hold must have expired.
 func WithReleaseTimeout(d time.Duration) Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = positive(d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = settings.Positive(d) })
 }
 
 // WithTTL sets how long a hold outlives its last renewal, 10 s by default, 100 ms at the least: how long a crashed
@@ -42,12 +42,12 @@ func WithTTL(d time.Duration) LockOption {
 
 // WithMaxWait bounds the waiting beside ctx. There is no bound by default.
 func WithMaxWait(d time.Duration) LockOption {
-	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = positive(d) })
+	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = settings.Positive(d) })
 }
 
 // WithMaxHold bounds the life of a lease: it ends there as lost, with the reason MaxHold. There is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
-	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = positive(d) })
+	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = settings.Positive(d) })
 }
 
 // WithMeta sets what Inspect and the errors of others show of this holder: at most 256 bytes, host:pid by default.
@@ -59,14 +59,6 @@ func WithMeta(meta string) LockOption {
 // of 10 %.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
-}
-
-// positive maps the zero of a caller, which breaks the rule, away from the zero of the settings, which is "not set".
-func positive(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
 }
 
 func optionError(i *settings.Invalid) error {

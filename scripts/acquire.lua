@@ -5,9 +5,10 @@
 --        lease), 9 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id, 10 meta
 -- Reply  granted  {1, token, ms left, server us}
 --        queued   {0, 0, ms until something may expire, server us, holder's record, its hold id, its ms left}
---        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}
+--        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, abstaining {4, 0, ms, server us}
 -- Twice  a granted hold is answered with its token and what is left of it, a queued one is refreshed in its place
 -- Cost   free: EXISTS TIME INCR SET HSETx3 HINCRBY ZADD PTTLx2 PEXPIREx2; held: two range reads more, no scan of holds
+if abstains then return abstention() end
 purge()
 local id, mode, claim, order = ARGV[3], ARGV[5], tonumber(ARGV[8]), ARGV[9]
 
@@ -40,6 +41,15 @@ if r then
   return waiting(0)
 end
 
+-- A younger holder that has no quorum yields to this one; its process knows if it has. Whom the message misses asks
+-- at its next refresh.
+local function nudge()
+  for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do
+    local h = other > id and load(other)
+    if h then redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. h.client, other) end
+  end
+end
+
 r = { id = id, mode = mode, owner = ARGV[4], client = ARGV[6], token = 0, since = ms, claim = claim, meta = ARGV[10] }
 if fresh or (compatible(mode) and mayPass()) then
   hold(r, mint(), tonumber(ARGV[7]))
@@ -47,8 +57,14 @@ if fresh or (compatible(mode) and mayPass()) then
 end
 if order == '0' then return waiting(2) end
 r.state = 'q'
-save(r)
 local place = order == 'a' and call('HINCRBY', lockKey, 's', 1) or 0
+-- Each zset is written before its expiry is set, and the record last: where a key holds something else, that one is
+-- left as it was, and nothing of ours stays that would not expire.
+call('ZADD', waitsKey, int(ms + claim), id)
+keep(waitsKey, claim)
 call('ZADD', queueKey, int(place), id)
-refresh()
+keep(queueKey, claim)
+keep(lockKey, claim)
+save(r)
+if order == 'h' then nudge() end
 return waiting(0)

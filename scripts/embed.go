@@ -20,21 +20,24 @@ const (
 	Renew   Name = "renew"   // move its expiry forward
 	Refresh Name = "refresh" // keep waiters alive
 	Release Name = "release" // end it and hand the lock on
+	Raise   Name = "raise"   // bring its token up to the one that a quorum agreed on
+	Yield   Name = "yield"   // put it back behind an older one
+	Marker  Name = "marker"  // what one of several masters remembers of itself
 	Inspect Name = "inspect" // show a lock, change nothing
 )
 
 // prelude is put in front of every script that changes a lock; it is no program of its own.
 const prelude Name = "prelude"
 
-var names = []Name{Acquire, Join, Renew, Refresh, Release, Inspect}
+var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Marker, Inspect}
 
 // Source returns the whole program to be sent to a server, or "" for a name that is not one of All.
 func Source(name Name) string {
 	switch name {
 	case prelude:
 		return ""
-	case Inspect:
-		return read(Inspect)
+	case Inspect, Marker:
+		return read(name)
 	}
 	if body := read(name); body != "" {
 		return read(prelude) + "\n" + body

@@ -3,9 +3,11 @@
 -- KEYS   as in prelude.lua
 -- ARGV   1-2 as in prelude.lua, 3 hold, 4 owner, 5 mode r|w, 6 client, 7 TTL ms, 8 claim ms, 9 meta
 -- Reply  joined {1, token, ms left, server us, the owner's counter}, the owner holds nothing here {0, 0, 0, server us},
---        it reads and a write was asked for {2, ...}, released before it came {3, ...}
+--        it reads and a write was asked for {2, ...}, released before it came {3, ...}, abstaining {4, 0, ms,
+--        server us}
 -- Twice  the joined hold is answered with the same token and counter
 -- Cost   prelude, HMGET, then as a grant of acquire.lua without minting
+if abstains then return abstention() end
 purge()
 local id, owner = ARGV[3], ARGV[4]
 local r = load(id)

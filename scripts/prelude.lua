@@ -7,7 +7,10 @@
 --        3 queue  zset: waiting holds by place; with equal places by hold id
 --        4 waits  zset: waiting holds and tombstones by expiry
 --        5 token  string: the last fencing token
--- ARGV   1 proposal: the floor of new tokens, '0' where this master alone decides
+--        6 marker hash of this master, as in marker.lua; left out where this master alone decides
+-- ARGV   1 '0' where this master alone decides; one of several gets 'proposal quarantine check': the floor of new
+--        tokens; for how many ms this master abstains after it may have lost data; 1 to compare its run id with the
+--        marker's, as every script does that the server had to be sent whole: its cache does not survive a restart
 --        2 lifetime of the token counter, ms
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the prelude alone changes nothing
@@ -24,6 +27,24 @@ local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 
 local function int(n) return string.format('%.0f', n) end
+
+-- One of several masters has no vote while a lease that it forgot may live. Then it neither grants nor renews.
+local proposal, abstains, abstainsFor = nil, false, 0
+if ARGV[1] ~= '0' then
+  local quarantine, check
+  proposal, quarantine, check = string.match(ARGV[1], '^(%d+) (%d+) (%d)$')
+  local marker = call('HMGET', KEYS[6], 'until', 'run')
+  if check == '1' and marker[1] then
+    local info = redis.pcall('INFO', 'server')
+    local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+    if run and run ~= marker[2] then
+      marker[1] = ms + quarantine
+      call('HSET', KEYS[6], 'run', run, 'until', int(marker[1]))
+    end
+  end
+  abstainsFor = marker[1] and math.max(marker[1] - ms, 0) or 0
+  abstains = not marker[1] or abstainsFor > 0
+end
 
 -- A container lives as long as its longest-lived member, so a shorter lease never shortens it. PEXPIRE is also a
 -- write that Redis accepts when its memory is full, and after it accepts the rest of the script.
@@ -50,8 +71,8 @@ end
 -- the clock itself where the counter is missing.
 local function mint()
   local v, floor = call('INCR', tokenKey), us
-  if ARGV[1] ~= '0' then
-    floor = math.min(tonumber(ARGV[1]), us + 1000000)
+  if proposal then
+    floor = math.min(tonumber(proposal), us + 1000000)
     if v == 1 then floor = math.max(floor, us) end
   end
   v = math.max(v, floor)
@@ -59,14 +80,15 @@ local function mint()
   return v
 end
 
+-- The zset first: where its key holds something else, nothing has been written that would not expire.
 local function hold(r, token, ttl)
   r.state, r.token, r.since = 'g', token, ms
+  call('ZADD', holdsKey, int(ms + ttl), r.id)
+  keep(holdsKey, ttl)
   save(r)
   call('HINCRBY', lockKey, 'n:' .. r.owner, 1)
   call('HSET', lockKey, 't:' .. r.owner, int(token))
   if r.mode == 'w' then call('HSET', lockKey, 'w', r.owner) end
-  call('ZADD', holdsKey, int(ms + ttl), r.id)
-  keep(holdsKey, ttl)
   keep(lockKey, ttl)
   fresh = false
 end
@@ -98,7 +120,7 @@ local function admit()
   while true do
     local id = call('ZRANGE', queueKey, 0, 0)[1]
     local r = id and load(id)
-    if not r or not compatible(r.mode) then break end
+    if abstains or not r or not compatible(r.mode) then break end
     call('ZREM', queueKey, id)
     call('ZREM', waitsKey, id)
     hold(r, mint(), r.claim)
@@ -131,6 +153,9 @@ local function nextExpiry()
   end
   return at and at - ms or 0
 end
+
+-- What a master says that has no vote: status 4, ms until it has one again, or 0 if nobody has given it a marker.
+local function abstention() return { 4, 0, abstainsFor, us } end
 
 local function remaining(id)
   return tonumber(call('ZSCORE', holdsKey, id)) - ms

@@ -23,10 +23,11 @@ type answer struct {
 
 // The statuses of acquire.lua.
 const (
-	statusQueued  = 0
-	statusGranted = 1
-	statusRefused = 2
-	statusBuried  = 3 // released before it came
+	statusQueued   = 0
+	statusGranted  = 1
+	statusRefused  = 2
+	statusBuried   = 3 // released before it came
+	statusAbstains = 4 // the master has no vote
 )
 
 // The statuses of join.lua.

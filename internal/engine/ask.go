@@ -13,8 +13,11 @@ import (
 // background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.begin(e, r)
-	if err := ctx.Err(); err != nil {
-		return l.fail(Contended, err)
+	if ctx.Err() != nil {
+		return l.fail(Contended, endOf(ctx))
+	}
+	if err := e.inOrder(ctx); err != nil {
+		return l.fail(Unusable, err)
 	}
 	if !e.register(l) {
 		return l.fail(Closed, ErrClosed)
@@ -32,7 +35,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 
 func (l *Lease) begin(e *Engine, r Request) {
 	l.e, l.name, l.mode, l.owner, l.terms, l.entry = e, r.Name, r.Mode, r.Owner, r.Terms, r.Entry
-	l.keys = newKeys(e.cfg.Prefix, r.Name)
+	l.keys = e.keysOf(r.Name)
 	l.begun, l.capped = e.clock.now(), never
 	if l.slots = l.one[:]; len(e.masters) > 1 {
 		l.slots = make([]slot, len(e.masters))
@@ -57,10 +60,14 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 		ctx, cancel = context.WithTimeout(l.e.life, l.e.cfg.NodeTimeout)
 		defer cancel()
 	}
-	r := m.exec(ctx, l.program(), &l.keys, args)
-	if ctx.Err() == nil {
+	r := m.exec(ctx, l.program(), l.e.sent(&l.keys), args)
+	switch {
+	case ctx.Err() == nil:
 		m.heard(l.e.clock.now().mono, r.NonRedisError())
-	} else if len(l.e.masters) > 1 && r.NonRedisError() != nil {
+	case r.NonRedisError() == nil:
+	case len(l.e.masters) == 1:
+		return // await sees the same end, and this master as one that has not answered
+	default:
 		silence := &NoReply{After: l.e.clock.now().mono - now.mono}
 		r = rueidis.NewErrorResult(silence)
 		m.heard(l.e.clock.now().mono, silence)
@@ -100,13 +107,19 @@ func (l *Lease) receive(m *master, hold string, a answer, sent instant) {
 		l.count = a.count
 	case a.status == statusQueued && l.entry == Wait:
 		s.standing = queued
+	case a.status == statusAbstains:
+		s.standing, s.err = failed, &Abstaining{For: a.left}
+		if a.left == 0 {
+			l.later = append(l.later, func() { l.e.count() })
+		}
 	default:
 		s.standing = refused
 		l.refusal(a.status)
 	}
 	l.decide()
-	if l.phase == asking && l.entry == Wait && s.standing != granted {
+	if l.phase == asking && l.entry == Wait {
 		l.line(m, a.left)
+		l.giveWay()
 	}
 }
 
@@ -127,10 +140,14 @@ func (l *Lease) refusal(status int64) {
 // granted notes a grant, under mu; every grant comes through here: as an answer, a hand-off or found by a refresh.
 func (l *Lease) granted(m *master, token fencing.Token, until instant, handed bool) {
 	s := &l.slots[m.index]
-	if s.standing == granted && s.token == token {
+	if s.standing == granted && s.token == token || token <= s.yielded {
 		return
 	}
+	l.e.saw(token)
 	s.standing, s.token, s.until, s.handed, s.err = granted, token, until, handed, nil
+	if l.phase == held {
+		l.raiseBelow()
+	}
 }
 
 // await returns when the lease is held or has failed.
@@ -147,7 +164,7 @@ func (l *Lease) await(ctx context.Context) error {
 		case <-ctx.Done():
 			l.mu.Lock()
 			if l.phase == asking {
-				l.giveUp(l.fail(l.standstill(), context.Cause(ctx)))
+				l.giveUp(l.fail(l.standstill(), endOf(ctx)))
 			}
 			l.unlock()
 		}
@@ -155,14 +172,6 @@ func (l *Lease) await(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure
-}
-
-// standstill tells being kept out from not being answered, under mu.
-func (l *Lease) standstill() Kind {
-	if n := l.count1(queued) + l.count1(granted) + l.count1(refused); n >= l.e.quorum() {
-		return Contended
-	}
-	return NoQuorum
 }
 
 // giveUp ends asking with a failure, under mu, and lets go of whatever the masters have.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
 )
 
 // Config is what an Engine is made from. Every field is set: defaults and validation are the caller's.
@@ -20,6 +22,7 @@ type Config struct {
 	TokenTTL       time.Duration    // how long the token counter of an idle lock is kept
 	NodeTimeout    time.Duration    // how long one of several masters, or a batch in the background, is waited for
 	ReleaseTimeout time.Duration    // how long Release and Close wait for the masters
+	Quarantine     time.Duration    // the longest TTL of any client: how long a master that lost its data abstains
 	Drift          float64          // how far the rates of two clocks may differ
 	Logger         *slog.Logger
 	Hooks          Hooks
@@ -45,15 +48,19 @@ type counters struct {
 
 // Engine keeps the leases of one locker.
 type Engine struct {
-	cfg      Config
-	clock    Clock
-	drift    drift
-	client   string // names this engine to the masters and in its channel
-	programs programs
-	masters  []*master
-	schedule *schedule
-	counters counters
-	tokenTTL string // cfg.TokenTTL as an argument
+	cfg        Config
+	clock      Clock
+	drift      drift
+	client     string // names this engine to the masters and in its channel
+	programs   programs
+	masters    []*master
+	schedule   *schedule
+	counters   counters
+	tokenTTL   string        // cfg.TokenTTL as an argument
+	quarantine string        // cfg.Quarantine as an argument
+	markerKey  string        // of every master
+	seen       atomic.Uint64 // the greatest token of any lock
+	census     census
 
 	life    context.Context // ends when Close gives up on the masters
 	endLife context.CancelFunc
@@ -71,7 +78,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: drift(cfg.Drift), client: newULID(), programs: newPrograms(),
-		tokenTTL: millis(cfg.TokenTTL), stop: make(chan struct{}),
+		tokenTTL: millis(cfg.TokenTTL), quarantine: millis(cfg.Quarantine), markerKey: markerKey(cfg.Prefix), stop: make(chan struct{}),
 		leases: make(map[string]*Lease), cleanups: make(map[*cleanup]struct{}), drained: make(chan struct{}),
 	}
 	e.life, e.endLife = context.WithCancel(context.Background())
@@ -184,9 +191,22 @@ func (e *Engine) Close() {
 	e.tasks.Wait()
 }
 
+// saw notes a token, so that the next proposal is beyond it.
+func (e *Engine) saw(token fencing.Token) {
+	for {
+		seen := e.seen.Load()
+		if uint64(token) <= seen || e.seen.CompareAndSwap(seen, uint64(token)) {
+			return
+		}
+	}
+}
+
 // newULID draws all its 80 random bits from the system: a hold that met another's id would be two holders.
-func newULID() string {
-	return ulid.MustNew(ulid.Now(), rand.Reader).String()
+func newULID() string { return newULIDAt(time.Now()) }
+
+// newULIDAt is for a hold that takes the place of an older one.
+func newULIDAt(t time.Time) string {
+	return ulid.MustNew(ulid.Timestamp(t), rand.Reader).String()
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

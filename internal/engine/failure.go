@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -25,6 +26,7 @@ const (
 	Absent                // a join, and the owner holds nothing there any more
 	Upgrade               // a join for writing, and the owner only reads
 	Closed                // the engine was closed
+	Unusable              // the set of masters cannot be used
 )
 
 // Failure is the error of an acquisition.
@@ -40,6 +42,22 @@ type Failure struct {
 	Unknown   bool  // a request is unanswered, and the hold is being released in the background
 	Err       error // what ended the waiting: the context's error, or nil
 }
+
+// endOf returns why ctx has ended: its cause, which matches ctx.Err() as well.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return &contextEnd{err, cause}
+}
+
+// contextEnd speaks of the cause alone: that a context was cancelled says less.
+type contextEnd struct{ err, cause error }
+
+func (e *contextEnd) Error() string { return e.cause.Error() }
+
+func (e *contextEnd) Unwrap() []error { return []error{e.cause, e.err} }
 
 // NodeFailure is one master's own cause.
 type NodeFailure struct {
@@ -98,14 +116,10 @@ func (u *Unconfirmed) Error() string {
 func (l *Lease) fail(kind Kind, cause error) *Failure {
 	f := &Failure{
 		Kind: kind, Name: l.name, Mode: l.mode, Attempts: l.asks, Waited: l.Waited(), Err: cause,
-		Need: l.e.quorum(), Nodes: l.nodeFailures(),
+		Need: l.e.quorum(), Got: l.answers(), Nodes: l.nodeFailures(),
 	}
 	for i := range l.slots {
 		s := &l.slots[i]
-		switch s.standing {
-		case queued, granted, refused:
-			f.Got++
-		}
 		f.Unknown = f.Unknown || s.unknown || s.standing == asked
 		if f.Holder == nil {
 			f.Holder = s.holder

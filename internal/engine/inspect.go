@@ -30,14 +30,14 @@ type View struct {
 
 // Inspect asks every master how the lock stands, and changes nothing.
 func (e *Engine) Inspect(ctx context.Context, name string) []View {
-	k := newKeys(e.cfg.Prefix, name)
+	k := e.keysOf(name)
 	views := make(chan View, len(e.masters))
 	e.fanOut(func(m *master) {
 		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 		defer cancel()
 		start := e.clock.now()
-		v := readView(m.exec(bounded, e.programs.inspect, &k, nil))
-		if v.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		v := readView(m.exec(bounded, e.programs.inspect, e.sent(&k), nil))
+		if v.Err != nil && bounded.Err() != nil {
 			v.Err = &NoReply{After: e.clock.now().mono - start.mono}
 		}
 		v.Index, v.Addr = m.index, m.addr()

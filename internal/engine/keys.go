@@ -5,15 +5,19 @@ import (
 )
 
 // keys are a lock's keys on every master, in the order that the scripts name them. They share one hash tag, the
-// encoded name, so a cluster keeps them in one slot.
-type keys [5]string
+// encoded name, so a cluster keeps them in one slot. One of several masters, which is never a cluster, has its marker
+// as the sixth.
+type keys [6]string
 
-var suffixes = [len(keys{})]string{"", ":h", ":q", ":w", ":t"}
+const ownKeys = 5
+
+var suffixes = [ownKeys]string{"", ":h", ":q", ":w", ":t"}
 
 var tagEncoder = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
 // newKeys builds all keys in one allocation: each is a part of one string.
-func newKeys(prefix, name string) keys {
+func (e *Engine) keysOf(name string) keys {
+	prefix := e.cfg.Prefix
 	if strings.ContainsAny(name, "%{}") {
 		name = tagEncoder.Replace(name)
 	}
@@ -34,8 +38,19 @@ func newKeys(prefix, name string) keys {
 	for i, end := range ends {
 		k[i], from = all[from:end], end
 	}
+	k[ownKeys] = e.markerKey
 	return k
 }
+
+// sent returns those that go out with a script.
+func (e *Engine) sent(k *keys) []string {
+	if len(e.masters) == 1 {
+		return k[:ownKeys]
+	}
+	return k[:]
+}
+
+func markerKey(prefix string) string { return prefix + ":master" }
 
 // channel is where a locker hears of its hand-offs; admit in prelude.lua publishes there.
 func channel(prefix, client string) string { return prefix + ":c:" + client }

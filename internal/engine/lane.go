@@ -11,7 +11,7 @@ import (
 // job is one script call that nobody's goroutine waits for: a renewal, a refresh, a release in the background.
 type job struct {
 	program *program
-	keys    *keys
+	keys    []string
 	args    []string
 	done    func(r rueidis.RedisResult, sent instant) // must not block
 }
@@ -66,9 +66,15 @@ func (l *lane) run(ctx context.Context) {
 }
 
 func (l *lane) send(ctx context.Context, batch []job) {
+	sent := l.m.e.clock.now()
+	if _, cause := l.m.resting(sent.mono); cause != nil { // else a dead master's backlog would be tried batch by batch
+		for _, j := range batch {
+			j.done(rueidis.NewErrorResult(cause), sent)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.m.e.cfg.NodeTimeout)
 	defer cancel()
-	sent := l.m.e.clock.now()
 	results := l.pipeline(undated{ctx}, batch)
 	for i, r := range results {
 		if ctx.Err() != nil && r.NonRedisError() != nil {

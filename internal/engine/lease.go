@@ -35,6 +35,7 @@ type Lease struct {
 	one   [1]slot
 	asks  int
 
+	target   fencing.Token // what the masters are brought to; 0 before a quorum has granted
 	token    fencing.Token
 	count    int // of the owner's holds, after a join
 	deadline instant

@@ -41,17 +41,54 @@ func (m *master) addr() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.client.Nodes())), ",")
 }
 
-// exec runs one script in the caller's goroutine; rueidis puts concurrent callers into one pipeline.
-func (m *master) exec(ctx context.Context, p *program, k *keys, args []string) rueidis.RedisResult {
+// exec runs one script and returns at the latest when ctx ends. As long as the master answers that costs no goroutine;
+// rueidis puts concurrent callers into one pipeline.
+func (m *master) exec(ctx context.Context, p *program, keys, args []string) rueidis.RedisResult {
+	if m.answering() || m.e.life.Err() != nil {
+		return m.do(ctx, p, keys, args)
+	}
+	// A caller that finds no connection dials it itself, whatever its context says, and everybody else waits for that
+	// dial; nor may the context of the one who dials end it for the others.
+	reply := make(chan rueidis.RedisResult, 1)
+	own := slices.Clone(args)
+	m.e.spawn(func() { reply <- m.do(lasting{m.e.life, ctx}, p, keys, own) })
+	select {
+	case r := <-reply:
+		return r
+	case <-ctx.Done():
+		return rueidis.NewErrorResult(ctx.Err())
+	}
+}
+
+func (m *master) do(ctx context.Context, p *program, keys, args []string) rueidis.RedisResult {
 	if _, dated := ctx.Deadline(); dated {
 		ctx = undated{ctx}
 	}
-	r := m.client.Do(ctx, p.byDigest(m.client.B(), k, args))
+	r := m.client.Do(ctx, p.byDigest(m.client.B(), keys, args))
 	if unknownScript(r) {
-		r = m.client.Do(ctx, p.whole(m.client.B(), k, args))
+		r = m.client.Do(ctx, p.whole(m.client.B(), keys, args))
 	}
 	return r
 }
+
+// recently bounds how old the last answer of a master may be that is held to be connected. rueidis takes longer than
+// that to find a connection dead that was not closed.
+const recently = time.Second
+
+func (m *master) answering() bool {
+	now := m.e.clock.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failures == 0 && m.micros != 0 && now.mono-m.sampled.mono < recently
+}
+
+// lasting ends with the engine and has the values of a caller.
+type lasting struct {
+	context.Context
+	values context.Context
+}
+
+func (l lasting) Value(key any) any { return l.values.Value(key) }
 
 // undated hides a context's deadline and keeps its end: a client that is not pipelining would put the deadline on
 // the connection and close it for every other caller when it fires.

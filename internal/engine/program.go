@@ -3,6 +3,8 @@ package engine
 import (
 	"crypto/sha1" //nolint:gosec // the server names scripts by it
 	"encoding/hex"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -26,7 +28,7 @@ func newProgram(name scripts.Name) *program {
 
 // programs are the scripts of one engine.
 type programs struct {
-	acquire, join, renew, refresh, release, inspect *program
+	acquire, join, renew, refresh, release, raise, yield, marker, inspect *program
 }
 
 func newPrograms() programs {
@@ -36,16 +38,27 @@ func newPrograms() programs {
 		renew:   newProgram(scripts.Renew),
 		refresh: newProgram(scripts.Refresh),
 		release: newProgram(scripts.Release),
+		raise:   newProgram(scripts.Raise),
+		yield:   newProgram(scripts.Yield),
+		marker:  newProgram(scripts.Marker),
 		inspect: newProgram(scripts.Inspect),
 	}
 }
 
-func (p *program) byDigest(b rueidis.Builder, k *keys, args []string) rueidis.Completed {
-	return b.Evalsha().Sha1(p.digest()).Numkeys(int64(len(k))).Key(k[:]...).Arg(args...).Build()
+func (p *program) byDigest(b rueidis.Builder, keys, args []string) rueidis.Completed {
+	return b.Evalsha().Sha1(p.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-func (p *program) whole(b rueidis.Builder, k *keys, args []string) rueidis.Completed {
-	return b.Eval().Script(p.source).Numkeys(int64(len(k))).Key(k[:]...).Arg(args...).Build()
+// whole is for a server that does not know the script. It may have been restarted, so one of several masters is to
+// compare its run id; see ARGV 1 in prelude.lua.
+func (p *program) whole(b rueidis.Builder, keys, args []string) rueidis.Completed {
+	if len(args) > 0 {
+		if ballot, unchecked := strings.CutSuffix(args[0], " 0"); unchecked {
+			args = slices.Clone(args)
+			args[0] = ballot + " 1"
+		}
+	}
+	return b.Eval().Script(p.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
 // unknownScript reports whether the server asked for the source: after a restart, a failover, SCRIPT FLUSH.

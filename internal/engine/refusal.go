@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"errors"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -8,17 +11,24 @@ import (
 
 // isConflict reports whether a key of the lock holds something that is not ours.
 func isConflict(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
+	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
 }
 
-// answered reports whether the server itself refused, so that the request is known not to have run. BUSY and UNKILLABLE are answers too.
+// answered reports whether the request is known not to have run: the server itself refused it, or no connection came
+// about that could have carried it. BUSY and UNKILLABLE are answers too.
 func answered(err error) bool {
-	_, ok := rueidis.IsRedisErr(err)
-	return ok
+	if _, ok := rueidis.IsRedisErr(err); ok {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // permanent refusals do not pass by themselves: asking again would only hide them.
-var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "ERR"}
+var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}
+
+// full is the one refusal without a code that passes by itself.
+const full = "max number of clients reached"
 
 func isPermanent(err error, mode rueidis.ClientMode) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
@@ -26,11 +36,22 @@ func isPermanent(err error, mode rueidis.ClientMode) bool {
 		return strings.Contains(err.Error(), "NOAUTH") || strings.Contains(err.Error(), "WRONGPASS")
 	}
 	text := redisErr.Error()
-	for _, code := range permanent {
-		if strings.HasPrefix(text, code) {
-			return true
-		}
+	switch code := refusalCode(text); {
+	case code == "":
+		return text != full
+	case code == "READONLY":
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
+		return mode == rueidis.ClientModeStandalone
+	default:
+		return slices.Contains(permanent, code)
 	}
-	// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
-	return strings.HasPrefix(text, "READONLY") && mode == rueidis.ClientModeStandalone
+}
+
+// refusalCode returns the word in capitals that begins a refusal, or "": rueidis takes the general one, ERR, away.
+func refusalCode(text string) string {
+	code, _, _ := strings.Cut(text, " ")
+	if strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return ""
+	}
+	return code
 }

@@ -74,12 +74,21 @@ func (l *Lease) handBack(ctx context.Context) error {
 }
 
 func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *NodeFailure) {
+	l.mu.Lock()
+	concerned := l.slots[m.index].live()
+	l.mu.Unlock()
+	if !concerned {
+		return false, nil
+	}
+	if _, cause := m.resting(l.e.clock.now().mono); cause != nil {
+		return false, l.leaveToCleanup(m, cause)
+	}
 	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
 	defer bounded.stop()
 	sent := l.e.clock.now()
 	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, l.tombstone(m)}
 	var reply [2]int64
-	err := readInts(m.exec(bounded, l.e.programs.release, &l.keys, args[:]), reply[:])
+	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
 	if err == nil {
 		m.sample(sent, reply[1])
 		return reply[0] != 0, nil
@@ -87,11 +96,18 @@ func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *N
 	if bounded.Err() != nil {
 		err = &NoReply{After: l.e.clock.now().mono - sent.mono}
 	}
+	if !answered(err) {
+		m.heard(l.e.clock.now().mono, err)
+	}
+	return false, l.leaveToCleanup(m, err)
+}
+
+func (l *Lease) leaveToCleanup(m *master, cause error) *NodeFailure {
 	l.mu.Lock()
 	rest := l.rest(m)
 	l.mu.Unlock()
 	rest.start()
-	return false, &NodeFailure{Index: m.index, Addr: m.addr(), Err: err}
+	return &NodeFailure{Index: m.index, Addr: m.addr(), Err: cause}
 }
 
 // tombstone is for how long an acquire of this hold may still reach the master, as an argument of release.lua. Where
@@ -122,7 +138,7 @@ func (l *Lease) discard() func() {
 type cleanup struct {
 	e         *Engine
 	m         *master
-	keys      *keys
+	keys      []string
 	hold      string
 	tombstone string // ms, as an argument of release.lua
 	until     instant
@@ -132,7 +148,7 @@ type cleanup struct {
 // rest is what one master may have of this hold. Under mu.
 func (l *Lease) rest(m *master) *cleanup {
 	return &cleanup{
-		e: l.e, m: m, keys: &l.keys, hold: l.hold, tombstone: l.tombstone(m),
+		e: l.e, m: m, keys: l.e.sent(&l.keys), hold: l.hold, tombstone: l.tombstone(m),
 		until: l.e.clock.now().add(l.terms.TTL + l.e.cfg.NodeTimeout),
 	}
 }

@@ -42,7 +42,7 @@ func (l *Lease) startRenewal(now instant) *round {
 	l.renewal.round = r
 	args := l.e.args(now, l.hold, l.terms.ttlArg)
 	for _, m := range l.e.masters {
-		j := job{program: l.e.programs.renew, keys: &l.keys, args: args}
+		j := job{program: l.e.programs.renew, keys: l.e.sent(&l.keys), args: args}
 		j.done = func(result rueidis.RedisResult, sent instant) { l.renewed(m, r, readAnswer(result), sent) }
 		l.later = append(l.later, func() { m.lane.post(j) })
 	}
@@ -60,6 +60,9 @@ func (l *Lease) renewed(m *master, r *round, a answer, sent instant) {
 		r.err = &NodeFailure{Index: m.index, Addr: m.addr(), Err: a.err}
 	case a.status == statusGranted:
 		r.ok++
+	case a.status == statusAbstains:
+		r.lost++
+		r.err = &NodeFailure{Index: m.index, Addr: m.addr(), Err: &Abstaining{For: a.left}}
 	default:
 		r.gone++
 	}

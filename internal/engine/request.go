@@ -54,13 +54,14 @@ func (t Terms) Prepare() *Terms {
 
 func (t *Terms) refreshEvery() time.Duration { return t.claim / refreshes }
 
-// proposal is the floor of every token that a script mints: the same for all masters, so that their answers agree.
-// One master takes its own clock instead.
+// proposal is the first argument of every script: the floor of the tokens that it mints, the same for all masters, so
+// that their answers agree, and beyond every token that this engine has seen. One master takes its own clock instead.
 func (e *Engine) proposal(now instant) string {
 	if len(e.masters) == 1 {
 		return "0"
 	}
-	return strconv.FormatInt(now.wall.UnixMicro(), 10)
+	floor := max(now.wall.UnixMicro(), int64(e.seen.Load())+1)
+	return strconv.FormatInt(floor, 10) + " " + e.quarantine + " 0"
 }
 
 func (e *Engine) args(now instant, more ...string) []string {

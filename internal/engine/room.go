@@ -17,7 +17,7 @@ import (
 // lease's mutex and never the other way round.
 type room struct {
 	m       *master
-	keys    *keys
+	keys    []string
 	waiters map[*Lease]struct{}
 	alarm   alarm
 	busy    bool // a refresh is under way
@@ -42,7 +42,7 @@ func (m *master) enterRoom(l *Lease, wake time.Duration) {
 	defer m.mu.Unlock()
 	r := m.rooms[l.name]
 	if r == nil {
-		r = &room{m: m, keys: &l.keys, waiters: make(map[*Lease]struct{})}
+		r = &room{m: m, keys: m.e.sent(&l.keys), waiters: make(map[*Lease]struct{})}
 		m.rooms[l.name] = r
 	}
 	r.waiters[l] = struct{}{}
@@ -107,6 +107,8 @@ func (r *room) ring(now instant) {
 			lined, args = append(lined, l), append(args, hold, l.terms.claimArg)
 		case is == unasked || is == failed:
 			l.askAgain(m, now)
+		case is == granted:
+			l.nudged(m)
 		}
 	}
 	if len(lined) > 0 {
@@ -125,7 +127,7 @@ func (l *Lease) standing(m *master) (hold string, is standing) {
 
 func (l *Lease) askAgain(m *master, now instant) {
 	hold, args := l.sending(m, now, new([10]string))
-	m.lane.post(job{program: l.program(), keys: &l.keys, args: args, done: func(result rueidis.RedisResult, sent instant) {
+	m.lane.post(job{program: l.program(), keys: l.e.sent(&l.keys), args: args, done: func(result rueidis.RedisResult, sent instant) {
 		l.receive(m, hold, readAnswer(result), sent)
 	}})
 }

@@ -12,8 +12,9 @@ const (
 	asked                   // sent, and no answer yet
 	queued
 	granted
-	refused // answered: not in, and not in the queue
-	failed  // not answered, or the master cannot serve
+	refused  // answered: not in, and not in the queue
+	failed   // not answered, or the master cannot serve
+	yielding // a grant that may be given to an older hold: it does not count
 )
 
 // slot is one master's part of a lease.
@@ -23,13 +24,20 @@ type slot struct {
 	until    instant // trust in this grant
 	holder   *Holder // of the lock, when this hold was last told to wait
 	err      error
-	unknown  bool // an acquire was sent that was never answered: it may still be on its way
-	handed   bool // granted from the queue, for the claim time only
+	unknown  bool          // an acquire was sent that was never answered: it may still be on its way
+	handed   bool          // granted from the queue, for the claim time only
+	raising  bool          // a raise is on its way
+	yielded  fencing.Token // of a grant that was given back: news of it is stale
 }
 
 // live reports whether the master may have something of this hold.
 func (s *slot) live() bool {
-	return s.standing == asked || s.standing == queued || s.standing == granted || s.unknown
+	return s.standing == asked || s.standing == queued || s.standing == granted || s.standing == yielding || s.unknown
+}
+
+// answers is how many masters have said something of the hold.
+func (l *Lease) answers() int {
+	return l.count1(queued) + l.count1(granted) + l.count1(refused) + l.count1(yielding)
 }
 
 func (l *Lease) count1(is standing) (n int) {

@@ -74,6 +74,12 @@ func (s *subscription) listen(ctx context.Context) (stood bool) {
 // nothing left, the waiter asks instead.
 func (e *Engine) handOff(m *master, message string) {
 	f := strings.Fields(message)
+	if len(f) == 1 {
+		if l := e.lookup(f[0]); l != nil {
+			l.nudged(m)
+		}
+		return
+	}
 	if len(f) != 4 {
 		return
 	}

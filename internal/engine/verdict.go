@@ -12,58 +12,74 @@ func (l *Lease) decide() {
 		return
 	}
 	now := l.e.clock.now()
-	switch token, until, ok := l.agreed(); {
-	case ok && !until.passed(now): // the validity last: time may have gone by since the grants
-		l.becomeHeld(token, until, now)
-		return
-	case ok && l.entry == Wait:
+	until, agreed := l.agreed()
+	switch {
+	case agreed && !until.passed(now): // the validity last: time has gone by since the grants, and a raise took some
+		l.becomeHeld(until, now)
+	case agreed, l.target != 0 && l.reach() < l.e.quorum():
 		l.restart()
-		return
-	case ok:
-		l.giveUp(l.fail(Contended, errLate))
-		return
-	}
-	if kind, hopeless := l.hopeless(); hopeless {
-		l.giveUp(l.fail(kind, nil))
+	default:
+		if kind, hopeless := l.hopeless(); hopeless {
+			l.giveUp(l.fail(kind, nil))
+		}
 	}
 }
 
-// agreed returns the token that a quorum of the masters has granted, and until when a quorum of those grants is
-// trusted. The token is the q-th smallest of the values; a master above it does not count.
-func (l *Lease) agreed() (token fencing.Token, until instant, ok bool) {
+// agreed reports whether a quorum of the masters has granted the hold with one and the same token, l.target, and
+// until when a quorum of those grants is trusted.
+//
+// The target is decided once, from the first quorum of grants: the q-th smallest of their values. Masters below it are
+// raised; one above it does not count, since its counter has gone past the target without knowing of it. So every
+// token that is reported stands on a quorum of masters that had counted to it before, and the next quorum shares a
+// master with it and counts on. The comparison, the raise and the order of these steps are the model's; see
+// redlock/model.
+func (l *Lease) agreed() (until instant, ok bool) {
 	q := l.e.quorum()
-	if len(l.slots) == 1 {
-		s := &l.slots[0]
-		return s.token, s.until, s.standing == granted
-	}
-	var values []fencing.Token
-	for i := range l.slots {
-		if l.slots[i].standing == granted {
-			values = append(values, l.slots[i].token)
+	if l.target == 0 {
+		values := make([]fencing.Token, 0, 8)
+		for i := range l.slots {
+			if l.slots[i].standing == granted {
+				values = append(values, l.slots[i].token)
+			}
 		}
+		if len(values) < q {
+			return instant{}, false
+		}
+		slices.Sort(values)
+		l.target = values[q-1]
 	}
-	if len(values) < q {
-		return 0, instant{}, false
-	}
-	slices.Sort(values)
-	token = values[q-1]
-	var ends []instant
+	ends := make([]instant, 0, 8)
 	for i := range l.slots {
-		if s := &l.slots[i]; s.standing == granted && s.token == token {
+		if s := &l.slots[i]; s.standing == granted && s.token == l.target {
 			ends = append(ends, s.until)
 		}
 	}
 	if len(ends) < q {
-		return 0, instant{}, false
+		l.raiseBelow()
+		return instant{}, false
 	}
 	slices.SortFunc(ends, func(a, b instant) int { return int(b.mono - a.mono) })
-	return token, ends[q-1], true
+	return ends[q-1], true
+}
+
+// reach is how many masters may still come to the target.
+func (l *Lease) reach() (n int) {
+	for i := range l.slots {
+		switch s := &l.slots[i]; s.standing {
+		case asked:
+			n++
+		case granted:
+			if s.token == l.target || s.token < l.target && l.entry != Join {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // hopeless reports that no quorum can come about without asking again, where asking again is not wanted or useless.
 func (l *Lease) hopeless() (Kind, bool) {
-	possible, stuck := 0, 0
-	var conflict bool
+	possible, stuck, conflict := 0, 0, false
 	for i, m := range l.e.masters {
 		s := &l.slots[i]
 		if s.standing == granted || s.standing == asked {
@@ -76,7 +92,7 @@ func (l *Lease) hopeless() (Kind, bool) {
 	}
 	tolerated := len(l.slots) - l.e.quorum()
 	switch {
-	case conflict && stuck > tolerated:
+	case stuck > tolerated && conflict:
 		return Conflict, true
 	case stuck > tolerated:
 		return NoQuorum, true
@@ -86,9 +102,17 @@ func (l *Lease) hopeless() (Kind, bool) {
 	return 0, false
 }
 
+// standstill tells being kept out from not being answered, under mu.
+func (l *Lease) standstill() Kind {
+	if l.answers() >= l.e.quorum() {
+		return Contended
+	}
+	return NoQuorum
+}
+
 // becomeHeld turns a granted request into a lease, under mu.
-func (l *Lease) becomeHeld(token fencing.Token, until instant, now instant) {
-	l.token, l.deadline = token, until
+func (l *Lease) becomeHeld(until, now instant) {
+	l.token, l.deadline = l.target, until
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.capped = now.mono + limit
 	}
@@ -109,24 +133,25 @@ func (l *Lease) becomeHeld(token fencing.Token, until instant, now instant) {
 	l.arm()
 }
 
-// restart gives up a hold that was granted too late to be of use, and asks with a new one, under mu.
+// restart gives up a hold that came to nothing, because it was granted too late or because the masters could not be
+// brought to one token, and asks with a new one, under mu. A join has no second try: what it wanted to join is not
+// standing on a quorum.
 func (l *Lease) restart() {
+	if l.entry == Join {
+		l.giveUp(l.fail(Absent, nil))
+		return
+	}
 	l.later = append(l.later, l.discard())
 	l.e.forget(l.hold)
-	l.hold = newULID()
+	l.hold = newULIDAt(l.begun.wall)
 	clear(l.slots)
+	l.target = 0
 	if !l.e.register(l) {
 		l.giveUp(l.fail(Closed, ErrClosed))
 		return
 	}
+	now := l.e.clock.now()
 	for _, m := range l.e.masters {
-		l.line(m, rounding)
+		l.later = append(l.later, func() { l.askAgain(m, now) })
 	}
 }
-
-// errLate is the end of a grant that was answered after its time.
-var errLate = lateError{}
-
-type lateError struct{}
-
-func (lateError) Error() string { return "the grant came after it had expired" }

@@ -23,6 +23,7 @@ type Locker struct {
 	Hooks          engine.Hooks
 	ReleaseTimeout time.Duration // 0: from the TTL
 	NodeTimeout    time.Duration // 0: from the TTL
+	Quarantine     time.Duration // 0: the TTL
 	Drift          float64
 	Clock          engine.Clock
 	Lock           Lock
@@ -67,7 +68,7 @@ func (l *Locker) Engine() engine.Config {
 	return engine.Config{
 		Clients: l.Masters, Prefix: l.Prefix, TokenTTL: TokenTTL,
 		NodeTimeout: l.nodeTimeout(), ReleaseTimeout: l.releaseTimeout(),
-		Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
+		Quarantine: l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
 	}
 }
 
@@ -81,6 +82,22 @@ func (l *Locker) nodeTimeout() time.Duration {
 		share = l.Lock.TTL / 4
 	}
 	return min(max(share, 50*time.Millisecond), time.Second)
+}
+
+// quarantine is the longest TTL that any client of the masters uses.
+func (l *Locker) quarantine() time.Duration {
+	if l.Quarantine > 0 {
+		return l.Quarantine
+	}
+	return l.Lock.TTL
+}
+
+// LongestTTL is the most that an acquisition may ask for: several masters count on nobody exceeding the quarantine.
+func (l *Locker) LongestTTL() time.Duration {
+	if len(l.Masters) == 1 {
+		return MaxTTL
+	}
+	return l.quarantine()
 }
 
 func (l *Locker) releaseTimeout() time.Duration {
@@ -102,9 +119,19 @@ type Invalid struct {
 	Rule   string
 }
 
+// Positive maps the zero of a caller, which breaks a rule, away from the zero of a setting, which is "not set".
+func Positive(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
 // Check returns the first broken rule, or nil.
 func (l *Locker) Check() *Invalid {
 	switch {
+	case l.Quarantine < 0 || l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
+		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
 	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, "{} \t\r\n"):
 		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without spaces and braces"}
 	case l.Logger == nil:

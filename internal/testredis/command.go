@@ -1,0 +1,71 @@
+//go:build unix
+
+package testredis
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// commandLimit bounds a command, so that one to a frozen server fails instead of hanging.
+const commandLimit = 5 * time.Second
+
+// commandConn runs single commands over a plain connection of its own, opened when needed.
+type commandConn struct {
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+// do runs a command and returns string, int64, nil or []any of these; an error reply is an error.
+// A command is never sent twice: after a failure the next one opens another connection.
+func (c *commandConn) do(addr string, limit time.Duration, args ...string) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	msg, err := c.exchange(addr, limit, encode(args))
+	if err != nil {
+		c.drop()
+		return nil, err
+	}
+	return value(msg)
+}
+
+func (c *commandConn) exchange(addr string, limit time.Duration, request []byte) ([]byte, error) {
+	if c.conn == nil {
+		conn, err := net.DialTimeout("tcp", addr, limit)
+		if err != nil {
+			return nil, err
+		}
+		c.conn = conn
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	if _, err := c.conn.Write(request); err != nil {
+		return nil, err
+	}
+	var f framer
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := c.conn.Read(buf)
+		if frames := f.feed(buf[:n]); len(frames) > 0 {
+			return frames[0], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *commandConn) drop() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+func (c *commandConn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package testredis
+
+import (
+	"syscall"
+	"time"
+)
+
+// Freeze suspends the process: its connections stay open, dials succeed, nothing is answered.
+// It returns when the process stands still.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || !s.signal(syscall.SIGSTOP) {
+		return
+	}
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !stopped(s.proc.cmd.Process.Pid) {
+		select {
+		case <-s.proc.ended:
+			return
+		case <-limit.C:
+			s.t.Errorf("%s does not stop", s.Addr())
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Thaw lets a frozen process go on. It then reads what was sent to it meanwhile.
+func (s *Server) Thaw() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.signal(syscall.SIGCONT)
+	}
+}
+
+func (s *Server) signal(sig syscall.Signal) bool {
+	if err := s.proc.cmd.Process.Signal(sig); err != nil {
+		s.t.Errorf("%v to %s: %v", sig, s.Addr(), err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,119 @@
+package testredis
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+)
+
+// Mini is an in-process server for a testing/synctest bubble: no listener, and TTLs and TIME follow
+// the bubble's clock. It must be made inside the bubble, as must all that uses it. It works outside
+// of bubbles too, in real time.
+type Mini struct {
+	t      testing.TB
+	redis  *miniredis.Miniredis
+	mu     sync.Mutex
+	links  []*Link
+	down   bool
+	frozen bool
+	skew   time.Duration
+	skewed bool
+}
+
+// NewMini returns an empty server. Its links and itself are closed when the test ends, after clients.
+func NewMini(t testing.TB) *Mini {
+	t.Helper()
+	m := &Mini{t: t, redis: miniredis.NewMiniRedis()}
+	m.redis.ClockTTL(true)
+	if conn, err := m.redis.Dial(); err != nil { // the first dial starts the server
+		t.Fatalf("miniredis: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+	t.Cleanup(func() {
+		m.Thaw()
+		for _, l := range m.Links() {
+			l.close()
+		}
+		m.redis.Close()
+	})
+	return m
+}
+
+// Miniredis returns the server itself, for direct access to its keys.
+func (m *Mini) Miniredis() *miniredis.Miniredis { return m.redis }
+
+// NewLink returns a new link to the server. Give each client its own, so that each can be broken alone.
+func (m *Mini) NewLink() *Link {
+	l := newLink(m.dial)
+	l.option = ClientOption("mini:6379")
+	l.option.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return l.connect(ctx, d.Timeout)
+	}
+	l.arrive = m.tick
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.frozen = m.frozen
+	m.links = append(m.links, l)
+	return l
+}
+
+// Links returns all links, the oldest first.
+func (m *Mini) Links() []*Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.links)
+}
+
+// Option returns the client options of a lock, over a new link.
+func (m *Mini) Option() rueidis.ClientOption { return m.NewLink().Option() }
+
+// Client returns a client over a new link. It is closed when the test ends.
+func (m *Mini) Client(t testing.TB) rueidis.Client {
+	t.Helper()
+	return m.NewLink().Client(t)
+}
+
+// Calls returns how many commands of that name have reached the server, over all links.
+func (m *Mini) Calls(name string) int {
+	n := 0
+	for _, l := range m.Links() {
+		n += l.Calls(name)
+	}
+	return n
+}
+
+// AllCalls returns how many commands have reached the server over all links, by upper-case name.
+func (m *Mini) AllCalls() map[string]int {
+	sum := map[string]int{}
+	for _, l := range m.Links() {
+		for name, n := range l.AllCalls() {
+			sum[name] += n
+		}
+	}
+	return sum
+}
+
+// ResetCalls sets all counts to zero.
+func (m *Mini) ResetCalls() {
+	for _, l := range m.Links() {
+		l.ResetCalls()
+	}
+}
+
+func (m *Mini) dial() (net.Conn, error) {
+	m.mu.Lock()
+	down := m.down
+	m.mu.Unlock()
+	if down {
+		return nil, errRefused()
+	}
+	return m.redis.Dial()
+}

@@ -1,0 +1,83 @@
+package testredis
+
+import (
+	"bufio"
+	"bytes"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// FlushAll empties the server.
+func (m *Mini) FlushAll() { m.redis.FlushAll() }
+
+// FlushScripts makes the server forget all scripts.
+func (m *Mini) FlushScripts() { m.run("SCRIPT", "FLUSH") }
+
+// Crash cuts all connections, refuses new ones, and loses all keys and scripts, until Recover.
+func (m *Mini) Crash() {
+	m.Stop()
+	m.FlushAll()
+	m.FlushScripts()
+}
+
+// Stop is Crash without loss of keys and scripts, until Recover.
+func (m *Mini) Stop() {
+	m.mu.Lock()
+	m.down = true
+	m.mu.Unlock()
+	for _, l := range m.Links() {
+		l.Cut()
+	}
+}
+
+// Recover accepts connections again.
+func (m *Mini) Recover() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = false
+}
+
+// Freeze stops the server from reading commands, as SIGSTOP does: connections and dials succeed,
+// commands wait until Thaw, and then run all. Time goes on.
+func (m *Mini) Freeze() { m.setFrozen(true) }
+
+// Thaw ends Freeze.
+func (m *Mini) Thaw() { m.setFrozen(false) }
+
+func (m *Mini) setFrozen(frozen bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen = frozen
+	for _, l := range m.links {
+		l.set(func() { l.frozen = frozen })
+	}
+}
+
+// Skew sets the server's wall clock d ahead of the bubble's, or behind it for a negative d. A step
+// forward expires what it passes, as on a real server; one backward lengthens no TTL.
+func (m *Mini) Skew(d time.Duration) {
+	m.mu.Lock()
+	m.skew, m.skewed = d, true
+	m.mu.Unlock()
+	m.tick()
+}
+
+// tick moves a skewed server's clock, which stands still between commands, to the present.
+// It is never left to follow the bubble by itself again: that would count as one huge step.
+func (m *Mini) tick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.skewed {
+		m.redis.SetTime(time.Now().UTC().Add(m.skew))
+	}
+}
+
+// run executes a command in the server without a connection.
+func (m *Mini) run(args ...string) string {
+	var reply bytes.Buffer
+	w := bufio.NewWriter(&reply)
+	m.redis.Server().Dispatch(server.NewPeer(w), args)
+	_ = w.Flush()
+	return reply.String()
+}

@@ -1,0 +1,233 @@
+//go:build unix
+
+package testredis
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// startLimit bounds the time that a server needs to answer, also on a busy machine.
+const startLimit = 20 * time.Second
+
+// Server is a real server process on a loopback port, without persistence unless its arguments say so.
+type Server struct {
+	t      testing.TB
+	binary string
+	args   []string
+	dir    string
+	port   int
+	conn   commandConn
+	infos  atomic.Int64 // own INFO commands since ResetStats
+
+	mu   sync.Mutex
+	proc *process
+}
+
+// process is one run of a binary.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it was waited for
+}
+
+// Require skips the test where no server binary is installed; with CI=true it fails it instead.
+func Require(t testing.TB) {
+	t.Helper()
+	if len(Binaries()) > 0 {
+		return
+	}
+	const missing = "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER"
+	end := t.Skip
+	if os.Getenv("CI") == "true" {
+		end = t.Fatal
+	}
+	end(missing)
+}
+
+// Binaries returns the server binaries that are installed, the default one first: what the variable
+// FENCELOCK_SERVER names, redis-server, valkey-server.
+func Binaries() []string {
+	var found []string
+	seen := map[string]bool{}
+	for _, name := range []string{os.Getenv("FENCELOCK_SERVER"), "redis-server", "valkey-server"} {
+		path, err := exec.LookPath(name)
+		if err != nil || seen[path] {
+			continue
+		}
+		seen[path] = true
+		found = append(found, path)
+	}
+	return found
+}
+
+// Start runs the default binary on a free port with the given arguments added, and returns when it
+// answers. The process ends with the test, or with the test binary.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	Require(t)
+	return StartBinary(t, Binaries()[0], args...)
+}
+
+// StartBinary is Start for one of Binaries.
+func StartBinary(t testing.TB, binary string, args ...string) *Server {
+	t.Helper()
+	s := &Server{t: t, binary: binary, args: args, dir: t.TempDir()}
+	t.Cleanup(s.Kill)
+	var err error
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			continue
+		}
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	t.Fatalf("%s: %v", binary, err)
+	return nil
+}
+
+// Addr returns the host:port of the server. It stays the same over Restart.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Port returns the port of the server.
+func (s *Server) Port() int { return s.port }
+
+// Binary returns the path of the server's binary.
+func (s *Server) Binary() string { return s.binary }
+
+// Option returns the client options of a lock for this server.
+func (s *Server) Option() rueidis.ClientOption { return ClientOption(s.Addr()) }
+
+// Client returns a client of this server. It is closed when the test ends.
+func (s *Server) Client(t testing.TB) rueidis.Client {
+	t.Helper()
+	return newClient(t, s.Option())
+}
+
+// Kill ends the process as a crash does, and waits for its end. A dead server stays dead.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+}
+
+// Restart starts the server again on its port, after Kill if it runs: empty, with another run id.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+	var err error
+	for range 5 {
+		if err = s.run(); err == nil {
+			return
+		}
+	}
+	s.t.Errorf("restart of %s on %s: %v", s.binary, s.Addr(), err)
+}
+
+func (s *Server) kill() {
+	if s.proc == nil {
+		return
+	}
+	_ = s.proc.cmd.Process.Kill()
+	<-s.proc.ended
+	s.proc = nil
+	s.conn.close()
+}
+
+func (s *Server) launch() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run()
+}
+
+// run starts the process and waits until it answers on its port.
+func (s *Server) run() error {
+	args := append([]string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", "server.log",
+		"--repl-diskless-sync-delay", "0",
+	}, s.args...)
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir = s.dir
+	dieWithParent(cmd)
+	proc := &process{cmd: cmd, ended: make(chan struct{})}
+	if err := proc.start(); err != nil {
+		return err
+	}
+	s.proc = proc
+	if err := s.awaitAnswer(); err != nil {
+		s.kill()
+		return fmt.Errorf("port %d: %w", s.port, err)
+	}
+	if _, err := s.Command("CONFIG", "RESETSTAT"); err == nil { // one with a password refuses
+		s.infos.Store(0)
+	}
+	return nil
+}
+
+// start runs the command on a thread that lives as long as the process does: the signal of a dead
+// parent is bound to the thread that forked, not to the parent as a whole.
+func (p *process) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait()
+		}
+		close(p.ended)
+	}()
+	return <-started
+}
+
+// awaitAnswer polls the port until this very process answers; another one may have taken the port.
+func (s *Server) awaitAnswer() error {
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.proc.ended:
+			return fmt.Errorf("ended at once: %s", s.logTail())
+		case <-limit.C:
+			return fmt.Errorf("no answer within %v: %s", startLimit, s.logTail())
+		case <-tick.C:
+			info, err := s.info("server")
+			if refusesInfo(err) || (err == nil && info["process_id"] == strconv.Itoa(s.proc.cmd.Process.Pid)) {
+				return nil
+			}
+		}
+	}
+}
+
+func (s *Server) logTail() string {
+	log, err := os.ReadFile(s.dir + "/server.log")
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-500):])
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

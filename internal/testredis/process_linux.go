@@ -1,0 +1,25 @@
+package testredis
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent makes the kernel kill the process when the test binary dies, however it dies.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// stopped reports whether the kernel has suspended the process, which follows the signal a little later.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The state is the field after the command name, which is in brackets and may hold any character.
+	_, rest, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')'):], []byte(" "))
+	return ok && len(rest) > 0 && rest[0] == 'T'
+}

@@ -1,0 +1,278 @@
+/* queue.pml: waiting, hand-off and the yield of a grant to an older hold, on three independent masters.
+ *
+ * Holds are numbered by age: 0 is the oldest. A master grants a free lock to the oldest that waits there, in the
+ * step that frees it. A client that has fewer grants than a quorum gives back what an older hold waits for, and
+ * stays queued. The token is token.pml's matter; here a value names a grant, and is larger than all before it.
+ *
+ * (default)          safety: a grant or a place in the queue may end at any moment; messages are late, lost or
+ *                    repeated; a client without a quorum may yield any grant at any time
+ * -DCALM             progress: nothing is lost, repeated or expires, and each holder's work ends. Then every run
+ *                    ends, with all served and all masters free
+ * -DHOLDS=k          contenders (2)
+ * -DGRANTS=k         each master grants at most k times (3; without a bound in CALM)
+ * Shortcuts, each of which is refuted:
+ * -DNO_YIELD         a contender keeps what it has (CALM)
+ * -DOVERTAKE         a release may overtake the acquire of its hold, and leaves no tombstone (CALM)
+ * -DYIELD_COUNTED    the client goes on counting what it yields
+ * -DYIELD_UNNAMED    a yield takes whatever grant the hold has when the yield is executed
+ * -DOLD_ANSWERS      an answer counts whether or not the grant in it has been yielded
+ */
+#ifndef HOLDS
+#define HOLDS 2
+#endif
+#ifndef GRANTS
+#define GRANTS 3
+#endif
+#define MASTERS 3
+#define QUORUM  2
+#define AT(h,n)  ((h)*MASTERS+(n))
+#define CELLS    (HOLDS*MASTERS)
+#define NAME(n)  ('A'+(n))
+
+/* ---- the masters ---- */
+byte counter[MASTERS];
+byte value[CELLS];      /* the hold's grant on the master; 0: none */
+bit  waits[CELLS];
+/* ---- the clients ---- */
+#define IDLE    0
+#define WAITING 1
+#define HELD    2
+#define OVER    3
+byte phase[HOLDS];
+byte heard[CELLS];      /* the grant that the client counts; 0 again when it has run out, which the client knows */
+byte yielded[CELLS];    /* the grant that the client has given back, named in a yield that may still be executed */
+#ifdef CALM
+bit  asked[CELLS];      /* the acquire is still to be executed */
+bit  yielding[CELLS];   /* the yield is still to be executed */
+bit  leaving[CELLS];    /* the release is still to be executed */
+#endif
+
+/* Masters that nothing has happened on are alike: they are named in the order of their first event. */
+bit touched[MASTERS];
+#define FIRST(n)    (n == 0 || touched[(n+2) % 3])
+
+#ifdef CALM
+#define ROOM(n)     1
+#else
+#define ROOM(n)     (counter[n] < GRANTS)
+#endif
+#define HEARD(h)    ((heard[AT(h,0)] != 0) + (heard[AT(h,1)] != 0) + (heard[AT(h,2)] != 0))
+#define VALID(h)    (HEARD(h) >= QUORUM)
+#if HOLDS == 2
+#define OLDER(h,n)  (h == 1 && waits[AT(0,n)])
+#define FREE(n)     (!value[AT(0,n)] && !value[AT(1,n)])
+#define ALONE       ((phase[0] == HELD) + (phase[1] == HELD) <= 1)
+#else
+#define OLDER(h,n)  ((h > 0 && waits[AT(0,n)]) || (h > 1 && waits[AT(1,n)]))
+#define FREE(n)     (!value[AT(0,n)] && !value[AT(1,n)] && !value[AT(2,n)])
+#define ALONE       ((phase[0] == HELD) + (phase[1] == HELD) + (phase[2] == HELD) <= 1)
+#endif
+
+inline grant(h, n) {
+  counter[n]++; value[AT(h,n)] = counter[n]; waits[AT(h,n)] = 0;
+  assert(counter[n] < 255);
+  printf("  %c grants hold %d (grant %d)\n", NAME(n), h, counter[n])
+}
+inline handOff(n) {
+  if
+  :: !FREE(n) || !ROOM(n) -> skip
+  :: else ->
+    if
+    :: waits[AT(0,n)] -> grant(0,n)
+    :: !waits[AT(0,n)] && waits[AT(1,n)] -> grant(1,n)
+#if HOLDS > 2
+    :: !waits[AT(0,n)] && !waits[AT(1,n)] && waits[AT(2,n)] -> grant(2,n)
+#endif
+    :: else -> skip
+    fi
+  fi
+}
+
+inline start(h) {
+  d_step { phase[h] == IDLE ->
+    phase[h] = WAITING;
+#ifdef CALM
+    asked[AT(h,0)] = 1; asked[AT(h,1)] = 1; asked[AT(h,2)] = 1;
+#endif
+    printf("hold %d asks\n", h)
+  }
+}
+
+/* When not CALM it is repeated at will: by the network, and because waiters refresh. */
+#ifdef CALM
+#define ASKED(h,n) asked[AT(h,n)]
+#else
+#define ASKED(h,n) ((phase[h] == WAITING || phase[h] == HELD) && !value[AT(h,n)] && !waits[AT(h,n)])
+#endif
+inline executeAcquire(h, n) {
+  d_step { ASKED(h,n) && FIRST(n) ->
+#ifdef CALM
+    asked[AT(h,n)] = 0;
+#endif
+    touched[n] = 1; waits[AT(h,n)] = 1;
+    if :: !FREE(n) -> printf("  %c queues hold %d\n", NAME(n), h) :: else fi;
+    handOff(n)
+  }
+}
+
+/* The answer, the message of a hand-off, or the answer to a refresh. One that comes after its grant has run out is
+   worth nothing to the client; one that comes after the yield of its grant must be told from a new grant. */
+inline hear(h, n) {
+  d_step { phase[h] == WAITING && value[AT(h,n)] > yielded[AT(h,n)] && heard[AT(h,n)] != value[AT(h,n)] ->
+    heard[AT(h,n)] = value[AT(h,n)];
+    printf("hold %d hears of grant %d from %c\n", h, heard[AT(h,n)], NAME(n))
+  }
+}
+#ifdef OLD_ANSWERS
+inline hearAgain(h, n) {
+  d_step { phase[h] == WAITING && yielded[AT(h,n)] != 0 && heard[AT(h,n)] == 0 ->
+    heard[AT(h,n)] = yielded[AT(h,n)];
+    printf("hold %d hears of grant %d from %c, late\n", h, heard[AT(h,n)], NAME(n))
+  }
+}
+#endif
+
+#ifdef CALM
+#ifdef NO_YIELD
+#define MUSTYIELD(h,n) false
+#else
+#define MUSTYIELD(h,n) OLDER(h,n)
+#endif
+#else
+#define MUSTYIELD(h,n) true
+#endif
+inline yield(h, n) {
+  d_step { phase[h] == WAITING && heard[AT(h,n)] > yielded[AT(h,n)] && !VALID(h) && MUSTYIELD(h,n) ->
+    yielded[AT(h,n)] = heard[AT(h,n)];
+#ifdef CALM
+    yielding[AT(h,n)] = 1;
+#endif
+#ifndef YIELD_COUNTED
+    heard[AT(h,n)] = 0;
+#endif
+    printf("hold %d yields grant %d of %c\n", h, yielded[AT(h,n)], NAME(n))
+  }
+}
+
+#ifdef CALM
+#define YIELDS(h,n) yielding[AT(h,n)]
+#else
+#ifdef YIELD_UNNAMED
+#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yielded[AT(h,n)] != 0)
+#else
+#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yielded[AT(h,n)] == value[AT(h,n)])
+#endif
+#endif
+inline executeYield(h, n) {
+  d_step { YIELDS(h,n) ->
+#ifdef CALM
+    yielding[AT(h,n)] = 0;
+#endif
+    printf("  %c takes grant %d back from hold %d\n", NAME(n), value[AT(h,n)], h);
+    value[AT(h,n)] = 0; waits[AT(h,n)] = 1;
+    forget(h,n);
+    handOff(n)
+  }
+}
+
+inline hold(h) {
+  d_step { phase[h] == WAITING && VALID(h) ->
+    phase[h] = HELD;
+    printf("hold %d is held\n", h);
+    if :: ALONE -> skip :: else -> printf("violates exclusion\n"); assert(ALONE) fi
+  }
+}
+
+/* A yield whose grant is gone does nothing any more, unless it is unnamed or its grant is heard of again. */
+inline forget(h, n) {
+#if !defined(YIELD_UNNAMED) && !defined(OLD_ANSWERS)
+  yielded[AT(h,n)] = 0
+#else
+  skip
+#endif
+}
+
+inline clear(h, n) {
+  heard[AT(h,n)] = 0; yielded[AT(h,n)] = 0;
+#ifdef CALM
+  leaving[AT(h,n)] = 1
+#endif
+}
+inline leave(h) {
+  phase[h] = OVER;
+  clear(h,0); clear(h,1); clear(h,2)
+}
+
+#ifdef CALM
+inline finish(h) {
+  d_step { phase[h] == HELD -> printf("hold %d releases\n", h); leave(h) }
+}
+/* The release comes after the hold's acquire and yield: one ordered connection, or else a tombstone. */
+#ifdef OVERTAKE
+#define INORDER(h,n) 1
+#else
+#define INORDER(h,n) (!asked[AT(h,n)] && !yielding[AT(h,n)])
+#endif
+inline executeRelease(h, n) {
+  d_step { leaving[AT(h,n)] && INORDER(h,n) && FIRST(n) ->
+    leaving[AT(h,n)] = 0; touched[n] = 1;
+    printf("  %c releases hold %d\n", NAME(n), h);
+    value[AT(h,n)] = 0; waits[AT(h,n)] = 0; yielding[AT(h,n)] = 0;
+    handOff(n)
+  }
+}
+#define GONE(h,n) (!asked[AT(h,n)] && !waits[AT(h,n)] && !value[AT(h,n)] && !leaving[AT(h,n)])
+proctype Hold(byte h) {
+  do
+  :: start(h)
+  :: executeAcquire(h,0) :: executeAcquire(h,1) :: executeAcquire(h,2)
+  :: hear(h,0) :: hear(h,1) :: hear(h,2)
+  :: yield(h,0) :: yield(h,1) :: yield(h,2)
+  :: executeYield(h,0) :: executeYield(h,1) :: executeYield(h,2)
+  :: hold(h)
+  :: finish(h)
+  :: executeRelease(h,0) :: executeRelease(h,1) :: executeRelease(h,2)
+  :: phase[h] == OVER && GONE(h,0) && GONE(h,1) && GONE(h,2) -> break
+  od
+}
+
+#else
+inline finish(h) {
+  d_step { phase[h] == WAITING || phase[h] == HELD -> printf("hold %d gives up or releases\n", h); leave(h) }
+}
+/* A grant or a place in the queue runs out, or the release of a hold that is over is executed. */
+inline remove(h, n) {
+  d_step { value[AT(h,n)] != 0 || waits[AT(h,n)] ->
+    printf("  %c drops hold %d\n", NAME(n), h);
+    if :: value[AT(h,n)] != 0 && heard[AT(h,n)] == value[AT(h,n)] -> heard[AT(h,n)] = 0 :: else -> skip fi;
+    if :: value[AT(h,n)] != 0 -> forget(h,n) :: else -> skip fi;
+    value[AT(h,n)] = 0; waits[AT(h,n)] = 0;
+    if :: phase[h] == HELD && !VALID(h) -> leave(h) :: else -> skip fi;
+    handOff(n)
+  }
+}
+proctype Hold(byte h) {
+end: do
+  :: start(h)
+  :: executeAcquire(h,0) :: executeAcquire(h,1) :: executeAcquire(h,2)
+  :: hear(h,0) :: hear(h,1) :: hear(h,2)
+#ifdef OLD_ANSWERS
+  :: hearAgain(h,0) :: hearAgain(h,1) :: hearAgain(h,2)
+#endif
+  :: yield(h,0) :: yield(h,1) :: yield(h,2)
+  :: executeYield(h,0) :: executeYield(h,1) :: executeYield(h,2)
+  :: hold(h)
+  :: finish(h)
+  :: remove(h,0) :: remove(h,1) :: remove(h,2)
+  od
+}
+#endif
+
+init {
+  atomic {
+    run Hold(0); run Hold(1);
+#if HOLDS > 2
+    run Hold(2);
+#endif
+  }
+}

@@ -1,0 +1,102 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// minMasters is the least number of masters of which one may fail.
+const minMasters = 3
+
+// New returns a Locker over a quorum of masters: an odd number, at least three, of servers that know nothing of each
+// other. Any minority of them may be dead, slow, frozen or emptied. New sends nothing; that the masters are distinct
+// servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked by the first
+// acquisition, whose error then matches rwlock.ErrOption and says which and why. The clients stay the caller's.
+func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
+	if err := checkMasters(masters); err != nil {
+		return nil, err
+	}
+	all := settings.LockerOption(func(l *settings.Locker) { l.Masters = masters })
+	return rwlock.New(masters[0], append([]rwlock.Option{all}, opts...)...)
+}
+
+func checkMasters(masters []rueidis.Client) error {
+	refused := func(rule string) error {
+		return &rwlock.OptionError{Option: "masters", Value: len(masters), Rule: rule}
+	}
+	if len(masters) < minMasters || len(masters)%2 == 0 {
+		return refused(fmt.Sprintf("must be an odd number of at least %d", minMasters))
+	}
+	seen := make(map[rueidis.Client]int)
+	for i, m := range masters {
+		if m == nil {
+			return refused(fmt.Sprintf("master %d must not be nil", i))
+		}
+		if first, twice := seen[m]; twice {
+			return refused(fmt.Sprintf("masters %d and %d are the same client", first, i))
+		}
+		if m.Mode() == rueidis.ClientModeCluster {
+			return refused(fmt.Sprintf("master %d is the client of a cluster, which shares out the names", i))
+		}
+		seen[m] = i
+	}
+	return nil
+}
+
+// Dial returns a client for each address, tuned as rwlock.Dial does it. It succeeds while a minority is down: their
+// clients connect when they are back. With a majority down the error names each and matches rwlock.ErrNoQuorum, and
+// no client is left open.
+func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
+	clients := make([]rueidis.Client, len(addrs))
+	var failed []rwlock.NodeError
+	for i, addr := range addrs {
+		client, err := rwlock.Dial(addr, base)
+		if err != nil {
+			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: err})
+		}
+		clients[i] = client
+	}
+	need := len(addrs)/2 + 1
+	if got := len(addrs) - len(failed); got < need || len(addrs) == 0 {
+		return nil, errors.Join(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
+	}
+	for _, f := range failed {
+		if clients[f.Index] == nil { // refused before it was a matter of the network
+			return nil, errors.Join(&f, closeAll(clients))
+		}
+	}
+	return clients, nil
+}
+
+func closeAll(clients []rueidis.Client) error {
+	for _, c := range clients {
+		if c != nil {
+			c.Close()
+		}
+	}
+	return nil
+}
+
+// WithNodeTimeout bounds how long a single master is waited for, by default a twentieth of the TTL within 50 ms to
+// 1 s. What it answers later still counts.
+func WithNodeTimeout(d time.Duration) rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = settings.Positive(d) })
+}
+
+// WithDrift sets how far the clocks of this machine and of a master may drift apart, as a part of the time that passes:
+// 0.01 by default. Two milliseconds are added for rounding.
+func WithDrift(factor float64) rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.Drift = factor })
+}
+
+// WithQuarantine sets for how long a master that may have lost its data has no vote: the longest TTL that any client of
+// these masters uses, the locker's own by default. All clients must agree on it; one that differs is refused.
+func WithQuarantine(d time.Duration) rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = settings.Positive(d) })
+}

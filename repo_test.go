@@ -1,0 +1,210 @@
+package fencelock_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const maxLines = 400
+
+// The repository's own rules, as far as a machine can check them. Each rule takes one file's text and returns what is
+// wrong with it, so that the rules themselves are tested below on texts that break them.
+
+func TestNoGoFileIsTooLong(t *testing.T) {
+	for path, text := range files(t, ".go") {
+		require.LessOrEqual(t, lines(text), maxLines, path)
+	}
+}
+
+func TestNoPathOfAPrivateMachine(t *testing.T) {
+	for path, text := range files(t, "") {
+		if bytes.IndexByte(text, 0) >= 0 {
+			continue // a picture, not text
+		}
+		require.Empty(t, privatePath(text), path)
+	}
+}
+
+func TestEveryTestedPackageLooksForLeaks(t *testing.T) {
+	guarded := map[string]bool{}
+	for path, text := range files(t, "_test.go") {
+		folder := filepath.Dir(path)
+		guarded[folder] = guarded[folder] || checksLeaks(t, text)
+	}
+	for folder, ok := range guarded {
+		require.True(t, ok, "no TestMain with goleak in %s", folder)
+	}
+}
+
+func TestEveryScriptStatesItsContract(t *testing.T) {
+	for path, text := range files(t, ".lua") {
+		require.Empty(t, missingFromHeader(text), path)
+	}
+}
+
+func TestImportsStayWhereTheyBelong(t *testing.T) {
+	for path, text := range files(t, ".go") {
+		require.Empty(t, misplacedImports(t, path, text), path)
+	}
+}
+
+func TestRulesNoticeWhatBreaksThem(t *testing.T) {
+	require.Equal(t, 3, lines([]byte("a\nb\nc")))
+	require.Equal(t, 3, lines([]byte("a\nb\nc\n")))
+
+	for _, path := range []string{"home/ann/src", "Users/ann/src", "root/.cache", "work/main"} {
+		require.NotEmpty(t, privatePath([]byte("see /"+path)))
+		require.NotEmpty(t, privatePath([]byte("/"+path)))
+	}
+	require.Empty(t, privatePath([]byte("https://example.org/home/ann and ./work/main and a/root/b")))
+
+	require.True(t, checksLeaks(t, []byte("package p\nfunc TestMain(m *testing.M) { goleak.VerifyTestMain(m) }")))
+	require.False(t, checksLeaks(t, []byte("package p\nfunc TestMain(m *testing.M) { os.Exit(m.Run()) }")))
+	require.False(t, checksLeaks(t, []byte("package p\n// func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }")))
+
+	header := "-- a.lua\n-- KEYS 1\n-- ARGV 1\n-- Reply 1\n-- Twice same\n"
+	require.Equal(t, []string{"Cost"}, missingFromHeader([]byte(header)))
+	require.Equal(t, []string{"Cost"}, missingFromHeader([]byte(header+"local x = 1\n-- Cost after the code\n")))
+	require.Empty(t, missingFromHeader([]byte(header+"-- Cost 1\n")))
+
+	testify := []byte(`package p; import "github.com/stretchr/testify/require"`)
+	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", testify))
+	require.Empty(t, misplacedImports(t, "rwlock/a_test.go", testify))
+	require.Empty(t, misplacedImports(t, "bench/a.go", testify))
+	ours := []byte(`package p; import ("context"; "github.com/redis/rueidis")`)
+	require.NotEmpty(t, misplacedImports(t, "fencing/a.go", ours))
+	require.Empty(t, misplacedImports(t, "rwlock/a.go", ours))
+}
+
+// files returns the text of every file of the repository whose name ends in suffix, by path. It fails if there is none:
+// a rule that looks at nothing holds for nothing.
+func files(t *testing.T, suffix string) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if hidden := strings.HasPrefix(name, ".") && name != "."; hidden && name != ".ci" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !entry.Type().IsRegular() || !strings.HasSuffix(name, suffix) {
+			return nil
+		}
+		found[path], err = os.ReadFile(path)
+		return err
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, found, "files that end in %q", suffix)
+	return found
+}
+
+func lines(text []byte) int {
+	n := bytes.Count(text, []byte("\n"))
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// Only where a path begins: the same words inside an address or a relative path are nobody's folder.
+var private = regexp.MustCompile(`(?m)(?:^|[^\w./~-])(/(?:home|Users|root|work)/[\w.-]+)`)
+
+func privatePath(text []byte) string {
+	match := private.FindSubmatch(text)
+	if match == nil {
+		return ""
+	}
+	return string(match[1])
+}
+
+// checksLeaks reports whether a test file has a TestMain that calls something of goleak.
+func checksLeaks(t *testing.T, text []byte) bool {
+	t.Helper()
+	found := false
+	for _, decl := range parse(t, text).Decls {
+		main, ok := decl.(*ast.FuncDecl)
+		if !ok || main.Recv != nil || main.Name.Name != "TestMain" {
+			continue
+		}
+		ast.Inspect(main, func(n ast.Node) bool {
+			if selector, ok := n.(*ast.SelectorExpr); ok {
+				pkg, ok := selector.X.(*ast.Ident)
+				found = found || ok && pkg.Name == "goleak"
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// missingFromHeader returns which words of the contract the comment at the top of a script lacks.
+func missingFromHeader(text []byte) []string {
+	var header []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "--") {
+			break
+		}
+		header = append(header, strings.TrimSpace(strings.TrimPrefix(line, "--")))
+	}
+	var missing []string
+	for _, word := range []string{"KEYS", "ARGV", "Reply", "Twice", "Cost"} {
+		starts := func(line string) bool { return strings.HasPrefix(line, word) }
+		if !slices.ContainsFunc(header, starts) {
+			missing = append(missing, word)
+		}
+	}
+	return missing
+}
+
+var testOnly = []string{"github.com/stretchr/testify", "github.com/alicebob/miniredis", "go.uber.org/goleak"}
+
+// misplacedImports returns the imports that a file at this path must not have: modules that only tests need, and in the
+// core of fencing whatever is not the standard library, so that a storage service can take it without taking a client.
+func misplacedImports(t *testing.T, path string, text []byte) []string {
+	t.Helper()
+	slashed := "/" + filepath.ToSlash(path)
+	if strings.HasSuffix(path, "_test.go") {
+		return nil
+	}
+	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/testredis/")
+	core := filepath.ToSlash(filepath.Dir(path)) == "fencing"
+
+	var misplaced []string
+	for _, spec := range parse(t, text).Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		outside := strings.Contains(strings.SplitN(imported, "/", 2)[0], ".")
+		ofTests := slices.ContainsFunc(testOnly, func(module string) bool { return strings.HasPrefix(imported, module) })
+		if core && outside || ofTests && !forTests {
+			misplaced = append(misplaced, imported)
+		}
+	}
+	return misplaced
+}
+
+func parse(t *testing.T, text []byte) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	return file
+}
