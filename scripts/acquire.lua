@@ -7,7 +7,7 @@
 --        queued   {0, 0, ms until something may expire, server us, holder's record, its hold id, its ms left}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, abstaining {4, 0, ms, server us}
 -- Twice  a granted hold is answered with its token and what is left of it, a queued one is refreshed in its place
--- Cost   free: EXISTS TIME INCR SET HSETx3 HINCRBY ZADD PTTLx2 PEXPIREx2; held: two range reads more, no scan of holds
+-- Cost   free: EXISTS TIME INCR SET HSET ZADD PEXPIREx2; held: two range reads more, no scan of holds
 if abstains then return abstention() end
 purge()
 local id, mode, claim, order = ARGV[3], ARGV[5], tonumber(ARGV[8]), ARGV[9]

@@ -61,10 +61,11 @@ local function load(id)
     token = tonumber(token), since = tonumber(since), claim = tonumber(claim), meta = meta }
 end
 
-local function save(r)
-  call('HSET', lockKey, r.id, table.concat({ r.state, r.mode, r.owner, r.client, int(r.token), int(r.since),
-    int(r.claim), r.meta }, ' '))
+local function record(r)
+  return table.concat({ r.state, r.mode, r.owner, r.client, int(r.token), int(r.since), int(r.claim), r.meta }, ' ')
 end
+
+local function save(r) call('HSET', lockKey, r.id, record(r)) end
 
 -- v = max(counter + 1, floor). The floor makes a counter that expired, was flushed or rolled back go forward all
 -- the same: the server's own clock, or on independent masters the client's proposal, capped by that clock, with
@@ -83,17 +84,31 @@ end
 -- The zset first: where its key holds something else, nothing has been written that would not expire.
 local function hold(r, token, ttl)
   r.state, r.token, r.since = 'g', token, ms
-  call('ZADD', holdsKey, int(ms + ttl), r.id)
-  keep(holdsKey, ttl)
+  if fresh then -- nothing else is there: all at once
+    local fields = { r.id, record(r), 'n:' .. r.owner, 1, 't:' .. r.owner, int(token) }
+    if r.mode == 'w' then fields[7], fields[8] = 'w', r.owner end
+    call('HSET', lockKey, unpack(fields))
+    call('ZADD', holdsKey, int(ms + ttl), r.id)
+    call('PEXPIRE', holdsKey, int(ttl))
+    call('PEXPIRE', lockKey, int(ttl))
+    fresh = false
+    return
+  end
   save(r)
   call('HINCRBY', lockKey, 'n:' .. r.owner, 1)
   call('HSET', lockKey, 't:' .. r.owner, int(token))
   if r.mode == 'w' then call('HSET', lockKey, 'w', r.owner) end
+  call('ZADD', holdsKey, int(ms + ttl), r.id)
+  keep(holdsKey, ttl)
   keep(lockKey, ttl)
-  fresh = false
 end
 
 local function drop(r)
+  if r.state == 'g' and call('ZCARD', holdsKey) == 1 and call('EXISTS', waitsKey) == 0 then
+    call('DEL', lockKey, holdsKey) -- the last thing there: all at once
+    fresh = true
+    return
+  end
   if r.state == 'g' then
     call('ZREM', holdsKey, r.id)
     if call('HINCRBY', lockKey, 'n:' .. r.owner, -1) <= 0 then
@@ -117,7 +132,7 @@ end
 -- finds the grant too), so a refused PUBLISH must not undo the hand-off. Without this one no head that may enter is
 -- ever left behind a script: it runs wherever a hold or a waiter went.
 local function admit()
-  while true do
+  while not fresh do
     local id = call('ZRANGE', queueKey, 0, 0)[1]
     local r = id and load(id)
     if abstains or not r or not compatible(r.mode) then break end
@@ -127,7 +142,7 @@ local function admit()
     redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. r.client,
       table.concat({ id, int(r.token), int(us), int(r.claim) }, ' '))
   end
-  if call('EXISTS', holdsKey, waitsKey) == 0 then call('DEL', lockKey) end
+  if not fresh and call('EXISTS', holdsKey, waitsKey) == 0 then call('DEL', lockKey) end
 end
 
 -- Expired holds and waiters go before anything is decided.
@@ -141,7 +156,7 @@ local function purge()
       gone = true
     end
   end
-  if gone then admit() end
+  if gone or proposal then admit() end -- one of several masters may have got its vote back meanwhile
 end
 
 -- Milliseconds until the next hold or waiter can expire: when asking again can tell something new.

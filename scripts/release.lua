@@ -5,7 +5,7 @@
 --        ('0': its answer is known)
 -- Reply  {1, server us} it was granted, {2, server us} it was waiting, {0, server us} it was gone
 -- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   prelude and purge, HGET ZREM HINCRBY HDELx2 EXISTS DEL; a hand-off adds a grant and a PUBLISH;
+-- Cost   prelude and purge, HGET ZCARD EXISTS DEL where nobody waits; a hand-off costs a grant and a PUBLISH;
 --        works while Redis is out of memory
 purge()
 local id, tombstone = ARGV[3], tonumber(ARGV[4])

@@ -17,8 +17,10 @@ import (
 // again when a master says that it has no marker. A single master needs none.
 type census struct {
 	mu      sync.Mutex
-	current *count // under way, or the last one
-	settled bool   // the last one found every master in order
+	current *count        // under way, or the last one
+	ended   time.Duration // when the last one did
+	usable  bool          // one found nothing against the set
+	settled bool          // the last one found every master in order
 }
 
 // count is one run of the census.
@@ -40,19 +42,18 @@ func (e *Abstaining) Error() string {
 	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
 }
 
-// inOrder waits for the first census, which every acquisition shares.
+// recount is how long after an incomplete or failed census the next acquisition starts another.
+const recount = time.Second
+
+// inOrder waits for the first census, which every acquisition shares. While masters are missing from it, or the set
+// was refused, it is taken again, for a usable set without anybody waiting.
 func (e *Engine) inOrder(ctx context.Context) error {
 	if len(e.masters) == 1 {
 		return nil
 	}
-	e.census.mu.Lock()
-	settled, c := e.census.settled, e.census.current
-	e.census.mu.Unlock()
-	if settled {
+	c := e.due()
+	if c == nil {
 		return nil
-	}
-	if c == nil || c.over() && c.err == nil {
-		c = e.count()
 	}
 	select {
 	case <-c.done:
@@ -60,6 +61,20 @@ func (e *Engine) inOrder(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil // the acquisition itself tells what is wrong
 	}
+}
+
+// due returns the census to wait for, or nil.
+func (e *Engine) due() *count {
+	e.census.mu.Lock()
+	defer e.census.mu.Unlock()
+	c := e.census.current
+	if c == nil || !e.census.settled && c.over() && e.clock.now().mono-e.census.ended >= recount {
+		c = e.startCount()
+	}
+	if e.census.usable {
+		return nil
+	}
+	return c
 }
 
 func (c *count) over() bool {
@@ -72,18 +87,22 @@ func (c *count) over() bool {
 }
 
 // count starts a census unless one is under way.
-func (e *Engine) count() *count {
+func (e *Engine) count() {
 	e.census.mu.Lock()
 	defer e.census.mu.Unlock()
-	if c := e.census.current; c != nil && !c.over() {
-		return c
+	if c := e.census.current; c == nil || c.over() {
+		e.startCount()
 	}
+}
+
+func (e *Engine) startCount() *count {
 	c := &count{done: make(chan struct{})}
 	e.census.current, e.census.settled = c, false
 	e.spawn(func() {
 		complete, err := e.takeCensus(e.life)
 		e.census.mu.Lock()
-		c.err, e.census.settled = err, complete && err == nil
+		c.err, e.census.settled, e.census.ended = err, complete && err == nil, e.clock.now().mono
+		e.census.usable = err == nil
 		e.census.mu.Unlock()
 		close(c.done)
 		for _, m := range e.masters {

@@ -29,6 +29,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
+// releasedHold is release.lua's status where the hold was granted, not just waiting or gone.
+const releasedHold = 1
+
 // tally counts the masters' answers to a release.
 type tally struct {
 	mu          sync.Mutex
@@ -91,7 +94,7 @@ func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *N
 	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
 	if err == nil {
 		m.sample(sent, reply[1])
-		return reply[0] != 0, nil
+		return reply[0] == releasedHold, nil
 	}
 	if bounded.Err() != nil {
 		err = &NoReply{After: l.e.clock.now().mono - sent.mono}

@@ -138,7 +138,7 @@ func (l *Locker) Check() *Invalid {
 		return &Invalid{"WithLogger", "nil", "must be a logger"}
 	case l.ReleaseTimeout < 0:
 		return &Invalid{"WithReleaseTimeout", l.ReleaseTimeout, "must be positive"}
-	case l.NodeTimeout < 0 || l.NodeTimeout >= l.Lock.TTL:
+	case l.NodeTimeout < 0 || l.NodeTimeout > 0 && l.NodeTimeout >= l.Lock.TTL:
 		return &Invalid{"WithNodeTimeout", l.NodeTimeout, fmt.Sprintf("must be positive and below the TTL of %v", l.Lock.TTL)}
 	case l.Drift < 0 || l.Drift >= 0.5 || math.IsNaN(l.Drift):
 		return &Invalid{"WithDrift", l.Drift, "must be at least 0 and below 0.5"}
