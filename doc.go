@@ -9,7 +9,7 @@
 // # Which form for whom
 //
 //	locker.Do(ctx, name, fn)           one critical section; start here
-//	locker.Lock, then lease.Release    long holds, hand-over, explicit control
+//	locker.Lock, then lease.Release    long holds, explicit control
 //	locker.RWMutex(name)               in the place of a sync.RWMutex, across processes
 //	reentrant.New(locker)              sections that nest along a call chain
 //	redlock.New(masters)               the same locker over a quorum of independent masters
@@ -26,7 +26,7 @@
 //
 // Tokens of a lock strictly increase, also when its data is lost: where the counter expired, was flushed or was rolled
 // back by a failover, it goes forward from the server's clock. Readers get tokens as well. Nested acquisitions share
-// that of the outer one; an upgrade or a downgrade gets a new one.
+// that of the outer one.
 //
 // A lease's context ends before anybody else can be granted the lock. The client counts from before it sent the
 // request, the server from after it came, and a local timer ends the lease without asking the network.

@@ -1,0 +1,126 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// accounts is a storage that checks tokens.
+type accounts struct{ guard fencing.Watermark }
+
+func (a *accounts) Save(ctx context.Context, fence fencing.Fence, balance int) error {
+	return a.guard.Do(ctx, fence, func(context.Context) error {
+		fmt.Println("saved", balance)
+		return nil
+	})
+}
+
+// The whole way: a lock, its token, and a storage that refuses the holder who came back too late.
+func Example() {
+	server, _ := miniredis.Run()
+	defer server.Close()
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	locker, err := rwlock.New(client)
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+
+	ctx, store := context.Background(), &accounts{}
+	var late fencing.Fence
+	save := func(balance int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			fence, _ := fencing.FromContext(ctx, "account:42")
+			late = fence
+			return store.Save(ctx, fence, balance)
+		}
+	}
+	_ = locker.Do(ctx, "account:42", save(100))
+	stalled := late
+	_ = locker.Do(ctx, "account:42", save(200))
+	fmt.Println("refused:", errors.Is(store.Save(ctx, stalled, 101), fencing.ErrStale))
+	// Output:
+	// saved 100
+	// saved 200
+	// refused: true
+}
+
+// readme holds the code of README.md; TestReadmeCode compares the two.
+type readme struct{}
+
+func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) error {
+	client, err := rwlock.Dial("127.0.0.1:6379", rueidis.ClientOption{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	locker, err := rwlock.New(client)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	return locker.Do(ctx, "account:42", func(ctx context.Context) error {
+		fence, _ := fencing.FromContext(ctx, "account:42") // its token is larger than every earlier one
+		return store.Save(ctx, fence, balance)             // the storage refuses what is older than it has seen
+	})
+}
+
+func (r *readme) lease(ctx context.Context, locker *rwlock.Locker, work func(context.Context) error) error {
+	lease, err := locker.Lock(ctx, "report", rwlock.WithTTL(5*time.Second))
+	if err != nil {
+		return err // errors.Is: rwlock.ErrNotAcquired, rwlock.ErrNoQuorum, ctx.Err(), ...
+	}
+	defer lease.Release(ctx) // also works when ctx has ended
+	return work(lease.Context(ctx))
+}
+
+func (r *readme) mutex(ctx context.Context, locker *rwlock.Locker) error {
+	mu := locker.RWMutex("config")
+	if err := mu.RLock(ctx); err != nil {
+		return err
+	}
+	defer mu.RUnlock(ctx)
+	return nil
+}
+
+func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(context.Context) error) error {
+	nested := reentrant.New(locker)
+	return nested.Do(ctx, "order:7", func(ctx context.Context) error {
+		return nested.Do(ctx, "order:7", save)
+	})
+}
+
+func (r *readme) quorum(use func(*rwlock.Locker, error) error) error {
+	clients, err := redlock.Dial([]string{"redis-a:6379", "redis-b:6379", "redis-c:6379"}, rueidis.ClientOption{})
+	if err != nil {
+		return err
+	}
+	locker, err := redlock.New(clients)
+	return use(locker, err)
+}
+
+func (r *readme) guard(ctx context.Context, fence fencing.Fence, write func(context.Context) error) error {
+	var guard fencing.Watermark
+	err := guard.Do(ctx, fence, func(ctx context.Context) error { return write(ctx) })
+	if errors.Is(err, fencing.ErrStale) {
+		return err // a newer holder has been here
+	}
+	return err
+}
+
+// These two want servers at fixed addresses, so they are compiled only.
+var _ = []any{(&readme{}).tenLines, (&readme{}).quorum}
