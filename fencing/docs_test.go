@@ -1,0 +1,61 @@
+package fencing_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// exampleLink is how docs/fencing.md names the example that its code is from.
+var exampleLink = regexp.MustCompile(`\[(Example\w*)\]\((\.\./[^)]*_test\.go)\)`)
+
+// What the page shows must be what go test runs: each example that it names must
+// exist, and each of its Go blocks must be part of the file named last above it.
+func TestRecipesAreTakenFromExamples(t *testing.T) {
+	// A downloaded module is without the nested ones, whose examples are on the page.
+	if _, err := os.Stat("../go.work"); os.IsNotExist(err) {
+		t.Skip("run it in a clone of the repository")
+	}
+	const page = "../docs/fencing.md"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+
+	var source string
+	blocks, inBlock, block := 0, false, []string(nil)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		for _, link := range exampleLink.FindAllStringSubmatch(line, -1) {
+			path := filepath.Join(filepath.Dir(page), link[2])
+			file, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Contains(t, string(file), "func "+link[1]+"()", path)
+			source = withoutIndentation(string(file))
+		}
+		switch {
+		case line == "```go":
+			inBlock, block = true, nil
+		case line == "```" && inBlock:
+			inBlock = false
+			blocks++
+			shown := withoutIndentation(strings.Join(block, "\n"))
+			require.NotEmpty(t, shown)
+			require.Contains(t, source, shown, "a block is not in the example that is named above it")
+		case inBlock:
+			block = append(block, line)
+		}
+	}
+	require.GreaterOrEqual(t, blocks, 10)
+}
+
+// withoutIndentation lets a page show a part of a function without its tabs.
+func withoutIndentation(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Trim(text, "\n")) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,45 @@
+package grpcfence
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// UnaryServerExtract is a [grpc.UnaryServerInterceptor] that runs the handler with
+// the call's fences in its context, and returns its error as [ToStatus] does. A
+// call without any passes, since whether it needs one is for the storage to say;
+// one whose metadata is malformed does not.
+func UnaryServerExtract(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := incoming(ctx)
+	if err != nil {
+		return nil, ToStatus(err)
+	}
+	resp, err := handle(ctx, req)
+	return resp, ToStatus(err)
+}
+
+// StreamServerExtract is [UnaryServerExtract] for streams.
+func StreamServerExtract(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, err := incoming(stream.Context())
+	if err != nil {
+		return ToStatus(err)
+	}
+	return ToStatus(handle(srv, &streamWith{stream, ctx}))
+}
+
+func incoming(ctx context.Context) (context.Context, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return fencing.Extract(ctx, fencing.MapCarrier(md))
+}
+
+// streamWith is a stream with another context.
+type streamWith struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *streamWith) Context() context.Context { return s.ctx }

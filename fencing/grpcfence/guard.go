@@ -1,0 +1,76 @@
+package grpcfence
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Need is what a call accesses: it must show a fence of this resource, and for
+// [fencing.Write] a write lock's. A writer's fence is good for reading too.
+type Need struct {
+	Resource string
+	Mode     fencing.Mode
+}
+
+// NeedFunc tells what a call needs, or false where it needs nothing and is to run
+// unguarded. method is its full name, such as "/shop.Orders/Ship"; req is its
+// request, nil for a stream, which has none when it begins.
+type NeedFunc func(ctx context.Context, method string, req any) (Need, bool)
+
+// UnaryServerGuard returns an interceptor that runs the handler inside guard.Do
+// under the call's fence, with all its fences in the context. What the guard
+// refuses does not reach the handler; errors are returned as [ToStatus] does. The
+// response is sent when guard.Do has returned nil.
+func UnaryServerGuard(guard fencing.Guard, need NeedFunc) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		var resp any
+		guarded := func(ctx context.Context, req any) (any, error) {
+			err := run(ctx, guard, need, info.FullMethod, req, func(ctx context.Context) (err error) {
+				resp, err = handle(ctx, req)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			return resp, nil
+		}
+		return UnaryServerExtract(ctx, req, info, guarded)
+	}
+}
+
+// StreamServerGuard is [UnaryServerGuard] for streams. The whole stream is one
+// access: while it lasts, guard keeps conflicting ones waiting, and what it sends
+// is received before guard.Do has returned. A long stream is better off with
+// [StreamServerExtract] and a check for each message.
+func StreamServerGuard(guard fencing.Guard, need NeedFunc) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		guarded := func(srv any, stream grpc.ServerStream) error {
+			return run(stream.Context(), guard, need, info.FullMethod, nil, func(ctx context.Context) error {
+				return handle(srv, &streamWith{stream, ctx})
+			})
+		}
+		return StreamServerExtract(srv, stream, info, guarded)
+	}
+}
+
+func run(
+	ctx context.Context, guard fencing.Guard, need NeedFunc,
+	method string, req any, access func(context.Context) error,
+) error {
+	n, needed := need(ctx, method, req)
+	if !needed {
+		return access(ctx)
+	}
+	f, err := fencing.Require(ctx, n.Resource)
+	if err != nil {
+		return err
+	}
+	if n.Mode != fencing.Read && f.Mode != fencing.Write {
+		return fmt.Errorf("%w for writing %q: %s needs more than a read lock's", fencing.ErrMissing, n.Resource, method)
+	}
+	return guard.Do(ctx, f, access)
+}

@@ -1,0 +1,171 @@
+package grpcfence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/grpcfence"
+)
+
+func guarded(guard fencing.Guard, mode fencing.Mode) []grpc.ServerOption {
+	need := func(_ context.Context, method string, req any) (grpcfence.Need, bool) {
+		check, unary := req.(*health.HealthCheckRequest)
+		if unary != (method == health.Health_Check_FullMethodName) {
+			return grpcfence.Need{}, false // which lets the test's stale calls through
+		}
+		if unary {
+			return grpcfence.Need{Resource: check.Service, Mode: mode}, true
+		}
+		return grpcfence.Need{Resource: "orders/42", Mode: mode}, true
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(guard, need)),
+		grpc.StreamInterceptor(grpcfence.StreamServerGuard(guard, need)),
+	}
+}
+
+func TestGuard(t *testing.T) {
+	other := fencing.Fence{Resource: "stock/9", Token: 99, Mode: fencing.Write}
+	for name, tt := range map[string]struct {
+		fences []fencing.Fence
+		needs  fencing.Mode
+		code   codes.Code
+		want   error
+	}{
+		"current writer":      {[]fencing.Fence{fence(fencing.Write, 20)}, fencing.Write, codes.OK, nil},
+		"current reader":      {[]fencing.Fence{fence(fencing.Read, 18)}, fencing.Read, codes.OK, nil},
+		"writer that reads":   {[]fencing.Fence{fence(fencing.Write, 20)}, fencing.Read, codes.OK, nil},
+		"several fences":      {[]fencing.Fence{other, fence(fencing.Write, 20)}, fencing.Write, codes.OK, nil},
+		"stale writer":        {[]fencing.Fence{fence(fencing.Write, 18)}, fencing.Write, codes.FailedPrecondition, fencing.ErrStale},
+		"stale reader":        {[]fencing.Fence{fence(fencing.Read, 16)}, fencing.Read, codes.FailedPrecondition, fencing.ErrStale},
+		"reader that writes":  {[]fencing.Fence{fence(fencing.Read, 20)}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
+		"mode not said":       {[]fencing.Fence{fence(fencing.Read, 20)}, 0, codes.FailedPrecondition, fencing.ErrMissing},
+		"no fence":            {nil, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
+		"another's fence":     {[]fencing.Fence{other}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
+		"a fence of no token": {[]fencing.Fence{fence(fencing.Write, 0)}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
+	} {
+		for kind, call := range calls {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				var guard fencing.Watermark
+				require.NoError(t, guard.Claim(fence(fencing.Write, 17)))
+				require.NoError(t, guard.Claim(fence(fencing.Read, 19)))
+				ran := false
+				client := serve(t, &service{check: func(ctx context.Context) error {
+					ran = true
+					_, err := fencing.Require(ctx, "orders/42")
+					return err
+				}}, guarded(&guard, tt.needs)...)
+
+				ctx := t.Context()
+				for _, f := range tt.fences {
+					ctx = fencing.NewContext(ctx, f)
+				}
+				err := call(ctx, client)
+				require.Equal(t, tt.code, status.Code(err), "%v", err)
+				require.Equal(t, tt.code == codes.OK, ran)
+				if tt.want == nil {
+					require.NoError(t, grpcfence.FromStatus(err))
+					return
+				}
+				require.ErrorIs(t, grpcfence.FromStatus(err), tt.want)
+			})
+		}
+	}
+}
+
+func TestGuardReturnsTheHandlersError(t *testing.T) {
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			var guard fencing.Watermark
+			var reply error
+			client := serve(t, &service{check: func(context.Context) error { return reply }}, guarded(&guard, fencing.Write)...)
+			ctx := fencing.NewContext(t.Context(), fence(fencing.Write, 20))
+
+			reply = status.Error(codes.NotFound, "no such order")
+			require.Equal(t, codes.NotFound, status.Code(call(ctx, client)))
+			reply = errors.New("disk full")
+			require.Equal(t, codes.Unknown, status.Code(call(ctx, client)))
+			reply = nil
+			require.NoError(t, call(ctx, client))
+		})
+	}
+}
+
+// commitFails is a Guard that cannot complete what the handler did.
+type commitFails struct{ err error }
+
+func (g commitFails) Do(ctx context.Context, _ fencing.Fence, access func(context.Context) error) error {
+	if err := access(ctx); err != nil {
+		return err
+	}
+	return g.err
+}
+
+func TestGuardThatFailsAfterTheHandler(t *testing.T) {
+	stale := &fencing.StaleError{Resource: "orders/42", Got: 20, Seen: 21}
+	client := serve(t, &service{check: func(context.Context) error { return nil }},
+		guarded(commitFails{stale}, fencing.Write)...)
+	err := calls["unary"](fencing.NewContext(t.Context(), fence(fencing.Write, 20)), client)
+	require.Equal(t, stale, grpcfence.FromStatus(err))
+}
+
+func TestUnguardedMethod(t *testing.T) {
+	none := func(context.Context, string, any) (grpcfence.Need, bool) { return grpcfence.Need{}, false }
+	var guard fencing.Watermark
+	client := serve(t, &service{check: func(context.Context) error { return nil }},
+		grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(&guard, none)),
+		grpc.StreamInterceptor(grpcfence.StreamServerGuard(&guard, none)))
+	for _, call := range calls {
+		require.NoError(t, call(t.Context(), client))
+	}
+}
+
+func TestMalformedMetadata(t *testing.T) {
+	var guard fencing.Watermark
+	for kind, call := range calls {
+		for name, opts := range map[string][]grpc.ServerOption{
+			"guard": guarded(&guard, fencing.Write),
+			"extract": {
+				grpc.UnaryInterceptor(grpcfence.UnaryServerExtract),
+				grpc.StreamInterceptor(grpcfence.StreamServerExtract),
+			},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				client := serve(t, &service{check: func(context.Context) error {
+					t.Error("a malformed call reached the handler")
+					return nil
+				}}, opts...)
+				err := call(metadata.AppendToOutgoingContext(t.Context(), "fencing-token", "17"), client)
+				require.Equal(t, codes.InvalidArgument, status.Code(err))
+				require.ErrorIs(t, grpcfence.FromStatus(err), fencing.ErrMalformed)
+			})
+		}
+	}
+}
+
+func TestClientKeepsOtherMetadata(t *testing.T) {
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			var got metadata.MD
+			client := serve(t, &service{check: func(ctx context.Context) error {
+				got, _ = metadata.FromIncomingContext(ctx)
+				return nil
+			}})
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "x-own", "1")
+			require.NoError(t, call(fencing.NewContext(ctx, fence(fencing.Write, 20)), client))
+			require.Equal(t, []string{"1"}, got.Get("x-own"))
+			require.Equal(t, []string{`"20";lock="orders/42";mode=write`}, got.Get(fencing.HeaderName))
+			sent, _ := metadata.FromOutgoingContext(ctx)
+			require.Empty(t, sent.Get(fencing.HeaderName), "the caller's metadata is not changed")
+		})
+	}
+}

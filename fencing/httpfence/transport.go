@@ -1,0 +1,36 @@
+package httpfence
+
+import (
+	"net/http"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Transport is an [http.RoundTripper] that sends the fences of each request's
+// context in its [fencing.HeaderName] fields. The zero value is ready.
+//
+// They go to every host that the client calls or is redirected to, and name the
+// locks: keep a client with a Transport for services that are to know.
+type Transport struct {
+	// Base sends the requests; nil is [http.DefaultTransport].
+	Base http.RoundTripper
+}
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// RoundTrip implements [http.RoundTripper]; req itself is not changed.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	for range fencing.All(req.Context()) {
+		req = req.Clone(req.Context())
+		if req.Header == nil {
+			req.Header = make(http.Header)
+		}
+		fencing.Inject(req.Context(), req.Header)
+		break
+	}
+	return base.RoundTrip(req)
+}

@@ -1,0 +1,165 @@
+package redisguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Guard does fenced accesses to the data of one Redis or Cluster. It is safe for
+// concurrent use and holds nothing that must be closed; the client stays the
+// caller's.
+type Guard struct {
+	client      rueidis.Client
+	registerTTL time.Duration
+	builtin     builtin
+}
+
+// Option configures a Guard.
+type Option func(*Guard) error
+
+// WithRegisterTTL lets the registers of a resource expire when they have not been
+// used for d, at least 1 s. Without it they stay, a hundred bytes or so for every
+// resource and hash tag: a forgotten register lets the next stale token pass. So d
+// must exceed the longest pause that a holder may survive; it is for resources
+// whose number only grows.
+func WithRegisterTTL(d time.Duration) Option {
+	return func(g *Guard) error {
+		if d < time.Second {
+			return fmt.Errorf("redisguard: register TTL %v: at least 1s is needed", d)
+		}
+		g.registerTTL = d
+		return nil
+	}
+}
+
+// New returns a Guard that works through client. A nil client and an option out
+// of its range are refused.
+func New(client rueidis.Client, opts ...Option) (*Guard, error) {
+	if client == nil {
+		return nil, errors.New("redisguard: the client is nil")
+	}
+	g := &Guard{client: client, builtin: newBuiltin()}
+	for _, opt := range opts {
+		if err := opt(g); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Do runs a script under f, and returns the script's reply, whose IsNil is true
+// where it returned nothing. A [fencing.Read] fence is accepted while its token is
+// at least the newest write's and raises the register for reads; a
+// [fencing.Write] fence is accepted while it is at least the newest read's too
+// and raises the register for writes. The script is believed to write only where
+// f is a Write fence. The keys, at least one, must have one hash tag.
+//
+// Refused, nothing is done; see the package for what an error says. A register
+// stays raised when the script fails.
+func (g *Guard) Do(ctx context.Context, f fencing.Fence, script *Script, keys, args []string) (rueidis.RedisMessage, error) {
+	rule := ruleRead
+	if f.Mode == fencing.Write {
+		rule = ruleWrite
+	}
+	return g.run(ctx, f, rule, script, keys, args)
+}
+
+// Claim raises f's register beside key and does nothing else, so that from here on
+// everything older is refused there. A holder claims before it reads by other
+// means than this package, or before it writes to another store what is cached
+// here.
+func (g *Guard) Claim(ctx context.Context, f fencing.Fence, key string) error {
+	_, err := g.Do(ctx, f, g.builtin.claim, []string{key}, nil)
+	return err
+}
+
+// Seen returns the registers of the resource beside key, as they are now.
+func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registers, error) {
+	register, err := registerKey(resource, key)
+	if err != nil {
+		return fencing.Registers{}, err
+	}
+	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(register).Field("r", "w").Build()).ToArray()
+	if err != nil {
+		return fencing.Registers{}, failed(key, err)
+	}
+	var seen fencing.Registers
+	for i, token := range []*fencing.Token{&seen.MaxRead, &seen.MaxWrite} {
+		if fields[i].IsNil() {
+			continue
+		}
+		if *token, err = tokenOf(fields[i]); err != nil {
+			return fencing.Registers{}, failed(key, err)
+		}
+	}
+	return seen, nil
+}
+
+// rule is the last argument but one of the script.
+type rule string
+
+const (
+	ruleRead    rule = "r"
+	ruleWrite   rule = "w"
+	ruleDerived rule = "d"
+)
+
+func (g *Guard) run(ctx context.Context, f fencing.Fence, by rule, script *Script, keys, args []string) (rueidis.RedisMessage, error) {
+	var none rueidis.RedisMessage
+	if err := f.Validate(); err != nil {
+		return none, err
+	}
+	register, err := registerKey(f.Resource, keys...)
+	if err != nil {
+		return none, err
+	}
+	// Into new slices: appending in place could write into the caller's.
+	allKeys := append(append(make([]string, 0, len(keys)+1), keys...), register)
+	allArgs := append(append(make([]string, 0, len(args)+3), args...),
+		f.Token.String(), string(by), strconv.FormatInt(g.registerTTL.Milliseconds(), 10))
+
+	reply, err := script.lua.Exec(ctx, g.client, allKeys, allArgs).ToArray()
+	if err != nil {
+		return none, failed(keys[0], err)
+	}
+	return verdict(f, keys[0], reply)
+}
+
+// verdict reads {1, reply} and {0, token}.
+func verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
+	var none rueidis.RedisMessage
+	if len(reply) != 2 {
+		return none, failed(key, fmt.Errorf("a reply of %d elements instead of 2", len(reply)))
+	}
+	accepted, err := reply[0].AsInt64()
+	if err != nil {
+		return none, failed(key, err)
+	}
+	if accepted == 1 {
+		return reply[1], nil
+	}
+	seen, err := tokenOf(reply[1])
+	if err != nil {
+		return none, failed(key, err)
+	}
+	return none, &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
+}
+
+func tokenOf(m rueidis.RedisMessage) (fencing.Token, error) {
+	text, err := m.ToString()
+	if err != nil {
+		return 0, err
+	}
+	return fencing.ParseToken(text)
+}
+
+func failed(key string, err error) error {
+	return fmt.Errorf("redisguard: key %q: %w", key, err)
+}

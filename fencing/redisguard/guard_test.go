@@ -1,0 +1,222 @@
+package redisguard_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+func testTypedAccesses(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	const resource, key = "orders/42", "order:{42}:state"
+
+	_, err := g.Get(ctx, read(resource, 9), key)
+	require.True(t, rueidis.IsRedisNil(err), "%v", err)
+	require.ErrorIs(t, g.Set(ctx, write(resource, 8), key, "old", 0), fencing.ErrStale, "a newer reader has read")
+	require.NoError(t, g.Set(ctx, write(resource, 10), key, "paid", 0))
+	require.NoError(t, g.Set(ctx, write(resource, 10), key, "packed", 0), "a holder writes more than once")
+
+	_, err = g.Get(ctx, read(resource, 9), key)
+	require.Equal(t, &fencing.StaleError{Resource: resource, Got: 9, Seen: 10}, err)
+	for _, token := range []fencing.Token{12, 11} {
+		value, err := g.Get(ctx, read(resource, token), key)
+		require.NoError(t, err, "readers never fence each other off")
+		require.Equal(t, "packed", value)
+	}
+
+	require.ErrorIs(t, g.Del(ctx, write(resource, 11), key), fencing.ErrStale)
+	require.NoError(t, g.Del(ctx, write(resource, 13), key))
+	require.NoError(t, g.Del(ctx, write(resource, 13), key))
+	require.NoError(t, g.HSet(ctx, write(resource, 13), key, map[string]string{"a": "1", "b": "2"}))
+	require.ErrorIs(t, g.HSet(ctx, write(resource, 12), key, map[string]string{"a": "9"}), fencing.ErrStale)
+	fields, err := client.Do(ctx, client.B().Hgetall().Key(key).Build()).AsStrMap()
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "1", "b": "2"}, fields)
+
+	require.NoError(t, g.Set(ctx, write("another lock", 1), key, "x", 0), "each resource has its own registers")
+}
+
+func testClaim(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	require.NoError(t, g.Claim(ctx, write("a", 10), "{k}"))
+	require.ErrorIs(t, g.Set(ctx, write("a", 9), "x{k}", "late", 0), fencing.ErrStale, "one tag, one register")
+	require.NoError(t, g.Claim(ctx, read("a", 11), "{k}"))
+	require.ErrorIs(t, g.Claim(ctx, write("a", 10), "{k}"), fencing.ErrStale)
+
+	seen, err := g.Seen(ctx, "a", "{k}")
+	require.NoError(t, err)
+	require.Equal(t, fencing.Registers{MaxRead: 11, MaxWrite: 10}, seen)
+	seen, err = g.Seen(ctx, "never", "{k}")
+	require.NoError(t, err)
+	require.Zero(t, seen)
+	keys, err := client.Do(ctx, client.B().Exists().Key("{k}", "x{k}").Build()).AsInt64()
+	require.NoError(t, err)
+	require.Zero(t, keys, "claiming touches the register alone")
+}
+
+func testDerive(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	require.NoError(t, g.Derive(ctx, read("a", 10), "cache", "first", time.Minute))
+	require.NoError(t, g.Derive(ctx, read("a", 9), "cache", "second", 0), "readers do not refuse each other's entries")
+	require.NoError(t, g.Del(ctx, write("a", 11), "cache"))
+	require.ErrorIs(t, g.Derive(ctx, read("a", 10), "cache", "outdated", 0), fencing.ErrStale)
+	_, err := g.Get(ctx, read("a", 12), "cache")
+	require.True(t, rueidis.IsRedisNil(err))
+	require.NoError(t, g.Derive(ctx, read("a", 11), "cache", "older reader, same data", 0))
+}
+
+func testTokensAreExact(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	for i, newest := range []fencing.Token{2, 100_000_000_000_001, 1_763_712_345_678_901, fencing.MaxToken} {
+		key := fmt.Sprint("k", i)
+		require.NoError(t, g.Set(ctx, write("a", newest), key, "new", 0))
+		err := g.Set(ctx, write("a", newest-1), key, "old", 0)
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: newest - 1, Seen: newest}, err)
+		require.NoError(t, g.Claim(ctx, read("a", newest), key))
+		seen, err := g.Seen(ctx, "a", key)
+		require.NoError(t, err)
+		require.Equal(t, fencing.Registers{MaxRead: newest, MaxWrite: newest}, seen)
+	}
+}
+
+func TestRefusedBeforeAnythingIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		g, ctx := newGuard(t, mini.Client(t)), context.Background()
+		mini.ResetCalls()
+		script := redisguard.NewScript(`return 1`)
+		for name, tt := range map[string]struct {
+			err  error
+			want error
+			text string
+		}{
+			"no token":        {g.Set(ctx, write("a", 0), "k", "v", 0), fencing.ErrMissing, `"a"`},
+			"no resource":     {g.Set(ctx, write("", 1), "k", "v", 0), fencing.ErrMalformed, "resource"},
+			"reader sets":     {g.Set(ctx, read("a", 1), "k", "v", 0), fencing.ErrMissing, "read lock"},
+			"reader hsets":    {g.HSet(ctx, read("a", 1), "k", map[string]string{"f": "v"}), fencing.ErrMissing, "read lock"},
+			"reader deletes":  {g.Del(ctx, read("a", 1), "k"), fencing.ErrMissing, "read lock"},
+			"no fields":       {g.HSet(ctx, write("a", 1), "k", nil), fencing.ErrMalformed, "fields"},
+			"negative TTL":    {g.Set(ctx, write("a", 1), "k", "v", -time.Second), fencing.ErrMalformed, "TTL"},
+			"TTL below 1 ms":  {g.Derive(ctx, read("a", 1), "k", "v", time.Microsecond), fencing.ErrMalformed, "TTL"},
+			"empty key":       {g.Claim(ctx, write("a", 1), ""), fencing.ErrMalformed, "empty"},
+			"brace, no tag":   {g.Claim(ctx, write("a", 1), "a}b"), fencing.ErrMalformed, "no hash tag"},
+			"empty tag":       {g.Claim(ctx, write("a", 1), "{}b"), fencing.ErrMalformed, "no hash tag"},
+			"no keys":         {second(g.Do(ctx, write("a", 1), script, nil, nil)), fencing.ErrMalformed, "at least one"},
+			"another tag":     {second(g.Do(ctx, write("a", 1), script, []string{"{k}1", "{l}1"}, nil)), fencing.ErrMalformed, `"l"`},
+			"seen, empty key": {second(g.Seen(ctx, "a", "")), fencing.ErrMalformed, "empty"},
+		} {
+			require.ErrorIs(t, tt.err, tt.want, name)
+			require.ErrorContains(t, tt.err, tt.text, name)
+		}
+		require.Zero(t, mini.Calls("EVALSHA")+mini.Calls("EVAL")+mini.Calls("HMGET"))
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestNewRefuses(t *testing.T) {
+	_, err := redisguard.New(nil)
+	require.ErrorContains(t, err, "nil")
+	synctest.Test(t, func(t *testing.T) {
+		client := testredis.NewMini(t).Client(t)
+		_, err := redisguard.New(client, redisguard.WithRegisterTTL(time.Millisecond))
+		require.ErrorContains(t, err, "1ms")
+		require.ErrorContains(t, err, "1s")
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, ctx := testredis.NewMini(t).Client(t), context.Background()
+		g := newGuard(t, client, redisguard.WithRegisterTTL(time.Hour))
+		require.NoError(t, g.Set(ctx, write("a", 10), "k", "v", time.Minute))
+		time.Sleep(59 * time.Minute)
+		_, err := g.Get(ctx, read("a", 10), "k")
+		require.True(t, rueidis.IsRedisNil(err), "the value had a minute")
+		require.ErrorIs(t, g.Claim(ctx, write("a", 9), "k"), fencing.ErrStale, "the registers have an hour")
+		time.Sleep(59 * time.Minute)
+		require.ErrorIs(t, g.Claim(ctx, write("a", 9), "k"), fencing.ErrStale, "an accepted access renews it")
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, g.Claim(ctx, write("a", 9), "k"), "a refused one does not")
+	})
+}
+
+func testRegistersStayWithoutATTL(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	require.NoError(t, g.Claim(ctx, write("a", 9), "k"))
+	ttl, err := client.Do(ctx, client.B().Pttl().Key("fencing:{k}:a").Build()).AsInt64()
+	require.NoError(t, err)
+	require.EqualValues(t, -1, ttl)
+}
+
+func testWrongTypes(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	require.NoError(t, g.HSet(ctx, write("a", 9), "hash", map[string]string{"f": "v"}))
+	_, err := g.Get(ctx, read("a", 10), "hash")
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.ErrorContains(t, err, `"hash"`)
+	require.ErrorIs(t, g.Claim(ctx, write("a", 9), "hash"), fencing.ErrStale, "the register stays raised")
+
+	set := client.B().Set().Key("fencing:{k}:a").Value("x").Build()
+	require.NoError(t, client.Do(ctx, set).Error())
+	require.ErrorContains(t, g.Claim(ctx, write("a", 9), "k"), "WRONGTYPE")
+	_, err = g.Seen(ctx, "a", "k")
+	require.ErrorContains(t, err, "WRONGTYPE")
+
+	hset := client.B().Hset().Key("fencing:{l}:a").FieldValue().FieldValue("w", "x").Build()
+	require.NoError(t, client.Do(ctx, hset).Error())
+	require.ErrorContains(t, g.Set(ctx, write("a", 9), "l", "v", 0), "no token")
+	_, err = g.Seen(ctx, "a", "l")
+	require.ErrorIs(t, err, fencing.ErrMalformed)
+}
+
+func testEndedContext(t *testing.T, client rueidis.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := newGuard(t, client).Claim(ctx, write("a", 9), "k")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, fencing.ErrStale)
+}
+
+func TestOneCallAnAccess(t *testing.T) {
+	server := testredis.Start(t)
+	g, ctx := newGuard(t, server.Client(t)), context.Background()
+	access := func() {
+		require.NoError(t, g.Set(ctx, write("a", 9), "k", "v", 0))
+		require.ErrorIs(t, g.Set(ctx, write("a", 8), "k", "v", 0), fencing.ErrStale)
+		_, err := g.Get(ctx, read("a", 9), "k")
+		require.NoError(t, err)
+	}
+	access() // loads the scripts
+	server.ResetStats()
+	access()
+	require.Equal(t, 3, server.Stats()["evalsha"].Calls)
+	require.Zero(t, server.Stats()["eval"].Calls)
+}
+
+func testRegistersAreBesideTheData(t *testing.T, client rueidis.Client) {
+	g := newGuard(t, client)
+	ctx := context.Background()
+	for i := range 40 { // some for every master
+		for _, key := range []string{fmt.Sprint("plain", i), fmt.Sprintf("x{tag%d}y", i), fmt.Sprintf("{open%d", i)} {
+			resource := fmt.Sprintf("any {name} %d", i)
+			require.NoError(t, g.Set(ctx, write(resource, 7), key, "new", 0))
+			require.ErrorIs(t, g.Set(ctx, write(resource, 6), key, "old", 0), fencing.ErrStale)
+			value, err := g.Get(ctx, read(resource, 8), key)
+			require.NoError(t, err)
+			require.Equal(t, "new", value)
+			seen, err := g.Seen(ctx, resource, key)
+			require.NoError(t, err)
+			require.Equal(t, fencing.Registers{MaxRead: 8, MaxWrite: 7}, seen)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package redisguard
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// registerKey returns the name of the hash of resource's registers in the slot of
+// keys, or a *fencing.MalformedError if there is none.
+func registerKey(resource string, keys ...string) (string, error) {
+	if len(keys) == 0 {
+		return "", &fencing.MalformedError{What: "key", Reason: "a script needs at least one"}
+	}
+	tag, err := hashTag(keys[0])
+	if err != nil {
+		return "", err
+	}
+	for _, key := range keys[1:] {
+		other, err := hashTag(key)
+		if err != nil {
+			return "", err
+		}
+		if other != tag {
+			return "", badKey(key, fmt.Sprintf("its hash tag is %q, that of the first key %q", other, tag))
+		}
+	}
+	return "fencing:{" + tag + "}:" + resource, nil
+}
+
+// hashTag returns the part of key that decides on its slot in a Cluster: what is
+// between the first { and the first } behind it, or the whole key where there is
+// nothing. Keys of one tag are in one slot.
+//
+// A whole key that has a } cannot be the tag of another key, as that tag would end
+// there; such a key is refused on a single master too, where it would work until
+// the data moves to a Cluster.
+func hashTag(key string) (string, error) {
+	if key == "" {
+		return "", badKey(key, "it is empty")
+	}
+	if _, after, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(after, "}"); closed && tag != "" {
+			return tag, nil
+		}
+	}
+	if strings.Contains(key, "}") {
+		return "", badKey(key, "it has a } but no hash tag")
+	}
+	return key, nil
+}
+
+func badKey(key, reason string) error {
+	const shown = 64
+	if len(key) > shown {
+		key = key[:shown] + "..."
+	}
+	return &fencing.MalformedError{What: "key", Input: key, Reason: reason}
+}

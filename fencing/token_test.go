@@ -1,0 +1,170 @@
+package fencing_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+func TestParseToken(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want fencing.Token
+	}{
+		{"0", 0},
+		{"1", 1},
+		{"17", 17},
+		{"1763712345678901", 1763712345678901},
+		{"9007199254740991", fencing.MaxToken},
+		{"00000000000000000000", 0},
+		{"00000000000000000017", 17},
+		{"00009007199254740991", fencing.MaxToken},
+	} {
+		got, err := fencing.ParseToken(tt.in)
+		require.NoError(t, err, tt.in)
+		require.Equal(t, tt.want, got)
+	}
+}
+
+func TestParseTokenRefuses(t *testing.T) {
+	for name, tt := range map[string]struct{ in, reason string }{
+		"empty":               {"", "empty"},
+		"negative":            {"-1", "digits"},
+		"sign":                {"+1", "digits"},
+		"space before":        {" 1", "digits"},
+		"space after":         {"1 ", "digits"},
+		"line end":            {"1\n", "digits"},
+		"fraction":            {"1.0", "digits"},
+		"exponent":            {"1e3", "digits"},
+		"hexadecimal":         {"0x1", "leading zeros"},
+		"underscore":          {"1_000", "digits"},
+		"arabic digits":       {"١", "digits"},
+		"NUL":                 {"1\x00", "digits"},
+		"leading zero":        {"017", "leading zeros"},
+		"two zeros":           {"00", "leading zeros"},
+		"19 digits padded":    {strings.Repeat("0", 18) + "1", "leading zeros"},
+		"21 digits padded":    {strings.Repeat("0", 20) + "1", "21 bytes"},
+		"2^53":                {"9007199254740992", "limit"},
+		"2^53 padded":         {"00009007199254740992", "limit"},
+		"2^64":                {"18446744073709551616", "limit"},
+		"largest of 20":       {"99999999999999999999", "limit"},
+		"a megabyte of zeros": {strings.Repeat("0", 1<<20), "limit is 20"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := fencing.ParseToken(tt.in)
+			require.Zero(t, got)
+			require.ErrorIs(t, err, fencing.ErrMalformed)
+			require.ErrorContains(t, err, tt.reason)
+			require.Less(t, len(err.Error()), 300)
+
+			var bad *fencing.MalformedError
+			require.ErrorAs(t, err, &bad)
+			require.Equal(t, "token", bad.What)
+
+			kept := fencing.Token(5)
+			require.ErrorIs(t, kept.UnmarshalText([]byte(tt.in)), fencing.ErrMalformed)
+			require.EqualValues(t, 5, kept, "a refused text must leave the token alone")
+		})
+	}
+}
+
+func TestTokenForms(t *testing.T) {
+	tokens := []fencing.Token{0, 1, 9, 10, 1763712345678901, fencing.MaxToken}
+	for _, token := range tokens {
+		for _, text := range []string{token.String(), token.Padded()} {
+			got, err := fencing.ParseToken(text)
+			require.NoError(t, err)
+			require.Equal(t, token, got)
+		}
+	}
+	require.True(t, slices.IsSortedFunc(tokens, fencing.Token.Compare))
+	require.True(t, slices.IsSortedFunc(tokens, func(a, b fencing.Token) int {
+		return strings.Compare(a.Padded(), b.Padded())
+	}), "padded tokens sort as text")
+	require.Equal(t, 0, fencing.Token(7).Compare(7))
+	require.Equal(t, 1, fencing.Token(8).Compare(7))
+}
+
+func TestTokenJSON(t *testing.T) {
+	type record struct{ Token fencing.Token }
+	text, err := json.Marshal(record{1763712345678901})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Token":"1763712345678901"}`, string(text))
+
+	var got record
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.EqualValues(t, 1763712345678901, got.Token)
+
+	require.Error(t, json.Unmarshal([]byte(`{"Token":17}`), &got), "a JSON number is not a token")
+	require.ErrorIs(t, json.Unmarshal([]byte(`{"Token":"-1"}`), &got), fencing.ErrMalformed)
+
+	_, err = json.Marshal(record{fencing.MaxToken + 1})
+	require.ErrorIs(t, err, fencing.ErrMalformed)
+}
+
+func TestTokenScan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		src  any
+		want fencing.Token
+	}{
+		"NULL":    {nil, 0},
+		"zero":    {int64(0), 0},
+		"integer": {int64(17), 17},
+		"largest": {int64(fencing.MaxToken), fencing.MaxToken},
+		"uint64":  {uint64(17), 17},
+		"text":    {"17", 17},
+		"bytes":   {[]byte("17"), 17},
+		"padded":  {"00000000000000000017", 17},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := fencing.Token(5)
+			require.NoError(t, got.Scan(tt.src))
+			require.Equal(t, tt.want, got)
+		})
+	}
+	for name, src := range map[string]any{
+		"negative":    int64(-1),
+		"2^53":        int64(fencing.MaxToken) + 1,
+		"2^64-1":      ^uint64(0),
+		"float":       float64(17),
+		"bool":        true,
+		"empty text":  "",
+		"signed text": []byte("-1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := fencing.Token(5)
+			require.ErrorIs(t, got.Scan(src), fencing.ErrMalformed)
+			require.EqualValues(t, 5, got)
+		})
+	}
+}
+
+func TestTokenValue(t *testing.T) {
+	v, err := fencing.Token(1763712345678901).Value()
+	require.NoError(t, err)
+	require.Equal(t, int64(1763712345678901), v)
+
+	_, err = (fencing.MaxToken + 1).Value()
+	require.ErrorIs(t, err, fencing.ErrMalformed)
+}
+
+func FuzzParseToken(f *testing.F) {
+	for _, seed := range []string{"0", "1", "017", "-1", "9007199254740992", "00000000000000000017", "1e3", "\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		token, err := fencing.ParseToken(in)
+		if err != nil {
+			require.ErrorIs(t, err, fencing.ErrMalformed)
+			require.Zero(t, token)
+			return
+		}
+		require.LessOrEqual(t, token, fencing.MaxToken)
+		require.Contains(t, []string{token.String(), token.Padded()}, in, "one token has two texts, no more")
+	})
+}
