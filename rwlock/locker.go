@@ -83,13 +83,17 @@ func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engi
 			return nil, err
 		}
 	}
+	within := ctx
 	if limit := r.Terms.MaxWait; limit > 0 && entry == engine.Wait {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
+		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
 	lease := new(Lease)
-	if err := l.engine.Acquire(ctx, &lease.inner, r); err != nil {
+	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
+		if failure, ok := err.(*engine.Failure); ok && failure.Err != nil && ctx.Err() == nil && within.Err() != nil {
+			failure.Err = context.Cause(within) // not as the end of the caller's context
+		}
 		return nil, outcome(err)
 	}
 	return lease, nil

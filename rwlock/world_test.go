@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -80,20 +81,28 @@ func everywhere(t *testing.T, test func(w *world)) {
 // process is a locker with its own client and its own link to the server, as a process of its own has.
 type process struct {
 	*rwlock.Locker
-	link *testredis.Link
-	w    *world
+	link   *testredis.Link
+	client rueidis.Client
+	w      *world
 }
 
 // process starts a locker with the world's TTL. It is closed when the test ends.
 func (w *world) process(opts ...rwlock.Option) *process {
 	w.t.Helper()
-	p := &process{link: w.newLink(), w: w}
-	client := p.link.Client(w.t)
+	link := w.newLink()
+	return w.processOver(link, link.Option(), opts...)
+}
+
+// processOver starts a locker over a client of that option, as process does. The link is the one of its commands.
+func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, opts ...rwlock.Option) *process {
+	w.t.Helper()
+	client, err := rueidis.NewClient(option)
+	require.NoError(w.t, err)
+	w.t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, append([]rwlock.Option{rwlock.WithTTL(w.ttl)}, opts...)...)
 	require.NoError(w.t, err)
-	p.Locker = locker
 	w.t.Cleanup(func() { _ = locker.Close() })
-	return p
+	return &process{Locker: locker, link: link, client: client, w: w}
 }
 
 func (w *world) newLink() *testredis.Link {
@@ -240,6 +249,22 @@ func (a *pending) wait() {
 	case <-a.over:
 	case <-limit.C:
 		a.w.t.Fatal("the acquisition never ended")
+	}
+}
+
+// first returns the one that is over first.
+func (w *world) first(a, b *pending) *pending {
+	w.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-a.over:
+		return a
+	case <-b.over:
+		return b
+	case <-limit.C:
+		w.t.Fatal("neither acquisition ended")
+		return nil
 	}
 }
 

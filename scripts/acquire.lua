@@ -23,9 +23,7 @@ end
 
 local function refresh()
   call('ZADD', waitsKey, int(ms + claim), id)
-  keep(waitsKey, claim)
-  keep(queueKey, claim)
-  keep(lockKey, claim)
+  keep(claim)
 end
 
 local function mayPass()
@@ -61,10 +59,9 @@ local place = order == 'a' and call('HINCRBY', lockKey, 's', 1) or 0
 -- Each zset is written before its expiry is set, and the record last: where a key holds something else, that one is
 -- left as it was, and nothing of ours stays that would not expire.
 call('ZADD', waitsKey, int(ms + claim), id)
-keep(waitsKey, claim)
+keep(claim)
 call('ZADD', queueKey, int(place), id)
-keep(queueKey, claim)
-keep(lockKey, claim)
+keep(claim)
 save(r)
 if order == 'h' then nudge() end
 return waiting(0)

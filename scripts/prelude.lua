@@ -46,10 +46,15 @@ if ARGV[1] ~= '0' then
   abstains = not marker[1] or abstainsFor > 0
 end
 
--- A container lives as long as its longest-lived member, so a shorter lease never shortens it. PEXPIRE is also a
--- write that Redis accepts when its memory is full, and after it accepts the rest of the script.
-local function keep(key, ttl)
-  call('PEXPIRE', key, int(math.max(ttl, call('PTTL', key))))
+-- The containers expire together, with their longest-lived member: a shorter lease never shortens a longer one, and
+-- what has expired is there to be purged while anybody waits behind it. (Were the holds gone by themselves at the
+-- expiry of the last one, no script would find it, and nobody would let the queue in.) PEXPIRE is also a write that
+-- Redis accepts when its memory is full, and after it accepts the rest of the script.
+local function keep(ttl)
+  local all = int(math.max(ttl, call('PTTL', lockKey)))
+  call('PEXPIRE', lockKey, all)
+  call('PEXPIRE', holdsKey, all)
+  if call('PEXPIRE', waitsKey, all) == 1 then call('PEXPIRE', queueKey, all) end
 end
 
 local function load(id)
@@ -99,8 +104,7 @@ local function hold(r, token, ttl)
   call('HSET', lockKey, 't:' .. r.owner, int(token))
   if r.mode == 'w' then call('HSET', lockKey, 'w', r.owner) end
   call('ZADD', holdsKey, int(ms + ttl), r.id)
-  keep(holdsKey, ttl)
-  keep(lockKey, ttl)
+  keep(ttl)
 end
 
 local function drop(r)

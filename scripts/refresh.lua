@@ -5,7 +5,7 @@
 -- Reply  {server us, ms until something may expire, then for every waiter: status, token, ms left};
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again)
 -- Twice  a waiter's lease is set, not summed
--- Cost   prelude and purge, then per waiter HGET ZADD and three keeps
+-- Cost   prelude and purge, then per waiter HGET ZADD PTTL PEXPIREx4
 purge()
 local reply = { us, 0 }
 for i = 3, #ARGV, 2 do
@@ -16,9 +16,7 @@ for i = 3, #ARGV, 2 do
     status, token, left = 1, r.token, remaining(id)
   elseif r and r.state == 'q' then
     status = 0
-    keep(lockKey, claim)
-    keep(waitsKey, claim)
-    keep(queueKey, claim)
+    keep(claim)
     call('ZADD', waitsKey, int(ms + claim), id)
   end
   reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = status, token, left

@@ -16,10 +16,9 @@ if r and r.state ~= 'x' then
   return { r.state == 'g' and 1 or 2, us }
 end
 if tombstone > 0 then
-  keep(lockKey, tombstone)
+  keep(tombstone)
   save({ id = id, state = 'x', mode = 'x', owner = '-', client = '-', token = 0, since = ms, claim = 0, meta = '' })
   call('ZADD', waitsKey, int(ms + tombstone), id)
-  keep(waitsKey, tombstone)
-  keep(lockKey, tombstone)
+  keep(tombstone)
 end
 return { 0, us }

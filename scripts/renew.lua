@@ -5,13 +5,12 @@
 -- Reply  renewed {1, token, ms left, server us}, not held here {0, 0, 0, server us}, abstaining {4, 0, ms,
 --        server us}
 -- Twice  the expiry is set from the server's clock, not summed
--- Cost   prelude and purge, HGET ZSCORE ZADD PTTLx2 PEXPIREx2; works while Redis is out of memory
+-- Cost   prelude and purge, HGET ZSCORE ZADD PTTL PEXPIREx3; works while Redis is out of memory
 if abstains then return abstention() end
 purge()
 local r = load(ARGV[3])
 if not r or r.state ~= 'g' then return { 0, 0, 0, us } end
 local left = math.max(tonumber(ARGV[4]), remaining(r.id))
-keep(lockKey, left)
-keep(holdsKey, left)
+keep(left)
 call('ZADD', holdsKey, int(ms + left), r.id)
 return { 1, r.token, left, us }

@@ -16,8 +16,7 @@ if r.state == 'g' then
   local head = call('ZRANGE', queueKey, 0, 0)[1]
   if not head or head > id then
     local left = math.max(claim, remaining(id))
-    keep(lockKey, left)
-    keep(holdsKey, left)
+    keep(left)
     call('ZADD', holdsKey, int(ms + left), id)
     return { 1, r.token, left, us }
   end
@@ -27,8 +26,6 @@ if r.state == 'g' then
   call('ZADD', queueKey, 0, id)
 end
 call('ZADD', waitsKey, int(ms + claim), id)
-keep(waitsKey, claim)
-keep(queueKey, claim)
-keep(lockKey, claim)
+keep(claim)
 admit()
 return { 0, 0, nextExpiry(), us }

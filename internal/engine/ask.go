@@ -40,7 +40,7 @@ func (l *Lease) begin(e *Engine, r Request) {
 	if l.slots = l.one[:]; len(e.masters) > 1 {
 		l.slots = make([]slot, len(e.masters))
 	}
-	l.hold = newULID()
+	l.hold = newULIDAt(l.begun.wall)
 	if l.owner == "" {
 		l.owner = l.hold
 	}
@@ -118,7 +118,9 @@ func (l *Lease) receive(m *master, hold string, a answer, sent instant) {
 	}
 	l.decide()
 	if l.phase == asking && l.entry == Wait {
-		l.line(m, a.left)
+		if s.standing != granted || l.waits { // else it may be only the first grant of a quorum's
+			l.line(m, a.left)
+		}
 		l.giveWay()
 	}
 }

@@ -80,6 +80,7 @@ func (l *lane) send(ctx context.Context, batch []job) {
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: l.m.e.clock.now().mono - sent.mono})
 		}
+		r = impartial(ctx, r)
 		l.m.heard(l.m.e.clock.now().mono, r.NonRedisError())
 		batch[i].done(r, sent)
 	}

@@ -68,12 +68,12 @@ func (m *master) do(ctx context.Context, p *program, keys, args []string) rueidi
 	if unknownScript(r) {
 		r = m.client.Do(ctx, p.whole(m.client.B(), keys, args))
 	}
-	return r
+	return impartial(ctx, r)
 }
 
-// recently bounds how old the last answer of a master may be that is held to be connected. rueidis takes longer than
-// that to find a connection dead that was not closed.
-const recently = time.Second
+// recently bounds how old the last answer of a master may be that is taken to be connected still. Within it a broken
+// connection can cost a caller one dial.
+const recently = 100 * time.Millisecond
 
 func (m *master) answering() bool {
 	now := m.e.clock.now()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
@@ -23,6 +24,23 @@ func answered(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
+
+// impartial takes from an error that it matches the end of a context where that of the request has not ended: a dial
+// has a time limit of its own, and the dial of one caller is shared by others.
+func impartial(ctx context.Context, r rueidis.RedisResult) rueidis.RedisResult {
+	err := r.NonRedisError()
+	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return r
+	}
+	return rueidis.NewErrorResult(&linkError{err})
+}
+
+// linkError is a failure to connect. It has the text and the types of its cause.
+type linkError struct{ cause error }
+
+func (e *linkError) Error() string { return "not connected: " + e.cause.Error() }
+
+func (e *linkError) As(target any) bool { return errors.As(e.cause, target) }
 
 // permanent refusals do not pass by themselves: asking again would only hide them.
 var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}

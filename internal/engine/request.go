@@ -54,13 +54,17 @@ func (t Terms) Prepare() *Terms {
 
 func (t *Terms) refreshEvery() time.Duration { return t.claim / refreshes }
 
+// lead puts proposals ahead of the clocks of the masters, that a request reaches a little later: one without a counter
+// takes its own clock if that is further on, and their different answers would have to be raised to one.
+const lead = 50 * time.Millisecond
+
 // proposal is the first argument of every script: the floor of the tokens that it mints, the same for all masters, so
 // that their answers agree, and beyond every token that this engine has seen. One master takes its own clock instead.
 func (e *Engine) proposal(now instant) string {
 	if len(e.masters) == 1 {
 		return "0"
 	}
-	floor := max(now.wall.UnixMicro(), int64(e.seen.Load())+1)
+	floor := max(now.wall.Add(lead).UnixMicro(), int64(e.seen.Load())+1)
 	return strconv.FormatInt(floor, 10) + " " + e.quarantine + " 0"
 }
 

@@ -32,6 +32,12 @@ func (l *Lease) line(m *master, wake time.Duration) {
 		if hook := l.e.cfg.Hooks.Waiting; hook != nil {
 			l.later = append(l.later, func() { hook(l) })
 		}
+		for i, other := range l.e.masters {
+			if other != m && l.slots[i].standing == granted { // the grants so far are to be kept
+				other.enterRoom(l, 0)
+				other.sub.start()
+			}
+		}
 	}
 	m.enterRoom(l, wake)
 	m.sub.start()

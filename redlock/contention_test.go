@@ -1,0 +1,176 @@
+package redlock_test
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+const contenders = 32
+
+var crowdSeeds = flag.Int("redlock.crowds", 5, "in how many seeds a crowd contends for one lock")
+
+// jitter returns the latency of a link whose messages take base to 2 base each way.
+func jitter(base time.Duration, rng *rand.Rand) func() time.Duration {
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return base + upTo(rng, base)
+	}
+}
+
+// crowd starts processes whose links to each master have delays of their own.
+func (s *set) crowd(n int, seed int64) []*peer {
+	var all []*peer
+	for i := range n {
+		p := s.link(nil)
+		for j, link := range p.links {
+			link.DelayFunc(testredis.Both, jitter(time.Millisecond, dice(seed, diceDelay, i*len(s.minis)+j)))
+		}
+		p.start(s.t)
+		all = append(all, p)
+	}
+	return all
+}
+
+// countScripts counts by name which scripts the first master is sent, over all links that it has now.
+func (s *set) countScripts() func() map[scripts.Name]int {
+	names := make(map[string]scripts.Name)
+	for name, source := range scripts.All() {
+		sum := sha1.Sum([]byte(source))
+		names[hex.EncodeToString(sum[:])], names[source] = name, name
+	}
+	var mu sync.Mutex
+	counts := make(map[scripts.Name]int)
+	for _, link := range s.minis[0].Links() {
+		link.OnCommand(func(cmd []string) {
+			if len(cmd) > 1 && names[cmd[1]] != "" {
+				mu.Lock()
+				counts[names[cmd[1]]]++
+				mu.Unlock()
+			}
+		})
+	}
+	return func() map[scripts.Name]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts
+	}
+}
+
+// Who came first gets in first, on all masters, though their messages overtake each other.
+func TestContendersEnterInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 5)
+		peers := s.crowd(contenders, 1)
+		holder := s.peer(time.Millisecond)
+		held, err := holder.Lock(t.Context(), "door")
+		require.NoError(t, err)
+		for _, p := range peers {
+			p.warm(t)
+		}
+		counted := s.countScripts()
+
+		var mu sync.Mutex
+		var entered []int
+		var work sync.WaitGroup
+		for i, p := range peers {
+			work.Go(func() {
+				lease, err := p.Lock(t.Context(), "door")
+				if err != nil {
+					t.Errorf("contender %d: %v", i, err)
+					return
+				}
+				mu.Lock()
+				entered = append(entered, i)
+				mu.Unlock()
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("contender %d: release: %v", i, err)
+				}
+			})
+			time.Sleep(2 * time.Millisecond) // less than a message may take, and more than ids resolve
+		}
+		time.Sleep(20 * time.Millisecond) // all stand in line
+		arrivals := counted()[scripts.Acquire]
+		begun := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		work.Wait()
+
+		require.IsIncreasing(t, entered)
+		require.Len(t, entered, contenders)
+		counts, total := counted(), 0
+		for _, n := range counts {
+			total += n
+		}
+		t.Logf("%d hand-offs in %v, scripts on each master: %v", contenders, time.Since(begun), counts)
+		require.LessOrEqual(t, float64(total-arrivals)/contenders, 3.0, "rounds of messages a hand-off: %v", counts)
+	})
+}
+
+// However the votes split among those who come in one moment, all get in, and without a storm of messages.
+func TestCrowdIsServedWithoutLivelock(t *testing.T) {
+	var mu sync.Mutex
+	scriptsSent, handOffs, slowest := 0, 0, time.Duration(0)
+	for i := range *crowdSeeds {
+		seed := *fromSeed + int64(i)
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSet(t, 5)
+				peers := s.crowd(contenders, seed)
+				for _, p := range peers {
+					p.warm(t)
+				}
+				s.reset()
+				took := storm(t, peers, seed)
+				mu.Lock()
+				defer mu.Unlock()
+				for _, n := range s.scripts() {
+					scriptsSent += n
+				}
+				handOffs += contenders
+				slowest = max(slowest, took)
+			})
+		})
+	}
+	rounds := float64(scriptsSent) / float64(handOffs) / 5
+	t.Logf("%d seeds: at most %v until all %d had been in; %.2f scripts a hand-off on each master, arrivals included",
+		*crowdSeeds, slowest, contenders, rounds)
+	require.LessOrEqual(t, rounds, 4.0, "a round for the arrival and three for the hand-off")
+}
+
+// storm lets all peers ask in one moment, and returns how long it took until the last one had been in.
+func storm(t *testing.T, peers []*peer, seed int64) time.Duration {
+	b := newLedger(t, fmt.Sprintf("seed %d", seed))
+	begun := time.Now()
+	var work sync.WaitGroup
+	for i, p := range peers {
+		work.Go(func() {
+			at := b.begin("door")
+			lease, err := p.Lock(soon(t, 10*time.Minute), "door", rwlock.WithMeta(fmt.Sprint(i)))
+			if err != nil {
+				t.Errorf("seed %d: contender %d: %v", seed, i, err)
+				return
+			}
+			b.acquired(at, lease)
+			time.Sleep(time.Millisecond)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("seed %d: contender %d: release: %v", seed, i, err)
+			}
+		})
+	}
+	work.Wait()
+	return time.Since(begun)
+}

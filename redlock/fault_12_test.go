@@ -1,0 +1,68 @@
+package redlock_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// F12: a wake-up is addressed to the one process that may enter, over its one subscription connection.
+func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
+	const waiters = 12
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 5)
+		holder := s.peer(time.Millisecond)
+		held, err := holder.Lock(t.Context(), "door")
+		require.NoError(t, err)
+
+		var mu sync.Mutex
+		told := make(map[int]int) // messages by process
+		var work sync.WaitGroup
+		var rest sync.WaitGroup
+		rest.Add(1)
+		entered := make(chan int, waiters)
+		for i := range waiters {
+			p := s.peer(time.Millisecond)
+			for _, link := range p.links {
+				link.DropPushes(func(push []string) bool {
+					if push[0] == "message" {
+						mu.Lock()
+						told[i]++
+						mu.Unlock()
+					}
+					return false
+				})
+			}
+			work.Go(func() {
+				lease, err := p.Lock(t.Context(), "door")
+				if err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+					return
+				}
+				entered <- i
+				rest.Wait()
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("waiter %d: release: %v", i, err)
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+			for _, link := range p.links {
+				require.LessOrEqual(t, link.Conns(), 2, "one for commands, one that listens")
+			}
+		}
+		mu.Lock()
+		require.Empty(t, told, "nothing has changed yet")
+		mu.Unlock()
+		require.NoError(t, held.Release(t.Context()))
+		require.Equal(t, 0, <-entered)
+		time.Sleep(100 * time.Millisecond)
+		mu.Lock()
+		require.Equal(t, map[int]int{0: len(s.minis)}, told, "one message from each master, to one process")
+		mu.Unlock()
+		rest.Done()
+		work.Wait()
+	})
+}

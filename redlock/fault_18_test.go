@@ -1,0 +1,58 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// F18: masters that forget, one after the other, let nobody else in and turn no token back.
+func TestFault18ForgetfulMinorityKeepsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 5)
+		holder, other := s.peer(time.Millisecond), s.peer(time.Millisecond)
+		b := newLedger(t, "forgetful")
+		at := b.begin("x")
+		lease, err := holder.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		b.acquired(at, lease)
+		for i := range 2 {
+			s.minis[i].Crash()
+			s.minis[i].Recover()
+		}
+		_, err = other.TryLock(t.Context(), "x")
+		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+		time.Sleep(time.Minute)
+		require.NoError(t, lease.Err(), "the other three keep it alive")
+		require.NoError(t, lease.Release(t.Context()))
+
+		at = b.begin("x")
+		next, err := other.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		b.acquired(at, next)
+		require.Greater(t, next.Token(), lease.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// F18: the acknowledgement of some is never taken for that of a quorum, and says so by an error of its own.
+func TestFault18MinorityIsNoQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 5)
+		p := s.peer(time.Millisecond)
+		p.warm(t)
+		for _, m := range s.minis[2:] {
+			m.Stop()
+		}
+		_, err := p.TryLock(t.Context(), "x")
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
+		_, err = p.Lock(t.Context(), "x", rwlock.WithMaxWait(3*time.Second))
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
+	})
+}

@@ -1,0 +1,168 @@
+package redlock_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// ledger checks what a lock promises over all processes of a test: at each acquisition, that nobody else who believes
+// in a lease may not be there beside it, and that its token is greater than
+//   - every token that had been reported for that name before its attempt began, and
+//   - the tokens of all leases that had ended and that it had to wait for.
+//
+// The second is the order of acquisition. Leases that may share the lock have no such order: two readers are granted
+// in one moment and hear of it in any order.
+type ledger struct {
+	t     testing.TB
+	label string
+
+	mu     sync.Mutex
+	epoch  int // of exclusion; see amnesia
+	names  map[string]*account
+	grants int
+	lost   int // leases that ended before they were released
+}
+
+// account is what is known of one name.
+type account struct {
+	reported fencing.Token
+	ended    map[rwlock.Mode]fencing.Token
+	tokens   map[fencing.Token]rwlock.Mode
+	standing map[*rwlock.Lease]int // with the epoch in which its attempt began
+}
+
+// attempt is what an acquisition is measured against.
+type attempt struct {
+	name  string
+	floor fencing.Token
+	epoch int
+}
+
+func newLedger(t testing.TB, label string) *ledger {
+	return &ledger{t: t, label: label, names: make(map[string]*account)}
+}
+
+// account must be called under mu.
+func (b *ledger) account(name string) *account {
+	a := b.names[name]
+	if a == nil {
+		a = &account{
+			ended: make(map[rwlock.Mode]fencing.Token), tokens: make(map[fencing.Token]rwlock.Mode),
+			standing: make(map[*rwlock.Lease]int),
+		}
+		b.names[name] = a
+	}
+	return a
+}
+
+// begin is to be called before an acquisition.
+func (b *ledger) begin(name string) attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return attempt{name: name, floor: b.account(name).reported, epoch: b.epoch}
+}
+
+// acquired enters a lease as soon as it is there.
+func (b *ledger) acquired(at attempt, lease *rwlock.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.grants++
+	a, token := b.account(at.name), lease.Token()
+	if token <= at.floor {
+		b.violated("%s of %q has token %v, and %v had been reported before it began", lease.Mode(), at.name, token, at.floor)
+	}
+	if first, twice := a.tokens[token]; twice {
+		b.violated("token %v of %q was given out twice, for a %s and a %s", token, at.name, first, lease.Mode())
+	}
+	a.tokens[token] = lease.Mode()
+	a.reported = max(a.reported, token)
+	b.settle(a)
+	if at.epoch == b.epoch {
+		b.compare(at.name, a, lease)
+	}
+	a.standing[lease] = at.epoch
+}
+
+// compare checks a lease against all leases that it must not overlap.
+func (b *ledger) compare(name string, a *account, lease *rwlock.Lease) {
+	if lease.Err() != nil {
+		return
+	}
+	for other, epoch := range a.standing {
+		if epoch == b.epoch && !mayShare(lease, other) {
+			b.violated("%q is held by a %s with token %v (until %v) and a %s with token %v (until %v)", name,
+				other.Mode(), other.Token(), other.Deadline().UnixMilli(),
+				lease.Mode(), lease.Token(), lease.Deadline().UnixMilli())
+		}
+	}
+	for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+		if mode == rwlock.Read && lease.Mode() == rwlock.Read {
+			continue
+		}
+		if last := a.ended[mode]; lease.Token() <= last {
+			b.violated("%s of %q has token %v, and a %s with token %v had ended", lease.Mode(), name, lease.Token(), mode, last)
+		}
+	}
+}
+
+// settle moves the leases that have ended to what has been. It must be called under mu.
+func (b *ledger) settle(a *account) {
+	for lease, epoch := range a.standing {
+		if lease.Err() == nil {
+			continue
+		}
+		delete(a.standing, lease)
+		if epoch == b.epoch {
+			a.ended[lease.Mode()] = max(a.ended[lease.Mode()], lease.Token())
+		}
+		if lease.Err() != rwlock.ErrReleased {
+			b.lost++
+		}
+	}
+}
+
+// sweep compares all standing leases once more, at any moment.
+func (b *ledger) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, a := range b.names {
+		b.settle(a)
+		for one := range a.standing {
+			for other := range a.standing {
+				same := a.standing[one] == b.epoch && a.standing[other] == b.epoch
+				if one != other && same && !mayShare(one, other) {
+					b.violated("%q is held twice: tokens %v and %v", name, one.Token(), other.Token())
+				}
+			}
+		}
+	}
+}
+
+// amnesia notes that all masters have lost their data at once: exclusion is not promised between what was acquired or
+// attempted before and what comes after. The order of the tokens is.
+func (b *ledger) amnesia() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.epoch++
+	for _, a := range b.names {
+		clear(a.ended)
+	}
+}
+
+func (b *ledger) violated(format string, args ...any) {
+	b.t.Errorf("%s: %s", b.label, fmt.Sprintf(format, args...))
+}
+
+func (b *ledger) summary() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return fmt.Sprintf("%d leases, %d of them lost", b.grants, b.lost)
+}
+
+func mayShare(a, b *rwlock.Lease) bool {
+	return a.Mode() == rwlock.Read && b.Mode() == rwlock.Read || a.Err() != nil || b.Err() != nil
+}

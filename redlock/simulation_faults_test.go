@@ -1,0 +1,282 @@
+package redlock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// faults breaks what a simulation consists of, again and again, each for a while.
+type faults struct {
+	s      *simulation
+	rng    *rand.Rand
+	struck map[string]int
+
+	// forgetting is until when a master counts as one that has lost data: leases from before may live that long. What
+	// is promised is promised while a quorum keeps its data.
+	forgetting [simMasters]time.Time
+	snapshots  [simMasters]*testredis.Snapshot
+	gap        time.Duration // at most, between two faults
+	steps      time.Duration // the most that a clock is set forward or back
+	flushes    bool
+
+	ends sync.WaitGroup // of the faults that last
+}
+
+// fault is one kind of trouble. It reports whether it struck.
+type fault struct {
+	name   string
+	weight int
+	strike func(f *faults, ctx context.Context) bool
+}
+
+var allFaults = []fault{
+	{"cut", 6, (*faults).cut},
+	{"blackhole", 5, (*faults).blackhole},
+	{"late", 5, (*faults).late},
+	{"deaf", 3, (*faults).deaf},
+	{"pause", 4, (*faults).pause},
+	{"partition", 4, (*faults).partition},
+	{"frozen", 3, (*faults).frozen},
+	{"stopped", 2, (*faults).stopped},
+	{"wiped", 4, (*faults).wiped},
+	{"snapshot", 4, (*faults).snapshot},
+	{"rolled back", 4, (*faults).rolledBack},
+	{"clock", 4, (*faults).clock},
+	{"flushed", 1, (*faults).flushed},
+}
+
+// newFaults decides which of two worlds this is. The order of the tokens is not promised where data is lost and a
+// clock steps back by more than the time since the last grant. So where clocks step far, all masters are never
+// flushed at once; and a step is shorter than what it takes to lose a majority of the counters one after the other.
+func newFaults(s *simulation) *faults {
+	f := &faults{s: s, rng: dice(s.seed, diceFaults, 0), struck: make(map[string]int)}
+	if f.flushes = s.seed%3 == 0; !f.flushes {
+		f.steps = 400 * time.Millisecond
+	}
+	f.gap = 100*time.Millisecond + upTo(f.rng, 900*time.Millisecond)
+	for _, p := range s.peers {
+		for j, link := range p.links {
+			rng := dice(s.seed, diceFaults, 1+p.index*simMasters+j)
+			link.Duplicate(func(cmd []string) bool {
+				return testredis.Named("EVALSHA", "EVAL")(cmd) && rng.IntN(15) == 0
+			}, nil)
+		}
+	}
+	return f
+}
+
+func (f *faults) run(ctx context.Context) {
+	total := 0
+	for _, kind := range allFaults {
+		total += kind.weight
+	}
+	for ctx.Err() == nil {
+		pause(ctx, upTo(f.rng, f.gap))
+		n := f.rng.IntN(total)
+		for _, kind := range allFaults {
+			if n -= kind.weight; n < 0 {
+				if kind.strike(f, ctx) {
+					f.struck[kind.name]++
+				}
+				break
+			}
+		}
+		f.s.ledger.sweep()
+	}
+}
+
+// heal ends every fault.
+func (f *faults) heal() {
+	f.ends.Wait()
+	for i, m := range f.s.minis {
+		m.Thaw()
+		m.Recover()
+		m.Skew(f.s.skews[i])
+	}
+	for _, p := range f.s.peers {
+		for _, link := range p.links {
+			link.Restore()
+			link.Duplicate(nil, nil)
+			link.DropPushes(nil)
+			link.Cut()
+		}
+	}
+}
+
+// lasts runs end after a while, at the latest when the simulation ends.
+func (f *faults) lasts(ctx context.Context, d time.Duration, end func()) bool {
+	f.ends.Go(func() {
+		pause(ctx, d)
+		end()
+	})
+	return true
+}
+
+func (f *faults) anyPeer() *simPeer { return f.s.peers[f.rng.IntN(simPeers)] }
+
+func (f *faults) anyLink() *testredis.Link { return f.anyPeer().links[f.rng.IntN(simMasters)] }
+
+func (f *faults) anyDirection() testredis.Direction {
+	return []testredis.Direction{testredis.ToServer, testredis.ToClient, testredis.Both}[f.rng.IntN(3)]
+}
+
+// cut loses what is on its way: messages lost on TCP are a connection lost.
+func (f *faults) cut(context.Context) bool {
+	f.anyLink().Cut()
+	return true
+}
+
+// blackhole loses what is on its way without telling.
+func (f *faults) blackhole(ctx context.Context) bool {
+	link := f.anyLink()
+	link.Blackhole(f.anyDirection())
+	return f.lasts(ctx, upTo(f.rng, 2*simTTL), link.Restore)
+}
+
+// late lets messages arrive long after they were sent, also over a connection that has been replaced since.
+func (f *faults) late(ctx context.Context) bool {
+	link := f.anyLink()
+	link.Hold(f.anyDirection())
+	return f.lasts(ctx, upTo(f.rng, 3*simTTL), link.Restore)
+}
+
+// deaf loses the messages of hand-offs.
+func (f *faults) deaf(ctx context.Context) bool {
+	link := f.anyLink()
+	link.DropPushes(func([]string) bool { return true })
+	return f.lasts(ctx, upTo(f.rng, 2*simTTL), func() { link.DropPushes(nil) })
+}
+
+// pause takes a process off the network, as if it stood still; what it sends meanwhile arrives after.
+func (f *faults) pause(ctx context.Context) bool {
+	p := f.anyPeer()
+	for _, link := range p.links {
+		link.Hold(testredis.Both)
+	}
+	return f.lasts(ctx, upTo(f.rng, 2*simTTL), func() { restore(p.links) })
+}
+
+// partition separates some processes from some masters, in one direction or both.
+func (f *faults) partition(ctx context.Context) bool {
+	masters := f.rng.Perm(simMasters)[:1+f.rng.IntN(simMasters)]
+	dir := f.anyDirection()
+	var links []*testredis.Link
+	for _, i := range f.rng.Perm(simPeers)[:1+f.rng.IntN(simPeers)] {
+		for _, m := range masters {
+			links = append(links, f.s.peers[i].links[m])
+			f.s.peers[i].links[m].Blackhole(dir)
+		}
+	}
+	return f.lasts(ctx, upTo(f.rng, simTTL), func() { restore(links) })
+}
+
+func restore(links []*testredis.Link) {
+	for _, link := range links {
+		link.Restore()
+	}
+}
+
+// frozen stops a master for a while; it then reads what was sent to it.
+func (f *faults) frozen(ctx context.Context) bool {
+	m := f.s.minis[f.rng.IntN(simMasters)]
+	m.Freeze()
+	return f.lasts(ctx, upTo(f.rng, 2*simTTL), m.Thaw)
+}
+
+// stopped takes a master away; it comes back with its data.
+func (f *faults) stopped(ctx context.Context) bool {
+	m := f.s.minis[f.rng.IntN(simMasters)]
+	m.Stop()
+	return f.lasts(ctx, upTo(f.rng, simTTL), m.Recover)
+}
+
+// wiped restarts a master empty.
+func (f *faults) wiped(ctx context.Context) bool {
+	i, ok := f.mayForget()
+	if !ok {
+		return false
+	}
+	f.s.minis[i].Crash()
+	return f.lasts(ctx, upTo(f.rng, simTTL), f.s.minis[i].Recover)
+}
+
+func (f *faults) snapshot(context.Context) bool {
+	i := f.rng.IntN(simMasters)
+	f.snapshots[i] = f.s.minis[i].Snapshot()
+	return true
+}
+
+// rolledBack restarts a master from an old save. A real one has another run id then, which the scripts compare with
+// that beside the marker because the restart has emptied the script cache. This one has no run id; the marker is taken
+// away instead, which must lead to the same abstention.
+func (f *faults) rolledBack(ctx context.Context) bool {
+	i, ok := f.mayForget()
+	if !ok || f.snapshots[i] == nil {
+		return false
+	}
+	m := f.s.minis[i]
+	m.Crash()
+	m.Rollback(f.snapshots[i])
+	m.Miniredis().Del("fencelock:master")
+	return f.lasts(ctx, upTo(f.rng, simTTL/2), m.Recover)
+}
+
+// clock sets a master's clock. Forward, its holds expire before their time: they are lost data.
+func (f *faults) clock(context.Context) bool {
+	i, ok := f.mayForget()
+	if !ok || f.steps == 0 {
+		return false
+	}
+	step := time.Duration((2*f.rng.Float64() - 1) * float64(f.steps))
+	f.s.minis[i].Skew(f.s.skews[i] + step)
+	return true
+}
+
+// flushed empties all masters at once. It takes longer than any two clocks differ, as the restart of a whole site
+// does: the clocks alone keep the tokens in order then.
+func (f *faults) flushed(context.Context) bool {
+	if !f.flushes {
+		return false
+	}
+	for i, m := range f.s.minis {
+		m.Crash()
+		f.snapshots[i] = nil
+	}
+	time.Sleep(5 * simSkew)
+	f.s.ledger.amnesia()
+	for _, m := range f.s.minis {
+		m.Recover()
+	}
+	return true
+}
+
+// mayForget chooses a master that may lose data now: always fewer than a quorum have lost some that may still matter.
+// A lease lives a TTL by its process's clock, unless a quorum of masters with their data has renewed it since.
+func (f *faults) mayForget() (int, bool) {
+	now, i := time.Now(), f.rng.IntN(simMasters)
+	recent := slices.DeleteFunc(slices.Clone(f.forgetting[:]), func(until time.Time) bool { return !until.After(now) })
+	if len(recent) >= simMasters/2 && !f.forgetting[i].After(now) {
+		return 0, false
+	}
+	f.forgetting[i] = now.Add(simTTL + simTTL/10)
+	return i, true
+}
+
+// delays gives a link's messages delays of mostly a few milliseconds, and now and then of more than the patience with
+// a master.
+func delays(link *testredis.Link, rng *rand.Rand) {
+	var mu sync.Mutex
+	link.DelayFunc(testredis.Both, func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if rng.IntN(50) == 0 {
+			return upTo(rng, 150*time.Millisecond)
+		}
+		return 200*time.Microsecond + upTo(rng, 3*time.Millisecond)
+	})
+}

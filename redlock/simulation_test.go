@@ -1,0 +1,274 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+var (
+	oneSeed  = flag.Int64("redlock.seed", 0, "simulate this seed alone")
+	seeds    = flag.Int("redlock.seeds", 6, "how many seeds are simulated")
+	fromSeed = flag.Int64("redlock.from", 1, "the first of them")
+)
+
+// What a simulation consists of.
+const (
+	simMasters = 5
+	simPeers   = 9
+	simNames   = 3
+	simTTL     = time.Second
+	simFor     = 12 * time.Second // of fake time under faults
+	simRest    = 15 * time.Second // until everything must work again: backoff, quarantine, a clock set back
+	simSkew    = 20 * time.Millisecond
+)
+
+// TestSimulation runs the real engine and scripts over five masters in fake time, under faults drawn from a seed.
+// A seed fixes the faults, the delays of messages and what the processes do; the order in which goroutines run within
+// one moment it does not.
+func TestSimulation(t *testing.T) {
+	chosen := []int64{*oneSeed}
+	if *oneSeed == 0 {
+		chosen = chosen[:0]
+		for i := range *seeds {
+			chosen = append(chosen, *fromSeed+int64(i))
+		}
+	}
+	for _, seed := range chosen {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
+				newSimulation(t, seed).run()
+			})
+		})
+	}
+}
+
+type simulation struct {
+	*set
+	seed   int64
+	ledger *ledger
+	peers  []*simPeer
+	skews  []time.Duration // of the masters' clocks, where no step has struck them
+	names  []string
+}
+
+// simPeer is a process of a simulation.
+type simPeer struct {
+	*peer
+	index int
+	rng   *rand.Rand // of its work alone
+	opts  []rwlock.Option
+}
+
+// dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
+func dice(seed int64, part, index int) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(seed), uint64(part)<<32|uint64(index)))
+}
+
+// The parts of a simulation that draw.
+const (
+	diceWorld = iota
+	diceWork
+	diceDelay
+	diceFaults
+)
+
+func newSimulation(t *testing.T, seed int64) *simulation {
+	s := &simulation{set: newSet(t, simMasters), seed: seed, ledger: newLedger(t, fmt.Sprintf("seed %d", seed))}
+	rng := dice(seed, diceWorld, 0)
+	for _, m := range s.minis {
+		s.skews = append(s.skews, skew(rng))
+		m.Skew(s.skews[len(s.skews)-1])
+	}
+	for i := range 1 + rng.IntN(simNames) {
+		s.names = append(s.names, fmt.Sprintf("resource-%d", i))
+	}
+	for i := range simPeers {
+		p := &simPeer{peer: s.link(nil), index: i, rng: dice(seed, diceWork, i)}
+		for j, link := range p.links {
+			delays(link, dice(seed, diceDelay, i*simMasters+j))
+		}
+		p.opts = []rwlock.Option{
+			rwlock.WithTTL(simTTL), rwlock.WithMeta(fmt.Sprintf("peer-%d", i)), redlock.WithNodeTimeout(80 * time.Millisecond),
+			clocked(skew(rng), 1+(rng.Float64()-0.5)*0.008),
+		}
+		p.start(t, p.opts...)
+		s.peers = append(s.peers, p)
+	}
+	return s
+}
+
+func skew(rng *rand.Rand) time.Duration { return time.Duration((2*rng.Float64() - 1) * float64(simSkew)) }
+
+// clocked gives a process a clock that is ahead by offset and runs at another rate, within the drift that is allowed.
+func clocked(offset time.Duration, rate float64) rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) {
+		start := time.Now()
+		l.Clock = engine.Clock(func() (time.Duration, time.Time) {
+			passed := time.Duration(float64(time.Since(start)) * rate)
+			return passed, start.Add(offset + passed)
+		})
+	})
+}
+
+func (s *simulation) run() {
+	ctx, stop := context.WithTimeout(s.t.Context(), simFor)
+	defer stop()
+	var work sync.WaitGroup
+	for _, p := range s.peers {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				s.step(ctx, p)
+			}
+		})
+	}
+	f := newFaults(s)
+	f.run(ctx)
+	f.heal()
+	work.Wait()
+	s.settle()
+	s.t.Log(s.ledger.summary(), f.struck)
+}
+
+// step is one thing that a process does: an acquisition of any kind, its work, its end.
+func (s *simulation) step(ctx context.Context, p *simPeer) {
+	pause(ctx, upTo(p.rng, 40*time.Millisecond))
+	if ctx.Err() != nil {
+		return
+	}
+	if p.rng.IntN(40) == 0 {
+		s.restart(p)
+	}
+	name := s.names[p.rng.IntN(len(s.names))]
+	var opts []rwlock.LockOption
+	if p.rng.IntN(5) == 0 {
+		opts = append(opts, rwlock.WithoutRenewal())
+	}
+	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
+	defer cancel()
+	at := s.ledger.begin(name)
+	lease, err := p.acquire(wait, name, opts)
+	if err != nil {
+		s.accept(err)
+		return
+	}
+	s.ledger.acquired(at, lease)
+	p.use(ctx, lease)
+	s.ledger.sweep()
+}
+
+// restart ends the process and begins it anew with what it has learnt forgotten.
+func (s *simulation) restart(p *simPeer) {
+	if err := p.Close(); err != nil {
+		s.t.Errorf("seed %d: close: %v", s.seed, err)
+	}
+	p.start(s.t, p.opts...)
+}
+
+func (p *simPeer) acquire(ctx context.Context, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
+	switch n := p.rng.IntN(10); {
+	case n < 5:
+		return p.Lock(ctx, name, opts...)
+	case n < 8:
+		return p.RLock(ctx, name, opts...)
+	case n < 9:
+		return p.TryLock(ctx, name, opts...)
+	default:
+		return p.TryRLock(ctx, name, opts...)
+	}
+}
+
+// use works under the lease, mostly shortly, sometimes beyond its TTL without looking at it.
+func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
+	switch n := p.rng.IntN(100); {
+	case n < 97:
+		pause(ctx, upTo(p.rng, 20*time.Millisecond))
+	case n < 99:
+		pause(ctx, upTo(p.rng, 3*simTTL/2))
+	default: // its holder forgets it for longer than any lease without renewal
+		select {
+		case <-lease.Done():
+		case <-time.After(2 * simTTL):
+		case <-ctx.Done():
+		}
+	}
+	_ = lease.Release(ctx) // that it was lost or is unconfirmed is part of the game
+}
+
+// accept lets pass what the faults explain.
+func (s *simulation) accept(err error) {
+	if !errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, rwlock.ErrNoQuorum) {
+		s.t.Errorf("seed %d: %v", s.seed, err)
+	}
+}
+
+// settle checks, after all faults have ended, that everybody gets every lock again and that nothing is left behind.
+func (s *simulation) settle() {
+	time.Sleep(simRest)
+	var work sync.WaitGroup
+	for _, p := range s.peers {
+		work.Go(func() {
+			for _, name := range s.names {
+				at := s.ledger.begin(name)
+				lease, err := p.Lock(soon(s.t, 5*time.Second), name)
+				if err != nil {
+					s.t.Errorf("seed %d: all is well again, but %v", s.seed, err)
+					return
+				}
+				s.ledger.acquired(at, lease)
+				if err := lease.Release(s.t.Context()); err != nil {
+					s.t.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	time.Sleep(simTTL)
+	for _, name := range s.names {
+		state, err := s.peers[0].Inspect(soon(s.t, time.Second), name)
+		require.NoError(s.t, err)
+		for _, m := range state.Masters {
+			require.Empty(s.t, slices.Concat(meta(m.Holders), queue(m.Waiters)), "seed %d: left behind on master %d", s.seed, m.Index)
+		}
+	}
+}
+
+func meta(holders []rwlock.Holder) (all []string) {
+	for _, h := range holders {
+		all = append(all, "holder "+h.Meta)
+	}
+	return all
+}
+
+func queue(waiters []rwlock.Waiter) (all []string) {
+	for _, w := range waiters {
+		all = append(all, "waiter "+w.Meta)
+	}
+	return all
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d)) + 1) }
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

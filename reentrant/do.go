@@ -1,0 +1,39 @@
+package reentrant
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Do runs fn while the owner in ctx holds the lock for writing; a ctx without an owner gets a new one. fn runs under
+// Hold.Context, which carries the owner too, so Do nests in Do. It returns fn's error, joined with a *rwlock.LostError
+// if the lease was lost while fn ran, and with ErrOrder if fn left a hold of this lock behind. The hold is released
+// also when fn panics.
+func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
+	ctx = WithOwner(ctx)
+	hold, err := l.Lock(ctx, name, opts...)
+	return run(ctx, hold, err, fn)
+}
+
+// RDo is Do for reading.
+func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
+	ctx = WithOwner(ctx)
+	hold, err := l.RLock(ctx, name, opts...)
+	return run(ctx, hold, err, fn)
+}
+
+func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (outcome error) {
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err := hold.Release(ctx)
+		lost := errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, rwlock.ErrLost)
+		if lost || errors.Is(err, ErrOrder) { // a release that is not confirmed goes on in the background
+			outcome = errors.Join(outcome, err)
+		}
+	}()
+	return fn(hold.Context(ctx))
+}

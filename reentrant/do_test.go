@@ -1,0 +1,129 @@
+package reentrant_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func TestDoNestsInDo(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		var outer, nested fencing.Fence
+		err := p.Do(t.Context(), "a", func(ctx context.Context) error {
+			outer, _ = fencing.FromContext(ctx, "a")
+			sent := w.scripts()
+			defer func() { require.Equal(t, sent, w.scripts()) }()
+			return p.RDo(ctx, "a", func(ctx context.Context) error {
+				nested, _ = fencing.FromContext(ctx, "a")
+				_, owned := reentrant.OwnerFrom(ctx)
+				require.True(t, owned)
+				require.NoError(t, ctx.Err())
+				return nil
+			})
+		})
+		require.NoError(t, err)
+		require.NotZero(t, outer.Token)
+		require.Equal(t, fencing.Fence{Resource: "a", Token: outer.Token, Mode: fencing.Write}, outer)
+		require.Equal(t, outer, nested, "a read in a write counts on the write")
+		require.Empty(t, p.inspect(t, "a").Holders)
+	})
+}
+
+func TestDoKeepsTheOwnerThatIsThere(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		ctx, owner := owned(t)
+		for name, do := range map[string]func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
+			"Do": p.Do, "RDo": p.RDo,
+		} {
+			require.NoError(t, do(ctx, name, func(ctx context.Context) error {
+				got, _ := reentrant.OwnerFrom(ctx)
+				require.Equal(t, owner, got)
+				require.Equal(t, owner.String(), p.inspect(t, name).Holders[0].Owner)
+				return nil
+			}))
+		}
+	})
+}
+
+func TestDoReturnsWhatHappened(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		failure := errors.New("the work failed")
+		fail := func(context.Context) error { return failure }
+		require.Equal(t, failure, p.Do(t.Context(), "a", fail))
+		require.Equal(t, failure, p.RDo(t.Context(), "a", fail))
+		require.Empty(t, p.inspect(t, "a").Holders)
+
+		require.PanicsWithValue(t, "boom", func() {
+			_ = p.Do(t.Context(), "a", func(context.Context) error { panic("boom") })
+		})
+		require.Empty(t, p.inspect(t, "a").Holders)
+
+		ctx, _ := owned(t)
+		require.NoError(t, p.RDo(ctx, "a", func(ctx context.Context) error {
+			require.ErrorIs(t, p.Do(ctx, "a", fail), rwlock.ErrUpgrade)
+			return nil
+		}))
+	})
+}
+
+func TestDoTellsOfALoss(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		failure := errors.New("the work failed")
+		ctx, _ := owned(t)
+		outer := must(t)(p.Lock(ctx, "a"))
+		err := p.Do(ctx, "a", func(ctx context.Context) error {
+			loseByFlush(t, w, outer)
+			require.ErrorIs(t, context.Cause(ctx), rwlock.ErrLost)
+			return failure
+		})
+		require.ErrorIs(t, err, failure)
+		requireLost(t, err, "a", outer.Token(), rwlock.Taken)
+		require.ErrorIs(t, outer.Release(ctx), rwlock.ErrLost)
+	})
+}
+
+func TestDoTellsOfAHoldLeftBehind(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		var left *reentrant.Hold
+		err := p.Do(t.Context(), "a", func(ctx context.Context) error {
+			left = must(t)(p.Lock(ctx, "a"))
+			return nil
+		})
+		require.ErrorIs(t, err, reentrant.ErrOrder)
+		require.NoError(t, left.Lease().Err())
+	})
+}
+
+func TestTheContextOfANestedHoldEndsWithIt(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		ctx, _ := owned(t)
+		outer := must(t)(p.Lock(ctx, "a"))
+		around := outer.Context(ctx)
+		nested := must(t)(p.Lock(around, "a"))
+		inner := nested.Context(around)
+		fence, ok := fencing.FromContext(inner, "a")
+		require.True(t, ok)
+		require.Equal(t, outer.Lease().Fence(), fence)
+
+		require.NoError(t, nested.Release(ctx))
+		require.Equal(t, rwlock.ErrReleased, context.Cause(inner))
+		late := nested.Context(around)
+		require.Equal(t, rwlock.ErrReleased, context.Cause(late))
+		require.NoError(t, around.Err())
+
+		require.NoError(t, outer.Release(ctx))
+		require.Equal(t, rwlock.ErrReleased, context.Cause(around))
+	})
+}

@@ -1,0 +1,69 @@
+package reentrant
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use.
+type Hold struct {
+	section *section
+	outer   *Hold // the one that it nests in, or nil
+	depth   int
+
+	released bool                      // under the locker's mu
+	contexts []context.CancelCauseFunc // under the locker's mu; of a nested hold
+}
+
+// Depth returns which of its owner's holds of this lock in this process it is: 1 for the outermost. Holds in other
+// processes are not counted; Inspect shows them.
+func (h *Hold) Depth() int { return h.depth }
+
+// Token returns the fencing token, the same for the outermost hold and all that nest in it, in whatever process.
+func (h *Hold) Token() fencing.Token { return h.section.lease.Token() }
+
+// Lease returns the lease that this hold shares with those around it. It is not for releasing: that would end it for
+// all of them.
+func (h *Hold) Lease() *rwlock.Lease { return h.section.lease }
+
+// Context returns parent with the fence, cancelled when the lease ends, with Lease().Err() as the cause, or when this
+// hold is released, with rwlock.ErrReleased. It has the owner that parent has.
+func (h *Hold) Context(parent context.Context) context.Context {
+	if h.outer == nil {
+		return h.section.lease.Context(parent) // ends with the lease, which ends with this hold
+	}
+	// The lease keeps a context until one of them ends. Without an end of its own, a loop of short nested sections
+	// would leave one behind with every turn, as long as the outer section lasts.
+	ctx, cancel := context.WithCancelCause(parent)
+	if !h.section.attach(h, cancel) {
+		cancel(rwlock.ErrReleased)
+	}
+	return h.section.lease.Context(ctx)
+}
+
+// Release ends this hold; the last of its owner gives the lock back, as rwlock.Lease.Release does. It goes on when ctx
+// has ended. Under a lease that was lost it ends the hold all the same and returns the *rwlock.LostError. ErrOrder
+// leaves everything as it was: the hold still has to be released, after those that nest in it. A second Release, and
+// one of a nil hold, returns nil.
+func (h *Hold) Release(ctx context.Context) error {
+	if h == nil {
+		return nil
+	}
+	left, contexts, err := h.section.leave(h)
+	for _, cancel := range contexts {
+		cancel(rwlock.ErrReleased)
+	}
+	switch {
+	case !left:
+		return err
+	case h.outer == nil:
+		return h.section.lease.Release(ctx)
+	}
+	if err := h.section.lease.Err(); errors.Is(err, rwlock.ErrLost) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package reentrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+type sectionKey struct {
+	owner Owner
+	name  string
+}
+
+// section is what one owner has of one lock in this process: a lease, and the holds that count on it. It is in the
+// locker's table from the first acquisition until the last release.
+type section struct {
+	locker *Locker
+	key    sectionKey
+	opened chan struct{} // closed when the first acquisition is over
+	lease  *rwlock.Lease // set before that, nil if it failed
+
+	innermost *Hold // under the locker's mu; nil before the section is open and after it is closed
+}
+
+// open is the first acquisition.
+func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
+	defer func() { // also when a hook of the locker panics: nobody may wait for this section for ever
+		s.locker.mu.Lock()
+		defer s.locker.mu.Unlock()
+		if s.innermost = h; h == nil {
+			delete(s.locker.sections, s.key)
+		}
+		close(s.opened)
+	}()
+	if s.lease, err = s.locker.take(ctx, id, r); err != nil {
+		return nil, err
+	}
+	return &Hold{section: s, depth: 1}, nil
+}
+
+// await returns nil when the first acquisition is over, whatever came of it. Only a goroutine that shares the owner
+// with the one that acquires has to wait here.
+func (s *section) await(ctx context.Context, r request) error {
+	select {
+	case <-s.opened:
+		return nil
+	default:
+	}
+	if r.try {
+		return r.notAcquired(0, errBusy)
+	}
+	begun := time.Now()
+	select {
+	case <-s.opened:
+		return nil
+	case <-ctx.Done():
+		return r.notAcquired(time.Since(begun), contextError(ctx))
+	}
+}
+
+// nest counts one more hold on the lease. It returns nil and no error if the section is not open any more.
+func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, error) {
+	if s.lease == nil {
+		return nil, nil
+	}
+	refusal := s.refusal(ctx, id, r) // before the mutex: the end of a lease that is noticed here runs the locker's hooks
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	switch {
+	case s.innermost == nil:
+		return nil, nil
+	case refusal != nil:
+		return nil, refusal
+	case s.innermost.depth >= s.locker.maxDepth:
+		return nil, fmt.Errorf("%w: lock %q is held %d times, the limit of WithMaxDepth",
+			ErrDepth, r.name, s.innermost.depth)
+	}
+	h := &Hold{section: s, outer: s.innermost, depth: s.innermost.depth + 1}
+	s.innermost = h
+	return h, nil
+}
+
+// refusal says why nothing may nest in this section now.
+func (s *section) refusal(ctx context.Context, id *identity, r request) error {
+	switch err := s.lease.Err(); {
+	case errors.Is(err, rwlock.ErrLost):
+		return err
+	case err != nil: // by Lease().Release or by closing the locker
+		return fmt.Errorf("%w: lock %q, before the section that nests in it", err, r.name)
+	case id.joins && disproved(ctx, s.lease):
+		return lost(ctx, r.name)
+	case r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
+		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
+	case ctx.Err() != nil:
+		return r.notAcquired(0, contextError(ctx))
+	}
+	return nil
+}
+
+func (r request) notAcquired(waited time.Duration, cause error) error {
+	return &rwlock.AcquireError{Name: r.name, Mode: r.mode, Waited: waited, Err: cause}
+}
+
+// contextError matches ctx.Err() and, where somebody gave one, the cause.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// attach has a context end with a hold. It reports whether the hold is still there.
+func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	if !h.released {
+		h.contexts = append(h.contexts, cancel)
+	}
+	return !h.released
+}
+
+// leave takes out a hold, if it is the innermost and was not taken out before, and returns the contexts that end with
+// it.
+func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	switch {
+	case h.released:
+		return false, nil, nil
+	case s.innermost != h:
+		return false, nil, fmt.Errorf("%w: lock %q: it is hold %d of %d", ErrOrder, s.key.name, h.depth, s.innermost.depth)
+	}
+	h.released, s.innermost = true, h.outer
+	if h.outer == nil {
+		delete(s.locker.sections, s.key)
+	}
+	contexts, h.contexts = h.contexts, nil
+	return true, contexts, nil
+}

@@ -1,0 +1,177 @@
+package rwlock_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// refusedOption checks that err names the option or argument, its value and its rule.
+func refusedOption(t *testing.T, err error, option, value, rule string) {
+	t.Helper()
+	require.ErrorIs(t, err, rwlock.ErrOption)
+	var refused *rwlock.OptionError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, option, refused.Option)
+	for _, part := range []string{"rwlock: ", option, value, rule} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		client := w.newLink().Client(w.t)
+		for _, c := range []struct {
+			name                string
+			client              rueidis.Client
+			options             []rwlock.Option
+			option, value, rule string
+		}{
+			{"no client", nil, nil, "client", "nil", "must be a client"},
+			{"no option", client, []rwlock.Option{nil}, "option", "nil", "must not be nil"},
+			{"short TTL", client, []rwlock.Option{rwlock.WithTTL(99 * time.Millisecond)}, "WithTTL", "99ms", "100ms"},
+			{"no TTL", client, []rwlock.Option{rwlock.WithTTL(0)}, "WithTTL", "0s", "100ms"},
+			{"negative TTL", client, []rwlock.Option{rwlock.WithTTL(-time.Second)}, "WithTTL", "-1s", "100ms"},
+			{"TTL beyond the token's", client, []rwlock.Option{rwlock.WithTTL(25 * time.Hour)}, "WithTTL", "25h", "24h"},
+			{"no prefix", client, []rwlock.Option{rwlock.WithPrefix("")}, "WithPrefix", `""`, "1 to 128 bytes"},
+			{"long prefix", client, []rwlock.Option{rwlock.WithPrefix(strings.Repeat("p", 129))}, "WithPrefix", "ppp", "1 to 128 bytes"},
+			{"prefix with a hash tag", client, []rwlock.Option{rwlock.WithPrefix("a{b}")}, "WithPrefix", "a{b}", "without spaces and braces"},
+			{"no logger", client, []rwlock.Option{rwlock.WithLogger(nil)}, "WithLogger", "nil", "must be a logger"},
+			{"no release timeout", client, []rwlock.Option{rwlock.WithReleaseTimeout(0)}, "WithReleaseTimeout", "", "must be positive"},
+			{"no waiting at all", client, []rwlock.Option{rwlock.WithMaxWait(0)}, "WithMaxWait", "", "must be positive"},
+			{"no holding at all", client, []rwlock.Option{rwlock.WithMaxHold(-time.Second)}, "WithMaxHold", "-1s", "must be positive"},
+			{"long meta", client, []rwlock.Option{rwlock.WithMeta(strings.Repeat("m", 257))}, "WithMeta", "257 bytes", "256 bytes"},
+			{
+				"a limit that is never reached", client,
+				[]rwlock.Option{rwlock.WithTTL(time.Second), rwlock.WithoutRenewal(), rwlock.WithMaxHold(time.Minute)},
+				"WithMaxHold", "1m0s", "cannot be reached WithoutRenewal",
+			},
+		} {
+			locker, err := rwlock.New(c.client, c.options...)
+			require.Nil(w.t, locker, c.name)
+			refusedOption(w.t, err, c.option, c.value, c.rule)
+		}
+	})
+}
+
+// What New takes as a default, an acquisition takes for itself, under the same rules and before anything is sent.
+func TestAcquisitionRefuses(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process(rwlock.WithTTL(time.Second))
+		for _, c := range []struct {
+			name, lock          string
+			options             []rwlock.LockOption
+			option, value, rule string
+		}{
+			{"no option", "orders", []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
+			{"short TTL", "orders", []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
+			{"long meta", "orders", []rwlock.LockOption{rwlock.WithMeta(strings.Repeat("m", 300))}, "WithMeta", "300 bytes", "256 bytes"},
+			{"no waiting", "orders", []rwlock.LockOption{rwlock.WithMaxWait(-1)}, "WithMaxWait", "-1ns", "must be positive"},
+			{
+				"conflict with each other", "orders",
+				[]rwlock.LockOption{rwlock.WithMaxHold(time.Hour), rwlock.WithoutRenewal()},
+				"WithMaxHold", "1h0m0s", "cannot be reached WithoutRenewal",
+			},
+			{"no name", "", nil, "name", "0 bytes", "1 to 512 bytes"},
+			{"long name", strings.Repeat("n", 513), nil, "name", "513 bytes", "1 to 512 bytes"},
+			{"name that is no text", "a\xff", nil, "name", `"a\xff"`, "valid UTF-8"},
+		} {
+			for how, take := range map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+				"Lock": p.Lock, "TryLock": p.TryLock, "RLock": p.RLock, "TryRLock": p.TryRLock,
+			} {
+				lease, err := take(w.ctx, c.lock, c.options...)
+				require.Nil(w.t, lease, "%s, %s", how, c.name)
+				refusedOption(w.t, err, c.option, c.value, c.rule)
+			}
+			err := p.Do(w.ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
+			refusedOption(w.t, err, c.option, c.value, c.rule)
+			refusedOption(w.t, p.RWMutex(c.lock, c.options...).RLock(w.ctx), c.option, c.value, c.rule)
+		}
+		_, err := p.Inspect(w.ctx, "")
+		refusedOption(w.t, err, "name", "0 bytes", "1 to 512 bytes")
+		require.Zero(w.t, p.link.Calls("EVALSHA")+p.link.Calls("EVAL"), "something was sent")
+		require.Empty(w.t, w.keys())
+	})
+}
+
+// The limits themselves are allowed.
+func TestLimitsAreAllowed(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.process(rwlock.WithPrefix(strings.Repeat("p", 128)), rwlock.WithMeta(strings.Repeat("m", 256)),
+			rwlock.WithLogger(slog.New(slog.DiscardHandler)), rwlock.WithReleaseTimeout(time.Second))
+		for _, name := range []string{"n", strings.Repeat("n", 512)} {
+			lease := p.lock(name, rwlock.Write, rwlock.WithTTL(24*time.Hour), rwlock.WithMaxWait(time.Nanosecond*1e9),
+				rwlock.WithMaxHold(time.Second), rwlock.WithoutRenewal())
+			s, err := p.Inspect(w.ctx, name)
+			require.NoError(w.t, err)
+			require.Len(w.t, s.Holders, 1)
+			require.Equal(w.t, strings.Repeat("m", 256), s.Holders[0].Meta)
+			w.release(lease)
+		}
+		short := p.lock("short", rwlock.Write, rwlock.WithTTL(100*time.Millisecond), rwlock.WithMeta(""))
+		w.release(short)
+		w.onlyTokensLeft()
+	})
+}
+
+// A key of the lock that belongs to somebody else is left as it is, and so is everything around it.
+func TestKeyHoldsSomethingElse(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, c := range []struct {
+			suffix   string
+			make     []string
+			occupied bool // only those who must queue meet this key
+		}{
+			{"", []string{"SET", "", "mine"}, false},
+			{"", []string{"RPUSH", "", "mine"}, false},
+			{":h", []string{"SADD", "", "mine"}, false},
+			{":h", []string{"SET", "", "mine"}, false},
+			{":t", []string{"RPUSH", "", "mine"}, false},
+			{":t", []string{"SET", "", "mine"}, false},
+			{":q", []string{"HSET", "", "mine", "1"}, true},
+			{":w", []string{"RPUSH", "", "mine"}, true},
+		} {
+			w.flushAll()
+			foreign := "fencelock:{orders}" + c.suffix
+			c.make[1] = foreign
+			w.command(c.make...)
+			p := w.process()
+			if c.occupied {
+				_, err := w.process().Lock(w.ctx, "orders")
+				require.NoError(w.t, err)
+			}
+			for how, take := range map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+				"Lock": p.Lock, "RLock": p.RLock,
+			} {
+				lease, err := take(w.ctx, "orders")
+				require.Nil(w.t, lease, "%s with a %s at %q", how, c.make[0], foreign)
+				require.ErrorIs(w.t, err, rwlock.ErrConflict)
+				require.NotErrorIs(w.t, err, rwlock.ErrNotAcquired)
+				require.False(w.t, rwlock.Indeterminate(err))
+				var failed *rwlock.QuorumError
+				require.ErrorAs(w.t, err, &failed)
+				require.Equal(w.t, "orders", failed.Name)
+				require.Len(w.t, failed.Nodes, 1)
+				require.ErrorContains(w.t, err, `lock "orders"`)
+				require.ErrorContains(w.t, err, failed.Nodes[0].Addr)
+			}
+			require.NoError(w.t, p.Close())
+			w.settle()
+			for _, key := range w.keys() {
+				if key == foreign {
+					require.EqualValues(w.t, -1, w.command("PTTL", key), "%q was given an end", key)
+				} else {
+					require.Positive(w.t, w.command("PTTL", key), "%q is left for ever beside %q", key, foreign)
+				}
+			}
+			require.EqualValues(w.t, 1, w.command("EXISTS", foreign))
+		}
+	})
+}

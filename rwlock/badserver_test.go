@@ -1,0 +1,263 @@
+package rwlock_test
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// dial returns rwlock.Dial's client, which is usable also where Dial could not connect, and Dial's error.
+func dial(t *testing.T, addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	t.Helper()
+	client, err := rwlock.Dial(addr, base)
+	require.NotNil(t, client, "%v", err)
+	t.Cleanup(client.Close)
+	return client, err
+}
+
+// acquisitions are the ways to take a lock, by name.
+func acquisitions(l *rwlock.Locker) map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error) {
+	return map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+		"Lock": l.Lock, "RLock": l.RLock, "TryLock": l.TryLock, "TryRLock": l.TryRLock,
+	}
+}
+
+// couldNotAsk checks that err says which lock, which master and which cause, and that it does not pretend that anybody
+// holds the lock.
+func couldNotAsk(t *testing.T, err error, addr, cause string) {
+	t.Helper()
+	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
+	require.NotErrorIs(t, err, rwlock.ErrConflict)
+	var failed *rwlock.QuorumError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "orders", failed.Name)
+	require.Equal(t, 1, failed.Need)
+	require.Equal(t, 0, failed.Got)
+	require.Len(t, failed.Nodes, 1)
+	require.Equal(t, addr, failed.Nodes[0].Addr)
+	require.ErrorContains(t, failed.Nodes[0].Err, cause)
+	require.ErrorContains(t, err, `lock "orders"`)
+	require.ErrorContains(t, err, "master 0 ("+addr+"): ")
+}
+
+// A server that refuses, and will go on refusing, is reported at once: waiting for the context's end would hide it.
+func TestServerRefusesForGood(t *testing.T) {
+	testredis.Require(t)
+	plain := testredis.Start(t)
+	for user, rules := range map[string]string{
+		"noscripts": "on >secret ~* &* +@all -@scripting",
+		"nokeys":    "on >secret ~other:* &* +@all",
+		"nocommand": "on >secret ~* &* +@all -zadd",
+	} {
+		_, err := plain.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
+		require.NoError(t, err)
+	}
+	closed := testredis.Start(t, "--requirepass", "secret")
+	replica := testredis.Start(t)
+	replica.ReplicaOf(plain)
+	as := func(user string) rueidis.ClientOption {
+		return rueidis.ClientOption{Username: user, Password: "secret"}
+	}
+	for _, c := range []struct {
+		name    string
+		server  *testredis.Server
+		base    rueidis.ClientOption
+		dialing string // what Dial says, or ""
+		cause   string
+	}{
+		{"no password", closed, rueidis.ClientOption{}, "NOAUTH", "NOAUTH"},
+		{"wrong password", closed, rueidis.ClientOption{Password: "guess"}, "WRONGPASS", "WRONGPASS"},
+		{"replica", replica, rueidis.ClientOption{}, "", "READONLY"},
+		{"no scripts allowed", plain, as("noscripts"), "", "NOPERM"},
+		{"no keys allowed", plain, as("nokeys"), "", "NOPERM"},
+		{"a command not allowed", plain, as("nocommand"), "", "can't run this command"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, err := dial(t, c.server.Addr(), c.base)
+			if c.dialing == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.dialing)
+			}
+			locker, err := rwlock.New(client)
+			require.NoError(t, err)
+			defer locker.Close()
+			for how, take := range acquisitions(locker) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				lease, err := take(ctx, "orders")
+				require.Nil(t, lease, how)
+				couldNotAsk(t, err, c.server.Addr(), c.cause)
+				require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
+				require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
+				cancel()
+			}
+			require.NoError(t, locker.Close())
+			onlyTokensOn(t, plain)
+		})
+	}
+}
+
+// onlyTokensOn fails the test if a key other than a token counter is on the server.
+func onlyTokensOn(t *testing.T, server *testredis.Server) {
+	t.Helper()
+	keys, err := server.Command("KEYS", "*")
+	require.NoError(t, err)
+	for _, key := range keys.([]any) {
+		require.Regexp(t, `\}:t$`, key, "keys left: %v", keys)
+	}
+}
+
+// A server that is out of memory may have room again: TryLock says what is wrong, Lock goes on asking and gets in.
+func TestServerOutOfMemory(t *testing.T) {
+	server := testredis.Start(t, "--maxmemory", "1kb")
+	client, err := dial(t, server.Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	defer locker.Close()
+
+	passing(t, locker, server.Addr(), "OOM")
+	onlyTokensOn(t, server)
+
+	held := waitOut(t, locker, func() { commandOn(t, server, "CONFIG", "SET", "maxmemory", "0") })
+	// Full again: what there is can be kept and given back.
+	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1kb")
+	require.NoError(t, held.Renew(t.Context()))
+	require.NoError(t, held.Release(t.Context()))
+	onlyTokensOn(t, server)
+}
+
+// A server that still reads its data from disk is not there yet.
+func TestServerLoading(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no")
+	const keys, pause = 200, 10 * time.Millisecond // between two keys it answers
+	for i := range keys {
+		commandOn(t, server, "SET", strconv.Itoa(i), strings.Repeat("v", 4096))
+	}
+	commandOn(t, server, "SAVE")
+	slow := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--key-load-delay",
+		strconv.FormatInt(pause.Microseconds(), 10), "--dir", folderOf(t, server))
+	client, err := dial(t, slow.Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	defer locker.Close()
+
+	passing(t, locker, slow.Addr(), "LOADING")
+	lease := waitOut(t, locker, func() {})
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func folderOf(t *testing.T, server *testredis.Server) string {
+	t.Helper()
+	reply := commandOn(t, server, "CONFIG", "GET", "dir")
+	return reply.([]any)[1].(string)
+}
+
+func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
+	t.Helper()
+	reply, err := server.Command(args...)
+	require.NoError(t, err, "%v", args)
+	return reply
+}
+
+// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context ends.
+func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
+	t.Helper()
+	for _, try := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){locker.TryLock, locker.TryRLock} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := try(ctx, "orders")
+		couldNotAsk(t, err, addr, cause)
+		require.NoError(t, ctx.Err(), "an attempt waited")
+		require.False(t, rwlock.Indeterminate(err))
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := locker.Lock(ctx, "orders")
+	couldNotAsk(t, err, addr, cause)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Error(t, ctx.Err(), "Lock did not wait")
+	require.False(t, rwlock.Indeterminate(err))
+}
+
+// waitOut starts Lock, ends the trouble, and returns the lease that comes of it.
+func waitOut(t *testing.T, locker *rwlock.Locker, end func()) *rwlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got := make(chan *rwlock.Lease)
+	failed := make(chan error)
+	go func() {
+		if lease, err := locker.Lock(ctx, "orders"); err == nil {
+			got <- lease
+		} else {
+			failed <- err
+		}
+	}()
+	end()
+	select {
+	case lease := <-got:
+		return lease
+	case err := <-failed:
+		require.NoError(t, err)
+		return nil
+	}
+}
+
+// Nobody listens there: said at once by an attempt, after the context's end by Lock; and since nothing can have been
+// sent, nothing is left to be released.
+func TestNobodyListens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	client, err := dial(t, addr, rueidis.ClientOption{})
+	require.ErrorContains(t, err, "connection refused")
+	locker, err := rwlock.New(client, rwlock.WithTTL(time.Hour), rwlock.WithReleaseTimeout(time.Hour))
+	require.NoError(t, err)
+	passing(t, locker, addr, "connection refused")
+	require.NoError(t, locker.Close(), "and at once: there is nothing to wait for")
+}
+
+// The port is open and nobody answers. Every call ends with its context, whatever the client's dialling does.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel() // it waits for a client that dials in vain
+	const dialTimeout, limit = 3 * time.Second, 100 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	require.NoError(t, err)
+	defer listener.Close()
+	addr := listener.Addr().String()
+	client, err := dial(t, addr, rueidis.ClientOption{Dialer: net.Dialer{Timeout: dialTimeout}})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	locker, err := rwlock.New(client, rwlock.WithReleaseTimeout(limit))
+	require.NoError(t, err)
+	defer locker.Close()
+	for how, take := range acquisitions(locker) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		start := time.Now()
+		_, err := take(ctx, "orders")
+		require.Less(t, time.Since(start), dialTimeout/2, "%s went on after its context had ended", how)
+		couldNotAsk(t, err, addr, "no reply in ")
+		require.ErrorIs(t, err, context.DeadlineExceeded, how)
+		require.True(t, rwlock.Indeterminate(err), how)
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	start := time.Now()
+	_, err = locker.Inspect(ctx, "orders")
+	require.Less(t, time.Since(start), dialTimeout/2, "Inspect went on after its context had ended")
+	couldNotAsk(t, err, addr, "no reply in ")
+}

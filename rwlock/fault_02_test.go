@@ -1,0 +1,99 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// F2: the same id again is never "held by another"; and after an unknown outcome a release for that id is always sent.
+
+func TestF02TryWhoseReplyIsLostIsReleased(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.process(), w.process()
+		p.warmUp()
+		for _, mode := range bothModes {
+			lost := p.link.DropNextReply(running(scripts.Acquire))
+			_, err := p.try("n", mode)
+			<-lost
+			require.ErrorIs(w.t, err, rwlock.ErrNoQuorum, "nobody said that another holds it")
+			require.NotErrorIs(w.t, err, rwlock.ErrNotAcquired)
+			require.True(w.t, rwlock.Indeterminate(err))
+
+			start := time.Now()
+			w.release(q.lock("n", rwlock.Write))
+			require.Less(w.t, time.Since(start), w.ttl/2, "it locked itself out until its lease expired")
+			w.eventually("it can be tried again", func() bool {
+				again, err := p.try("n", mode)
+				if err != nil {
+					return false
+				}
+				w.release(again)
+				return true
+			})
+			require.Less(w.t, time.Since(start), w.ttl*3/4)
+		}
+	})
+}
+
+func TestF02UnansweredAcquireIsReleasedWhenTheWaitingEnds(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		p.warmUp()
+		muted := p.link.MuteNextReply(running(scripts.Acquire))
+		ctx, cancel := context.WithTimeout(w.ctx, 700*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		a := p.acquire(ctx, "n", rwlock.Write)
+		<-muted
+		require.Len(w.t, w.inspect("n").Holders, 1, "it is granted and nobody knows")
+
+		err := a.failed()
+		require.Equal(w.t, 700*time.Millisecond, a.at.Sub(start), "ctx bounds the waiting")
+		require.ErrorIs(w.t, err, context.DeadlineExceeded)
+		require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
+		require.True(w.t, rwlock.Indeterminate(err))
+		w.release(q.lock("n", rwlock.Write))
+		// The connection is dumb but open: the client needs its write timeout, twice at most, to see that.
+		require.Less(w.t, time.Since(start), 7*time.Second)
+		w.pass(2 * w.ttl) // a release that finds nothing leaves a tombstone
+		w.onlyTokensLeft()
+	})
+}
+
+// The connection broke, but its buffers deliver the acquire after the release has come over the next one.
+func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
+	for _, late := range []time.Duration{7 * time.Second, 8 * time.Second, 9 * time.Second} { // a hung server is found in 5 s
+		inFakeTime(t, func(w *world) {
+			p, q := w.process(), w.process()
+			p.warmUp()
+			var order []scripts.Name
+			p.link.OnCommand(func(cmd []string) {
+				if name := scriptOf(cmd); name != "" {
+					order = append(order, name)
+				}
+			})
+			p.link.DelayDir(testredis.ToServer, late)
+			ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+			defer cancel()
+			a := p.acquire(ctx, "n", rwlock.Write)
+			w.settle()
+			p.link.DelayDir(testredis.ToServer, 0) // for what is sent from now on
+			require.True(w.t, rwlock.Indeterminate(a.failed()))
+
+			w.pass(late)
+			require.Equal(w.t, scripts.Release, order[0], "the acquire was not late: %v", order)
+			require.Contains(w.t, order, scripts.Acquire)
+			require.Empty(w.t, w.inspect("n").Holders, "a ghost holds the lock")
+			require.NoError(w.t, q.acquireOnce("n"))
+			w.pass(2 * w.ttl)
+			w.onlyTokensLeft()
+		})
+	}
+}

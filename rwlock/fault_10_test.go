@@ -1,0 +1,153 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// F10: every transition that can admit someone wakes them; a bounded poll finds whatever a lost message missed.
+
+// transitions are the ways in which room is made for a reader that waits. Each begins before the waiter queues and
+// returns what makes room; soon is how long the waiter then waits at most when it is told.
+var transitions = []struct {
+	name  string
+	soon  time.Duration
+	block func(w *world) (makeRoom func())
+}{
+	{"a writer releases", 0, func(w *world) func() {
+		held := w.process().lock("n", rwlock.Write)
+		return func() { w.release(held) }
+	}},
+	{"a waiting writer gives up", 0, func(w *world) func() {
+		p := w.process()
+		p.lock("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.ctx)
+		p.acquire(ctx, "n", rwlock.Write)
+		w.untilWaiting("n", 1)
+		return cancel
+	}},
+	{"the process of a waiting writer closes", 0, func(w *world) func() {
+		p := w.process()
+		w.process().lock("n", rwlock.Read)
+		p.queue("n", rwlock.Write)
+		return func() { require.NoError(w.t, p.Close()) }
+	}},
+	// What expires is noticed by whoever asks next; a waiter asks at the expiry that it was told of.
+	{"a holder expires", 3 * time.Millisecond, func(w *world) func() {
+		p := w.process()
+		lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
+		p.die()
+		return func() { w.pass(time.Until(lease.Deadline().Add(w.ttl/100 + 2*time.Millisecond))) }
+	}},
+	{"a waiting writer dies", 1003 * time.Millisecond, func(w *world) func() {
+		p := w.process()
+		w.process().lock("n", rwlock.Read)
+		p.queue("n", rwlock.Write)
+		return func() { p.die(); w.pass(w.claim()) }
+	}},
+}
+
+func TestF10TransitionWakesWhoMayEnter(t *testing.T) {
+	for _, c := range transitions {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				makeRoom := c.block(w)
+				waiter := w.process().queue("n", rwlock.Read)
+				w.pass(w.refresh() / 3)
+				makeRoom()
+				since := time.Now()
+				waiter.granted()
+				require.LessOrEqual(w.t, waiter.at.Sub(since), c.soon)
+			})
+		})
+	}
+}
+
+func TestF10LostMessageCostsOneRefresh(t *testing.T) {
+	for _, c := range transitions {
+		t.Run(c.name, func(t *testing.T) {
+			for wait := time.Duration(0); wait < time.Second; wait += 90 * time.Millisecond {
+				inFakeTime(t, func(w *world) {
+					makeRoom := c.block(w)
+					p := w.process()
+					lost := 0
+					p.link.DropPushes(func(push []string) bool {
+						if push[0] == "message" {
+							lost++
+						}
+						return push[0] == "message"
+					})
+					waiter := p.queue("n", rwlock.Read)
+					w.pass(wait)
+					makeRoom()
+					since := time.Now()
+					waiter.granted()
+					require.LessOrEqual(w.t, waiter.at.Sub(since), w.refresh())
+					require.Positive(w.t, lost, "there was no message to lose")
+					w.pass(2 * w.ttl)
+					require.NoError(w.t, waiter.lease.Err())
+				})
+			}
+		})
+	}
+}
+
+func TestF10LostMessageOnARealServer(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.process(), w.process()
+		held := p.lock("n", rwlock.Write)
+		q.link.DropPushes(func(push []string) bool { return push[0] == "message" })
+		waiter := q.queue("n", rwlock.Write)
+		since := time.Now()
+		w.release(held)
+		w.release(waiter.granted())
+		require.Less(w.t, waiter.at.Sub(since), w.refresh()*2) // once, and what a busy machine adds
+	})
+}
+
+func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		holder, dead, p := w.process(), w.process(), w.process()
+		held := holder.lock("n", rwlock.Write)
+		dead.queue("n", rwlock.Write)
+		next := p.queue("n", rwlock.Write)
+		dead.die()
+		w.pass(w.claim() + time.Second)
+		require.Len(w.t, w.inspect("n").Waiters, 1, "it dropped out")
+		released := time.Now()
+		w.release(held)
+		w.release(next.granted())
+		require.Equal(w.t, released, next.at)
+	})
+}
+
+// The hand-off goes to a process that has died an instant ago: it is never confirmed, and lapses after the claim time.
+func TestF10HandOffToADeadProcessLapses(t *testing.T) {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute} {
+		for _, mode := range bothModes {
+			inFakeTime(t, func(w *world) {
+				w.ttl = ttl
+				holder, dead, p := w.process(), w.process(), w.process()
+				held := holder.lock("n", rwlock.Write)
+				dead.queue("n", mode)
+				dead.queue("n", rwlock.Write)
+				next := p.queue("n", rwlock.Write)
+				w.pass(w.refresh() / 2)
+				dead.die()
+				died := time.Now()
+				w.release(held)
+				s := w.inspect("n")
+				require.Len(w.t, s.Holders, 1, "handed to the dead one")
+				require.Equal(w.t, mode, s.Holders[0].Mode)
+				require.LessOrEqual(w.t, s.Holders[0].Remaining, w.claim())
+				next.granted()
+				require.LessOrEqual(w.t, next.at.Sub(died), w.claim()+3*time.Millisecond, "TTL %v", ttl)
+			})
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package rwlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// F11: waiters re-validate; a reconnect wakes everyone.
+
+// load is several processes that take one lock in turns, and what they saw.
+type load struct {
+	mu     sync.Mutex
+	grants []time.Time
+	tokens []fencing.Token
+	all    sync.WaitGroup
+	stop   context.CancelFunc
+}
+
+// startLoad runs n workers in n processes until stopped: each takes the lock, works for a while, gives it back.
+func (w *world) startLoad(n int, work time.Duration) *load {
+	ctx, stop := context.WithCancel(w.ctx)
+	l := &load{stop: stop}
+	for range n {
+		p := w.process()
+		l.all.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := p.Lock(ctx, "n")
+				if err != nil {
+					continue
+				}
+				l.mu.Lock()
+				l.grants = append(l.grants, time.Now())
+				l.tokens = append(l.tokens, lease.Token())
+				l.mu.Unlock()
+				time.Sleep(work)
+				_ = lease.Release(ctx) // lost in the disaster, as like as not
+			}
+		})
+	}
+	w.t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.all.Wait()
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.grants)
+}
+
+// longestGap returns the longest time without a grant from that moment on.
+func (l *load) longestGap(from time.Time) (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.grants {
+		if at.After(from) {
+			longest = max(longest, at.Sub(from))
+			from = at
+		}
+	}
+	return max(longest, time.Since(from))
+}
+
+var disasters = map[string]func(w *world){
+	"FLUSHALL":     func(w *world) { w.flushAll() },
+	"SCRIPT FLUSH": func(w *world) { w.flushScripts() },
+	"both":         func(w *world) { w.flushScripts(); w.flushAll() },
+}
+
+func (w *world) flushScripts() {
+	if w.mini != nil {
+		w.mini.FlushScripts()
+		return
+	}
+	_, err := w.server.Command("SCRIPT", "FLUSH")
+	require.NoError(w.t, err)
+}
+
+func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
+	for name, strike := range disasters {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				l := w.startLoad(6, 30*time.Millisecond)
+				for range 5 {
+					w.pass(1700 * time.Millisecond)
+					at := time.Now()
+					strike(w)
+					w.pass(4 * time.Second)
+					require.LessOrEqual(w.t, l.longestGap(at), w.refresh()+30*time.Millisecond)
+				}
+				l.end()
+				require.IsIncreasing(w.t, l.tokens)
+				require.Greater(w.t, l.count(), 500)
+			})
+		})
+	}
+}
+
+func TestF11LoadGoesOnOnARealServer(t *testing.T) {
+	everywhere(t, func(w *world) {
+		l := w.startLoad(4, time.Millisecond)
+		for name, strike := range disasters {
+			before := l.count()
+			w.eventually("there is load", func() bool { return l.count() > before+20 })
+			strike(w)
+			before = l.count()
+			w.eventually("the load goes on after "+name, func() bool { return l.count() > before+20 })
+		}
+		l.end()
+		require.IsIncreasing(w.t, l.tokens)
+	})
+}
+
+// The holder's keys are gone with everything else, and the holder itself has died: nobody tells the waiters.
+func TestF11WaitersBehindAVanishedHolder(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		holder, p, q := w.process(), w.process(), w.process()
+		held := holder.lock("n", rwlock.Write)
+		first, second := p.queue("n", rwlock.Read), q.queue("n", rwlock.Read)
+		holder.die()
+		w.pass(w.refresh() / 2)
+		w.flushAll()
+		at := time.Now()
+		for _, a := range []*pending{first, second} {
+			require.Greater(w.t, a.granted().Token(), held.Token())
+			require.LessOrEqual(w.t, a.at.Sub(at), w.refresh())
+		}
+	})
+}
+
+// splitProcess is a process whose subscription has a link of its own.
+func (w *world) splitProcess() (p *process, news *testredis.Link) {
+	commands, news := w.newLink(), w.newLink()
+	option := commands.Option()
+	first := option.DialCtxFn
+	var mu sync.Mutex
+	dialled := false
+	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		mu.Lock()
+		dial := first
+		if dialled {
+			dial = news.Option().DialCtxFn
+		}
+		dialled = true
+		mu.Unlock()
+		return dial(ctx, addr, d, t)
+	}
+	return w.processOver(commands, option), news
+}
+
+func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
+	for name, strike := range map[string]func(news *testredis.Link){
+		"cut":         func(news *testredis.Link) { news.Cut() },
+		"refused":     func(news *testredis.Link) { news.Refuse(); news.Cut() },
+		"silent":      func(news *testredis.Link) { news.Blackhole(testredis.Both) },
+		"late":        func(news *testredis.Link) { news.DelayDir(testredis.ToClient, time.Minute) },
+		"never stood": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for wait := time.Duration(0); wait < 2*time.Second; wait += 170 * time.Millisecond {
+				inFakeTime(t, func(w *world) {
+					holder := w.process()
+					p, news := w.splitProcess()
+					if strike == nil {
+						news.Refuse()
+					}
+					held := holder.lock("n", rwlock.Write)
+					waiter := p.queue("n", rwlock.Write)
+					w.pass(time.Second)
+					require.Equal(w.t, strike != nil, news.Calls("SUBSCRIBE") == 1)
+					if strike != nil {
+						strike(news)
+					}
+					w.pass(wait)
+					released := time.Now()
+					w.release(held)
+					lease := waiter.granted()
+					require.LessOrEqual(w.t, waiter.at.Sub(released), w.refresh())
+					w.pass(2 * w.ttl)
+					require.NoError(w.t, lease.Err(), "commands have a link of their own")
+				})
+			}
+		})
+	}
+}
+
+// While the connection was away the message went to nobody; the waiter asks as soon as it stands again.
+func TestF11ReconnectWakesEveryone(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		holder := w.process()
+		p, news := w.splitProcess()
+		held := holder.lock("n", rwlock.Write)
+		waiter := p.queue("n", rwlock.Write)
+		w.pass(10*time.Second + 20*time.Millisecond) // a refresh was just now
+		news.Refuse()
+		news.Cut()
+		w.settle()
+		w.release(held)
+		require.True(w.t, waiter.isWaiting())
+		news.Restore()
+		back := time.Now()
+		waiter.granted()
+		require.Less(w.t, waiter.at.Sub(back), w.refresh()/10)
+	})
+}

@@ -1,0 +1,117 @@
+package rwlock_test
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// F23: all keys of a lock are declared and have one hash tag, so that a cluster serves it; and any name will do.
+
+// cluster starts a server in cluster mode that has all the slots.
+func cluster(t *testing.T, binary string) *testredis.Server {
+	t.Helper()
+	server := testredis.StartBinary(t, binary, "--cluster-enabled", "yes")
+	commandOn(t, server, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	w := &world{t: t}
+	w.eventually("the cluster serves", func() bool {
+		return strings.Contains(commandOn(t, server, "CLUSTER", "INFO").(string), "cluster_state:ok")
+	})
+	return server
+}
+
+// A cluster refuses scripts whose keys are of different slots, and those that touch a key they have not declared.
+func TestF23ClusterServesAnyName(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	testredis.Require(t)
+	for _, binary := range testredis.Binaries() {
+		server := cluster(t, binary)
+		client := func() rueidis.Client {
+			c, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{server.Addr()}})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			require.Equal(t, rueidis.ClientModeCluster, c.Mode())
+			return c
+		}
+		w := &world{t: t, ctx: t.Context(), server: server}
+		p, err := rwlock.New(client())
+		require.NoError(t, err)
+		defer p.Close()
+		q, err := rwlock.New(client())
+		require.NoError(t, err)
+		defer q.Close()
+		for _, name := range trickyNames {
+			held, err := p.Lock(t.Context(), name)
+			require.NoError(t, err, "%q", name)
+			waiting := (&process{Locker: q, w: w}).acquire(t.Context(), name, rwlock.Read)
+			w.eventually("it waits", func() bool {
+				s, err := p.Inspect(t.Context(), name)
+				require.NoError(t, err)
+				return len(s.Waiters) == 1
+			})
+			slots := map[any][]string{}
+			for _, key := range w.keys() {
+				slot := commandOn(t, server, "CLUSTER", "KEYSLOT", key)
+				slots[slot] = append(slots[slot], key)
+			}
+			require.Len(t, slots, 1, "%q", name)
+			require.NoError(t, held.Renew(t.Context()))
+			require.NoError(t, held.Release(t.Context()))
+			require.NoError(t, waiting.granted().Release(t.Context()))
+			w.onlyTokensLeft()
+			commandOn(t, server, "FLUSHALL")
+		}
+	}
+}
+
+// Every key that a script touches is among those that its command declares: a server that is told to let a user at the
+// keys of one lock only lets it through.
+func TestF23AllKeysAreDeclared(t *testing.T) {
+	server := testredis.Start(t)
+	const name = "a:{b}%"
+	keys := []string{"", ":h", ":q", ":w", ":t"}
+	rules := []string{"ACL", "SETUSER", "narrow", "on", ">secret", "&*", "+@all"}
+	for i, suffix := range keys {
+		keys[i] = "fencelock:{a:%7Bb%7D%25}" + suffix
+		rules = append(rules, "~"+keys[i])
+	}
+	commandOn(t, server, rules...)
+	client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "narrow", Password: "secret"})
+	require.NoError(t, err)
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	defer locker.Close()
+	proxy := testredis.NewProxy(t, server.Addr())
+	proxy.OnCommand(func(cmd []string) {
+		if scriptOf(cmd) != "" && (cmd[2] != "5" || !slices.Equal(cmd[3:8], keys)) {
+			t.Errorf("%s declares %q", scriptOf(cmd), cmd[2:8])
+		}
+	})
+	seen, err := rwlock.Dial(proxy.Addr(), rueidis.ClientOption{Dialer: net.Dialer{Timeout: patience}, Username: "narrow", Password: "secret"})
+	require.NoError(t, err)
+	defer seen.Close()
+	other, err := rwlock.New(seen)
+	require.NoError(t, err)
+	defer other.Close()
+
+	w := &world{t: t, ctx: t.Context(), server: server}
+	held, err := locker.Lock(t.Context(), name)
+	require.NoError(t, err)
+	waiting := (&process{Locker: other, w: w}).acquire(t.Context(), name, rwlock.Write)
+	w.eventually("it waits", func() bool {
+		s, err := locker.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		return len(s.Waiters) == 1
+	})
+	require.NoError(t, held.Release(t.Context()))
+	next := waiting.granted()
+	require.NoError(t, next.Renew(t.Context()))
+	require.NoError(t, next.Release(t.Context()))
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package rwlock_test
+
+// raceDetector is off.
+const raceDetector = false

@@ -1,0 +1,79 @@
+package rwlock_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// scriptOf returns which script a command runs, by digest or whole, or "" for none.
+func scriptOf(cmd []string) scripts.Name {
+	if len(cmd) < 2 {
+		return ""
+	}
+	for name, source := range scripts.All() {
+		sum := sha1.Sum([]byte(source))
+		if cmd[1] == source || cmd[1] == hex.EncodeToString(sum[:]) {
+			return name
+		}
+	}
+	return ""
+}
+
+// running matches the commands that run one of these scripts.
+func running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool {
+		name := scriptOf(cmd)
+		return name != "" && slices.Contains(names, name)
+	}
+}
+
+// The fields of a script's command, see the headers in scripts: command, digest, number of keys, 5 keys, proposal,
+// lifetime of the counter, then the script's own.
+const firstArg = 10
+
+// warmUp makes the server know the scripts, so that each request is one command from now on.
+func (p *process) warmUp() {
+	p.w.t.Helper()
+	lease := p.lock("warm up", rwlock.Write)
+	require.NoError(p.w.t, lease.Renew(p.w.ctx))
+	p.w.release(lease)
+}
+
+// ending notes when a lease ends.
+type ending struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// watch notes the moment at which the lease's context ends, which is what work under the lock sees.
+func watch(lease *rwlock.Lease) *ending {
+	e := new(ending)
+	ctx := lease.Context(context.Background())
+	context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.at = time.Now()
+	})
+	return e
+}
+
+// before reports whether the lease had ended before that moment.
+func (e *ending) before(t time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.at.IsZero() && e.at.Before(t)
+}
+
+// The waiters' own times for the TTL of the world, as documented: a waiter's lease, which is also how long a hand-off
+// lasts unconfirmed, and the pause between two refreshes.
+func (w *world) claim() time.Duration   { return min(w.ttl, 3*time.Second) }
+func (w *world) refresh() time.Duration { return w.claim() / 3 }
