@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// ttl is that of every lease but the stalled ones. A busy machine must not make the clients lose leases by accident.
+const ttl = 2 * time.Second
+
+// client is what a process of its own would have.
+type client struct {
+	id     int
+	link   *link
+	conns  []rueidis.Client
+	locker *rwlock.Locker
+	nested *reentrant.Locker
+}
+
+func newClient(id int, m *masters) (*client, error) {
+	c := &client{id: id, link: newLink()}
+	var err error
+	if c.conns, err = m.dial(c.link); err != nil {
+		return nil, err
+	}
+	c.locker, err = newLocker(c.conns,
+		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(clientName(id)))
+	if err != nil {
+		closeAll(c.conns)
+		return nil, err
+	}
+	c.nested = reentrant.New(c.locker)
+	return c, nil
+}
+
+func clientName(id int) string { return fmt.Sprintf("client %d", id) }
+
+func (c *client) close() {
+	_ = c.locker.Close()
+	closeAll(c.conns)
+}
+
+// probePatience is enough for a master that was restarted a moment ago and still abstains.
+const probePatience = 2 * ttl
+
+// probe takes a lock that nobody else takes: whatever is wrong with the servers comes out here, before the work.
+func (c *client) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	lease, err := c.locker.Lock(ctx, fmt.Sprintf("probe/%d", c.id))
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+// team are all clients of a run. The last one is the holder that stalls.
+type team []*client
+
+func newTeam(ctx context.Context, size int, m *masters) (team, error) {
+	var t team
+	for id := 1; id <= size; id++ {
+		c, err := newClient(id, m)
+		if err != nil {
+			t.close()
+			return nil, err
+		}
+		t = append(t, c)
+	}
+	if err := t[0].probe(ctx); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// close takes as long as the slowest client, which waits a while for masters that have gone.
+func (t team) close() {
+	var all sync.WaitGroup
+	for _, c := range t {
+		all.Go(c.close)
+	}
+	all.Wait()
+}
+
+// stats are the sums over all lockers.
+func (t team) stats() rwlock.Stats {
+	var sum rwlock.Stats
+	for _, c := range t {
+		s := c.locker.Stats()
+		sum.Held += s.Held
+		sum.Waiting += s.Waiting
+		sum.Acquired += s.Acquired
+		sum.Contended += s.Contended
+		sum.HandedOff += s.HandedOff
+		sum.Lost += s.Lost
+		sum.Renewed += s.Renewed
+		sum.RenewFailed += s.RenewFailed
+	}
+	return sum
+}

@@ -1,0 +1,12 @@
+// Command bench is the library at work: several clients, each with connections and a locker of its own as processes
+// have, read and write a few names at once, while one holder is stalled past its lease again and again and then
+// writes late.
+//
+//	go run ./bench                          # three masters inside this process
+//	go run ./bench -addr 127.0.0.1:6379     # a real server
+//	go run ./bench -addr a:6379,b:6379,c:6379 -for 30s -svg timeline.svg
+//
+// A referee that knows nothing of the lock's inner life watches: no two leases that exclude each other may believe
+// themselves held at one moment, tokens grow with every acquisition of a name, and the storage refuses every late
+// write. The exit status is 1 if any of that was violated, and 2 if the run could not begin.
+package main

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// trusted is what the referee sees of a lease: what its holder sees.
+type trusted interface {
+	Name() string
+	Mode() rwlock.Mode
+	Token() fencing.Token
+	Err() error // nil while the holder believes in it
+}
+
+// referee watches from outside that nobody is in a critical section who must not be. All clients are in one process,
+// so what it sees under its mutex is in one order for all of them.
+type referee struct {
+	score *scoreboard
+	mu    sync.Mutex
+	books map[string]*book
+}
+
+// book is what the referee knows of one name.
+type book struct {
+	inside      map[trusted]struct{}
+	newest      fencing.Token              // of all that entered
+	newestWrite fencing.Token              // of the writers among them
+	reads       map[fencing.Token]struct{} // of the readers since newestWrite
+}
+
+func newReferee(score *scoreboard) *referee {
+	return &referee{score: score, books: make(map[string]*book)}
+}
+
+func (r *referee) book(name string) *book {
+	b := r.books[name]
+	if b == nil {
+		b = &book{inside: make(map[trusted]struct{}), reads: make(map[fencing.Token]struct{})}
+		r.books[name] = b
+	}
+	return b
+}
+
+// newest returns the greatest token of a name so far. An acquisition that begins after this call must get more.
+func (r *referee) newest(name string) fencing.Token {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book(name).newest
+}
+
+// enter is called when a lease was got; before is what newest returned just before it was asked for.
+func (r *referee) enter(l trusted, before fencing.Token) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.book(l.Name())
+	r.checkOrder(b, l, before)
+	r.checkExclusion(b, l)
+	b.enter(l)
+}
+
+// leave is called before the lease is released, or when its holder knows that it is lost.
+func (r *referee) leave(l trusted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.book(l.Name()).inside, l)
+}
+
+// checkExclusion compares beliefs. Both are asked now, the newcomer last: it holds since before this call, the other
+// held when it was asked, so two nil answers are two leases at one moment. Whoever overlaps with an earlier one meets
+// it here, since nobody is released before he has left.
+func (r *referee) checkExclusion(b *book, l trusted) {
+	for other := range b.inside {
+		if l.Mode() == rwlock.Read && other.Mode() == rwlock.Read {
+			continue
+		}
+		if other.Err() == nil && l.Err() == nil {
+			r.score.violated(exclusion, fmt.Sprintf("%q is held for %s with token %v beside %s with token %v",
+				l.Name(), l.Mode(), l.Token(), other.Mode(), other.Token()))
+		}
+	}
+}
+
+// checkOrder has two rules. Whatever was reported before the acquisition began is less. And among leases that exclude
+// each other the order of entering is that of the grants, if the newcomer is still trusted: so a writer has more than
+// all before it, and a reader more than all writers before it. Readers beside each other only differ.
+func (r *referee) checkOrder(b *book, l trusted, before fencing.Token) {
+	floor := before
+	if l.Err() == nil {
+		floor = max(floor, b.newestWrite)
+		if l.Mode() == rwlock.Write {
+			floor = max(floor, b.newest)
+		}
+	}
+	_, twice := b.reads[l.Token()]
+	twice = twice || l.Token() == b.newestWrite
+	if l.Token() <= floor || twice {
+		r.score.violated(tokenOrder, fmt.Sprintf("%q: %s with token %v after token %v",
+			l.Name(), l.Mode(), l.Token(), max(floor, b.newestWrite)))
+	}
+}
+
+func (b *book) enter(l trusted) {
+	b.inside[l] = struct{}{}
+	b.newest = max(b.newest, l.Token())
+	switch {
+	case l.Mode() == rwlock.Read:
+		b.reads[l.Token()] = struct{}{}
+	case l.Token() > b.newestWrite:
+		b.newestWrite = l.Token()
+		clear(b.reads) // whoever comes after this writer is compared with the writer
+	}
+}

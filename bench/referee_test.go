@@ -1,0 +1,111 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// belief is a lease whose holder believes what the test wants.
+type belief struct {
+	name  string
+	mode  rwlock.Mode
+	token fencing.Token
+	err   error
+}
+
+func (b *belief) Name() string         { return b.name }
+func (b *belief) Mode() rwlock.Mode    { return b.mode }
+func (b *belief) Token() fencing.Token { return b.token }
+func (b *belief) Err() error           { return b.err }
+
+func reads(token fencing.Token) *belief { return &belief{name: "a", mode: rwlock.Read, token: token} }
+
+func writes(token fencing.Token) *belief { return &belief{name: "a", mode: rwlock.Write, token: token} }
+
+func lost(b *belief) *belief {
+	b.err = rwlock.ErrLost
+	return b
+}
+
+// watch lets a referee see what a test plants, and returns how many violations of each kind it found.
+func watch(plant func(r *referee)) [breaches]uint64 {
+	score := new(scoreboard)
+	plant(newReferee(score))
+	return score.violations
+}
+
+func TestRefereeAgreesWithACorrectLock(t *testing.T) {
+	require.Zero(t, watch(func(r *referee) {
+		first, second, writer := reads(10), reads(11), writes(12)
+		r.enter(second, r.newest("a")) // readers enter in any order
+		r.enter(first, 0)
+		r.leave(first)
+		r.leave(second)
+		r.enter(writer, 11)
+		r.enter(&belief{name: "b", mode: rwlock.Write, token: 3}, 0) // another name
+		lost(writer)
+		r.enter(writes(15), 12) // beside one that knows it is lost
+		r.leave(writer)
+	}))
+}
+
+func TestRefereeFindsBrokenExclusion(t *testing.T) {
+	for name, pair := range map[string][2]*belief{
+		"writer beside writer": {writes(1), writes(2)},
+		"reader beside writer": {writes(1), reads(2)},
+		"writer beside reader": {reads(1), writes(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, [breaches]uint64{exclusion: 1}, watch(func(r *referee) {
+				r.enter(pair[0], 0)
+				r.enter(pair[1], 0)
+			}))
+			require.Zero(t, watch(func(r *referee) {
+				r.enter(lost(pair[0]), 0)
+				r.enter(pair[1], 0)
+			}), "one of them knows that it is lost")
+		})
+	}
+}
+
+func TestRefereeFindsTokensOutOfOrder(t *testing.T) {
+	for name, plant := range map[string]func(r *referee){
+		"writer after a newer writer": func(r *referee) { past(r, writes(5)); r.enter(writes(4), 0) },
+		"writer after a newer reader": func(r *referee) { past(r, reads(5)); r.enter(writes(4), 0) },
+		"reader after a newer writer": func(r *referee) { past(r, writes(5)); r.enter(reads(4), 0) },
+		"two writers, one token":      func(r *referee) { past(r, writes(5)); r.enter(writes(5), 0) },
+		"two readers, one token":      func(r *referee) { r.enter(reads(5), 0); r.enter(reads(5), 0) },
+		"reader that began after a newer one": func(r *referee) {
+			r.enter(reads(5), 0)
+			r.enter(reads(4), r.newest("a"))
+		},
+		"lost at once, and old": func(r *referee) { r.enter(lost(reads(4)), 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, [breaches]uint64{tokenOrder: 1}, watch(plant))
+		})
+	}
+	require.Zero(t, watch(func(r *referee) {
+		past(r, writes(5))
+		r.enter(lost(writes(4)), 0)
+	}), "a lease that was lost before its holder could enter comes late, and is no evidence")
+}
+
+// past lets a lease enter and leave.
+func past(r *referee, b *belief) {
+	r.enter(b, 0)
+	r.leave(b)
+}
+
+func TestRefereeForgetsReadersOfBeforeAWrite(t *testing.T) {
+	r := newReferee(new(scoreboard))
+	for token := fencing.Token(1); token <= 100; token++ {
+		past(r, reads(2*token))
+		past(r, writes(2*token+1))
+	}
+	require.Empty(t, r.book("a").reads, "or a long run fills the memory")
+}

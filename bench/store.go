@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// store is the storage that the locks are there for: a counter for each name, behind a guard that knows tokens only.
+type store struct {
+	guard fencing.Watermark
+	cells map[string]*cell // the map never changes; a cell is touched under the guard only
+}
+
+type cell struct {
+	value    uint64
+	accepted uint64 // writes; since each adds one to what it has read, they must come to value
+}
+
+func newStore(names []string) *store {
+	s := &store{cells: make(map[string]*cell)}
+	for _, name := range names {
+		s.cells[name] = new(cell)
+	}
+	return s
+}
+
+// load reads the counter. Under a writer's fence that is its claim too: nothing older is written after it.
+func (s *store) load(ctx context.Context, f fencing.Fence) (value uint64, err error) {
+	err = s.guard.Do(ctx, f, func(context.Context) error {
+		value = s.cells[f.Resource].value
+		return nil
+	})
+	return value, err
+}
+
+func (s *store) save(ctx context.Context, f fencing.Fence, value uint64) error {
+	return s.guard.Do(ctx, f, func(context.Context) error {
+		c := s.cells[f.Resource]
+		c.value = value
+		c.accepted++
+		return nil
+	})
+}
+
+// lostUpdates says which counters miss writes that were accepted. It is for the end, when nobody writes any more.
+func (s *store) lostUpdates() []string {
+	var all []string
+	for name, c := range s.cells {
+		if c.value != c.accepted {
+			all = append(all, fmt.Sprintf("%q: %d after %d accepted writes of one each", name, c.value, c.accepted))
+		}
+	}
+	return all
+}
