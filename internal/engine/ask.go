@@ -97,31 +97,38 @@ func (l *Lease) receive(m *master, hold string, a answer, sent instant) {
 		return
 	}
 	s := &l.slots[m.index]
-	s.err, s.holder = a.err, a.holder
 	switch {
-	case a.err != nil:
-		s.unknown = s.unknown || s.standing == asked && !answered(a.err)
-		s.standing = failed
-	case a.status == statusGranted:
+	case a.err == nil && a.status == statusGranted:
 		l.granted(m, a.token, l.e.drift.trusted(sent, a.left), false)
 		l.count = a.count
-	case a.status == statusQueued && l.entry == Wait:
-		s.standing = queued
-	case a.status == statusAbstains:
-		s.standing, s.err = failed, &Abstaining{For: a.left}
-		if a.left == 0 {
-			l.later = append(l.later, func() { l.e.count() })
-		}
-	default:
-		s.standing = refused
-		l.refusal(a.status)
-	}
+	case s.standing == asked || s.standing == unasked:
+		l.notGranted(s, a)
+	} // else a message of the grant overtook this answer, which is from before it
 	l.decide()
 	if l.phase == asking && l.entry == Wait {
 		if s.standing != granted || l.waits { // else it may be only the first grant of a quorum's
 			l.line(m, a.left)
 		}
 		l.giveWay()
+	}
+}
+
+func (l *Lease) notGranted(s *slot, a answer) {
+	s.err, s.holder = a.err, a.holder
+	switch {
+	case a.err != nil:
+		s.unknown = s.unknown || s.standing == asked && !answered(a.err)
+		s.standing = failed
+	case a.status == statusQueued && l.entry == Wait:
+		s.standing = queued
+	case a.status == statusAbstains:
+		s.standing, s.err = failed, &Abstaining{For: a.left}
+		if a.left == 0 {
+			l.later = append(l.later, l.e.count)
+		}
+	default:
+		s.standing = refused
+		l.refusal(a.status)
 	}
 }
 

@@ -46,7 +46,7 @@ func (l *Lease) raiseBelow() {
 			case a.err == nil && a.status == statusGranted && a.token == l.target:
 				s.token, s.until = a.token, l.e.drift.trusted(sent, a.left)
 			case a.err == nil:
-				s.standing, s.err = refused, nil
+				s.standing, s.err = passed, nil
 			default:
 				s.standing, s.err, s.unknown = failed, a.err, true
 			}
@@ -103,5 +103,17 @@ func (l *Lease) giveWay() {
 func (l *Lease) nudged(m *master) {
 	l.mu.Lock()
 	defer l.unlock()
-	l.yield(m)
+	l.slots[m.index].wanted = true
+	l.giveWanted()
+}
+
+// giveWanted yields the grants that an older hold waits for, under mu. The message may have come before the answer
+// that brought the grant, or before that to an earlier yield, so it is remembered until there is a grant to yield.
+func (l *Lease) giveWanted() {
+	for i, m := range l.e.masters {
+		if s := &l.slots[i]; s.wanted && s.standing == granted {
+			s.wanted = false
+			l.yield(m)
+		}
+	}
 }

@@ -14,6 +14,7 @@ const (
 	granted
 	refused  // answered: not in, and not in the queue
 	failed   // not answered, or the master cannot serve
+	passed   // granted, but of no use: its counter has passed the target, or the hold is gone
 	yielding // a grant that may be given to an older hold: it does not count
 )
 
@@ -26,18 +27,19 @@ type slot struct {
 	err      error
 	unknown  bool          // an acquire was sent that was never answered: it may still be on its way
 	handed   bool          // granted from the queue, for the claim time only
+	wanted   bool          // an older hold waits behind this one
 	raising  bool          // a raise is on its way
 	yielded  fencing.Token // of a grant that was given back: news of it is stale
 }
 
 // live reports whether the master may have something of this hold.
 func (s *slot) live() bool {
-	return s.standing == asked || s.standing == queued || s.standing == granted || s.standing == yielding || s.unknown
+	return s.standing == asked || s.standing == queued || s.standing == granted || s.standing == passed || s.standing == yielding || s.unknown
 }
 
 // answers is how many masters have said something of the hold.
 func (l *Lease) answers() int {
-	return l.count1(queued) + l.count1(granted) + l.count1(refused) + l.count1(yielding)
+	return l.count1(queued) + l.count1(granted) + l.count1(refused) + l.count1(passed) + l.count1(yielding)
 }
 
 func (l *Lease) count1(is standing) (n int) {

@@ -21,7 +21,9 @@ func (l *Lease) decide() {
 	default:
 		if kind, hopeless := l.hopeless(); hopeless {
 			l.giveUp(l.fail(kind, nil))
+			return
 		}
+		l.giveWanted()
 	}
 }
 

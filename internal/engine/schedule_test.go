@@ -1,0 +1,217 @@
+package engine_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/engine"
+)
+
+// bell notes which alarms have rung, and when.
+type bell struct {
+	mu   sync.Mutex
+	rung []ring
+}
+
+type ring struct {
+	alarm int
+	at    time.Duration
+}
+
+func (b *bell) alarm(i int) *engine.Alarm {
+	return &engine.Alarm{Ring: func(at time.Duration) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.rung = append(b.rung, ring{i, at})
+	}}
+}
+
+func (b *bell) all() []ring {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.rung)
+}
+
+// running starts a schedule in the bubble; it ends with the test.
+func running(t *testing.T, clock engine.Clock, jump func()) engine.Schedule {
+	s := engine.NewSchedule(clock, jump)
+	stop, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Run(stop)
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-over
+	})
+	return s
+}
+
+func noJump() { panic("the clock has not jumped") }
+
+func TestAlarmsRingInOrderAndOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := running(t, engine.SystemClock(), noJump)
+		var b bell
+		times := rand.Perm(1000)
+		for i, ms := range times {
+			s.Set(b.alarm(i), time.Duration(ms)*time.Millisecond)
+		}
+		time.Sleep(time.Hour)
+		rung := b.all()
+		require.Len(t, rung, len(times), "each once")
+		for ms, r := range rung {
+			require.Equal(t, ms, times[r.alarm])
+			require.Equal(t, time.Duration(ms)*time.Millisecond, r.at)
+		}
+	})
+}
+
+// An alarm that is set again rings once, at the new time; hastened, at the earlier of the two.
+func TestAlarmsAreMoved(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		move func(engine.Schedule, *engine.Alarm)
+		at   []time.Duration
+	}{
+		{"left alone", func(engine.Schedule, *engine.Alarm) {}, []time.Duration{10 * time.Second}},
+		{"later", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, time.Minute) }, []time.Duration{time.Minute}},
+		{"earlier", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, time.Second) }, []time.Duration{time.Second}},
+		{"into the past", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, -1) }, []time.Duration{0}},
+		{"hastened", func(s engine.Schedule, a *engine.Alarm) { s.Hasten(a, time.Second) }, []time.Duration{time.Second}},
+		{"not hastened", func(s engine.Schedule, a *engine.Alarm) { s.Hasten(a, time.Minute) }, []time.Duration{10 * time.Second}},
+		{"cancelled", func(s engine.Schedule, a *engine.Alarm) { s.Cancel(a) }, nil},
+		{"cancelled twice", func(s engine.Schedule, a *engine.Alarm) { s.Cancel(a); s.Cancel(a) }, nil},
+		{"cancelled and hastened", func(s engine.Schedule, a *engine.Alarm) {
+			s.Cancel(a)
+			s.Hasten(a, time.Minute)
+		}, []time.Duration{time.Minute}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := running(t, engine.SystemClock(), noJump)
+				var b, others bell
+				for i := range 50 {
+					s.Set(others.alarm(i), time.Duration(i)*time.Second)
+				}
+				a := b.alarm(0)
+				s.Set(a, 10*time.Second)
+				c.move(s, a)
+				time.Sleep(time.Hour)
+				var at []time.Duration
+				for _, r := range b.all() {
+					at = append(at, r.at)
+				}
+				require.Equal(t, c.at, at)
+				require.Len(t, others.all(), 50, "the others are not touched")
+			})
+		})
+	}
+}
+
+// Any sequence of calls against the plainest model: a table of times.
+func TestScheduleAgainstAModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := running(t, engine.SystemClock(), noJump)
+		start := time.Now()
+		var b bell
+		alarms := make([]*engine.Alarm, 30)
+		for i := range alarms {
+			alarms[i] = b.alarm(i)
+		}
+		due := map[int]time.Duration{}
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 5000 {
+			i, now := random.IntN(len(alarms)), time.Since(start)
+			at := now + 1 + time.Duration(random.Int64N(int64(3*time.Second)))
+			old, set := due[i]
+			switch random.IntN(4) {
+			case 0:
+				s.Set(alarms[i], at)
+				due[i] = at
+			case 1:
+				s.Hasten(alarms[i], at)
+				if !set || at < old {
+					due[i] = at
+				}
+			case 2:
+				s.Cancel(alarms[i])
+				delete(due, i)
+			case 3:
+				time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+				now = time.Since(start)
+				want := map[int]time.Duration{}
+				for i, at := range due {
+					if at <= now {
+						want[i] = at
+						delete(due, i)
+					}
+				}
+				got := map[int]time.Duration{}
+				for _, r := range b.all() {
+					require.NotContains(t, got, r.alarm, "twice")
+					got[r.alarm] = r.at
+				}
+				require.Equal(t, want, got)
+				b.rung = nil
+			}
+		}
+	})
+}
+
+// A jump is the wall clock running ahead of the monotonic one by more than rounding; it is noticed within a second
+// while anything is set.
+func TestJumpsAreNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		by    time.Duration
+		jumps int
+	}{
+		{"none", 0, 0},
+		{"a millisecond", time.Millisecond, 0},
+		{"a little", 3 * time.Millisecond, 1},
+		{"an hour", time.Hour, 1},
+		{"back", -time.Hour, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var ahead time.Duration
+				var jumps []time.Time
+				start := time.Now()
+				clock := func() (time.Duration, time.Time) {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Since(start), time.Now().Add(ahead)
+				}
+				s := running(t, clock, func() {
+					mu.Lock()
+					defer mu.Unlock()
+					jumps = append(jumps, time.Now())
+				})
+				var b bell
+				s.Set(b.alarm(0), time.Hour)
+				time.Sleep(1500 * time.Millisecond)
+				mu.Lock()
+				ahead += c.by
+				mu.Unlock()
+				jumped := time.Now()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				require.Len(t, jumps, c.jumps)
+				for _, noticed := range jumps {
+					require.LessOrEqual(t, noticed.Sub(jumped), time.Second)
+				}
+			})
+		})
+	}
+}
