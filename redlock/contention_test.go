@@ -77,11 +77,10 @@ func TestContendersEnterInOrderOfArrival(t *testing.T) {
 		s := newSet(t, 5)
 		peers := s.crowd(contenders, 1)
 		holder := s.peer(time.Millisecond)
+		storm(t, peers, 1) // they connect, and begin to listen
 		held, err := holder.Lock(t.Context(), "door")
 		require.NoError(t, err)
-		for _, p := range peers {
-			p.warm(t)
-		}
+		time.Sleep(time.Second)
 		counted := s.countScripts()
 
 		var mu sync.Mutex
@@ -130,9 +129,8 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSet(t, 5)
 				peers := s.crowd(contenders, seed)
-				for _, p := range peers {
-					p.warm(t)
-				}
+				storm(t, peers, seed) // they connect, and begin to listen
+				time.Sleep(time.Second)
 				s.reset()
 				took := storm(t, peers, seed)
 				mu.Lock()

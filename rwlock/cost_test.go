@@ -1,8 +1,8 @@
 package rwlock_test
 
 import (
-	"fmt"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,7 +66,7 @@ func TestWaitingCostsOneRefresh(t *testing.T) {
 func TestUncontendedCostsTwoCommands(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p := w.process()
-		w.release(p.lock("n", rwlock.Write), p.lock("n", rwlock.Read)) // the scripts are known from now on
+		w.release(p.lock("n", rwlock.Write)) // the scripts are known from now on
 		p.link.ResetCalls()
 		const rounds = 100
 		for range rounds {
@@ -102,36 +102,82 @@ func TestUncontendedAllocations(t *testing.T) {
 	require.LessOrEqual(t, allocations, 16.0)
 }
 
-// renewals counts those that reach the server and those that are confirmed.
-type renewals struct {
-	w      *world
-	p      *process
-	leases []*rwlock.Lease
+// holdMany takes n locks, for writing and for reading by turns.
+func holdMany(t *testing.T, locker *rwlock.Locker, n int) []*rwlock.Lease {
+	t.Helper()
+	leases := make([]*rwlock.Lease, n)
+	for i := range leases {
+		take := locker.Lock
+		if i%2 == 1 {
+			take = locker.RLock
+		}
+		var err error
+		leases[i], err = take(t.Context(), strconv.Itoa(i))
+		require.NoError(t, err)
+	}
+	return leases
 }
 
-// hold takes n locks in one process and returns how many goroutines that has added, with those of its client.
-func (r *renewals) hold(n int) (goroutines int) {
-	w := r.w
-	w.t.Helper()
-	w.settle()
+// noneLost checks that every lease still stands and that none was ever in danger.
+func noneLost(t *testing.T, locker *rwlock.Locker, leases []*rwlock.Lease) {
+	t.Helper()
+	for _, lease := range leases {
+		require.NoError(t, lease.Err())
+	}
+	stats := locker.Stats()
+	require.Equal(t, len(leases), stats.Held)
+	require.Zero(t, stats.Lost)
+}
+
+// A renewal comes after a third of what is left of the lease, give or take 10 %; what is left is less than the TTL by
+// the drift of 1 %.
+const fewest, most = 3 / 1.1, 3 / (0.9 * 0.99) * 1.01
+
+func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const leases, ttls = 200, 10
+		p := w.process()
+		all := holdMany(w.t, p.Locker, leases)
+		p.link.ResetCalls()
+		w.pass(ttls * w.ttl)
+		noneLost(w.t, p.Locker, all)
+		require.Zero(w.t, p.Stats().RenewFailed)
+		for command := range sent(p.link) {
+			require.Contains(w.t, []string{"EVALSHA", "EVAL"}, command)
+		}
+		perTTL := float64(p.Stats().Renewed) / leases / ttls
+		require.GreaterOrEqual(w.t, perTTL, fewest)
+		require.LessOrEqual(w.t, perTTL, most)
+		require.EqualValues(w.t, p.Stats().Renewed, p.link.Calls("EVALSHA"), "one command for each")
+	})
+}
+
+// What 10,000 leases cost in one process: no goroutine more than one lease, and their renewals.
+func TestTenThousandLeases(t *testing.T) {
+	if testing.Short() || raceDetector {
+		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
+	}
+	const leases, ttl, ttls = 10_000, 3 * time.Second, 10
+	server := testredis.Start(t)
 	before := runtime.NumGoroutine()
-	r.p = w.process()
-	for i := range n {
-		r.leases = append(r.leases, r.p.lock(fmt.Sprint("lock ", i), rwlock.Mode(1+i%2)))
-	}
-	return runtime.NumGoroutine() - before
-}
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	defer client.Close()
+	locker, err := rwlock.New(client, rwlock.WithTTL(ttl))
+	require.NoError(t, err)
+	defer locker.Close()
 
-// lastTenTTLs checks what it takes to keep the leases for ten TTLs, and that none is lost.
-func (r *renewals) check(n int, ttls int, passed time.Duration) {
-	w, stats := r.w, r.p.Stats()
-	w.t.Helper()
-	for _, lease := range r.leases {
-		require.NoError(w.t, lease.Err())
-	}
-	require.Equal(w.t, n, stats.Held)
-	require.Zero(w.t, stats.Lost)
-	require.Zero(w.t, stats.RenewFailed)
-	perTTL := float64(stats.Renewed) / float64(n) / (float64(passed) / float64(w.ttl))
-	w.t.Logf("%d leases for %v: %.3f renewals a TTL and lease", n, passed, perTTL)
+	all := holdMany(t, locker, leases)
+	goroutines := runtime.NumGoroutine() - before
+	require.LessOrEqual(t, goroutines, 10, "with those of the client")
+	server.ResetStats()
+	start, over := time.Now(), time.NewTimer(ttls*ttl)
+	<-over.C
+	perTTL := float64(server.Stats()["evalsha"].Calls) / leases / (float64(time.Since(start)) / float64(ttl))
+	noneLost(t, locker, all)
+	require.LessOrEqual(t, runtime.NumGoroutine()-before, 10, "with those of the client")
+	t.Logf("%d goroutines; %.2f renewals for each lease in a TTL, %d of %d failed at first",
+		goroutines, perTTL, locker.Stats().RenewFailed, locker.Stats().Renewed)
+	require.GreaterOrEqual(t, perTTL, fewest)
+	require.LessOrEqual(t, perTTL, most)
 }

@@ -69,31 +69,44 @@ func TestF02UnansweredAcquireIsReleasedWhenTheWaitingEnds(t *testing.T) {
 
 // The connection broke, but its buffers deliver the acquire after the release has come over the next one.
 func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
-	for _, late := range []time.Duration{7 * time.Second, 8 * time.Second, 9 * time.Second} { // a hung server is found in 5 s
-		inFakeTime(t, func(w *world) {
-			p, q := w.process(), w.process()
-			p.warmUp()
-			var order []scripts.Name
-			p.link.OnCommand(func(cmd []string) {
-				if name := scriptOf(cmd); name != "" {
-					order = append(order, name)
-				}
-			})
-			p.link.DelayDir(testredis.ToServer, late)
-			ctx, cancel := context.WithTimeout(w.ctx, time.Second)
-			defer cancel()
-			a := p.acquire(ctx, "n", rwlock.Write)
-			w.settle()
-			p.link.DelayDir(testredis.ToServer, 0) // for what is sent from now on
-			require.True(w.t, rwlock.Indeterminate(a.failed()))
-
-			w.pass(late)
-			require.Equal(w.t, scripts.Release, order[0], "the acquire was not late: %v", order)
-			require.Contains(w.t, order, scripts.Acquire)
-			require.Empty(w.t, w.inspect("n").Holders, "a ghost holds the lock")
-			require.NoError(w.t, q.acquireOnce("n"))
-			w.pass(2 * w.ttl)
-			w.onlyTokensLeft()
+	for name, use := range map[string]func(w *world, p *process){
+		"asked again, granted, released": func(w *world, p *process) { w.release(p.lock("n", rwlock.Write)) },
+		"tried once, unknown": func(w *world, p *process) {
+			_, err := p.TryLock(w.ctx, "n")
+			require.True(w.t, rwlock.Indeterminate(err))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, late := range []time.Duration{7 * time.Second, 9 * time.Second, 11 * time.Second} {
+				inFakeTime(t, func(w *world) {
+					p, q := w.process(), w.process()
+					p.warmUp()
+					var order []scripts.Name
+					p.link.OnCommand(func(cmd []string) {
+						if name := scriptOf(cmd); name != "" {
+							order = append(order, name)
+						}
+					})
+					first := true // the acquire is late, what the client sends from then on is not
+					p.link.DelayFunc(testredis.ToServer, func() time.Duration {
+						if first {
+							first = false
+							return late
+						}
+						return 0
+					})
+					start := time.Now()
+					use(w, p)
+					require.Less(w.t, time.Since(start), late, "a silent server is found before that")
+					w.pass(late - time.Since(start))
+					require.Equal(w.t, scripts.Release, order[len(order)-2], "%v", order)
+					require.Equal(w.t, scripts.Acquire, order[len(order)-1], "the acquire was not late: %v", order)
+					require.Empty(w.t, w.inspect("n").Holders, "a ghost holds the lock")
+					require.NoError(w.t, q.acquireOnce("n"))
+					w.pass(2 * w.ttl)
+					w.onlyTokensLeft()
+				})
+			}
 		})
 	}
 }

@@ -18,12 +18,12 @@ var directions = map[string]testredis.Direction{
 }
 
 // latency is so long that in a sweep some requests and some replies are under way when the link is cut.
-const latency = 90 * time.Millisecond
+const latency = 150 * time.Millisecond
 
 func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 	for name, dir := range directions {
 		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 8*time.Second; cut += 101 * time.Millisecond {
+			for cut := time.Duration(0); cut <= 8*time.Second; cut += 131 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
 					p, q := w.process(), w.process()
 					p.link.Delay(latency)
@@ -51,7 +51,7 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 	for name, dir := range directions {
 		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 6*time.Second; cut += 103 * time.Millisecond {
+			for cut := time.Duration(0); cut <= 6*time.Second; cut += 131 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
 					first, p, q := w.process(), w.process(), w.process()
 					held := first.lock("n", rwlock.Write)

@@ -84,7 +84,7 @@ func TestFIFOOfManyProcesses(t *testing.T) {
 func TestFIFOReadersBetweenTwoWritersEnterTogether(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const lockers = 10
-		w.ttl = 10 * time.Second // as above
+		w.ttl = 10 * time.Second            // as above
 		groups := []int{3, 0, 17, 1, 40, 2} // readers, with a writer before each group and after the last
 		held := w.process().lock("n", rwlock.Write)
 		var processes []*process

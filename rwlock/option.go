@@ -56,7 +56,8 @@ func WithMeta(meta string) LockOption {
 }
 
 // WithoutRenewal leaves the lease to end after its TTL. By default it is renewed every third of the TTL, with a jitter
-// of 10 %.
+// of 10 %. A lease that was waited for is renewed once all the same: a hand-off lasts only for a short claim until
+// its holder has confirmed it, and the TTL counts from there.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }

@@ -10,15 +10,15 @@
 purge()
 local id, tombstone = ARGV[3], tonumber(ARGV[4])
 local r = load(id)
-if r and r.state ~= 'x' then
-  drop(r)
-  admit()
-  return { r.state == 'g' and 1 or 2, us }
-end
+local had = r and r.state ~= 'x'
+if had then drop(r) end
+-- Also where the hold was found: a second request may have been granted while the first is still on its way.
 if tombstone > 0 then
   keep(tombstone)
   save({ id = id, state = 'x', mode = 'x', owner = '-', client = '-', token = 0, since = ms, claim = 0, meta = '' })
   call('ZADD', waitsKey, int(ms + tombstone), id)
   keep(tombstone)
 end
-return { 0, us }
+if not had then return { 0, us } end
+admit()
+return { r.state == 'g' and 1 or 2, us }

@@ -1,0 +1,231 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// embedded returns a locker over a Redis inside this process, for the examples; a program dials its own.
+func embedded(opts ...rwlock.Option) (locker *rwlock.Locker, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	if err != nil {
+		panic(err)
+	}
+	locker, err = rwlock.New(client, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return locker, func() {
+		_ = locker.Close()
+		client.Close()
+		server.Close()
+	}
+}
+
+func ExampleLocker_Do() {
+	locker, stop := embedded()
+	defer stop()
+
+	err := locker.Do(context.Background(), "invoice:7", func(ctx context.Context) error {
+		// Nobody else is in here. ctx ends should the lock be lost while this runs.
+		fmt.Println("sending invoice 7, lock held:", ctx.Err() == nil)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// sending invoice 7, lock held: true
+	// <nil>
+}
+
+// A lease is for those who hold a lock for long. The storage checks its fence, so that nothing written after the loss
+// of the lease, known or not, gets through.
+func ExampleLocker_Lock() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+	var storage fencing.Watermark // stands for a storage that checks tokens
+
+	write := func(lease *rwlock.Lease, text string) error {
+		return storage.Do(lease.Context(ctx), lease.Fence(), func(context.Context) error {
+			fmt.Println("written:", text)
+			return nil
+		})
+	}
+	first, err := locker.Lock(ctx, "report", rwlock.WithTTL(100*time.Millisecond), rwlock.WithoutRenewal())
+	if err != nil {
+		panic(err)
+	}
+	<-first.Done() // as if this process had been paused: its lease is over
+
+	second, err := locker.Lock(ctx, "report")
+	if err != nil {
+		panic(err)
+	}
+	defer second.Release(ctx)
+	fmt.Println(write(second, "by the second"))
+	fmt.Println("refused:", errors.Is(write(first, "by the first, late"), fencing.ErrStale))
+	// Output:
+	// written: by the second
+	// <nil>
+	// refused: true
+}
+
+func ExampleLocker_TryLock() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+
+	held, err := locker.TryLock(ctx, "nightly job", rwlock.WithMeta("worker 1"))
+	fmt.Println(held != nil, err)
+
+	_, err = locker.TryLock(ctx, "nightly job", rwlock.WithMeta("worker 2"))
+	if refused, ok := errors.AsType[*rwlock.AcquireError](err); ok {
+		fmt.Println("already running:", refused.Holder.Meta)
+	}
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true <nil>
+	// already running: worker 1
+	// <nil>
+}
+
+// Readers are in together, a writer alone.
+func ExampleLocker_RLock() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+
+	one, _ := locker.RLock(ctx, "settings")
+	two, _ := locker.RLock(ctx, "settings")
+	_, err := locker.TryLock(ctx, "settings")
+	fmt.Println(one.Mode(), two.Mode(), errors.Is(err, rwlock.ErrNotAcquired))
+
+	_, _ = one.Release(ctx), two.Release(ctx)
+	writer, err := locker.TryLock(ctx, "settings")
+	fmt.Println(writer.Mode(), err)
+	// Output:
+	// read read true
+	// write <nil>
+}
+
+// RWMutex stands in for a sync.RWMutex whose data more than one process uses.
+func ExampleRWMutex() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+
+	mu := locker.RWMutex("stock")
+	if err := mu.Lock(ctx); err != nil {
+		panic(err)
+	}
+	fence, ok := fencing.FromContext(mu.Context(ctx), "stock")
+	fmt.Println(ok, fence.Token == mu.Token())
+	fmt.Println(mu.Unlock(ctx))
+	fmt.Println(errors.Is(mu.Unlock(ctx), rwlock.ErrNotHeld))
+	// Output:
+	// true true
+	// <nil>
+	// true
+}
+
+func ExampleLocker_Inspect() {
+	locker, stop := embedded(rwlock.WithMeta("worker 1"))
+	defer stop()
+	ctx := context.Background()
+
+	lease, err := locker.Lock(ctx, "orders")
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Release(ctx)
+	state, err := locker.Inspect(ctx, "orders")
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range state.Holders {
+		fmt.Println(state.Name, "is held by", h.Meta, "for", h.Mode, "with the token of the lease:", state.Token == lease.Token())
+	}
+	fmt.Println(len(state.Waiters), "waiting")
+	// Output:
+	// orders is held by worker 1 for write with the token of the lease: true
+	// 0 waiting
+}
+
+func ExampleWithTrace() {
+	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
+		Acquired: func(e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },
+		Released: func(e rwlock.TraceEvent) { fmt.Println("released", e.Name) },
+		Lost:     func(e rwlock.TraceEvent, err *rwlock.LostError) { fmt.Println("lost", e.Name+":", err.Reason) },
+	}))
+	defer stop()
+	ctx := context.Background()
+
+	lease, _ := locker.RLock(ctx, "catalogue")
+	_ = lease.Release(ctx)
+	short, _ := locker.Lock(ctx, "import", rwlock.WithMaxHold(10*time.Millisecond))
+	<-short.Done()
+	_ = short.Release(ctx)
+	// Output:
+	// acquired catalogue for read
+	// released catalogue
+	// acquired import for write
+	// lost import: max hold
+}
+
+// What became of an acquisition: each cause has its own error.
+func Example_errors() {
+	locker, stop := embedded()
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	held, _ := locker.Lock(ctx, "orders")
+	defer held.Release(ctx) // although ctx has ended by then
+
+	_, err := locker.Lock(ctx, "orders")
+	switch {
+	case errors.Is(err, rwlock.ErrNotAcquired) && ctx.Err() != nil:
+		fmt.Println("others held it until the time was over")
+	case errors.Is(err, rwlock.ErrNotAcquired):
+		fmt.Println("others hold it")
+	case errors.Is(err, rwlock.ErrNoQuorum):
+		fmt.Println("the Redis could not be asked: nothing is known of the lock")
+	case errors.Is(err, rwlock.ErrOption):
+		fmt.Println("a fault of this program:", err)
+	}
+	_, err = locker.Lock(ctx, "orders", rwlock.WithTTL(time.Millisecond))
+	fmt.Println(err)
+	// Output:
+	// others held it until the time was over
+	// rwlock: WithTTL: 1ms: must be 100ms to 24h0m0s
+}
+
+// A Sentinel group is one master: its address is that of the group.
+func ExampleDial() {
+	client, err := rwlock.Dial("", rueidis.ClientOption{
+		InitAddress: []string{"sentinel-1:26379", "sentinel-2:26379", "sentinel-3:26379"},
+		Sentinel:    rueidis.SentinelOption{MasterSet: "locks"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	locker, err := rwlock.New(client, rwlock.WithTTL(5*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locker.Close()
+}
