@@ -36,6 +36,7 @@ func TestNothingNestsInALostSection(t *testing.T) {
 				for _, try := range []bool{false, true} {
 					hold, err := p.take(ctx, name, wanted, try)
 					requireLost(t, err, name, outer.Token(), rwlock.Taken)
+					require.Equal(t, outer.Lease().Err(), err, "as it is")
 					require.Nil(t, hold)
 				}
 			}

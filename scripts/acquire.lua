@@ -56,10 +56,10 @@ end
 if order == '0' then return waiting(2) end
 r.state = 'q'
 local place = order == 'a' and call('HINCRBY', lockKey, 's', 1) or 0
--- Each zset is written before its expiry is set, and the record last: where a key holds something else, that one is
+-- Each zset is written before it is given an expiry, and the record last: where a key holds something else, that one is
 -- left as it was, and nothing of ours stays that would not expire.
 call('ZADD', waitsKey, int(ms + claim), id)
-keep(claim)
+call('PEXPIRE', waitsKey, call('PTTL', lockKey))
 call('ZADD', queueKey, int(place), id)
 keep(claim)
 save(r)

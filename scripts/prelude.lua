@@ -92,9 +92,9 @@ local function hold(r, token, ttl)
   if fresh then -- nothing else is there: all at once
     local fields = { r.id, record(r), 'n:' .. r.owner, 1, 't:' .. r.owner, int(token) }
     if r.mode == 'w' then fields[7], fields[8] = 'w', r.owner end
-    call('HSET', lockKey, unpack(fields))
     call('ZADD', holdsKey, int(ms + ttl), r.id)
     call('PEXPIRE', holdsKey, int(ttl))
+    call('HSET', lockKey, unpack(fields))
     call('PEXPIRE', lockKey, int(ttl))
     fresh = false
     return

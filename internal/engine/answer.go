@@ -16,6 +16,7 @@ type answer struct {
 	token   fencing.Token
 	left    time.Duration // of the hold if granted, else until something may expire there
 	count   int           // of the owner's holds, after a join
+	mode    fencing.Mode  // of the joined hold
 	holder  *Holder       // of the lock, where this hold is not
 	elapsed int64         // the server's clock, microseconds
 	err     error         // no answer, or a refusal: what the other fields would say is unknown or untrue
@@ -51,9 +52,10 @@ func readAnswer(r rueidis.RedisResult) answer {
 		}
 	}
 	a := answer{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, elapsed: n[3]}
-	if len(fields) == 5 {
+	if len(fields) == 6 {
 		count, err := fields[4].AsInt64()
-		a.count, a.err = int(count), err
+		mode, _ := fields[5].ToString()
+		a.count, a.mode, a.err = int(count), readMode(mode), err
 	}
 	if len(fields) >= 7 {
 		record, _ := fields[4].ToString()

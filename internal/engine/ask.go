@@ -55,6 +55,9 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 	}
 	var array [10]string
 	hold, args := l.sending(m, now, &array)
+	if hold == "" {
+		return
+	}
 	if len(l.e.masters) > 1 { // the verdict does not wait for this one, so neither does its request for the verdict
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(l.e.life, l.e.cfg.NodeTimeout)
@@ -75,10 +78,14 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 	l.receive(m, hold, readAnswer(r), now)
 }
 
-// sending notes that a request is about to leave, and returns the hold that it is for.
+// sending notes that a request is about to leave, and returns the hold that it is for: none if the lease has ended,
+// since whatever is sent after its releases would stay behind.
 func (l *Lease) sending(m *master, now instant, into *[10]string) (hold string, args []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.phase == ended {
+		return "", nil
+	}
 	if s := &l.slots[m.index]; s.standing == unasked || s.standing == failed {
 		s.standing = asked
 	}
@@ -100,7 +107,9 @@ func (l *Lease) receive(m *master, hold string, a answer, sent instant) {
 	switch {
 	case a.err == nil && a.status == statusGranted:
 		l.granted(m, a.token, l.e.drift.trusted(sent, a.left), false)
-		l.count = a.count
+		if l.entry == Join && l.phase == asking {
+			l.count, l.mode = a.count, a.mode
+		}
 	case s.standing == asked || s.standing == unasked:
 		l.notGranted(s, a)
 	} // else a message of the grant overtook this answer, which is from before it
@@ -149,7 +158,14 @@ func (l *Lease) refusal(status int64) {
 // granted notes a grant, under mu; every grant comes through here: as an answer, a hand-off or found by a refresh.
 func (l *Lease) granted(m *master, token fencing.Token, until instant, handed bool) {
 	s := &l.slots[m.index]
-	if s.standing == granted && s.token == token || token <= s.yielded {
+	if s.standing == granted && s.token == token {
+		return
+	}
+	if token <= s.yielded { // news from before it was given back, unless just asked for
+		if s.standing == asked {
+			s.standing, s.token = yielding, token
+			l.sendYield(m, l.e.clock.now())
+		}
 		return
 	}
 	l.e.saw(token)

@@ -71,7 +71,7 @@ type Engine struct {
 	closed   bool
 	leases   map[string]*Lease // by hold
 	cleanups map[*cleanup]struct{}
-	drained  chan struct{} // closed when the last cleanup has ended after Close
+	drained  chan struct{} // of a Close that waits: closed when the last cleanup has ended
 }
 
 // New starts an engine over the masters: one goroutine for the schedule and one for each master's lane.
@@ -79,7 +79,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: drift(cfg.Drift), client: newULID(), programs: newPrograms(),
 		tokenTTL: millis(cfg.TokenTTL), quarantine: millis(cfg.Quarantine), markerKey: markerKey(cfg.Prefix), stop: make(chan struct{}),
-		leases: make(map[string]*Lease), cleanups: make(map[*cleanup]struct{}), drained: make(chan struct{}),
+		leases: make(map[string]*Lease), cleanups: make(map[*cleanup]struct{}),
 	}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.schedule = newSchedule(cfg.Clock, e.suspended)
@@ -172,13 +172,13 @@ func (e *Engine) Close() {
 		l.shutDown()
 	}
 	e.mu.Lock()
-	if len(e.cleanups) == 0 {
-		close(e.drained)
-		e.drained = nil
+	drained := make(chan struct{})
+	unconfirmed := len(e.cleanups) > 0
+	if unconfirmed { // not before: what the first lease left may be cleaned up while the next one shuts down
+		e.drained = drained
 	}
-	drained := e.drained
 	e.mu.Unlock()
-	if drained != nil {
+	if unconfirmed {
 		patience := time.NewTimer(e.cfg.ReleaseTimeout)
 		select {
 		case <-drained:

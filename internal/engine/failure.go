@@ -116,7 +116,7 @@ func (u *Unconfirmed) Error() string {
 func (l *Lease) fail(kind Kind, cause error) *Failure {
 	f := &Failure{
 		Kind: kind, Name: l.name, Mode: l.mode, Attempts: l.asks, Waited: l.Waited(), Err: cause,
-		Need: l.e.quorum(), Got: l.answers(), Nodes: l.nodeFailures(),
+		Need: l.e.quorum(), Got: l.answers(), Nodes: l.nodeFailures(cause != nil),
 	}
 	for i := range l.slots {
 		s := &l.slots[i]
@@ -128,14 +128,15 @@ func (l *Lease) fail(kind Kind, cause error) *Failure {
 	return f
 }
 
-func (l *Lease) nodeFailures() []NodeFailure {
+// nodeFailures lists the masters that failed, and if the waiting was cut short those that have yet to answer.
+func (l *Lease) nodeFailures(cut bool) []NodeFailure {
 	var nodes []NodeFailure
 	for i, m := range l.e.masters {
 		s := &l.slots[i]
 		switch {
 		case s.err != nil:
 			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: s.err})
-		case s.standing == asked:
+		case cut && s.standing == asked:
 			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: &NoReply{After: l.Waited()}})
 		}
 	}

@@ -56,25 +56,47 @@ func (l *Lease) raiseBelow() {
 
 // yield gives the master's grant to an older hold that waits behind it, or keeps it where none does, under mu. Until
 // the answer the grant does not count: it may be gone.
-func (l *Lease) yield(m *master) {
+func (l *Lease) yield(m *master, now instant) {
 	s := &l.slots[m.index]
 	if l.phase != asking || l.entry != Wait || l.target != 0 || s.standing != granted {
 		return
 	}
 	s.standing, s.yielded = yielding, s.token
-	l.post(m, l.e.programs.yield, l.e.args(l.e.clock.now(), l.hold, l.terms.claimArg), l.yieldedTo(m))
+	l.sendYield(m, now)
+}
+
+// sendYield sends the yield of the slot's grant, under mu. One that was not answered is sent again until it is: it may
+// have run, or may yet, so an answer to anything else would not tell whether the grant stands.
+func (l *Lease) sendYield(m *master, now instant) {
+	s := &l.slots[m.index]
+	if s.giving {
+		return
+	}
+	s.giving = true
+	args := l.e.args(now, l.hold, l.terms.claimArg, strconv.FormatUint(uint64(s.token), 10))
+	l.post(m, l.e.programs.yield, args, l.yieldedTo(m))
+}
+
+func (l *Lease) yieldAgain(m *master, now instant) {
+	l.mu.Lock()
+	defer l.unlock()
+	if l.phase == asking && l.slots[m.index].standing == yielding {
+		l.sendYield(m, now)
+	}
 }
 
 func (l *Lease) yieldedTo(m *master) func(*slot, answer, instant) {
 	return func(s *slot, a answer, sent instant) {
+		s.giving = false
 		if s.standing != yielding {
 			return // granted anew since: that message was faster than this answer
 		}
+		s.err = a.err
 		switch {
-		case a.err != nil:
-			s.standing, s.err, s.unknown = failed, a.err, true
+		case a.err != nil && isPermanent(a.err, m.client.Mode()):
+			s.standing, s.unknown = failed, true
+		case a.err != nil: // the room sends it again
 		case a.status == statusGranted:
-			s.yielded = 0
 			l.granted(m, a.token, l.e.drift.trusted(sent, a.left), s.handed)
 			return
 		case a.status == statusQueued:
@@ -94,8 +116,9 @@ func (l *Lease) giveWay() {
 	if len(l.slots) == 1 || l.count1(asked) > 0 || l.count1(queued) == 0 {
 		return
 	}
+	now := l.e.clock.now()
 	for _, m := range l.e.masters {
-		l.yield(m)
+		l.yield(m, now)
 	}
 }
 
@@ -113,7 +136,7 @@ func (l *Lease) giveWanted() {
 	for i, m := range l.e.masters {
 		if s := &l.slots[i]; s.wanted && s.standing == granted {
 			s.wanted = false
-			l.yield(m)
+			l.yield(m, l.e.clock.now())
 		}
 	}
 }

@@ -53,10 +53,16 @@ func (t *tally) count(had bool, failure *NodeFailure) {
 	default:
 		t.hadNot++
 	}
-	if t.had >= t.need || t.had+t.hadNot+len(t.failures) == t.all {
+	if open := t.all - t.had - t.hadNot - len(t.failures); t.released() && t.hadNot+open < t.need || t.lost() || open == 0 {
 		t.once.Do(func() { close(t.certain) })
 	}
 }
+
+// released reports whether a quorum has the hold no more, and so may let others in.
+func (t *tally) released() bool { return t.had+t.hadNot >= t.need }
+
+// lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
+func (t *tally) lost() bool { return t.hadNot >= t.need }
 
 // handBack sends the release to all masters and waits for its verdict. A master that does not answer is left to a
 // cleanup.
@@ -67,12 +73,12 @@ func (l *Lease) handBack(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.had >= t.need:
-		return nil
-	case t.hadNot > t.all-t.need:
+	case t.lost():
 		return &Loss{Name: l.name, Token: l.token, Reason: Taken}
+	case t.released():
+		return nil
 	default:
-		return &Unconfirmed{Name: l.name, Need: t.need, Got: t.had, Nodes: t.failures}
+		return &Unconfirmed{Name: l.name, Need: t.need, Got: t.had + t.hadNot, Nodes: t.failures}
 	}
 }
 
@@ -187,7 +193,7 @@ func (c *cleanup) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.cleanups, c)
-	if e.closed && len(e.cleanups) == 0 && e.drained != nil {
+	if len(e.cleanups) == 0 && e.drained != nil {
 		close(e.drained)
 		e.drained = nil
 	}

@@ -115,6 +115,8 @@ func (r *room) ring(now instant) {
 			l.askAgain(m, now)
 		case is == granted:
 			l.nudged(m)
+		case is == yielding:
+			l.yieldAgain(m, now)
 		}
 	}
 	if len(lined) > 0 {
@@ -133,6 +135,9 @@ func (l *Lease) standing(m *master) (hold string, is standing) {
 
 func (l *Lease) askAgain(m *master, now instant) {
 	hold, args := l.sending(m, now, new([10]string))
+	if hold == "" {
+		return
+	}
 	m.lane.post(job{program: l.program(), keys: l.e.sent(&l.keys), args: args, done: func(result rueidis.RedisResult, sent instant) {
 		l.receive(m, hold, readAnswer(result), sent)
 	}})

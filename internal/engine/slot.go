@@ -29,6 +29,7 @@ type slot struct {
 	handed   bool          // granted from the queue, for the claim time only
 	wanted   bool          // an older hold waits behind this one
 	raising  bool          // a raise is on its way
+	giving   bool          // a yield is on its way
 	yielded  fencing.Token // of a grant that was given back: news of it is stale
 }
 
@@ -37,9 +38,17 @@ func (s *slot) live() bool {
 	return s.standing == asked || s.standing == queued || s.standing == granted || s.standing == passed || s.standing == yielding || s.unknown
 }
 
-// answers is how many masters have said something of the hold.
-func (l *Lease) answers() int {
-	return l.count1(queued) + l.count1(granted) + l.count1(refused) + l.count1(passed) + l.count1(yielding)
+// answers is how many masters have said something of the hold, and have not failed since.
+func (l *Lease) answers() (n int) {
+	for i := range l.slots {
+		switch s := &l.slots[i]; s.standing {
+		case queued, granted, refused, passed, yielding:
+			if s.err == nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (l *Lease) count1(is standing) (n int) {

@@ -37,7 +37,15 @@ func (l *Lease) decide() {
 // redlock/model.
 func (l *Lease) agreed() (until instant, ok bool) {
 	q := l.e.quorum()
-	if l.target == 0 {
+	switch {
+	case l.target != 0:
+	case l.entry == Join:
+		if token, n := l.common(); n >= q {
+			l.target = token
+		} else {
+			return instant{}, false
+		}
+	default:
 		values := make([]fencing.Token, 0, 8)
 		for i := range l.slots {
 			if l.slots[i].standing == granted {
@@ -64,6 +72,21 @@ func (l *Lease) agreed() (until instant, ok bool) {
 	return ends[q-1], true
 }
 
+// common returns the token that most of the grants share. A join adds to a hold that stands, so there is nothing to be
+// raised: the owner holds the lock with the token that a quorum of masters report, and a master with another one did
+// not count when it was granted.
+func (l *Lease) common() (token fencing.Token, grants int) {
+	votes := make(map[fencing.Token]int, len(l.slots))
+	for i := range l.slots {
+		if s := &l.slots[i]; s.standing == granted {
+			if votes[s.token]++; votes[s.token] > grants {
+				token, grants = s.token, votes[s.token]
+			}
+		}
+	}
+	return token, grants
+}
+
 // reach is how many masters may still come to the target.
 func (l *Lease) reach() (n int) {
 	for i := range l.slots {
@@ -81,13 +104,9 @@ func (l *Lease) reach() (n int) {
 
 // hopeless reports that no quorum can come about without asking again, where asking again is not wanted or useless.
 func (l *Lease) hopeless() (Kind, bool) {
-	possible, stuck, conflict := 0, 0, false
+	stuck, conflict := 0, false
 	for i, m := range l.e.masters {
-		s := &l.slots[i]
-		if s.standing == granted || s.standing == asked {
-			possible++
-		}
-		if s.standing == failed && isPermanent(s.err, m.client.Mode()) {
+		if s := &l.slots[i]; s.standing == failed && isPermanent(s.err, m.client.Mode()) {
 			stuck++
 			conflict = conflict || isConflict(s.err)
 		}
@@ -98,10 +117,22 @@ func (l *Lease) hopeless() (Kind, bool) {
 		return Conflict, true
 	case stuck > tolerated:
 		return NoQuorum, true
-	case l.entry != Wait && possible < l.e.quorum():
+	case l.entry == Try && l.possible() < l.e.quorum():
 		return l.standstill(), true
+	case l.entry == Join && l.possible() < l.e.quorum():
+		return NoQuorum, true
 	}
 	return 0, false
+}
+
+// possible is how many masters may be of one mind, if those that have yet to answer are.
+func (l *Lease) possible() int {
+	open := l.count1(asked) + l.count1(unasked)
+	if l.entry == Join {
+		_, grants := l.common()
+		return open + grants
+	}
+	return open + l.count1(granted)
 }
 
 // standstill tells being kept out from not being answered, under mu.
