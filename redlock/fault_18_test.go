@@ -56,3 +56,30 @@ func TestFault18MinorityIsNoQuorum(t *testing.T) {
 		require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 	})
 }
+
+// F18: as long as a quorum answers, whoever is in the way is the reason, in whatever order the answers come.
+func TestFault18ContentionIsToldFromSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 5)
+		holder, p := s.peer(time.Millisecond), s.peer(time.Millisecond)
+		p.warm(t)
+		lease, err := holder.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		for down := range 3 {
+			if down > 0 {
+				p.links[down].Refuse()
+				p.links[down].Cut()
+			}
+			for i := range 20 {
+				p.links[0].Delay(time.Duration(i) * time.Millisecond)
+				_, err = p.TryLock(t.Context(), "x")
+				require.ErrorIs(t, err, rwlock.ErrNotAcquired, "%d of 5 down", down)
+				free, err := p.TryLock(t.Context(), "y")
+				require.NoError(t, err, "%d of 5 down", down)
+				require.NoError(t, free.Release(t.Context()))
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}

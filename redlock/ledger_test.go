@@ -142,8 +142,9 @@ func (b *ledger) sweep() {
 	}
 }
 
-// amnesia notes that all masters have lost their data at once: exclusion is not promised between what was acquired or
-// attempted before and what comes after. The order of the tokens is.
+// amnesia notes that all masters have lost their data at once, or that one forgot leases and does not know of it:
+// exclusion is not promised between what was acquired or attempted before and what comes after. The order of the
+// tokens is.
 func (b *ledger) amnesia() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

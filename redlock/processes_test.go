@@ -134,7 +134,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 		l.work.Wait()
 		t.Log(l.ledger.summary())
 	}()
-	const some = 100
+	const some = 60
 	l.progress(t, some, 0)
 	phase := func(what string, strike, end func(i int), masters ...int) {
 		begun, before := time.Now(), l.done.Load()
@@ -162,7 +162,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 // back the same lockers go on.
 func TestProcessesMajorityFails(t *testing.T) {
 	s := newSite(t)
-	locker := s.locker()
+	locker := s.locker(redlock.WithNodeTimeout(processTTL / 3))
 	lease, err := locker.Lock(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
@@ -181,7 +181,7 @@ func TestProcessesMajorityFails(t *testing.T) {
 		var quorum *rwlock.QuorumError
 		require.ErrorAs(t, err, &quorum)
 		require.Equal(t, 3, quorum.Need)
-		require.Equal(t, 2, quorum.Got)
+		require.LessOrEqual(t, quorum.Got, 2, "%v", err) // a single attempt fails before the others have answered
 		require.Len(t, quorum.Nodes, 3, "%v", err)
 		for i, node := range quorum.Nodes {
 			require.Equal(t, 2*i, node.Index)

@@ -22,6 +22,7 @@ type faults struct {
 	snapshots  [simMasters]*testredis.Snapshot
 	gap        time.Duration // at most, between two faults
 	steps      time.Duration // the most that a clock is set forward or back
+	ahead      [simMasters]time.Duration
 	flushes    bool
 
 	ends sync.WaitGroup // of the faults that last
@@ -98,6 +99,7 @@ func (f *faults) heal() {
 		m.Recover()
 		m.Skew(f.s.skews[i])
 	}
+	f.s.ledger.amnesia() // some of these steps were forward
 	for _, p := range f.s.peers {
 		for _, link := range p.links {
 			link.Restore()
@@ -226,14 +228,19 @@ func (f *faults) rolledBack(ctx context.Context) bool {
 	return f.lasts(ctx, upTo(f.rng, simTTL/2), m.Recover)
 }
 
-// clock sets a master's clock. Forward, its holds expire before their time: they are lost data.
+// clock sets a master's clock forward or back. Forward, its holds expire before their time and nobody can tell, so
+// exclusion is not promised for the leases that stand.
 func (f *faults) clock(context.Context) bool {
-	i, ok := f.mayForget()
-	if !ok || f.steps == 0 {
+	if f.steps == 0 {
 		return false
 	}
-	step := time.Duration((2*f.rng.Float64() - 1) * float64(f.steps))
-	f.s.minis[i].Skew(f.s.skews[i] + step)
+	i := f.rng.IntN(simMasters)
+	ahead := time.Duration((2*f.rng.Float64() - 1) * float64(f.steps))
+	f.s.minis[i].Skew(f.s.skews[i] + ahead)
+	if ahead > f.ahead[i] {
+		f.s.ledger.amnesia()
+	}
+	f.ahead[i] = ahead
 	return true
 }
 

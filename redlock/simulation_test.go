@@ -113,7 +113,9 @@ func newSimulation(t *testing.T, seed int64) *simulation {
 	return s
 }
 
-func skew(rng *rand.Rand) time.Duration { return time.Duration((2*rng.Float64() - 1) * float64(simSkew)) }
+func skew(rng *rand.Rand) time.Duration {
+	return time.Duration((2*rng.Float64() - 1) * float64(simSkew))
+}
 
 // clocked gives a process a clock that is ahead by offset and runs at another rate, within the drift that is allowed.
 func clocked(offset time.Duration, rate float64) rwlock.Option {
@@ -219,6 +221,11 @@ func (s *simulation) accept(err error) {
 
 // settle checks, after all faults have ended, that everybody gets every lock again and that nothing is left behind.
 func (s *simulation) settle() {
+	for _, p := range s.peers {
+		for _, link := range p.links {
+			link.Delay(time.Millisecond)
+		}
+	}
 	time.Sleep(simRest)
 	var work sync.WaitGroup
 	for _, p := range s.peers {
@@ -262,7 +269,9 @@ func queue(waiters []rwlock.Waiter) (all []string) {
 	return all
 }
 
-func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d)) + 1) }
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d)) + 1)
+}
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -110,7 +110,7 @@ func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 			go func() { renewal <- lease.Renew(w.ctx) }()
 			require.Error(w.t, <-renewal)
 			require.Equal(w.t, sent.Add(trusted), lease.Deadline(), "a renewal without an answer moved the deadline")
-			<-lease.Done()
+			w.untilOver(lease)
 			require.Equal(w.t, trusted, time.Since(sent))
 			w.settle()
 			require.True(w.t, over.before(sent.Add(trusted+1)), "the context ends with the lease")

@@ -79,7 +79,7 @@ func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
 				lease := p.lock("n", rwlock.Write)
 				deadline := lease.Deadline()
 				end := outage.begin(w, p)
-				<-lease.Done()
+				w.untilOver(lease)
 				require.Equal(w.t, deadline, time.Now())
 				loss := w.loss(lease.Err())
 				require.Equal(w.t, rwlock.Unreachable, loss.Reason)

@@ -84,10 +84,10 @@ func TestF05NoRenewalFollowsARelease(t *testing.T) {
 
 func TestF05RenewalEndsWithTheLease(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, lease *rwlock.Lease){
-		"MaxHold":  func(w *world, _ *process, lease *rwlock.Lease) { <-lease.Done() },
-		"loss":     func(w *world, _ *process, lease *rwlock.Lease) { w.flushAll(); <-lease.Done() },
+		"MaxHold":  func(w *world, _ *process, lease *rwlock.Lease) { w.untilOver(lease) },
+		"loss":     func(w *world, _ *process, lease *rwlock.Lease) { w.flushAll(); w.untilOver(lease) },
 		"Close":    func(w *world, p *process, _ *rwlock.Lease) { require.NoError(w.t, p.Close()) },
-		"cut link": func(w *world, p *process, lease *rwlock.Lease) { p.die(); <-lease.Done(); p.link.Restore() },
+		"cut link": func(w *world, p *process, lease *rwlock.Lease) { p.die(); w.untilOver(lease); p.link.Restore() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {

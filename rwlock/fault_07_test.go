@@ -42,7 +42,7 @@ func TestF07ReaderThatComesBackCountsNobodyDown(t *testing.T) {
 		late := slow.lock("n", rwlock.Read)
 		reader := live.lock("n", rwlock.Read)
 		slow.link.Hold(testredis.Both)
-		<-late.Done()
+		w.untilOver(late)
 		w.pass(time.Second)
 		writer := p.queue("n", rwlock.Write)
 		slow.link.Restore()

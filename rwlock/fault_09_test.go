@@ -18,7 +18,7 @@ func TestF09ShortReaderShortensNobody(t *testing.T) {
 		"enters":   func(_ *world, p *process) { p.lock("n", rwlock.Read, brief...) },
 		"renews":   func(w *world, p *process) { require.NoError(w.t, p.lock("n", rwlock.Read, brief...).Renew(w.ctx)) },
 		"releases": func(w *world, p *process) { w.release(p.lock("n", rwlock.Read, brief...)) },
-		"expires":  func(_ *world, p *process) { <-p.lock("n", rwlock.Read, brief...).Done() },
+		"expires":  func(w *world, p *process) { w.untilOver(p.lock("n", rwlock.Read, brief...)) },
 		"crashes":  func(_ *world, p *process) { p.lock("n", rwlock.Read, brief...); p.die() },
 		"is renewed and crashes": func(w *world, p *process) {
 			p.lock("n", rwlock.Read, rwlock.WithTTL(short))
@@ -42,7 +42,9 @@ func TestF09ShortReaderShortensNobody(t *testing.T) {
 					visit(w, visitor)
 					visitor = w.process()
 				}
+				w.pass(4 * w.claim() / 3) // nobody touches the lock meanwhile
 				require.NoError(w.t, long.Err())
+				require.Len(w.t, w.inspect("n").Holders, 1, "the long lease is gone")
 				require.Equal(w.t, deadline, long.Deadline())
 				writer := q.queue("n", rwlock.Write)
 				writer.granted()

@@ -35,7 +35,7 @@ var waysOut = []struct {
 		held := q.lock("n", rwlock.Write)
 		ctx, cancel := context.WithCancel(w.ctx)
 		next := p.acquire(ctx, "n", rwlock.Read)
-		w.untilWaiting("n", 1)
+		w.eventually("it knows that it waits", func() bool { return p.Stats().Waiting == 1 })
 		cancel()
 		require.ErrorIs(w.t, next.failed(), context.Canceled)
 		w.untilWaiting("n", 0)

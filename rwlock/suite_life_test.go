@@ -165,7 +165,7 @@ func doLoses(w *world) {
 	for _, result := range []error{nil, reason} {
 		err := p.Do(w.ctx, "n", func(ctx context.Context) error {
 			w.flushAll()
-			<-ctx.Done()
+			w.untilClosed(ctx.Done())
 			require.Equal(w.t, rwlock.Taken, w.loss(context.Cause(ctx)).Reason)
 			return result
 		})
@@ -195,7 +195,7 @@ func leaseContext(w *world) {
 
 	child := lease.Context(w.ctx)
 	w.release(lease)
-	<-child.Done()
+	w.untilClosed(child.Done())
 	require.ErrorIs(w.t, context.Cause(child), rwlock.ErrReleased)
 	late := lease.Context(w.ctx)
 	require.ErrorIs(w.t, context.Cause(late), rwlock.ErrReleased, "a context of a lease that has ended has ended")
@@ -208,7 +208,7 @@ func leaseContext(w *world) {
 	lost := p.lock("n", rwlock.Write)
 	child = lost.Context(w.ctx)
 	w.flushAll()
-	<-child.Done()
+	w.untilClosed(child.Done())
 	require.Equal(w.t, lost.Err(), context.Cause(child))
 	require.Equal(w.t, lost.Token(), w.loss(context.Cause(child)).Token)
 }

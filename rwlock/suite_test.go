@@ -38,9 +38,10 @@ var suite = []struct {
 }
 
 func TestSuite(t *testing.T) {
+	t.Parallel() // on real servers most of the time is waiting
 	for _, p := range everyPlace(t) {
 		t.Run(p.name, func(t *testing.T) {
-			t.Parallel() // on real servers most of the time is waiting
+			t.Parallel()
 			for _, c := range suite {
 				t.Run(c.name, func(t *testing.T) { p.enter(t, c.test) })
 			}

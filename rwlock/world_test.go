@@ -28,6 +28,7 @@ type world struct {
 	mini     *testredis.Mini   // nil on a real server
 	server   *testredis.Server // nil in fake time
 	observer *process          // inspects; takes no locks
+	twice    bool              // every script of the processes made from now on runs twice
 }
 
 // inFakeTime runs a test on miniredis in a bubble.
@@ -103,7 +104,11 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	locker, err := rwlock.New(client, append([]rwlock.Option{rwlock.WithTTL(w.ttl)}, opts...)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = locker.Close() })
-	return &process{Locker: locker, link: link, client: client, w: w}
+	p := &process{Locker: locker, link: link, client: client, w: w}
+	if w.twice {
+		p.sendTwice()
+	}
+	return p
 }
 
 func (w *world) newLink() *testredis.Link {
@@ -247,13 +252,7 @@ func (p *process) queue(name string, mode rwlock.Mode, opts ...rwlock.LockOption
 // wait returns when the acquisition is over.
 func (a *pending) wait() {
 	a.w.t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case <-a.over:
-	case <-limit.C:
-		a.w.t.Fatal("the acquisition never ended")
-	}
+	a.w.untilClosed(a.over)
 }
 
 // first returns the one that is over first.
@@ -303,12 +302,18 @@ func (a *pending) isWaiting() bool {
 // untilOver returns when the lease has ended.
 func (w *world) untilOver(lease *rwlock.Lease) {
 	w.t.Helper()
+	w.untilClosed(lease.Done())
+}
+
+// untilClosed returns when the channel is closed.
+func (w *world) untilClosed(done <-chan struct{}) {
+	w.t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
-	case <-lease.Done():
+	case <-done:
 	case <-limit.C:
-		w.t.Fatal("the lease never ended")
+		w.t.Fatal("the end never came")
 	}
 }
 

@@ -94,7 +94,12 @@ func join(hold, owner, mode string, ttl, claim int) call {
 }
 func renew(hold string, ttl int) call         { return on("n", scripts.Renew, hold, ttl) }
 func refresh(holdsAndClaims ...any) call      { return on("n", scripts.Refresh, holdsAndClaims...) }
-func release(hold string, tombstone int) call { return on("n", scripts.Release, hold, tombstone) }
+func release(hold string, tombstone int) call { return on("n", scripts.Release, hold, tombstone, 0) }
+
+// releaseAll is release where more than one acquire of the hold may still come.
+func releaseAll(hold string, tombstone int) call {
+	return on("n", scripts.Release, hold, tombstone, 1)
+}
 
 func texts(args []any) []string {
 	all := make([]string, 0, len(args))

@@ -157,7 +157,7 @@ func (m *model) refresh(id string) (status, token int64) {
 	return 2, 0
 }
 
-func (m *model) release(id string, tombstone, us int64) (status int64) {
+func (m *model) release(id string, tombstone int64, several bool, us int64) (status int64) {
 	same := func(h modelHold) bool { return h.id == id }
 	switch {
 	case find(m.holds, id) != nil:
@@ -165,7 +165,7 @@ func (m *model) release(id string, tombstone, us int64) (status int64) {
 	case find(m.queue, id) != nil:
 		status, m.queue = 2, slices.DeleteFunc(m.queue, same)
 	}
-	if tombstone > 0 {
+	if tombstone > 0 && (several || status == 0) {
 		m.tombstones[id] = m.now + tombstone
 	}
 	m.forgetOwners()

@@ -94,6 +94,8 @@ func (p *player) step() {
 		p.play(renew(p.pick(), ttl))
 	case 6, 7:
 		p.play(refresh(p.pick(), claim))
+	case 8:
+		p.play(releaseAll(p.pick(), ttl))
 	default:
 		p.play(release(p.pick(), []int{0, 0, 0, ttl}[p.r.IntN(4)]))
 	}
@@ -128,7 +130,7 @@ func (p *player) play(c call) {
 	case scripts.Release:
 		tombstone, err := strconv.ParseInt(a[1], 10, 64)
 		require.NoError(p.b.t, err)
-		wantStatus = p.m.release(a[0], tombstone, us)
+		wantStatus = p.m.release(a[0], tombstone, a[2] == "1", us)
 	}
 	p.log = append(p.log, fmt.Sprintf("%d %s %q -> %v, want %d %d", us, c.script, a, reply, wantStatus, wantToken))
 	require.Equal(p.b.t, []int64{wantStatus, wantToken}, []int64{status, token}, p.log[len(p.log)-1])

@@ -137,21 +137,7 @@ func (l *Lease) notGranted(s *slot, a answer) {
 		}
 	default:
 		s.standing = refused
-		l.refusal(a.status)
-	}
-}
-
-// refusal notes what a join was told.
-func (l *Lease) refusal(status int64) {
-	if l.entry != Join || l.phase != asking {
-		return
-	}
-	kind := Absent
-	if status == joinUpgrade {
-		kind = Upgrade
-	}
-	if l.count1(refused) > len(l.slots)-l.e.quorum() {
-		l.giveUp(l.fail(kind, nil))
+		s.reads = l.entry == Join && a.status == joinUpgrade
 	}
 }
 

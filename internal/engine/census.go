@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -203,9 +204,16 @@ func (e *Engine) judge(all []papers) error {
 	return nil
 }
 
+// ofCluster are the refusals of a node of a cluster that does not serve the marker's slot.
+var ofCluster = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
+
 func readPapers(r rueidis.RedisResult) papers {
 	fields, err := r.ToArray()
 	if err != nil {
+		refusal, is := rueidis.IsRedisErr(err)
+		if is && slices.Contains(ofCluster, refusalCode(refusal.Error())) {
+			return papers{cluster: true}
+		}
 		return papers{err: err}
 	}
 	if len(fields) != 6 {

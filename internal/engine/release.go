@@ -95,7 +95,8 @@ func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *N
 	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
 	defer bounded.stop()
 	sent := l.e.clock.now()
-	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, l.tombstone(m)}
+	grave := l.tombstone(m)
+	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, grave.ms, grave.found}
 	var reply [2]int64
 	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
 	if err == nil {
@@ -119,13 +120,21 @@ func (l *Lease) leaveToCleanup(m *master, cause error) *NodeFailure {
 	return &NodeFailure{Index: m.index, Addr: m.addr(), Err: cause}
 }
 
-// tombstone is for how long an acquire of this hold may still reach the master, as an argument of release.lua. Where
-// one was never answered it may be on its way over a connection that has since been replaced.
-func (l *Lease) tombstone(m *master) string {
-	if s := &l.slots[m.index]; s.unknown || s.standing == asked {
-		return l.terms.ttlArg
+// tombstone is what a release leaves for an acquire of its hold that comes later, as arguments of release.lua: for how
+// many ms, and '1' for doing so also where it finds the hold.
+type tombstone struct{ ms, found string }
+
+// tombstone returns what may still reach the master. A request without an answer may be the one that was granted; one
+// that had failed before it may be on its way all the same, over a connection that has since been replaced.
+func (l *Lease) tombstone(m *master) tombstone {
+	switch s := &l.slots[m.index]; {
+	case s.unknown:
+		return tombstone{l.terms.ttlArg, "1"}
+	case s.standing == asked:
+		return tombstone{l.terms.ttlArg, "0"}
+	default:
+		return tombstone{"0", "0"}
 	}
-	return "0"
 }
 
 // discard returns the task of releasing, in the background, whatever any master may have of this hold. Under mu.
@@ -149,7 +158,7 @@ type cleanup struct {
 	m         *master
 	keys      []string
 	hold      string
-	tombstone string // ms, as an argument of release.lua
+	tombstone tombstone
 	until     instant
 	alarm     alarm
 }
@@ -178,7 +187,7 @@ func (c *cleanup) ring(now instant) {
 		c.e.schedule.set(&c.alarm, c, retryAt)
 		return
 	}
-	args := c.e.args(now, c.hold, c.tombstone)
+	args := c.e.args(now, c.hold, c.tombstone.ms, c.tombstone.found)
 	c.m.lane.post(job{program: c.e.programs.release, keys: c.keys, args: args, done: func(r rueidis.RedisResult, _ instant) {
 		if err := r.Error(); err != nil && !isPermanent(err, c.m.client.Mode()) {
 			c.e.schedule.set(&c.alarm, c, c.e.clock.now().add(backoffMin).mono)

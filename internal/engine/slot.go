@@ -28,6 +28,7 @@ type slot struct {
 	unknown  bool          // an acquire was sent that was never answered: it may still be on its way
 	handed   bool          // granted from the queue, for the claim time only
 	wanted   bool          // an older hold waits behind this one
+	reads    bool          // a join for writing was refused, since the owner holds the lock for reading
 	raising  bool          // a raise is on its way
 	giving   bool          // a yield is on its way
 	yielded  fencing.Token // of a grant that was given back: news of it is stale

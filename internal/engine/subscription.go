@@ -93,7 +93,7 @@ func (e *Engine) handOff(m *master, message string) {
 	now := e.clock.now()
 	server, known := m.serverAtMost(now)
 	left := time.Duration(claim)*time.Millisecond - time.Duration(max(server-at, 0))*time.Microsecond
-	if !known || left <= 0 {
+	if !known || left <= 0 || at > server { // the last: that clock was set forward since the sample
 		m.wakeRooms()
 		return
 	}

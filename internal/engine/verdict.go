@@ -120,9 +120,33 @@ func (l *Lease) hopeless() (Kind, bool) {
 	case l.entry == Try && l.possible() < l.e.quorum():
 		return l.standstill(), true
 	case l.entry == Join && l.possible() < l.e.quorum():
-		return NoQuorum, true
+		return l.unjoined()
 	}
 	return 0, false
+}
+
+// unjoined tells an owner that has no standing hold from one that only reads: it must not be taken for the former
+// because a master has not heard of its hold yet, or it would go on to wait for itself.
+func (l *Lease) unjoined() (Kind, bool) {
+	reading, absent := 0, 0
+	for i := range l.slots {
+		switch s := &l.slots[i]; {
+		case s.standing != refused:
+		case s.reads:
+			reading++
+		default:
+			absent++
+		}
+	}
+	switch {
+	case absent > len(l.slots)-l.e.quorum():
+		return Absent, true
+	case reading > 0:
+		return Upgrade, true
+	case l.count1(asked)+l.count1(unasked) > 0:
+		return 0, false // what is still to come decides between the two
+	}
+	return NoQuorum, true
 }
 
 // possible is how many masters may be of one mind, if those that have yet to answer are.

@@ -1,0 +1,88 @@
+package objectguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/objectguard"
+)
+
+// A read, a computation and a write in one step.
+func ExampleGuard_Update() {
+	guard := objectguard.New(newMemory()) // or s3bucket.New(client, "counters")
+	add := func(f fencing.Fence, n int) error {
+		return guard.Update(context.Background(), f, "visits", func(data []byte) ([]byte, error) {
+			if data == nil { // there is no object yet
+				data = []byte("0")
+			}
+			total, err := strconv.Atoi(string(data))
+			if err != nil {
+				return nil, err
+			}
+			return []byte(strconv.Itoa(total + n)), nil
+		})
+	}
+	fmt.Println(add(write(34), 5))
+	fmt.Println(add(write(34), 6)) // a holder writes more than once
+	fmt.Println(add(write(33), 7)) // was paused
+	// Output:
+	// <nil>
+	// <nil>
+	// fencing: stale token: "orders/42" has seen 34, got 33
+}
+
+// Reading fences off older writers, even where there is nothing to read.
+func ExampleGuard_Read() {
+	guard := objectguard.New(newMemory())
+	ctx := context.Background()
+	_, err := guard.Read(ctx, read(12), "42.json")
+	fmt.Println(errors.Is(err, fs.ErrNotExist))
+	fmt.Println(guard.Write(ctx, write(11), "42.json", []byte("late")))
+	// Output:
+	// true
+	// fencing: stale token: "orders/42" has seen 12, got 11
+}
+
+// Large data lies in objects of its own, written once and never again; the guarded
+// object says which of them is valid. What a stale holder has uploaded is litter.
+func Example_largeData() {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	upload := func(key, data string) { bucket.objects[key] = []byte(data) } // a plain PUT
+
+	ctx := context.Background()
+	publish := func(f fencing.Fence, number int, video string) error {
+		key := fmt.Sprintf("videos/42/%s-%d", f.Token.Padded(), number) // no other upload has it
+		upload(key, video)
+		return guard.Write(ctx, f, "videos/42/current", []byte(key))
+	}
+	fmt.Println(publish(write(34), 1, strings.Repeat("new", 1<<20)))
+	fmt.Println(publish(write(33), 1, strings.Repeat("old", 1<<20)))
+	current, err := guard.Read(ctx, read(35), "videos/42/current")
+	fmt.Println(string(current), err)
+	// Output:
+	// <nil>
+	// fencing: stale token: "orders/42" has seen 34, got 33
+	// videos/42/00000000000000000034-1 <nil>
+}
+
+// Whoever holds no lock takes the data off without raising anything.
+func ExampleOpen() {
+	bucket := newMemory()
+	must(objectguard.New(bucket).Write(context.Background(), write(7), "42.json", []byte(`{"state":"shipped"}`)))
+
+	data, seen, err := objectguard.Open(bucket.objects["42.json"])
+	fmt.Println(string(data), seen.MaxWrite, err)
+	// Output: {"state":"shipped"} 7 <nil>
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,79 @@
+package objectguard
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// ErrUnguarded says that an object was not written by this package, so nothing is
+// known of who wrote it. No guard touches it.
+var ErrUnguarded = errors.New("objectguard: not a guarded object")
+
+// header is the line before the data.
+type header struct {
+	Version  int           `json:"fencing"`
+	Lock     string        `json:"lock"`
+	MaxWrite fencing.Token `json:"max_write"`
+	MaxRead  fencing.Token `json:"max_read"`
+	ID       string        `json:"id"`                // of the write, random
+	Deleted  bool          `json:"deleted,omitempty"` // or there is no data yet
+}
+
+const (
+	version = 1
+	// A lock's name has up to 512 bytes, each of up to 6 bytes in JSON; the rest is small.
+	maxHeader = 4096
+)
+
+func (h header) registers() fencing.Registers {
+	return fencing.Registers{MaxRead: h.MaxRead, MaxWrite: h.MaxWrite}
+}
+
+// seal returns a content that no other call has returned, and its id.
+func seal(h header, data []byte) (content []byte, id string, err error) {
+	h.Version, h.ID = version, rand.Text()
+	line, err := json.Marshal(h)
+	if err != nil {
+		return nil, "", err
+	}
+	content = make([]byte, 0, len(line)+1+len(data))
+	content = append(append(append(content, line...), '\n'), data...)
+	return content, h.ID, nil
+}
+
+// open is the inverse of seal; data is a part of content.
+func open(content []byte) (h header, data []byte, err error) {
+	line, data, found := bytes.Cut(content, []byte{'\n'})
+	if !found || len(line) > maxHeader {
+		return header{}, nil, fmt.Errorf("%w: no header in the first %d bytes", ErrUnguarded, maxHeader)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&h); err != nil {
+		return header{}, nil, fmt.Errorf("%w: header: %w", ErrUnguarded, err)
+	}
+	if h.Version != version || h.ID == "" || decoder.InputOffset() != int64(len(line)) {
+		return header{}, nil, fmt.Errorf("%w: not a header of version %d", ErrUnguarded, version)
+	}
+	if err := (fencing.Fence{Resource: h.Lock, Token: 1, Mode: fencing.Read}).Validate(); err != nil {
+		return header{}, nil, fmt.Errorf("%w: header: %w", ErrUnguarded, err)
+	}
+	return h, data, nil
+}
+
+// Open takes the data out of a guarded object's content, for readers that go past
+// the guard and hold no lock: nothing is raised, and what they read may be older
+// than what they read before. A deleted object has no data. A content that is not
+// a guarded object's is [ErrUnguarded].
+func Open(content []byte) (data []byte, seen fencing.Registers, err error) {
+	h, data, err := open(content)
+	if err != nil {
+		return nil, fencing.Registers{}, err
+	}
+	return data, h.registers(), nil
+}

@@ -1,0 +1,130 @@
+package objectguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// ErrLock says that an object belongs to another lock.
+var ErrLock = errors.New("objectguard: the object belongs to another lock")
+
+// Guard checks fences against the registers in the objects of a bucket. It holds
+// no state and is safe for concurrent use.
+//
+// Of its methods, those that refuse an access change nothing and return an error
+// that matches [fencing.ErrStale], [fencing.ErrMissing] (no token, or a
+// [fencing.Read] fence for a write), [fencing.ErrMalformed], [ErrLock] or
+// [ErrUnguarded]. They return when the access took place, was refused, or ctx
+// ended: while others change the object they begin anew, and each time somebody
+// has succeeded. Any other error of a write leaves it open whether it took place.
+type Guard struct{ bucket Bucket }
+
+// New returns a guard of the objects in bucket.
+func New(bucket Bucket) *Guard { return &Guard{bucket: bucket} }
+
+// Read returns the object's data after raising the register of f's mode: once a
+// reader has read, older writers are refused, once a writer has read, older
+// readers are too. An object that does not exist is an error that matches
+// [fs.ErrNotExist], and its register is raised as well.
+func (g *Guard) Read(ctx context.Context, f fencing.Fence, key string) ([]byte, error) {
+	o, err := g.access(ctx, f, key, fencing.Registers.Check, func(o object) (object, error) {
+		return o.raised(f), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Deleted {
+		return nil, notExist(key)
+	}
+	return o.data, nil
+}
+
+// Claim raises the register of f's mode and does nothing else: before the first
+// read that goes past the guard.
+func (g *Guard) Claim(ctx context.Context, f fencing.Fence, key string) error {
+	_, err := g.Read(ctx, f, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Write stores data under a [fencing.Write] fence.
+func (g *Guard) Write(ctx context.Context, f fencing.Fence, key string, data []byte) error {
+	return g.Update(ctx, f, key, func([]byte) ([]byte, error) { return data, nil })
+}
+
+// Update replaces the data by what change makes of it, nil where there is no
+// object, in one atomic step under a [fencing.Write] fence. change must not keep
+// or modify what it is given; it is called again if the object has changed
+// meanwhile. If it returns an error nothing is stored, and that is Update's error.
+func (g *Guard) Update(ctx context.Context, f fencing.Fence, key string, change func(data []byte) ([]byte, error)) error {
+	return g.write(ctx, f, key, func(o object) (object, error) {
+		data, err := change(o.data)
+		if err != nil {
+			return object{}, err
+		}
+		return o.with(data), nil
+	})
+}
+
+// Delete removes the data under a [fencing.Write] fence. The object stays, with
+// its registers alone, so that a stale write after it is still refused.
+func (g *Guard) Delete(ctx context.Context, f fencing.Fence, key string) error {
+	return g.write(ctx, f, key, func(o object) (object, error) {
+		o.data, o.Deleted, o.changed = nil, true, true
+		return o, nil
+	})
+}
+
+// Derive stores what was derived from a read, such as a rendered page: accepted
+// while nothing newer has been written to this object, it raises no register, and
+// newer readers do not matter.
+//
+// It compares with the registers of this object. So whoever changes the data that
+// this one is derived from deletes this object first, under the same lock.
+func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key string, data []byte) error {
+	_, err := g.access(ctx, f, key, fencing.Registers.CheckDerived, func(o object) (object, error) {
+		return o.with(data), nil
+	})
+	return err
+}
+
+// Seen returns the registers of an object, zero where nothing has claimed it.
+func (g *Guard) Seen(ctx context.Context, key string) (fencing.Registers, error) {
+	content, generation, err := g.bucket.Get(ctx, key)
+	if err != nil || generation == "" {
+		return fencing.Registers{}, failed(key, err)
+	}
+	_, seen, err := Open(content)
+	return seen, failed(key, err)
+}
+
+func (g *Guard) write(ctx context.Context, f fencing.Fence, key string, change func(object) (object, error)) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	if f.Mode != fencing.Write {
+		return fmt.Errorf("%w for writing %q: %v", fencing.ErrMissing, key, f)
+	}
+	_, err := g.access(ctx, f, key, fencing.Registers.Check, func(o object) (object, error) {
+		next, err := change(o)
+		return next.raised(f), err
+	})
+	return err
+}
+
+func notExist(key string) error {
+	return fmt.Errorf("objectguard: %q: %w", key, fs.ErrNotExist)
+}
+
+func failed(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("objectguard: %q: %w", key, err)
+}

@@ -1,0 +1,316 @@
+package objectguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/objectguard"
+)
+
+func TestAccessesAreCheckedAndDone(t *testing.T) {
+	ctx, bucket := t.Context(), newMemory()
+	guard := objectguard.New(bucket)
+
+	_, err := guard.Read(ctx, write(5), "a")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, guard.Write(ctx, write(4), "a", []byte("x")), fencing.ErrStale, "the register was raised all the same")
+	require.NoError(t, guard.Write(ctx, write(5), "a", []byte("one")))
+	require.NoError(t, guard.Update(ctx, write(5), "a", func(old []byte) ([]byte, error) {
+		return append(old[:len(old):len(old)], " two"...), nil
+	}))
+	data, err := guard.Read(ctx, read(6), "a")
+	require.NoError(t, err)
+	require.Equal(t, "one two", string(data))
+	require.Equal(t, &fencing.StaleError{Resource: lock, Got: 5, Seen: 6}, guard.Write(ctx, write(5), "a", nil))
+	seen, err := guard.Seen(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, fencing.Registers{MaxWrite: 5, MaxRead: 6}, seen)
+
+	require.NoError(t, guard.Delete(ctx, write(7), "a"))
+	_, err = guard.Read(ctx, read(8), "a")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, guard.Write(ctx, write(6), "a", []byte("x")), fencing.ErrStale, "after the deletion")
+	require.NoError(t, guard.Update(ctx, write(9), "a", func(old []byte) ([]byte, error) {
+		require.Nil(t, old)
+		return []byte{}, nil
+	}))
+	data, err = guard.Read(ctx, read(9), "a")
+	require.NoError(t, err, "an empty object exists")
+	require.Empty(t, data)
+}
+
+func TestAccessesThatAreRefusedUnsent(t *testing.T) {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	ctx := t.Context()
+	require.ErrorIs(t, guard.Write(ctx, read(1), "a", nil), fencing.ErrMissing, "a reader does not write")
+	require.ErrorIs(t, guard.Delete(ctx, read(1), "a"), fencing.ErrMissing)
+	require.ErrorIs(t, guard.Write(ctx, write(0), "a", nil), fencing.ErrMissing)
+	require.ErrorIs(t, guard.Derive(ctx, write(0), "a", nil), fencing.ErrMissing)
+	require.ErrorIs(t, guard.Claim(ctx, fencing.Fence{Token: 1, Mode: fencing.Read}, "a"), fencing.ErrMalformed)
+	require.ErrorIs(t, guard.Claim(ctx, read(fencing.MaxToken+1), "a"), fencing.ErrMalformed)
+	require.Zero(t, bucket.gets)
+}
+
+func TestRaisedRegistersCostNoWrite(t *testing.T) {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	require.NoError(t, guard.Write(t.Context(), write(1), "a", []byte("x")))
+	require.NoError(t, guard.Claim(t.Context(), read(3), "a"))
+	bucket.gets, bucket.puts = 0, 0
+	for _, f := range []fencing.Fence{read(3), read(2), read(1)} {
+		_, err := guard.Read(t.Context(), f, "a")
+		require.NoError(t, err)
+	}
+	require.Equal(t, 3, bucket.gets)
+	require.Zero(t, bucket.puts)
+}
+
+func TestErrorOfAChangeStoresNothing(t *testing.T) {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	boom := errors.New("boom")
+	err := guard.Update(t.Context(), write(1), "a", func([]byte) ([]byte, error) { return nil, boom })
+	require.Equal(t, boom, err)
+	require.Empty(t, bucket.objects)
+}
+
+// A newer holder writes the same content again. The digest of the data alone would
+// be the one that the stale holder saw before.
+func TestSameContentIsAnotherGeneration(t *testing.T) {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	require.NoError(t, guard.Write(t.Context(), write(5), "a", []byte("same")))
+
+	overtaken := false
+	stale := objectguard.New(hooked{bucket, func(ctx context.Context, key string, content []byte, generation string) error {
+		if !overtaken { // between the check and the write of the stale holder
+			overtaken = true
+			require.NoError(t, guard.Write(ctx, write(9), key, []byte("other")))
+			require.NoError(t, guard.Write(ctx, write(9), key, []byte("same")))
+		}
+		return bucket.PutIf(ctx, key, content, generation)
+	}})
+	err := stale.Write(t.Context(), write(6), "a", []byte("stale"))
+	require.Equal(t, &fencing.StaleError{Resource: lock, Got: 6, Seen: 9}, err)
+
+	before := bucket.objects["a"]
+	require.NoError(t, guard.Write(t.Context(), write(9), "a", []byte("same")))
+	require.NotEqual(t, before, bucket.objects["a"], "the same write by the same holder")
+}
+
+func TestObjectOfAnotherLock(t *testing.T) {
+	guard := objectguard.New(newMemory())
+	require.NoError(t, guard.Write(t.Context(), write(5), "a", nil))
+	other := fencing.Fence{Resource: "orders/43", Token: 9, Mode: fencing.Write}
+	require.ErrorIs(t, guard.Write(t.Context(), other, "a", nil), objectguard.ErrLock)
+	require.ErrorIs(t, guard.Derive(t.Context(), other, "a", nil), objectguard.ErrLock)
+	require.NoError(t, guard.Write(t.Context(), other, "b", nil))
+}
+
+func TestOutcomeThatIsNotKnown(t *testing.T) {
+	lost := errors.New("connection reset")
+	for _, stored := range []bool{true, false} {
+		t.Run(fmt.Sprintf("stored=%t", stored), func(t *testing.T) {
+			bucket := newMemory()
+			puts := 0
+			guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, content []byte, generation string) error {
+				puts++
+				if stored {
+					require.NoError(t, bucket.PutIf(ctx, key, content, generation))
+				}
+				return lost
+			}})
+			err := guard.Write(t.Context(), write(5), "a", []byte("x"))
+			require.Equal(t, 1, puts, "never sent twice")
+			if stored {
+				require.NoError(t, err, "the object says so")
+				return
+			}
+			require.ErrorIs(t, err, lost)
+			require.NotErrorIs(t, err, fencing.ErrStale)
+		})
+	}
+}
+
+func TestContextEndsTheWaiting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	puts := 0
+	guard := objectguard.New(hooked{newMemory(), func(context.Context, string, []byte, string) error {
+		if puts++; puts == 10 {
+			cancel()
+		}
+		return objectguard.ErrConflict
+	}})
+	require.ErrorIs(t, guard.Write(ctx, write(5), "a", nil), context.Canceled)
+	require.Equal(t, 10, puts)
+}
+
+// history is the plain model: all accesses, and a verdict by looking at each.
+type history []fencing.Fence
+
+func (h history) accepts(f fencing.Fence, derived bool) bool {
+	for _, past := range h {
+		if past.Token > f.Token && (past.Mode == fencing.Write || f.Mode == fencing.Write && !derived) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestRuleAgreesWithTheModel(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ctx := t.Context()
+	for range 200 {
+		var past history
+		var data []byte // nil: no object
+		guard := objectguard.New(newMemory())
+		for i := range 60 {
+			f := write(fencing.Token(1 + rng.IntN(40)))
+			next := []byte(strconv.Itoa(i))
+			var err error
+			kind := rng.IntN(5)
+			switch kind {
+			case 0, 1:
+				f.Mode = fencing.Mode(1 + kind)
+				var got []byte
+				if got, err = guard.Read(ctx, f, "a"); errors.Is(err, fs.ErrNotExist) {
+					require.Nil(t, data)
+					err = nil
+				} else if err == nil {
+					require.Equal(t, data, got)
+				}
+			case 2:
+				err = guard.Write(ctx, f, "a", next)
+			case 3:
+				next = nil
+				err = guard.Delete(ctx, f, "a")
+			case 4:
+				f.Mode = fencing.Mode(1 + rng.IntN(2))
+				err = guard.Derive(ctx, f, "a", next)
+			}
+			about := fmt.Sprintf("%v kind=%d after %v", f, kind, past)
+			if !past.accepts(f, kind == 4) {
+				require.ErrorIs(t, err, fencing.ErrStale, about)
+				continue
+			}
+			require.NoError(t, err, about)
+			if kind != 4 {
+				past = append(past, f)
+			}
+			if kind >= 2 {
+				data = next
+			}
+		}
+	}
+}
+
+// Holders that were overtaken keep on counting beside the one that holds the lock,
+// all at once: not one of their counts is stored.
+func TestConcurrentCountsAreExact(t *testing.T) {
+	const holders, counts = 8, 200
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	var accepted [holders]int
+	var group sync.WaitGroup
+	for i := range holders {
+		group.Go(func() {
+			f := write(fencing.Token(i + 1))
+			for range counts {
+				err := guard.Update(context.Background(), f, "a", func(old []byte) ([]byte, error) {
+					n, _ := strconv.Atoi(string(old)) // 0 at first
+					return []byte(strconv.Itoa(n + 1)), nil
+				})
+				if errors.Is(err, fencing.ErrStale) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				accepted[i]++
+			}
+		})
+	}
+	group.Wait()
+	total := 0
+	for _, n := range accepted {
+		total += n
+	}
+	data, err := guard.Read(t.Context(), read(holders), "a")
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(total), string(data))
+	require.Equal(t, counts, accepted[holders-1], "the newest is never refused")
+}
+
+func TestObjectsThatNobodyGuards(t *testing.T) {
+	good := `{"fencing":1,"lock":"orders/42","max_write":"1","max_read":"0","id":"X"}`
+	require.Contains(t, openError(good+"\n"), "<nil>", "or the others are refused for another reason")
+	for _, content := range []string{
+		"", "\n", "plain text\n", good, "{}\n", "[]\n", "null\n", good + " {}\n", " \n" + good,
+		strings.Replace(good, `"fencing":1`, `"fencing":2`, 1) + "\n",
+		strings.Replace(good, `"fencing":1,`, ``, 1) + "\n",
+		strings.Replace(good, `"id":"X"`, `"id":""`, 1) + "\n",
+		strings.Replace(good, `"max_write":"1"`, `"max_write":1`, 1) + "\n",
+		strings.Replace(good, `"max_write":"1"`, `"max_write":"-1"`, 1) + "\n",
+		strings.Replace(good, `"max_write":"1"`, `"max_write":"9007199254740992"`, 1) + "\n",
+		strings.Replace(good, `"max_read"`, `"max_raed"`, 1) + "\n",
+		strings.Replace(good, `orders/42`, ``, 1) + "\n",
+		strings.Replace(good, `orders/42`, strings.Repeat("x", 513), 1) + "\n",
+		strings.Replace(good, `{`, `{`+strings.Repeat(" ", 4096), 1) + "\n",
+	} {
+		bucket := newMemory()
+		bucket.objects["a"] = []byte(content)
+		guard := objectguard.New(bucket)
+		require.ErrorIs(t, guard.Write(t.Context(), write(9), "a", nil), objectguard.ErrUnguarded, "%.90q", content)
+		_, err := guard.Read(t.Context(), read(9), "a")
+		require.ErrorIs(t, err, objectguard.ErrUnguarded)
+		_, err = guard.Seen(t.Context(), "a")
+		require.ErrorIs(t, err, objectguard.ErrUnguarded)
+		require.Equal(t, content, string(bucket.objects["a"]))
+	}
+}
+
+func openError(content string) string {
+	_, _, err := objectguard.Open([]byte(content))
+	return fmt.Sprint(err)
+}
+
+// The longest name there can be, in the form that is longest in JSON.
+func TestLongestName(t *testing.T) {
+	bucket := newMemory()
+	guard := objectguard.New(bucket)
+	f := fencing.Fence{Resource: strings.Repeat("\x00", fencing.MaxResource), Token: fencing.MaxToken, Mode: fencing.Write}
+	require.NoError(t, guard.Write(t.Context(), f, "a", []byte("x")))
+	data, err := guard.Read(t.Context(), f, "a")
+	require.NoError(t, err)
+	require.Equal(t, "x", string(data))
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(`{"fencing":1,"lock":"orders/42","max_write":"1","max_read":"0","id":"X"}` + "\ndata"))
+	f.Add([]byte(`{"fencing":1,"lock":"\u0000","max_write":"9007199254740991","max_read":"0","id":"X","deleted":true}` + "\n"))
+	f.Add([]byte("\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		data, seen, err := objectguard.Open(content)
+		if err != nil {
+			require.ErrorIs(t, err, objectguard.ErrUnguarded)
+			require.Nil(t, data)
+			return
+		}
+		require.LessOrEqual(t, max(seen.MaxRead, seen.MaxWrite), fencing.MaxToken)
+		require.True(t, strings.HasSuffix(string(content), "\n"+string(data)))
+	})
+}

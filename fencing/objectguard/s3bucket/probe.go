@@ -1,0 +1,60 @@
+package s3bucket
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/seed74116694/fencelock/fencing/objectguard"
+)
+
+// ErrUnconditional says that the store does not honour the conditions.
+var ErrUnconditional = errors.New("s3bucket: the store ignores conditions on PUT")
+
+// Probe finds out whether the store honours conditions, with a small object that
+// it makes under prefix and deletes. If a write was carried out whose condition
+// did not hold, or refused though it did, the error is [ErrUnconditional]. It
+// needs s3:DeleteObject. It cannot find out whether the store compares and writes
+// in one step.
+func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
+	key := prefix + rand.Text()
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		if _, failure := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key}); failure != nil {
+			err = errors.Join(err, b.failed("delete", key, failure))
+		}
+	}()
+	if err := b.attempt(ctx, key, "one", "", true); err != nil {
+		return err
+	}
+	if err := b.attempt(ctx, key, "two", "", false); err != nil {
+		return err
+	}
+	_, first, err := b.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := b.attempt(ctx, key, "three", first, true); err != nil {
+		return err
+	}
+	return b.attempt(ctx, key, "four", first, false)
+}
+
+// attempt writes conditionally and compares the outcome with what it has to be.
+func (b *Bucket) attempt(ctx context.Context, key, content, generation string, holds bool) error {
+	err := b.PutIf(ctx, key, []byte(content), generation)
+	switch {
+	case err != nil && !errors.Is(err, objectguard.ErrConflict):
+		return err
+	case (err == nil) == holds:
+		return nil
+	}
+	condition := "If-None-Match: *"
+	if generation != "" {
+		condition = "If-Match: " + generation
+	}
+	return fmt.Errorf("%w: bucket %q, %s, holds=%t, carried out=%t", ErrUnconditional, b.name, condition, holds, err == nil)
+}

@@ -1,0 +1,155 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Guard checks fences against the registers in its table. It holds no connection
+// and no state, and is safe for concurrent use.
+type Guard struct {
+	dialect    Dialect
+	table      string // quoted
+	statements statements
+}
+
+// Option configures a [Guard].
+type Option func(*config)
+
+type config struct{ table string }
+
+// WithTable names the guard table, [DefaultTable] otherwise: "table" or
+// "schema.table" in lower case, digits and underscores. It is the developer's
+// choice and never comes from a request; still, a name that is anything but an
+// identifier is [ErrTable].
+func WithTable(name string) Option { return func(c *config) { c.table = name } }
+
+// New returns a guard for databases of this dialect. It opens nothing; a dialect
+// that does not exist is [ErrOption].
+func New(dialect Dialect, opts ...Option) (*Guard, error) {
+	if err := dialect.validate(); err != nil {
+		return nil, err
+	}
+	c := config{table: DefaultTable}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	table, err := quoteTable(dialect, c.table)
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{dialect: dialect, table: table, statements: newStatements(dialect, table)}, nil
+}
+
+// Claim checks f in the transaction tx and raises its register: a [fencing.Read]
+// is accepted while its token is at least the newest write's, a [fencing.Write]
+// while it is at least the newest read's too. Refused, it returns a
+// [*fencing.StaleError]; roll back. An f that is not valid is what
+// [fencing.Fence.Validate] reports, and nothing is sent.
+//
+// Make it the first statement of tx. It locks the resource's guard row until tx
+// ends, so whatever tx reads and writes after it happens as one step with the
+// check, at READ COMMITTED or any stronger level. A transaction that read before
+// it may act on what it read before the check.
+//
+// A rollback takes the raised register back: forget what was read in there.
+//
+// Given a *[sql.DB] instead of a transaction it commits at once, to claim before
+// the first read when the work is not in the database or not in one transaction.
+//
+// Claims of one resource wait for each other's transactions, readers' too; readers
+// that shall not should use [Guard.Do].
+//
+// On MySQL the connection's LAST_INSERT_ID() changes.
+func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	if f.Mode == fencing.Write {
+		return g.check(ctx, tx, f, g.statements.claimWrite, fencing.Registers.Check)
+	}
+	return g.check(ctx, tx, f, g.statements.claimRead, fencing.Registers.Check)
+}
+
+// Derive is [Guard.Claim] for storing what was derived from a read, such as a row
+// of a cache table: accepted while nothing newer has been written, it raises no
+// register, and newer readers do not matter. Until tx ends nothing newer is
+// written, so what tx stores is never outdated when it becomes visible.
+func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	return g.check(ctx, tx, f, g.statements.derive, fencing.Registers.CheckDerived)
+}
+
+// Statement returns what [Guard.Claim] sends, for handles that are not those of
+// database/sql, such as a pgx.Tx or pgx.Batch. In PostgreSQL and SQLite f is
+// stale if it changed no row; in MySQL if the insert id in its reply is greater
+// than the token.
+func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error) {
+	if err := f.Validate(); err != nil {
+		return "", nil, err
+	}
+	s := g.statements.claimRead
+	if f.Mode == fencing.Write {
+		s = g.statements.claimWrite
+	}
+	return s.text, s.args(f), nil
+}
+
+// Seen returns the registers of a resource, zero where nothing has claimed it.
+func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
+	var seen fencing.Registers
+	s := g.statements.registers
+	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource})...)
+	if err := row.Scan(&seen.MaxWrite, &seen.MaxRead); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fencing.Registers{}, fmt.Errorf("sqlguard: registers of %q: %w", resource, err)
+	}
+	return seen, nil
+}
+
+type rule func(fencing.Registers, fencing.Fence) error
+
+// check runs a statement that decides and raises; by only words the refusal.
+func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, by rule) error {
+	result, err := tx.ExecContext(ctx, s.text, s.args(f)...)
+	if err != nil {
+		return fmt.Errorf("sqlguard: check %v: %w", f, err)
+	}
+	if g.dialect == MySQL {
+		return checkInsertID(result, f)
+	}
+	changed, err := result.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("sqlguard: check %v: %w", f, err)
+	}
+	if changed > 0 {
+		return nil
+	}
+	seen, err := g.Seen(ctx, tx, f.Resource)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
+	}
+	if err := by(seen, f); err != nil {
+		return err
+	}
+	// Somebody deleted the row since: that does not turn the verdict round.
+	return fmt.Errorf("%w: %v, and its registers went back", fencing.ErrStale, f)
+}
+
+// checkInsertID reads MySQL's verdict: the insert id is the greatest token that
+// the fence must not be older than.
+func checkInsertID(result sql.Result, f fencing.Fence) error {
+	limit, err := result.LastInsertId()
+	if err != nil {
+		return fmt.Errorf("sqlguard: check %v: %w", f, err)
+	}
+	if seen := fencing.Token(limit); seen > f.Token {
+		return &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/httpfence"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// post calls a service; the fences of ctx go with the request, and a refusal
+// comes back as the error that it was.
+func post(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: &httpfence.Transport{Base: transport}}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return httpfence.ResponseError(resp)
+}
+
+// newShop is the first hop: it knows nothing of tokens but that they travel.
+func newShop(bankURL string) http.Handler {
+	return httpfence.Extract(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := post(r.Context(), bankURL); err != nil {
+			httpfence.WriteProblem(w, err)
+		}
+	}))
+}
+
+// newBank is the second hop, the one that has the database.
+func newBank(db *sql.DB, guard *sqlguard.Guard) http.Handler {
+	return httpfence.Extract(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fence, err := fencing.Require(r.Context(), "accounts/7")
+		if err == nil {
+			err = guard.Do(r.Context(), db, fence, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(r.Context(), `UPDATE accounts SET balance = balance - 10 WHERE id = 7`)
+				return err
+			})
+		}
+		if err != nil {
+			httpfence.WriteProblem(w, err)
+		}
+	}))
+}
+
+// Two services and a database, and no argument is a token: it goes from the
+// context over HTTP twice into the transaction, and the refusal back.
+func Example_twoHops() {
+	db, guard, end := open(`CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER)`,
+		`INSERT INTO accounts VALUES (7, 100)`)
+	defer end()
+	bank := httptest.NewServer(newBank(db, guard))
+	defer bank.Close()
+	shop := httptest.NewServer(newShop(bank.URL))
+	defer shop.Close()
+
+	fmt.Println(post(held(write("accounts/7", 34)), shop.URL)) // ctx is lease.Context(parent)
+	fmt.Println(post(held(write("accounts/7", 33)), shop.URL))
+	err := post(context.Background(), shop.URL)
+	fmt.Println(errors.Is(err, fencing.ErrMissing))
+	// Output:
+	// <nil>
+	// fencing: stale token: "accounts/7" has seen 34, got 33
+	// true
+}
+
+// The same from a real lock to each real database: a holder whose lease has run
+// out without its noticing is refused by the database, two services away.
+func TestFromTheLeaseToTheDatabase(t *testing.T) {
+	redis := testredis.Start(t)
+	for _, store := range servers.Stores() {
+		t.Run(store.Name, func(t *testing.T) {
+			db := store.Open(t)
+			guard := newGuard(t, store, db)
+			makeAccounts(t, db, 8)
+			bank := httptest.NewServer(newBank(db, guard))
+			defer bank.Close()
+			shop := httptest.NewServer(newShop(bank.URL))
+			defer shop.Close()
+
+			locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, locker.Close()) }()
+
+			paused, err := locker.Lock(t.Context(), "accounts/7", rwlock.WithTTL(100*time.Millisecond), rwlock.WithoutRenewal())
+			require.NoError(t, err)
+			unaware := context.WithoutCancel(paused.Context(t.Context()))
+			require.NoError(t, post(unaware, shop.URL))
+
+			// Granted when the first lease has expired.
+			lease, err := locker.Lock(t.Context(), "accounts/7")
+			require.NoError(t, err)
+			ctx := lease.Context(t.Context())
+			require.NoError(t, post(ctx, shop.URL))
+			require.NoError(t, post(ctx, shop.URL))
+
+			err = post(unaware, shop.URL)
+			require.Equal(t, &fencing.StaleError{Resource: "accounts/7", Got: paused.Token(), Seen: lease.Token()}, err)
+			require.Equal(t, -30, balances(t, db)[7])
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}

@@ -1,0 +1,24 @@
+package sqltest_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
+)
+
+// servers is shared by all tests of this run: starting one takes seconds.
+var servers sqltest.Servers
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
+
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if err := servers.Close(); err != nil {
+		panic(err)
+	}
+	return code
+}

@@ -1,0 +1,222 @@
+package sqltest_test
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
+)
+
+func begin(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func nothing(*sql.Tx) error { return nil }
+
+// awaitLockWait returns when some transaction waits for a lock of another.
+func awaitLockWait(t *testing.T, store sqltest.Store, db *sql.DB) {
+	t.Helper()
+	query := map[sqlguard.Dialect]string{
+		sqlguard.PostgreSQL: `SELECT COUNT(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`,
+		sqlguard.MySQL: `SELECT variable_value FROM information_schema.global_status
+			WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`,
+	}[store.Dialect]
+	if query == "" {
+		return // SQLite's waiters poll, and nobody can see them
+	}
+	require.Eventually(t, func() bool {
+		var waiting int
+		return db.QueryRow(query).Scan(&waiting) == nil && waiting > 0
+	}, 20*time.Second, 2*time.Millisecond)
+}
+
+// The verdict on a token waits for the transaction of a newer one, on a row that
+// is there already and on one that both would insert.
+func TestOlderTokenWaitsForTheNewerTransaction(t *testing.T) {
+	cases := []struct {
+		resource         string
+		present, commits bool
+	}{
+		{"present, commits", true, true},
+		{"present, rolls back", true, false},
+		{"absent, commits", false, true},
+		{"absent, rolls back", false, false},
+	}
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		for _, c := range cases {
+			if c.present {
+				require.NoError(t, guard.Claim(t.Context(), db, write(c.resource, 1)))
+			}
+			newer := begin(t, db)
+			require.NoError(t, guard.Claim(t.Context(), newer, write(c.resource, 9)))
+
+			verdict := make(chan error, 1)
+			go func() { verdict <- guard.Do(t.Context(), db, write(c.resource, 8), nothing) }()
+			awaitLockWait(t, store, db)
+			select {
+			case err := <-verdict:
+				t.Fatalf("%s: decided beside an open transaction: %v", c.resource, err)
+			default:
+			}
+			if c.commits {
+				require.NoError(t, newer.Commit())
+				require.ErrorIs(t, <-verdict, fencing.ErrStale, c.resource)
+			} else {
+				require.NoError(t, newer.Rollback())
+				require.NoError(t, <-verdict, "what was rolled back fences nobody off")
+			}
+		}
+	})
+}
+
+func TestReadersRunSideBySideAndBesideAWriter(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		balance := func(tx *sql.Tx) (n int) {
+			require.NoError(t, tx.QueryRow(`SELECT balance FROM accounts WHERE id = 0`).Scan(&n))
+			return n
+		}
+		// Each runs to its end while the one before is still inside.
+		err := guard.Do(t.Context(), db, read("a", 5), func(five *sql.Tx) error {
+			return guard.Do(t.Context(), db, read("a", 7), func(seven *sql.Tx) error {
+				require.NoError(t, guard.Do(t.Context(), db, read("a", 4), nothing), "an older reader")
+				require.ErrorIs(t, guard.Do(t.Context(), db, write("a", 6), nothing), fencing.ErrStale)
+				require.NoError(t, guard.Do(t.Context(), db, write("a", 8), func(tx *sql.Tx) error {
+					_, err := tx.Exec(`UPDATE accounts SET balance = 100 WHERE id = 0`)
+					return err
+				}))
+				require.Zero(t, balance(seven), "the snapshot of its check")
+				require.Zero(t, balance(five))
+				return nil
+			})
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, guard.Do(t.Context(), db, read("a", 7), nothing), fencing.ErrStale)
+		require.NoError(t, guard.Do(t.Context(), db, read("a", 9), func(tx *sql.Tx) error {
+			require.Equal(t, 100, balance(tx))
+			return nil
+		}))
+	})
+}
+
+// A reader's transaction begins after its claim; a write that commits in between
+// is one that it must not be mixed up with.
+func TestReaderOvertakenBetweenClaimAndTransaction(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		overtaking := beginHook{DB: db, before: func() {
+			require.NoError(t, guard.Do(t.Context(), db, write("a", 6), nothing))
+		}}
+		err := guard.Do(t.Context(), overtaking, read("a", 5), func(*sql.Tx) error {
+			t.Error("read after a newer write")
+			return nil
+		})
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: 5, Seen: 6}, err)
+	})
+}
+
+func TestPausedWriterIsRefusedAfterANewerReader(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		require.NoError(t, guard.Do(t.Context(), db, write("a", 1), nothing), "first write, then the pause")
+		require.NoError(t, guard.Do(t.Context(), db, read("a", 2), nothing))
+		err := guard.Do(t.Context(), db, write("a", 1), nothing)
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: 1, Seen: 2}, err)
+	})
+}
+
+func TestDerivedRowIsNeverOutdated(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		require.NoError(t, guard.Do(t.Context(), db, read("a", 5), nothing))
+		require.NoError(t, guard.Do(t.Context(), db, read("a", 6), nothing), "a newer reader does not matter")
+		fill := begin(t, db)
+		require.NoError(t, guard.Derive(t.Context(), fill, read("a", 5)))
+
+		// A newer write waits until the fill is visible, and can drop it then.
+		written := make(chan error, 1)
+		go func() { written <- guard.Do(t.Context(), db, write("a", 7), nothing) }()
+		awaitLockWait(t, store, db)
+		require.NoError(t, fill.Commit())
+		require.NoError(t, <-written)
+
+		late := begin(t, db)
+		err := guard.Derive(t.Context(), late, read("a", 6))
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: 6, Seen: 7}, err)
+	})
+}
+
+// Of a resource that nobody has claimed there is no row to lock: Derive makes one.
+func TestDerivedRowOfAnUnseenResourceLocksToo(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		fill := begin(t, db)
+		require.NoError(t, guard.Derive(t.Context(), fill, read("a", 5)))
+		written := make(chan error, 1)
+		go func() { written <- guard.Do(t.Context(), db, write("a", 7), nothing) }()
+		awaitLockWait(t, store, db)
+		select {
+		case err := <-written:
+			t.Fatalf("written beside the fill: %v", err)
+		default:
+		}
+		require.NoError(t, fill.Commit())
+		require.NoError(t, <-written)
+	})
+}
+
+func TestDoRollsBackOnErrorAndPanic(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		boom := errors.New("boom")
+		spoil := func(tx *sql.Tx) error {
+			_, err := tx.Exec(`UPDATE accounts SET balance = -1 WHERE id = 0`)
+			require.NoError(t, err)
+			return boom
+		}
+		require.Equal(t, boom, guard.Do(t.Context(), db, write("a", 5), spoil))
+		require.PanicsWithValue(t, boom, func() {
+			_ = guard.Do(t.Context(), db, write("a", 5), func(tx *sql.Tx) error { panic(spoil(tx)) })
+		})
+		require.Equal(t, []int{0}, balances(t, db))
+		require.NoError(t, guard.Do(t.Context(), db, write("a", 4), nothing), "the claim was rolled back, too")
+	})
+}
+
+func TestReadTransactionsDoNotWrite(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		if store.Dialect == sqlguard.SQLite {
+			t.Skip("this driver has no read-only transactions")
+		}
+		makeAccounts(t, db, 1)
+		err := guard.Do(t.Context(), db, read("a", 5), func(tx *sql.Tx) error {
+			_, err := tx.Exec(`UPDATE accounts SET balance = -1 WHERE id = 0`)
+			return err
+		})
+		require.Error(t, err)
+		require.Contains(t, strings.ToLower(err.Error()), "read")
+		require.Equal(t, []int{0}, balances(t, db))
+	})
+}
+
+// The row was deleted between the refusal and the question by what.
+func TestRefusalStandsThoughTheRegistersAreGone(t *testing.T) {
+	for _, i := range []int{0, 2} { // MySQL answers in one statement
+		store := servers.Stores()[i]
+		t.Run(store.Name, func(t *testing.T) {
+			db := store.Open(t)
+			guard := newGuard(t, store, db)
+			require.NoError(t, guard.Claim(t.Context(), db, write("a", 5)))
+			err := guard.Claim(t.Context(), forgetful{db}, write("a", 4))
+			require.ErrorIs(t, err, fencing.ErrStale)
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// startLimit bounds the making of the data directory and the start of a server,
+// each; both take a second or two on an idle machine.
+const startLimit = time.Minute
+
+// server is a running database server.
+type server struct {
+	dir     string
+	process *exec.Cmd
+	exited  chan error // closed after the process's state came out of it
+	stop    os.Signal
+	dsn     func(database string) string
+	driver  string
+	admin   *sql.DB
+}
+
+// kind is what sets the servers apart.
+type kind struct {
+	name    string
+	install string   // the Debian package
+	program []string // where it may be, as patterns
+	user    string   // who runs it in place of root
+	driver  string
+	stop    os.Signal
+	initial string // the database to connect to first
+
+	prepare func(program, dir string) *exec.Cmd           // makes dir/data
+	serve   func(program, dir string, port int) *exec.Cmd // runs in the foreground
+	dsn     func(port int, database string) string
+	dataDir string // asks a server where its data is
+}
+
+// find returns the program's path, or an error that says what to install.
+func (k kind) find() (string, error) {
+	for _, pattern := range k.program {
+		// The last match is the newest version, as long as they have two digits.
+		if matches, _ := filepath.Glob(pattern); len(matches) > 0 {
+			return matches[len(matches)-1], nil
+		}
+	}
+	return "", &missingError{server: k.name, install: k.install}
+}
+
+type missingError struct{ server, install string }
+
+func (e *missingError) Error() string {
+	return fmt.Sprintf("%s is not here: apt-get install %s", e.server, e.install)
+}
+
+func (k kind) start() (s *server, err error) {
+	program, err := k.find()
+	if err != nil {
+		return nil, err
+	}
+	who, err := unprivileged(k.user)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "sqltest")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	if err := who.give(dir); err != nil {
+		return nil, err
+	}
+	if err := who.run(k.prepare(program, dir)); err != nil {
+		return nil, fmt.Errorf("%s: make its data directory: %w", k.name, err)
+	}
+	// Another process may take the port between its choice and the server's start.
+	for range 3 {
+		if s, err = k.serveOn(who, program, dir); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func (k kind) serveOn(who account, program, dir string) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+
+	command := k.serve(program, dir, port)
+	command.Dir = dir
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = who.attributes()
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	s := &server{
+		dir:     dir,
+		process: command,
+		exited:  make(chan error, 1),
+		stop:    k.stop,
+		driver:  k.driver,
+		dsn:     func(database string) string { return k.dsn(port, database) },
+	}
+	go func() {
+		s.exited <- command.Wait()
+		close(s.exited)
+	}()
+	if err := s.awaitReady(k); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		s.end()
+		return nil, fmt.Errorf("%s: %w\n%s", k.name, err, text)
+	}
+	return s, nil
+}
+
+// awaitReady waits until this very process answers: a server that somebody else
+// runs on the port has another data directory.
+func (s *server) awaitReady(k kind) error {
+	db, err := sql.Open(s.driver, s.dsn(k.initial))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var data string
+		if err = db.QueryRowContext(ctx, k.dataDir).Scan(&data); err == nil {
+			if filepath.Clean(data) == filepath.Join(s.dir, "data") {
+				s.admin = db
+				return nil
+			}
+			err = fmt.Errorf("another server, in %s, has the port", data)
+			break
+		}
+		select {
+		case state := <-s.exited:
+			err = fmt.Errorf("it ended before it was ready: %w", state)
+		case <-ctx.Done():
+			err = fmt.Errorf("not ready after %v: %w", startLimit, err)
+		case <-tick.C:
+			continue
+		}
+		break
+	}
+	return errors.Join(err, db.Close())
+}
+
+// end stops the process and waits for it; it may have ended by itself.
+func (s *server) end() {
+	if s.admin != nil {
+		_ = s.admin.Close()
+	}
+	_ = s.process.Process.Signal(s.stop)
+	select {
+	case <-s.exited:
+	case <-time.After(20 * time.Second):
+		_ = s.process.Process.Signal(syscall.SIGKILL)
+		<-s.exited
+	}
+}
