@@ -8,8 +8,11 @@
  *                    repeated; a client without a quorum may yield any grant at any time
  * -DCALM             progress: nothing is lost, repeated or expires, and each holder's work ends. Then every run
  *                    ends, with all served and all masters free
- * -DHOLDS=k          contenders (2)
+ * -DHOLDS=k          contenders: 2 (default) or 3
  * -DGRANTS=k         each master grants at most k times (3; without a bound in CALM)
+ * -DYIELD_ONCE       a yield is executed once at most, however late
+ * -DYIELD_KEPT       where no older hold waits, a yield leaves the grant, and the client counts it again; it does so
+ *                    with YIELD_ONCE only: repeated, the yield takes the grant when an older hold has come
  * Shortcuts, each of which is refuted:
  * -DNO_YIELD         a contender keeps what it has (CALM)
  * -DOVERTAKE         a release may overtake the acquire of its hold, and leaves no tombstone (CALM)
@@ -19,6 +22,9 @@
  */
 #ifndef HOLDS
 #define HOLDS 2
+#endif
+#if HOLDS < 2 || HOLDS > 3
+#error "HOLDS is 2 or 3"
 #endif
 #ifndef GRANTS
 #define GRANTS 3
@@ -40,10 +46,10 @@ bit  waits[CELLS];
 #define OVER    3
 byte phase[HOLDS];
 byte heard[CELLS];      /* the grant that the client counts; 0 again when it has run out, which the client knows */
-byte yielded[CELLS];    /* the grant that the client has given back, named in a yield that may still be executed */
+byte yielded[CELLS];    /* the grant that the client has given back: news of it is stale */
+byte yieldSent[CELLS];  /* a yield that may still be executed, by the grant that it names */
 #ifdef CALM
 bit  asked[CELLS];      /* the acquire is still to be executed */
-bit  yielding[CELLS];   /* the yield is still to be executed */
 bit  leaving[CELLS];    /* the release is still to be executed */
 #endif
 
@@ -143,10 +149,7 @@ inline hearAgain(h, n) {
 #endif
 inline yield(h, n) {
   d_step { phase[h] == WAITING && heard[AT(h,n)] > yielded[AT(h,n)] && !VALID(h) && MUSTYIELD(h,n) ->
-    yielded[AT(h,n)] = heard[AT(h,n)];
-#ifdef CALM
-    yielding[AT(h,n)] = 1;
-#endif
+    yielded[AT(h,n)] = heard[AT(h,n)]; yieldSent[AT(h,n)] = heard[AT(h,n)];
 #ifndef YIELD_COUNTED
     heard[AT(h,n)] = 0;
 #endif
@@ -154,24 +157,31 @@ inline yield(h, n) {
   }
 }
 
-#ifdef CALM
-#define YIELDS(h,n) yielding[AT(h,n)]
-#else
 #ifdef YIELD_UNNAMED
-#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yielded[AT(h,n)] != 0)
+#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yieldSent[AT(h,n)] != 0)
 #else
-#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yielded[AT(h,n)] == value[AT(h,n)])
+#define YIELDS(h,n) (ROOM(n) && value[AT(h,n)] != 0 && yieldSent[AT(h,n)] == value[AT(h,n)])
 #endif
+#ifdef YIELD_KEPT
+#define KEPT(h,n)   (!OLDER(h,n))
+#else
+#define KEPT(h,n)   false
 #endif
 inline executeYield(h, n) {
   d_step { YIELDS(h,n) ->
-#ifdef CALM
-    yielding[AT(h,n)] = 0;
+#if defined(CALM) || defined(YIELD_ONCE)
+    yieldSent[AT(h,n)] = 0;
 #endif
-    printf("  %c takes grant %d back from hold %d\n", NAME(n), value[AT(h,n)], h);
-    value[AT(h,n)] = 0; waits[AT(h,n)] = 1;
-    forget(h,n);
-    handOff(n)
+    if
+    :: KEPT(h,n) ->
+       printf("  %c leaves grant %d with hold %d\n", NAME(n), value[AT(h,n)], h);
+       yielded[AT(h,n)] = 0
+    :: else ->
+       printf("  %c takes grant %d back from hold %d\n", NAME(n), value[AT(h,n)], h);
+       value[AT(h,n)] = 0; waits[AT(h,n)] = 1;
+       forget(h,n);
+       handOff(n)
+    fi
   }
 }
 
@@ -186,7 +196,7 @@ inline hold(h) {
 /* A yield whose grant is gone does nothing any more, unless it is unnamed or its grant is heard of again. */
 inline forget(h, n) {
 #if !defined(YIELD_UNNAMED) && !defined(OLD_ANSWERS)
-  yielded[AT(h,n)] = 0
+  yielded[AT(h,n)] = 0; yieldSent[AT(h,n)] = 0
 #else
   skip
 #endif
@@ -196,6 +206,8 @@ inline clear(h, n) {
   heard[AT(h,n)] = 0; yielded[AT(h,n)] = 0;
 #ifdef CALM
   leaving[AT(h,n)] = 1
+#else
+  yieldSent[AT(h,n)] = 0
 #endif
 }
 inline leave(h) {
@@ -211,13 +223,13 @@ inline finish(h) {
 #ifdef OVERTAKE
 #define INORDER(h,n) 1
 #else
-#define INORDER(h,n) (!asked[AT(h,n)] && !yielding[AT(h,n)])
+#define INORDER(h,n) (!asked[AT(h,n)] && !yieldSent[AT(h,n)])
 #endif
 inline executeRelease(h, n) {
   d_step { leaving[AT(h,n)] && INORDER(h,n) && FIRST(n) ->
     leaving[AT(h,n)] = 0; touched[n] = 1;
     printf("  %c releases hold %d\n", NAME(n), h);
-    value[AT(h,n)] = 0; waits[AT(h,n)] = 0; yielding[AT(h,n)] = 0;
+    value[AT(h,n)] = 0; waits[AT(h,n)] = 0; yieldSent[AT(h,n)] = 0;
     handOff(n)
   }
 }

@@ -1,0 +1,138 @@
+/* token_client.pml: what a client does. */
+
+inline start(h) {
+  atomic { phase[h] == IDLE && starts == h ->  /* acquisitions are alike: numbered as they start */
+#ifdef READERS
+    if :: skip :: reader[h] = 1 fi;
+#endif
+#ifdef PROPOSALS
+    do :: proposal < PROPOSALS -> proposal++ :: break od;
+#endif
+    d_step {
+      starts++;
+      phase[h] = ASKING; before = newest;
+      acquire[0] = 1; acquire[1] = 1; acquire[2] = 1;
+      printf("%c%d begins; largest token reported so far: %d\n", KIND(h), h, newest)
+    }
+  }
+}
+
+#if defined(NO_RAISE)
+#define COUNTS(n) true
+#elif defined(COUNT_ABOVE)
+#define COUNTS(n) (answer[n] >= token)
+#else
+#define COUNTS(n) (answer[n] == token)
+#endif
+inline sort(h, n) {
+  if
+  :: !(picked & (1<<n)) -> skip
+  :: else ->
+     if
+     :: COUNTS(n) -> counted[AT(h,n)] = 1
+     :: !COUNTS(n) && answer[n] < token -> raise[n] = 1
+     :: else -> skip
+     fi;
+     answer[n] = 0
+  fi
+}
+
+#define HEARD(n)  (picked & (1<<n) -> answer[n] : 0)
+#define GOOD(h,n) (!(picked & (1<<n)) || !lapsed[AT(h,n)])
+/* The client has heard any quorum of the answers, or all of them. */
+inline decide(h) {
+  atomic { phase[h] == ASKING && (answer[0] != 0) + (answer[1] != 0) + (answer[2] != 0) >= QUORUM ->
+    pick(h);
+    d_step {
+      printf("%c%d hears %d %d %d: token %d\n", KIND(h), h, HEARD(0), HEARD(1), HEARD(2), token);
+      phase[h] = RAISING;
+#ifdef CHECK_FIRST
+      if :: GOOD(h,0) && GOOD(h,1) && GOOD(h,2) -> skip :: else -> phase[h] = OVER fi;
+#endif
+      sort(h,0); sort(h,1); sort(h,2);
+      picked = 0;
+      if :: phase[h] == OVER -> before = 0; leave(h); forget(h) :: else -> skip fi
+    }
+  }
+}
+inline pick(h) {
+  if
+  :: answer[0] && answer[1] -> picked = 3; token = MAX(answer[0], answer[1])
+  :: answer[0] && answer[2] -> picked = 5; token = MAX(answer[0], answer[2])
+  :: answer[1] && answer[2] -> picked = 6; token = MAX(answer[1], answer[2])
+  :: answer[0] && answer[1] && answer[2] -> picked = 7;
+#ifdef NO_RAISE
+     token = MAX(MAX(answer[0], answer[1]), answer[2])
+#else
+     token = MIDDLE(answer[0], answer[1], answer[2])
+#endif
+  fi
+}
+
+/* An answer that was not among those that decided: the token stays what it is. */
+inline late(h, n) {
+  d_step { phase[h] == RAISING && answer[n] != 0 ->
+#ifdef DECIDE_TWICE
+    token = MAX(token, answer[n]);
+#endif
+    printf("%c%d hears %d from %c: token %d\n", KIND(h), h, answer[n], NAME(n), token);
+    picked = 1<<n; sort(h,n); picked = 0
+  }
+}
+
+#if defined(ANY_TIME) || defined(CHECK_FIRST)
+#define MAYREPORT(h) COUNTED(h)
+#else
+#define MAYREPORT(h) VALID(h)
+#endif
+inline report(h) {
+  d_step { phase[h] == RAISING && MAYREPORT(h) ->
+    printf("%c%d reports token %d\n", KIND(h), h, token);
+    MUST(token > before, fresh);
+#if defined(ANY_TIME) || defined(READERS)
+    MUST((used & (1<<token)) == 0, unique);
+    used = used | (1<<token);
+#endif
+#ifndef ANY_TIME
+#ifndef CHECK_FIRST
+    MUST(ALONE(h), exclusion);
+#endif
+    MUST(token > (reader[h] -> newestWrite : newest), order);
+#endif
+#ifdef GOAL
+    MUST(newest == 0, goal);
+#endif
+    newest = MAX(newest, token);
+    if :: !reader[h] -> newestWrite = newest :: else -> skip fi;
+    phase[h] = HELD; before = 0;
+    answer[0] = 0; answer[1] = 0; answer[2] = 0;
+    forget(h);
+    if :: VALID(h) -> skip :: else -> leave(h) fi
+  }
+}
+
+/* The client gives up or releases; what it has sent stays on its way. */
+inline finish(h) {
+  d_step { phase[h] == ASKING || phase[h] == RAISING || phase[h] == HELD ->
+    printf("%c%d %e\n", KIND(h), h, (phase[h] == HELD -> releases : givesUp));
+    before = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0;
+    leave(h); forget(h)
+  }
+}
+inline leave(h) {
+  phase[h] = OVER;
+  counted[AT(h,0)] = 0; counted[AT(h,1)] = 0; counted[AT(h,2)] = 0;
+  lapsed[AT(h,0)] = 0; lapsed[AT(h,1)] = 0; lapsed[AT(h,2)] = 0
+}
+
+/* A token or value that nothing will look at again is no part of the state: only that there is a grant. */
+inline forget(h) {
+  if
+  :: phase[h] >= HELD && !raise[0] && !raise[1] && !raise[2] ->
+     token = 0;
+     value[AT(h,0)] = (value[AT(h,0)] != 0);
+     value[AT(h,1)] = (value[AT(h,1)] != 0);
+     value[AT(h,2)] = (value[AT(h,2)] != 0)
+  :: else -> skip
+  fi
+}

@@ -1,0 +1,96 @@
+/* token_state.pml: what token.pml remembers, and its properties' words. */
+#ifndef HOLDS
+#define HOLDS 2
+#endif
+#if HOLDS < 2 || HOLDS > 3
+#error "HOLDS is 2 or 3"
+#endif
+#ifndef DUPS
+#define DUPS 0
+#endif
+#ifndef START
+#define START 0
+#endif
+#ifndef LOSSES
+#define LOSSES 0
+#endif
+#define MASTERS 3
+#define QUORUM  2
+#define AT(h,n)    ((h)*MASTERS+(n))
+#define CELLS      (HOLDS*MASTERS)
+#define MAX(x,y)   ((x) > (y) -> (x) : (y))
+#define MIN(x,y)   ((x) < (y) -> (x) : (y))
+#define MIDDLE(x,y,z) MAX(MIN(x,y), MIN(MAX(x,y), z))
+#define NAME(n)    ('A'+(n))
+#define KIND(h)    (reader[h] -> 'R' : 'W')
+
+/* ---- the masters ---- */
+byte counter[MASTERS];
+byte value[CELLS];      /* the hold's value on the master; 0: it has no grant there */
+byte dups = DUPS;
+
+/* ---- the clients: what others look at too ---- */
+#define IDLE    0
+#define ASKING  1
+#define RAISING 2       /* the token is formed, the masters that have it are counted */
+#define HELD    3       /* reported, and valid still */
+#define OVER    4
+byte phase[HOLDS];
+bit  reader[HOLDS];
+bit  counted[CELLS];
+bit  lapsed[CELLS];     /* the grant behind the answer has run out, and the client's trust in it before that */
+byte starts;
+
+/* ---- what has been reported, for the properties ---- */
+byte newest;            /* the largest token reported */
+byte newestWrite;       /* the largest reported by a writer */
+#if defined(ANY_TIME) || defined(READERS)
+int  used;              /* the set of all reported; where order is checked and all are writes, that implies unique */
+#endif
+
+/* ---- choices within one step: 0 between steps ---- */
+bit  capped;            /* the master's cap makes it ignore the proposal */
+bit  deaf;              /* the client does not hear this answer: of two grants it may hear the first or the second */
+byte picked;            /* the answers that decide() works on */
+
+#if LOSSES > 0
+byte losses = LOSSES;
+byte issued;            /* the largest value that any master has had: every clock has passed it when a loss is over */
+byte floor[MASTERS];
+bit  away[MASTERS];     /* has lost its data, and abstains */
+bit  forgot[CELLS];     /* the hold had a grant there, lost with the data */
+#define ISSUE(v)   issued = MAX(issued, v)
+#define UP(n)      (!away[n])
+#else
+#define ISSUE(v)   skip
+#define UP(n)      1
+#endif
+
+/* Masters that nothing has happened on are alike: they are named in the order of their first event. */
+#if START == 0
+bit touched[MASTERS];
+#define TOUCH(n)   touched[n] = 1
+#define FIRST(n)   (n == 0 || touched[(n+2) % 3])
+#else
+#define TOUCH(n)   skip
+#define FIRST(n)   1
+#endif
+
+#define BARS(g,h,n) ((g) != (h) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
+#if HOLDS == 2
+#define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n))
+#else
+#define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n) || BARS(2,h,n))
+#endif
+#define STANDS(h,n) (counted[AT(h,n)] && !lapsed[AT(h,n)])
+#define VALID(h)    (STANDS(h,0) + STANDS(h,1) + STANDS(h,2) >= QUORUM)
+#define COUNTED(h)  (counted[AT(h,0)] + counted[AT(h,1)] + counted[AT(h,2)] >= QUORUM)
+#define RIVAL(g,h)  ((g) != (h) && phase[g] == HELD && !(reader[g] && reader[h]))
+#if HOLDS == 2
+#define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h))
+#else
+#define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h) && !RIVAL(2,h))
+#endif
+#define MUST(ok, what) \
+  if :: (ok) -> skip :: else -> printf("violates %e\n", what); assert(ok) fi
+mtype = { exclusion, fresh, order, unique, goal, releases, givesUp, released, expires }
