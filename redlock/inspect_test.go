@@ -79,6 +79,7 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 		p.links[2].Blackhole(testredis.ToClient)
 		s.minis[3].Crash()
 		s.minis[3].Recover()
+		synctest.Wait() // the client knows that its connections are gone
 		_, err := p.Lock(t.Context(), "x", rwlock.WithMaxWait(3*time.Second))
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(t, err, "the limit of WithMaxWait, 3s, was reached")

@@ -81,10 +81,10 @@ func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 				inFakeTime(t, func(w *world) {
 					p, q := w.process(), w.process()
 					p.warmUp()
-					var order []scripts.Name
+					seen := make(chan scripts.Name, 100)
 					p.link.OnCommand(func(cmd []string) {
 						if name := scriptOf(cmd); name != "" {
-							order = append(order, name)
+							seen <- name
 						}
 					})
 					first := true // the acquire is late, what the client sends from then on is not
@@ -99,6 +99,10 @@ func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 					use(w, p)
 					require.Less(w.t, time.Since(start), late, "a silent server is found before that")
 					w.pass(late - time.Since(start))
+					var order []scripts.Name
+					for len(seen) > 0 {
+						order = append(order, <-seen)
+					}
 					require.Equal(w.t, scripts.Release, order[len(order)-2], "%v", order)
 					require.Equal(w.t, scripts.Acquire, order[len(order)-1], "the acquire was not late: %v", order)
 					require.Empty(w.t, w.inspect("n").Holders, "a ghost holds the lock")

@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,12 +76,13 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 				inFakeTime(t, func(w *world) {
 					makeRoom := c.block(w)
 					p := w.process()
-					lost := 0
+					var lost atomic.Int32
 					p.link.DropPushes(func(push []string) bool {
-						if push[0] == "message" {
-							lost++
+						if push[0] != "message" {
+							return false
 						}
-						return push[0] == "message"
+						lost.Add(1)
+						return true
 					})
 					waiter := p.queue("n", rwlock.Read)
 					w.pass(wait)
@@ -88,7 +90,7 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 					since := time.Now()
 					waiter.granted()
 					require.LessOrEqual(w.t, waiter.at.Sub(since), w.refresh())
-					require.Positive(w.t, lost, "there was no message to lose")
+					require.Positive(w.t, lost.Load(), "there was no message to lose")
 					w.pass(2 * w.ttl)
 					require.NoError(w.t, waiter.lease.Err())
 				})

@@ -3,6 +3,8 @@ package rwlock_test
 import (
 	"context"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,7 +131,9 @@ func TestF13NothingIsLeftBehind(t *testing.T) {
 						after.goroutines = before.goroutines
 						return after == before && !more
 					})
-					w.onlyTokensLeft()
+					w.eventually("only token counters are left", func() bool {
+						return !slices.ContainsFunc(w.keys(), func(key string) bool { return !strings.HasSuffix(key, "}:t") })
+					})
 					require.NoError(w.t, p.Close())
 					w.eventually("the closed locker has no subscription", func() bool {
 						return len(w.command("PUBSUB", "CHANNELS").([]any)) == 0

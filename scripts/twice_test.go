@@ -85,6 +85,12 @@ var sequences = map[string][]step{
 		is(1, acquire("04", "D", "r", ttl, claim, "a")),
 		after(2*ttl*time.Millisecond, is(0, release("04", 0))),
 	},
+	"a short renewal shortens nothing": {
+		is(1, acquire("01", "A", "w", 3*ttl, claim, "a")),
+		is(1, renew("01", claim)),
+		after(ttl*time.Millisecond, is(1, renew("01", claim))),
+		ends(1, release("01", 0)),
+	},
 	"tombstones": {
 		is(0, release("01", ttl)),
 		is(3, acquire("01", "A", "w", ttl, claim, "a")),

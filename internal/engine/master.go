@@ -26,6 +26,7 @@ type master struct {
 	retryAt  time.Duration
 	sampled  instant // before the request that brought serverMicros was sent
 	micros   int64   // the server's clock, or 0
+	doubted  bool    // a later request was not answered
 	rooms    map[string]*room
 }
 
@@ -45,7 +46,11 @@ func (m *master) addr() string {
 // rueidis puts concurrent callers into one pipeline.
 func (m *master) exec(ctx context.Context, p *program, keys, args []string) rueidis.RedisResult {
 	if m.answering() || m.e.life.Err() != nil {
-		return m.do(ctx, p, keys, args)
+		r := m.do(ctx, p, keys, args)
+		if r.NonRedisError() != nil {
+			m.doubt()
+		}
+		return r
 	}
 	// A caller that finds no connection dials it itself, whatever its context says, and everybody else waits for that
 	// dial; nor may the context of the one who dials end it for the others.
@@ -79,7 +84,14 @@ func (m *master) answering() bool {
 	now := m.e.clock.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.failures == 0 && m.micros != 0 && now.mono-m.sampled.mono < recently
+	return !m.doubted && m.failures == 0 && m.micros != 0 && now.mono-m.sampled.mono < recently
+}
+
+// doubt notes that an answer did not come.
+func (m *master) doubt() {
+	m.mu.Lock()
+	m.doubted = true
+	m.mu.Unlock()
 }
 
 // lasting ends with the engine and has the values of a caller.
@@ -130,7 +142,7 @@ func (m *master) resting(now time.Duration) (time.Duration, error) {
 func (m *master) sample(sent instant, micros int64) {
 	m.mu.Lock()
 	if micros > 0 && sent.mono >= m.sampled.mono {
-		m.sampled, m.micros = sent, micros
+		m.sampled, m.micros, m.doubted = sent, micros, false
 	}
 	m.mu.Unlock()
 }

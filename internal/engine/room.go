@@ -100,11 +100,13 @@ func (r *room) ring(now instant) {
 	m.mu.Lock()
 	waiters := slices.SortedFunc(maps.Keys(r.waiters), func(a, b *Lease) int { return cmp.Compare(a.begun.mono, b.begun.mono) })
 	resting, busy := now.mono < m.retryAt, r.busy
-	r.arm(now.mono, 0)
-	m.mu.Unlock()
-	if resting {
+	if resting && len(waiters) > 0 { // whoever asked it meanwhile and failed must not put these waiters off for another interval
+		m.e.schedule.set(&r.alarm, r, m.retryAt)
+		m.mu.Unlock()
 		return
 	}
+	r.arm(now.mono, 0)
+	m.mu.Unlock()
 	var lined []*Lease
 	var args []string
 	for _, l := range waiters {

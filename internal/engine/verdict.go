@@ -118,7 +118,7 @@ func (l *Lease) hopeless() (Kind, bool) {
 	case stuck > tolerated:
 		return NoQuorum, true
 	case l.entry == Try && l.possible() < l.e.quorum():
-		return l.standstill(), true
+		return l.untaken()
 	case l.entry == Join && l.possible() < l.e.quorum():
 		return l.unjoined()
 	}
@@ -147,6 +147,14 @@ func (l *Lease) unjoined() (Kind, bool) {
 		return 0, false // what is still to come decides between the two
 	}
 	return NoQuorum, true
+}
+
+// untaken tells a lock that others hold from one that cannot be asked for. Both may be open although it is certain
+// that this attempt fails; then what is still to come decides.
+func (l *Lease) untaken() (Kind, bool) {
+	open := l.count1(asked) + l.count1(unasked)
+	kind := l.standstill()
+	return kind, kind == Contended || l.answers()+open < l.e.quorum()
 }
 
 // possible is how many masters may be of one mind, if those that have yet to answer are.

@@ -1,0 +1,134 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// masters starts the servers of an example and returns their addresses.
+func masters(n int) (servers []*miniredis.Miniredis, addrs []string) {
+	for range n {
+		server, err := miniredis.Run()
+		if err != nil {
+			log.Fatal(err)
+		}
+		servers, addrs = append(servers, server), append(addrs, server.Addr())
+	}
+	return servers, addrs
+}
+
+func stop(clients []rueidis.Client, servers []*miniredis.Miniredis) {
+	for _, c := range clients {
+		c.Close()
+	}
+	for _, s := range servers {
+		s.Close()
+	}
+}
+
+// A locker over three masters, of which one may fail.
+func ExampleNew() {
+	servers, addrs := masters(3)
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop(clients, servers)
+
+	locker, err := redlock.New(clients)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	err = locker.Do(ctx, "invoices", func(ctx context.Context) error {
+		servers[1].Close()
+		fence, ok := fencing.FromContext(ctx, "invoices")
+		fmt.Println("working on", fence.Resource, "with a token:", ok && fence.Token > 0)
+		return nil
+	})
+	fmt.Println("done:", err)
+	// Output:
+	// working on invoices with a token: true
+	// done: <nil>
+}
+
+// A minority of the masters may be down when a process starts.
+func ExampleDial() {
+	servers, addrs := masters(3)
+	servers[2].Close()
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	fmt.Println("one down:", err)
+	stop(clients, nil)
+
+	servers[1].Close()
+	_, err = redlock.Dial(addrs, rueidis.ClientOption{})
+	var quorum *rwlock.QuorumError
+	if errors.As(err, &quorum) {
+		fmt.Println("two down:", quorum.Got, "of", quorum.Need, "masters needed; failing:", len(quorum.Nodes))
+	}
+	stop(nil, servers)
+	// Output:
+	// one down: <nil>
+	// two down: 1 of 2 masters needed; failing: 2
+}
+
+// An acquisition may ask for more than the locker's own TTL if all clients of the masters agree on the longest.
+func ExampleWithQuarantine() {
+	servers, addrs := masters(3)
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop(clients, servers)
+	locker, err := redlock.New(clients, rwlock.WithTTL(5*time.Second), redlock.WithQuarantine(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	fmt.Println("trusted for more than 30 s:", time.Until(lease.Deadline()) > 30*time.Second)
+
+	_, err = locker.Lock(ctx, "weekly", rwlock.WithTTL(time.Hour))
+	fmt.Println("an hour is refused:", errors.Is(err, rwlock.ErrOption))
+	// Output:
+	// trusted for more than 30 s: true
+	// an hour is refused: true
+}
+
+// Masters far away are waited for longer, and clocks that are known to be poor are trusted less.
+func ExampleWithNodeTimeout() {
+	servers, addrs := masters(3)
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stop(clients, servers)
+	locker, err := redlock.New(clients, redlock.WithNodeTimeout(2*time.Second), redlock.WithDrift(0.05))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+	lease, err := locker.TryLock(context.Background(), "far")
+	fmt.Println(lease != nil, err)
+	_ = lease.Release(context.Background())
+	// Output:
+	// true <nil>
+}
