@@ -99,6 +99,7 @@ func TestUncontendedAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	t.Logf("%.0f allocations", allocations)
 	require.LessOrEqual(t, allocations, 16.0)
 }
 

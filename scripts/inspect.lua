@@ -17,6 +17,7 @@ local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 local format = '^(%a) (%a) (%S+) (%S+) (%d+) (%d+) (%d+) (.*)$'
 
+redis.call('HLEN', lockKey) -- a key of another type is an error, not a free lock
 local mode, holders, waiters = '', {}, {}
 local scored = redis.call('ZRANGE', holdsKey, 0, -1, 'WITHSCORES')
 for i = 1, #scored, 2 do
