@@ -13,11 +13,11 @@ import (
 // also if nobody ever did.
 func TestUncontendedAcquisitionIsOneRoundTrip(t *testing.T) {
 	t.Run("few names", func(t *testing.T) { testFastPath(t, 7) })
-	t.Run("fresh names", func(t *testing.T) { testFastPath(t, 600) })
+	t.Run("fresh names", func(t *testing.T) { testFastPath(t, 300) })
 }
 
 func testFastPath(t *testing.T, names int) {
-	const acquisitions = 600
+	const acquisitions = 300
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 5)
 		peers := s.crowd(4, 7)

@@ -114,6 +114,6 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		require.ErrorIs(t, lease.Err(), rwlock.ErrLost)
 		var lost *rwlock.LostError
 		require.ErrorAs(t, lease.Err(), &lost)
-		require.Equal(t, rwlock.Unreachable, lost.Reason)
+		require.Equal(t, rwlock.NoQuorum, lost.Reason)
 	})
 }

@@ -77,8 +77,9 @@ func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
 	return l
 }
 
-// section must succeed whatever a minority of the masters does; that its lease was lost meanwhile is no failure of the
-// lock, since the ledger sees to it that nobody believed in it any more.
+// section must succeed whatever a minority of the masters does. That its lease was lost meanwhile is no failure of the
+// lock, since the ledger sees to it that nobody believed in it any more; nor is a release that a busy machine has not
+// confirmed in time, since it is pursued.
 func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -94,7 +95,7 @@ func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Ran
 	l.ledger.acquired(at, lease)
 	pause(ctx, upTo(rng, 4*time.Millisecond))
 	l.ledger.sweep()
-	if err := lease.Release(ctx); err != nil && !errors.Is(err, rwlock.ErrLost) {
+	if err := lease.Release(ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !rwlock.Indeterminate(err) {
 		return err
 	}
 	l.done.Add(1)
@@ -126,7 +127,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 	s := newSite(t)
 	var lockers []*rwlock.Locker
 	for range 16 {
-		lockers = append(lockers, s.locker())
+		lockers = append(lockers, s.locker(redlock.WithNodeTimeout(processTTL/5)))
 	}
 	l := startLoad(t, lockers)
 	defer func() {

@@ -53,6 +53,9 @@ func checkMasters(masters []rueidis.Client) error {
 // clients connect when they are back. With a majority down the error names each and matches rwlock.ErrNoQuorum, and
 // no client is left open.
 func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
+	if len(addrs) == 0 {
+		return nil, &rwlock.OptionError{Option: "addrs", Value: 0, Rule: "must name the masters"}
+	}
 	clients := make([]rueidis.Client, len(addrs))
 	var failed []rwlock.NodeError
 	for i, addr := range addrs {
@@ -63,7 +66,7 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		clients[i] = client
 	}
 	need := len(addrs)/2 + 1
-	if got := len(addrs) - len(failed); got < need || len(addrs) == 0 {
+	if got := len(addrs) - len(failed); got < need {
 		return nil, errors.Join(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
 	}
 	for _, f := range failed {

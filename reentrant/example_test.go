@@ -79,7 +79,7 @@ func ExampleWithOwner() {
 	fmt.Println(hold.Depth(), err)
 	fmt.Println(hold.Release(ctx))
 	// Output:
-	// reentrant: no owner in the context: lock "orders"
+	// reentrant: no owner in the context, attach one with WithOwner: lock "orders"
 	// 1 <nil>
 	// <nil>
 }

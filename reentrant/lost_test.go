@@ -80,11 +80,11 @@ func TestTheOuterSectionExpiresWhileTheInnerOneRuns(t *testing.T) {
 
 		link.Blackhole(testredis.Both)
 		<-inner.Done()
-		requireLost(t, context.Cause(inner), "a", outer.Token(), rwlock.Unreachable)
+		requireLost(t, context.Cause(inner), "a", outer.Token(), rwlock.NoQuorum)
 		_, err = p.Lock(ctx, "a")
-		requireLost(t, err, "a", outer.Token(), rwlock.Unreachable)
-		requireLost(t, nested.Release(ctx), "a", outer.Token(), rwlock.Unreachable)
-		requireLost(t, outer.Release(ctx), "a", outer.Token(), rwlock.Unreachable)
+		requireLost(t, err, "a", outer.Token(), rwlock.NoQuorum)
+		requireLost(t, nested.Release(ctx), "a", outer.Token(), rwlock.NoQuorum)
+		requireLost(t, outer.Release(ctx), "a", outer.Token(), rwlock.NoQuorum)
 	})
 }
 

@@ -107,7 +107,7 @@ func TestNoOwnerIsAnErrorAtOnce(t *testing.T) {
 					hold, err := p.take(ctx, "a", mode, try)
 					require.Nil(t, hold)
 					require.ErrorIs(t, err, reentrant.ErrNoOwner)
-					require.EqualError(t, err, `reentrant: no owner in the context: lock "a"`)
+					require.EqualError(t, err, `reentrant: no owner in the context, attach one with WithOwner: lock "a"`)
 				}
 			}
 		}

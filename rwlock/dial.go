@@ -1,6 +1,8 @@
 package rwlock
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -8,14 +10,20 @@ import (
 
 // Dial returns a client tuned for locks over base, whose other fields are kept: commands of all callers in one
 // pipeline and over one connection, in order, so that a release never overtakes the acquire that it ends; a server
-// that hangs is noticed within seconds; no client-side cache, small buffers. addr replaces base.InitAddress unless it
-// is empty, as for Sentinel and Cluster.
+// that hangs is noticed within seconds; no client-side cache, small buffers. addr replaces base.InitAddress; leave it
+// empty for Sentinel and Cluster and name their addresses in base. Dial connects, for at most base.Dialer.Timeout, one
+// second by default. Where addr does not answer it returns an error and a client that connects once it does: use it,
+// or close it.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if addr != "" {
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
-	return rueidis.NewClient(tuned(base))
+	client, err := rueidis.NewClient(tuned(base))
+	if err != nil {
+		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
+	}
+	return client, err
 }
 
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.

@@ -9,15 +9,23 @@ import (
 // while fn ran, a *LostError joined to it: what fn did then may have run beside another holder, and only the fence
 // kept it out of the storage. The lock is released also when fn panics.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	if fn == nil {
+		return errNilFn
+	}
 	lease, err := l.Lock(ctx, name, opts...)
 	return run(ctx, lease, err, fn)
 }
 
 // RDo is Do for reading.
 func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	if fn == nil {
+		return errNilFn
+	}
 	lease, err := l.RLock(ctx, name, opts...)
 	return run(ctx, lease, err, fn)
 }
+
+var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 
 func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
 	if err != nil {

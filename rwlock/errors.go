@@ -22,7 +22,7 @@ var (
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )
 
-// AcquireError is an acquisition that ended while others held the lock.
+// AcquireError is an acquisition that ended while others held the lock, or because ctx had ended before it began.
 type AcquireError struct {
 	Name     string
 	Mode     Mode
@@ -38,7 +38,7 @@ func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
 	if h := e.Holder; h != nil {
-		fmt.Fprintf(&b, ": held by %s for %s (%s, expires in %v)", h.Owner, h.Mode, h.Meta, h.Remaining)
+		fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, h.Remaining)
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)
@@ -64,7 +64,11 @@ type QuorumError struct {
 
 func (e *QuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rwlock: lock %q: %d of %d masters needed answered", e.Name, e.Got, e.Need)
+	b.WriteString("rwlock: ")
+	if e.Name != "" {
+		fmt.Fprintf(&b, "lock %q: ", e.Name)
+	}
+	fmt.Fprintf(&b, "no quorum: %d of the masters must answer, %d did", e.Need, e.Got)
 	for i := range e.Nodes {
 		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
 	}
@@ -106,11 +110,11 @@ type Reason string
 
 // The reasons of a LostError.
 const (
-	Expired     Reason = "expired"   // its time was over and it was not to be renewed
-	Taken       Reason = "taken"     // the master does not have the hold any more
-	Unreachable Reason = "no quorum" // no renewal was confirmed before the deadline
-	Paused      Reason = "paused"    // this process or machine stood still past the deadline
-	MaxHold     Reason = "max hold"  // the limit of WithMaxHold was reached
+	Expired  Reason = "expired"                               // its time was over and it was not to be renewed
+	Taken    Reason = "gone from the masters"                 // the master does not have the hold any more
+	NoQuorum Reason = "no quorum confirmed a renewal in time" // no renewal was confirmed before the deadline
+	Paused   Reason = "paused"                                // this process or machine stood still past the deadline
+	MaxHold  Reason = "max hold"                              // the limit of WithMaxHold was reached
 )
 
 // LostError is the end of a lease that was not released. The lock may be held by others since.

@@ -37,7 +37,7 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 					next.granted()
 					require.True(w.t, over.before(next.at), "cut %v after the grant: two at once", cut)
 					loss := w.loss(lease.Err())
-					require.Equal(w.t, rwlock.Unreachable, loss.Reason)
+					require.Equal(w.t, rwlock.NoQuorum, loss.Reason)
 					require.Error(w.t, loss.Err)
 					// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
 					require.Less(w.t, next.at.Sub(deadAt), map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]*w.ttl+2*latency)

@@ -82,7 +82,7 @@ func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
 				w.untilOver(lease)
 				require.Equal(w.t, deadline, time.Now())
 				loss := w.loss(lease.Err())
-				require.Equal(w.t, rwlock.Unreachable, loss.Reason)
+				require.Equal(w.t, rwlock.NoQuorum, loss.Reason)
 				require.Error(w.t, loss.Err, "the last failure")
 				require.Contains(w.t, lease.Err().Error(), loss.Err.Error())
 				require.Greater(w.t, p.Stats().RenewFailed, uint64(1), "it was tried until then")

@@ -118,8 +118,10 @@ func TestF24TokensAreWrittenInFull(t *testing.T) {
 			return false
 		})
 		held := p.lock("n", rwlock.Write)
-		q.lock("subscribe", rwlock.Write)
 		next := q.queue("n", rwlock.Write)
+		w.eventually("it listens for the hand-off", func() bool {
+			return len(w.command("PUBSUB", "CHANNELS").([]any)) == 1
+		})
 		whole := regexp.MustCompile(`^[0-9]+$`)
 		require.Greater(w.t, uint64(held.Token()), uint64(1e14), "else this test says nothing")
 

@@ -25,7 +25,7 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 		{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
 			p.link.Blackhole(testredis.Both)
 			w.pass(w.ttl)
-		}, rwlock.Unreachable, nil},
+		}, rwlock.NoQuorum, nil},
 		{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
 			w.flushAll()
 			w.pass(w.ttl / 2)

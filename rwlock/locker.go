@@ -53,7 +53,8 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
 // (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. ctx bounds the waiting only;
-// work under Lease.Context.
+// work under Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
+// WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Wait, opts)
 }

@@ -17,7 +17,9 @@ func outcome(err error) error {
 	case *engine.Loss:
 		return &LostError{Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Err: outcome(e.Err)}
 	case *engine.Unconfirmed:
-		return &QuorumError{Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), unknown: true}
+		return &QuorumError{
+			Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: errPending, unknown: true,
+		}
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: e.Err}
 	}
@@ -30,8 +32,11 @@ func outcome(err error) error {
 	return err
 }
 
+// errPending is what a release comes to that is not confirmed.
+var errPending = errors.New("the release goes on in the background until the hold must have expired")
+
 var reasons = map[engine.Reason]Reason{
-	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: Unreachable,
+	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: NoQuorum,
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
@@ -42,7 +47,7 @@ func acquireOutcome(f *engine.Failure) error {
 	switch f.Kind {
 	case engine.Contended:
 		return &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Holder: f.Holder, Err: f.Err,
+			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Holder: (*Holder)(f.Holder), Err: f.Err,
 			unknown: f.Unknown,
 		}
 	case engine.Conflict:

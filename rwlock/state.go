@@ -2,16 +2,29 @@ package rwlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
 // Holder is one granted hold.
-type Holder = engine.Holder
+type Holder struct {
+	Owner, Hold string        // ULIDs; the same where no owner was named
+	Meta        string        // of WithMeta, as the holder gave it: not to be printed raw
+	Mode        Mode          // Read or Write
+	Count       int           // holds of this owner: the reentrancy counter
+	Remaining   time.Duration // until the master lets go of it, unless it is renewed
+	Held        time.Duration // since the grant
+}
 
 // Waiter is one queued acquisition.
-type Waiter = engine.Waiter
+type Waiter struct {
+	Owner, Hold string // as a Holder's
+	Meta        string
+	Mode        Mode
+	Waited      time.Duration // since it was queued
+}
 
 // MasterState is how one master shows a lock.
 type MasterState struct {
@@ -40,12 +53,15 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if err := checkName(name); err != nil {
 		return State{}, err
 	}
-	views := l.engine.Inspect(ctx, name)
+	views, open := l.engine.Inspect(ctx, name)
+	if !open {
+		return State{}, ErrClosed
+	}
 	s := State{Name: name}
 	failed := &QuorumError{Name: name, Need: len(views)/2 + 1, Err: ctx.Err()}
 	holders, waiters := newPoll[Holder](failed.Need), newPoll[Waiter](failed.Need)
 	for _, v := range views {
-		s.Masters = append(s.Masters, MasterState{v.Index, v.Addr, v.Token, v.Holders, v.Waiters, v.Err})
+		s.Masters = append(s.Masters, masterState(v))
 		if v.Err != nil {
 			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: v.Err})
 			continue
@@ -53,10 +69,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 		failed.Got++
 		s.Token = max(s.Token, v.Token)
 		for _, h := range v.Holders {
-			holders.vote(h.Hold, h)
+			holders.vote(h.Hold, Holder(h))
 		}
 		for _, w := range v.Waiters {
-			waiters.vote(w.Hold, w)
+			waiters.vote(w.Hold, Waiter(w))
 		}
 	}
 	s.Holders, s.Waiters = holders.elected, waiters.elected
@@ -67,6 +83,17 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 		return s, failed
 	}
 	return s, nil
+}
+
+func masterState(v engine.View) MasterState {
+	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: v.Err}
+	for _, h := range v.Holders {
+		m.Holders = append(m.Holders, Holder(h))
+	}
+	for _, w := range v.Waiters {
+		m.Waiters = append(m.Waiters, Waiter(w))
+	}
+	return m
 }
 
 // poll elects what enough masters show, in the order in which they got there.

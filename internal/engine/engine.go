@@ -136,6 +136,12 @@ func (e *Engine) register(l *Lease) bool {
 	return !e.closed
 }
 
+func (e *Engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
 func (e *Engine) forget(hold string) {
 	e.mu.Lock()
 	delete(e.leases, hold)

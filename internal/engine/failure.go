@@ -88,6 +88,10 @@ const (
 	MaxHold                       // the agreed limit was reached
 )
 
+func (r Reason) String() string {
+	return [...]string{"", "expired", "gone from the masters", "no quorum", "paused", "max hold"}[r]
+}
+
 // Loss is the end of a lease without Release.
 type Loss struct {
 	Name   string

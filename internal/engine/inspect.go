@@ -28,8 +28,11 @@ type View struct {
 	Err     error
 }
 
-// Inspect asks every master how the lock stands, and changes nothing.
-func (e *Engine) Inspect(ctx context.Context, name string) []View {
+// Inspect asks every master how the lock stands, and changes nothing. It is not open after Close.
+func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
+	if e.isClosed() {
+		return nil, false
+	}
 	k := e.keysOf(name)
 	views := make(chan View, len(e.masters))
 	e.fanOut(func(m *master) {
@@ -43,12 +46,12 @@ func (e *Engine) Inspect(ctx context.Context, name string) []View {
 		v.Index, v.Addr = m.index, m.addr()
 		views <- v
 	})
-	all := make([]View, len(e.masters))
+	all = make([]View, len(e.masters))
 	for range e.masters {
 		v := <-views
 		all[v.Index] = v
 	}
-	return all
+	return all, true
 }
 
 func readView(r rueidis.RedisResult) (v View) {

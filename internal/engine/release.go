@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -23,6 +24,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.finish(ErrReleased)
 	l.unlock()
 	err := l.handBack(ctx)
+	if pending, ok := err.(*Unconfirmed); ok {
+		l.e.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "release not confirmed, trying again in the background",
+			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.Any("error", pending))
+	}
 	if hook := l.e.cfg.Hooks.Released; hook != nil {
 		hook(l)
 	}
@@ -84,7 +89,7 @@ func (l *Lease) handBack(ctx context.Context) error {
 
 func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *NodeFailure) {
 	l.mu.Lock()
-	concerned := l.slots[m.index].live()
+	concerned, grave := l.slots[m.index].live(), l.tombstone(m) // answers may still come in
 	l.mu.Unlock()
 	if !concerned {
 		return false, nil
@@ -95,7 +100,6 @@ func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *N
 	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
 	defer bounded.stop()
 	sent := l.e.clock.now()
-	grave := l.tombstone(m)
 	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, grave.ms, grave.found}
 	var reply [2]int64
 	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
@@ -124,7 +128,7 @@ func (l *Lease) leaveToCleanup(m *master, cause error) *NodeFailure {
 // many ms, and '1' for doing so also where it finds the hold.
 type tombstone struct{ ms, found string }
 
-// tombstone returns what may still reach the master. A request without an answer may be the one that was granted; one
+// tombstone returns what may still reach the master, under mu. A request without an answer may be the one that was granted; one
 // that had failed before it may be on its way all the same, over a connection that has since been replaced.
 func (l *Lease) tombstone(m *master) tombstone {
 	switch s := &l.slots[m.index]; {

@@ -165,15 +165,15 @@ func (l *Lease) expire(now instant) {
 // lose ends the lease without its holder's wish, under mu.
 func (l *Lease) lose(reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
+	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.finish(loss)
-	l.e.counters.lost.Add(1)
 	if reason != Taken {
 		l.later = append(l.later, l.discard())
 	}
 	l.later = append(l.later, func() {
 		l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "lease lost",
 			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-			slog.Int("reason", int(reason)), slog.Any("error", cause))
+			slog.String("reason", reason.String()), slog.Any("error", cause))
 		if hook := l.e.cfg.Hooks.Lost; hook != nil {
 			hook(l, loss)
 		}

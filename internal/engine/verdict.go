@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -198,12 +199,21 @@ func (l *Lease) becomeHeld(until, now instant) {
 	l.arm()
 }
 
+// tries bounds how often a single attempt is begun anew for a grant that came to nothing.
+const tries = 3
+
+var errLate = errors.New("every grant came too late or without a common token")
+
 // restart gives up a hold that came to nothing, because it was granted too late or because the masters could not be
 // brought to one token, and asks with a new one, under mu. A join has no second try: what it wanted to join is not
 // standing on a quorum.
 func (l *Lease) restart() {
-	if l.entry == Join {
+	switch {
+	case l.entry == Join:
 		l.giveUp(l.fail(Absent, nil))
+		return
+	case l.entry == Try && l.asks > tries: // over a link slower than the TTL every grant comes too late
+		l.giveUp(l.fail(Contended, errLate))
 		return
 	}
 	l.later = append(l.later, l.discard())
