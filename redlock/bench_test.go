@@ -2,8 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -98,9 +96,8 @@ func middle(all []time.Duration) time.Duration {
 // the same clients by hand, without any deadline, queue, token or renewal; pair by pair in the same run.
 func BenchmarkThroughput(b *testing.B) {
 	_, clients, locker := benchSite(b)
-	bare := newBare(clients)
+	bare := newBare(b, clients)
 	section(b, locker, "warm-up")
-	bare.section(b, "warm-up")
 	const each = 300 * time.Millisecond
 	var ratios []float64
 	var ours, theirs []float64
@@ -140,12 +137,18 @@ type bare struct {
 	acquire, release string // digests
 }
 
-func newBare(clients []rueidis.Client) *bare {
-	digest := func(name scripts.Name) string {
-		sum := sha1.Sum([]byte(scripts.Source(name)))
-		return hex.EncodeToString(sum[:])
+func newBare(b *testing.B, clients []rueidis.Client) *bare {
+	load := func(name scripts.Name) (digest string) {
+		for _, c := range clients {
+			var err error
+			digest, err = c.Do(b.Context(), c.B().ScriptLoad().Script(scripts.Source(name)).Build()).ToString()
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		return digest
 	}
-	return &bare{clients: clients, acquire: digest(scripts.Acquire), release: digest(scripts.Release)}
+	return &bare{clients: clients, acquire: load(scripts.Acquire), release: load(scripts.Release)}
 }
 
 func (f *bare) section(b *testing.B, name string) {
@@ -154,7 +157,7 @@ func (f *bare) section(b *testing.B, name string) {
 	hold := ulid.Make().String()
 	ballot := strconv.FormatInt(time.Now().UnixMicro(), 10) + " 10000 0"
 	f.fanOut(b, f.acquire, keys, ballot, "86400000", hold, hold, "w", hold, "10000", "3000", "h", "bare")
-	f.fanOut(b, f.release, keys, ballot, "86400000", hold, "0")
+	f.fanOut(b, f.release, keys, ballot, "86400000", hold, "0", "0")
 }
 
 func (f *bare) fanOut(b *testing.B, digest string, keys []string, args ...string) {

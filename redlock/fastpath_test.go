@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // Counted on the masters: an acquisition that meets nobody is one message to each, whoever took the lock before, and
@@ -62,4 +65,29 @@ func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		require.Equal(t, 2*30*time.Millisecond, time.Since(begun))
 	})
+}
+
+// On real servers, where no two messages leave in the same microsecond.
+func TestUncontendedAcquisitionOfServersIsOneRoundTrip(t *testing.T) {
+	const acquisitions = 500
+	s := newSite(t)
+	locker := s.locker(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(time.Second))
+	section := func(name string) {
+		lease, err := locker.Lock(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	for range 10 {
+		section("warm-up")
+	}
+	for _, server := range s.servers {
+		server.ResetStats()
+	}
+	for i := range acquisitions {
+		section(fmt.Sprint("name-", i))
+	}
+	for i, server := range s.servers {
+		calls := server.Stats()["evalsha"].Calls
+		require.LessOrEqual(t, calls, acquisitions*2*101/100, "an acquire and a release each on master %d", i)
+	}
 }

@@ -77,7 +77,7 @@ var causes = []struct {
 		"nobody to ask, one attempt",
 		func(w *world, p *process) error { p.die(); w.settle(); return errorOf(p.TryLock(w.ctx, "n")) },
 		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "0 of 1 masters", "master 0 (mini:6379)", "connection refused"},
+		[]string{`lock "n"`, "1 of the masters must answer, 0 did", "master 0 (mini:6379)", "connection refused"},
 	},
 	{
 		"nobody to ask until ctx timed out",
@@ -172,7 +172,7 @@ var causes = []struct {
 			return lease.Release(w.ctx)
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: taken"},
+		[]string{`lease of "n"`, "lost: gone from the masters"},
 	},
 	{
 		"a lease at its limit",
@@ -262,7 +262,7 @@ var causes = []struct {
 			})
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: taken"},
+		[]string{`lease of "n"`, "lost: gone from the masters"},
 	},
 }
 

@@ -37,6 +37,7 @@ func (l *Lease) begin(e *Engine, r Request) {
 	l.e, l.name, l.mode, l.owner, l.terms, l.entry = e, r.Name, r.Mode, r.Owner, r.Terms, r.Entry
 	l.keys = e.keysOf(r.Name)
 	l.begun, l.capped = e.clock.now(), never
+	l.floor = e.proposal(l.begun)
 	if l.slots = l.one[:]; len(e.masters) > 1 {
 		l.slots = make([]slot, len(e.masters))
 	}
@@ -54,7 +55,7 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 		return
 	}
 	var array [10]string
-	hold, args := l.sending(m, now, &array)
+	hold, args := l.sending(m, l.floor, &array)
 	if hold == "" {
 		return
 	}
@@ -80,7 +81,7 @@ func (l *Lease) ask(ctx context.Context, m *master) {
 
 // sending notes that a request is about to leave, and returns the hold that it is for: none if the lease has ended,
 // since whatever is sent after its releases would stay behind.
-func (l *Lease) sending(m *master, now instant, into *[10]string) (hold string, args []string) {
+func (l *Lease) sending(m *master, floor string, into *[10]string) (hold string, args []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == ended {
@@ -92,7 +93,7 @@ func (l *Lease) sending(m *master, now instant, into *[10]string) (hold string, 
 	if m.index == 0 {
 		l.asks++
 	}
-	return l.hold, l.acquireArgs(now, into)
+	return l.hold, l.acquireArgs(floor, into)
 }
 
 // receive takes in an answer to acquire or join. Answers for a hold that the lease has given up are not counted.

@@ -27,6 +27,7 @@ type Lease struct {
 	terms *Terms
 	entry Entry
 	begun instant
+	floor string // the proposal of the first round, the same for all masters
 
 	mu    sync.Mutex
 	phase phase

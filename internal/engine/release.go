@@ -73,7 +73,8 @@ func (t *tally) lost() bool { return t.hadNot >= t.need }
 // cleanup.
 func (l *Lease) handBack(ctx context.Context) error {
 	t := &tally{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
-	l.e.fanOut(func(m *master) { t.count(l.handBackTo(ctx, m)) })
+	floor := l.e.proposal(l.e.clock.now()) // of the token that a hand-off mints, the same on all masters
+	l.e.fanOut(func(m *master) { t.count(l.handBackTo(ctx, m, floor)) })
 	<-t.certain
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +88,7 @@ func (l *Lease) handBack(ctx context.Context) error {
 	}
 }
 
-func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *NodeFailure) {
+func (l *Lease) handBackTo(ctx context.Context, m *master, floor string) (had bool, failure *NodeFailure) {
 	l.mu.Lock()
 	concerned, grave := l.slots[m.index].live(), l.tombstone(m) // answers may still come in
 	l.mu.Unlock()
@@ -100,7 +101,7 @@ func (l *Lease) handBackTo(ctx context.Context, m *master) (had bool, failure *N
 	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
 	defer bounded.stop()
 	sent := l.e.clock.now()
-	args := [...]string{l.e.proposal(sent), l.e.tokenTTL, l.hold, grave.ms, grave.found}
+	args := [...]string{floor, l.e.tokenTTL, l.hold, grave.ms, grave.found}
 	var reply [2]int64
 	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
 	if err == nil {

@@ -72,11 +72,12 @@ func (e *Engine) args(now instant, more ...string) []string {
 	return append(append(make([]string, 0, 2+len(more)), e.proposal(now), e.tokenTTL), more...)
 }
 
-// acquireArgs fills the arguments of acquire.lua or join.lua into an array of the caller's. Under mu.
-func (l *Lease) acquireArgs(now instant, into *[10]string) []string {
+// acquireArgs fills the arguments of acquire.lua or join.lua into an array of the caller's, with floor as the proposal.
+// Under mu.
+func (l *Lease) acquireArgs(floor string, into *[10]string) []string {
 	t := l.terms
 	*into = [10]string{
-		l.e.proposal(now), l.e.tokenTTL, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta,
+		floor, l.e.tokenTTL, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta,
 	}
 	if l.entry == Join {
 		into[8] = t.Meta

@@ -114,7 +114,7 @@ func (r *room) ring(now instant) {
 		case is == queued && !busy:
 			lined, args = append(lined, l), append(args, hold, l.terms.claimArg)
 		case is == unasked || is == failed:
-			l.askAgain(m, now)
+			l.askAgain(m, m.e.proposal(now))
 		case is == granted:
 			l.nudged(m)
 		case is == yielding:
@@ -135,8 +135,8 @@ func (l *Lease) standing(m *master) (hold string, is standing) {
 	return l.hold, l.slots[m.index].standing
 }
 
-func (l *Lease) askAgain(m *master, now instant) {
-	hold, args := l.sending(m, now, new([10]string))
+func (l *Lease) askAgain(m *master, floor string) {
+	hold, args := l.sending(m, floor, new([10]string))
 	if hold == "" {
 		return
 	}

@@ -225,8 +225,8 @@ func (l *Lease) restart() {
 		l.giveUp(l.fail(Closed, ErrClosed))
 		return
 	}
-	now := l.e.clock.now()
+	floor := l.e.proposal(l.e.clock.now())
 	for _, m := range l.e.masters {
-		l.later = append(l.later, func() { l.askAgain(m, now) })
+		l.later = append(l.later, func() { l.askAgain(m, floor) })
 	}
 }

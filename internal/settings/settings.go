@@ -127,7 +127,7 @@ func Positive(d time.Duration) time.Duration {
 	return d
 }
 
-const zero = time.Duration(-1)
+const zero = time.Duration(math.MinInt64)
 
 // given is the duration as the caller gave it.
 func given(d time.Duration) time.Duration {
