@@ -39,6 +39,8 @@
 //
 // # What is not promised
 //
+// Exclusion when a server's clock is set forward: it ends that server's holds early. Let the clocks be slewed.
+//
 // Exclusion across pauses of any length. A process may be suspended between its last look at the context and its
 // write. That is the token's part: let the storage check it, in one atomic step with the access, or do not rely on the
 // lock for correctness.

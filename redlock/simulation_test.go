@@ -67,14 +67,6 @@ type simulation struct {
 	names  []string
 }
 
-// simPeer is a process of a simulation.
-type simPeer struct {
-	*peer
-	index int
-	rng   *rand.Rand // of its work alone
-	opts  []rwlock.Option
-}
-
 // dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
 func dice(seed int64, part, index int) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(seed), uint64(part)<<32|uint64(index)))
@@ -145,71 +137,6 @@ func (s *simulation) run() {
 	work.Wait()
 	s.settle()
 	s.t.Log(s.ledger.summary(), f.struck)
-}
-
-// step is one thing that a process does: an acquisition of any kind, its work, its end.
-func (s *simulation) step(ctx context.Context, p *simPeer) {
-	pause(ctx, upTo(p.rng, 40*time.Millisecond))
-	if ctx.Err() != nil {
-		return
-	}
-	if p.rng.IntN(40) == 0 {
-		s.restart(p)
-	}
-	name := s.names[p.rng.IntN(len(s.names))]
-	var opts []rwlock.LockOption
-	if p.rng.IntN(5) == 0 {
-		opts = append(opts, rwlock.WithoutRenewal())
-	}
-	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
-	defer cancel()
-	at := s.ledger.begin(name)
-	lease, err := p.acquire(wait, name, opts)
-	if err != nil {
-		s.accept(err)
-		return
-	}
-	s.ledger.acquired(at, lease)
-	p.use(ctx, lease)
-	s.ledger.sweep()
-}
-
-// restart ends the process and begins it anew with what it has learnt forgotten.
-func (s *simulation) restart(p *simPeer) {
-	if err := p.Close(); err != nil {
-		s.t.Errorf("seed %d: close: %v", s.seed, err)
-	}
-	p.start(s.t, p.opts...)
-}
-
-func (p *simPeer) acquire(ctx context.Context, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
-	switch n := p.rng.IntN(10); {
-	case n < 5:
-		return p.Lock(ctx, name, opts...)
-	case n < 8:
-		return p.RLock(ctx, name, opts...)
-	case n < 9:
-		return p.TryLock(ctx, name, opts...)
-	default:
-		return p.TryRLock(ctx, name, opts...)
-	}
-}
-
-// use works under the lease, mostly shortly, sometimes beyond its TTL without looking at it.
-func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
-	switch n := p.rng.IntN(100); {
-	case n < 97:
-		pause(ctx, upTo(p.rng, 20*time.Millisecond))
-	case n < 99:
-		pause(ctx, upTo(p.rng, 3*simTTL/2))
-	default: // its holder forgets it for longer than any lease without renewal
-		select {
-		case <-lease.Done():
-		case <-time.After(2 * simTTL):
-		case <-ctx.Done():
-		}
-	}
-	_ = lease.Release(ctx) // that it was lost or is unconfirmed is part of the game
 }
 
 // accept lets pass what the faults explain.
