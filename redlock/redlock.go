@@ -87,7 +87,7 @@ func closeAll(clients []rueidis.Client) error {
 }
 
 // WithNodeTimeout bounds how long a single master is waited for, by default a twentieth of the TTL within 50 ms to
-// 1 s. What it answers later still counts.
+// 1 s. One that does not answer in time is asked again while the acquisition waits.
 func WithNodeTimeout(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = settings.Positive(d) })
 }

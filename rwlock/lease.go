@@ -33,7 +33,7 @@ func (l *Lease) Fence() fencing.Fence {
 func (l *Lease) Context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(parent, l))
 	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
-	context.AfterFunc(parent, remove)
+	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx
 }
 

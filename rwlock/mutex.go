@@ -24,19 +24,47 @@ type RWMutex struct {
 // holdings are leases of one mode, in the order in which they were taken. The first stands for all of them.
 type holdings []*Lease
 
+// ended returns the first lease that has ended, or nil. It is not called under the mutex: a lease that learns of its
+// end here calls the user's hooks.
+func (h holdings) ended() *Lease {
+	for _, lease := range h {
+		if lease.Err() != nil {
+			return lease
+		}
+	}
+	return nil
+}
+
+// take takes the lease out, if it is there still.
+func (h *holdings) take(lease *Lease) bool {
+	i := slices.Index(*h, lease)
+	if i >= 0 {
+		*h = slices.Delete(*h, i, i+1)
+	}
+	return i >= 0
+}
+
 // pop takes out one lease: a lost one, so that nobody's live lease is given back by the one who lost his; else the
 // last, so that the first stays as long as any.
-func (h *holdings) pop() *Lease {
-	if len(*h) == 0 {
+func (m *RWMutex) pop(from *holdings) *Lease {
+	lost := m.snapshot(from).ended()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if lost != nil && from.take(lost) {
+		return lost
+	}
+	if len(*from) == 0 {
 		return nil
 	}
-	i := slices.IndexFunc(*h, func(l *Lease) bool { return l.Err() != nil })
-	if i < 0 {
-		i = len(*h) - 1
-	}
-	lease := (*h)[i]
-	*h = slices.Delete(*h, i, i+1)
-	return lease
+	last := (*from)[len(*from)-1]
+	from.take(last)
+	return last
+}
+
+func (m *RWMutex) snapshot(h *holdings) holdings {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(*h)
 }
 
 func (m *RWMutex) keep(in *holdings, lease *Lease, err error) error {
@@ -49,9 +77,7 @@ func (m *RWMutex) keep(in *holdings, lease *Lease, err error) error {
 }
 
 func (m *RWMutex) giveBack(ctx context.Context, from *holdings, mode Mode) error {
-	m.mu.Lock()
-	lease := from.pop()
-	m.mu.Unlock()
+	lease := m.pop(from)
 	if lease == nil {
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
 	}
@@ -94,16 +120,19 @@ func (m *RWMutex) Unlock(ctx context.Context) error { return m.giveBack(ctx, &m.
 // RUnlock gives back one read lock. Without one the error matches ErrNotHeld; with one that was lost before, ErrLost.
 func (m *RWMutex) RUnlock(ctx context.Context) error { return m.giveBack(ctx, &m.readers, Read) }
 
-// current is the lease that Token and Context speak of.
+// current is the lease that Token and Context speak of: the first that lives, or else one that was lost and not
+// unlocked yet.
 func (m *RWMutex) current() *Lease {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, h := range []holdings{m.writers, m.readers} {
-		if len(h) > 0 {
-			return h[0]
+	var lost *Lease
+	for _, held := range []holdings{m.snapshot(&m.writers), m.snapshot(&m.readers)} {
+		for _, lease := range held {
+			if lease.Err() == nil {
+				return lease
+			}
+			lost = lease
 		}
 	}
-	return nil
+	return lost
 }
 
 // Token returns the fencing token of what this RWMutex holds, or 0. All its readers have that of the first.

@@ -138,13 +138,17 @@ end
 local function admit()
   while not fresh do
     local id = call('ZRANGE', queueKey, 0, 0)[1]
-    local r = id and load(id)
-    if abstains or not r or not compatible(r.mode) then break end
+    if abstains or not id then break end
+    local r = load(id)
+    local waits = r and r.state == 'q' -- else its record was deleted by somebody, or evicted
+    if waits and not compatible(r.mode) then break end
     call('ZREM', queueKey, id)
-    call('ZREM', waitsKey, id)
-    hold(r, mint(), r.claim)
-    redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. r.client,
-      table.concat({ id, int(r.token), int(us), int(r.claim) }, ' '))
+    if waits then
+      call('ZREM', waitsKey, id)
+      hold(r, mint(), r.claim)
+      redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. r.client,
+        table.concat({ id, int(r.token), int(us), int(r.claim) }, ' '))
+    end
   end
   if not fresh and call('EXISTS', holdsKey, waitsKey) == 0 then call('DEL', lockKey) end
 end
@@ -156,7 +160,12 @@ local function purge()
   for _, key in ipairs({ holdsKey, waitsKey }) do
     for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', int(ms))) do
       local r = load(id)
-      if r then drop(r) else call('ZREM', key, id) end
+      if r then
+        drop(r)
+      else
+        call('ZREM', key, id)
+        call('ZREM', queueKey, id)
+      end
       gone = true
     end
   end

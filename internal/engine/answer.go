@@ -15,7 +15,6 @@ type answer struct {
 	status  int64
 	token   fencing.Token
 	left    time.Duration // of the hold if granted, else until something may expire there
-	count   int           // of the owner's holds, after a join
 	mode    fencing.Mode  // of the joined hold
 	holder  *Holder       // of the lock, where this hold is not
 	elapsed int64         // the server's clock, microseconds
@@ -53,9 +52,8 @@ func readAnswer(r rueidis.RedisResult) answer {
 	}
 	a := answer{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, elapsed: n[3]}
 	if len(fields) == 6 {
-		count, err := fields[4].AsInt64()
 		mode, _ := fields[5].ToString()
-		a.count, a.mode, a.err = int(count), readMode(mode), err
+		a.mode = readMode(mode)
 	}
 	if len(fields) >= 7 {
 		record, _ := fields[4].ToString()

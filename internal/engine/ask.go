@@ -109,7 +109,7 @@ func (l *Lease) receive(m *master, hold string, a answer, sent instant) {
 	case a.err == nil && a.status == statusGranted:
 		l.granted(m, a.token, l.e.drift.trusted(sent, a.left), false)
 		if l.entry == Join && l.phase == asking {
-			l.count, l.mode = a.count, a.mode
+			l.mode = a.mode
 		}
 	case s.standing == asked || s.standing == unasked:
 		l.notGranted(s, a)
@@ -155,7 +155,6 @@ func (l *Lease) granted(m *master, token fencing.Token, until instant, handed bo
 		}
 		return
 	}
-	l.e.saw(token)
 	s.standing, s.token, s.until, s.handed, s.err = granted, token, until, handed, nil
 	if l.phase == held {
 		l.raiseBelow()

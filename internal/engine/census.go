@@ -99,18 +99,26 @@ func (e *Engine) count() {
 func (e *Engine) startCount() *count {
 	c := &count{done: make(chan struct{})}
 	e.census.current, e.census.settled = c, false
-	e.spawn(func() {
-		complete, err := e.takeCensus(e.life)
-		e.census.mu.Lock()
-		c.err, e.census.settled, e.census.ended = err, complete && err == nil, e.clock.now().mono
-		e.census.usable = err == nil
-		e.census.mu.Unlock()
+	if !e.spawn(func() { e.finishCount(c) }) {
 		close(c.done)
+	}
+	return c
+}
+
+func (e *Engine) finishCount(c *count) {
+	answered, gave, err := e.takeCensus(e.life)
+	e.census.mu.Lock()
+	news := gave || !e.census.usable
+	c.err, e.census.ended = err, e.clock.now().mono
+	e.census.settled = err == nil && answered == len(e.masters)
+	e.census.usable = err == nil && answered >= e.quorum()
+	e.census.mu.Unlock()
+	close(c.done)
+	if news {
 		for _, m := range e.masters {
 			m.wakeRooms()
 		}
-	})
-	return c
+	}
 }
 
 // papers are what one master showed.
@@ -124,13 +132,15 @@ type papers struct {
 // another process may be giving them out at this moment.
 const looks = 3
 
-func (e *Engine) takeCensus(ctx context.Context) (complete bool, err error) {
+// takeCensus returns how many masters answered, and whether any was given a marker.
+func (e *Engine) takeCensus(ctx context.Context) (answered int, gave bool, err error) {
 	for look := 1; ; look++ {
 		all := e.visit(ctx, "look", nil)
 		if err := e.judge(all); err != nil {
-			return false, err
+			return 0, false, err
 		}
-		answered, marked := 0, 0
+		marked := 0
+		answered = 0
 		for _, p := range all {
 			if p.err == nil {
 				answered++
@@ -141,19 +151,19 @@ func (e *Engine) takeCensus(ctx context.Context) (complete bool, err error) {
 		}
 		switch {
 		case marked == answered:
-			return answered == len(all), nil
+			return answered, false, nil
 		case answered == len(all) && marked == 0:
-			return true, e.judge(e.visit(ctx, "birth", nil))
+			return answered, true, e.judge(e.visit(ctx, "birth", nil))
 		case look == looks:
 			lacks := func(i int) bool { return all[i].err == nil && all[i].rules == "" }
-			return answered == len(all), e.judge(e.visit(ctx, "return", lacks))
+			return answered, true, e.judge(e.visit(ctx, "return", lacks))
 		}
 		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return false, nil
+			return 0, false, nil
 		}
 	}
 }

@@ -71,7 +71,9 @@ type Engine struct {
 	closed   bool
 	leases   map[string]*Lease // by hold
 	cleanups map[*cleanup]struct{}
-	drained  chan struct{} // of a Close that waits: closed when the last cleanup has ended
+	releases int           // by callers, under way
+	drained  chan struct{} // of a Close that waits: closed when the last cleanup and release have ended
+	gone     chan struct{} // closed when Close has done its work
 }
 
 // New starts an engine over the masters: one goroutine for the schedule and one for each master's lane.
@@ -80,6 +82,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, clock: cfg.Clock, drift: drift(cfg.Drift), client: newULID(), programs: newPrograms(),
 		tokenTTL: millis(cfg.TokenTTL), quarantine: millis(cfg.Quarantine), markerKey: markerKey(cfg.Prefix), stop: make(chan struct{}),
 		leases: make(map[string]*Lease), cleanups: make(map[*cleanup]struct{}),
+		gone: make(chan struct{}),
 	}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.schedule = newSchedule(cfg.Clock, e.suspended)
@@ -95,8 +98,14 @@ func New(cfg Config) *Engine {
 
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
-func (e *Engine) spawn(task func()) {
-	e.tasks.Go(task)
+// spawn runs the task in a goroutine that Close waits for; after Close it starts none and returns false.
+func (e *Engine) spawn(task func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.tasks.Go(task)
+	}
+	return !e.closed
 }
 
 // fanOut asks every master at once, each in a goroutine of its own; a single master is asked in the caller's.
@@ -106,7 +115,9 @@ func (e *Engine) fanOut(ask func(*master)) {
 		return
 	}
 	for _, m := range e.masters {
-		e.spawn(func() { ask(m) })
+		if !e.spawn(func() { ask(m) }) {
+			ask(m)
+		}
 	}
 }
 
@@ -165,11 +176,13 @@ func (e *Engine) Stats() Stats {
 }
 
 // Close fails every waiter, releases every lease, waits at most the release timeout for the masters to confirm, and
-// returns when no goroutine of the engine is left. A second call returns at once.
+// returns when no goroutine of the engine is left, a second call too. A dial that is under way is waited for beyond
+// that timeout.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
+		<-e.gone
 		return
 	}
 	e.closed = true
@@ -179,7 +192,7 @@ func (e *Engine) Close() {
 	}
 	e.mu.Lock()
 	drained := make(chan struct{})
-	unconfirmed := len(e.cleanups) > 0
+	unconfirmed := len(e.cleanups)+e.releases > 0
 	if unconfirmed { // not before: what the first lease left may be cleaned up while the next one shuts down
 		e.drained = drained
 	}
@@ -195,6 +208,23 @@ func (e *Engine) Close() {
 	e.endLife()
 	close(e.stop)
 	e.tasks.Wait()
+	close(e.gone)
+}
+
+// releasing counts the callers' releases, for which Close waits.
+func (e *Engine) releasing(change int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.releases += change
+	e.noteDrained()
+}
+
+// noteDrained lets a waiting Close go on when nothing is left to be released, under mu.
+func (e *Engine) noteDrained() {
+	if len(e.cleanups)+e.releases == 0 && e.drained != nil {
+		close(e.drained)
+		e.drained = nil
+	}
 }
 
 // saw notes a token, so that the next proposal is beyond it.

@@ -38,7 +38,6 @@ type Lease struct {
 
 	target   fencing.Token // what the masters are brought to; 0 before a quorum has granted
 	token    fencing.Token
-	count    int // of the owner's holds, after a join
 	deadline instant
 	capped   time.Duration // where MaxHold ends the lease, or never
 	renewal  renewal
@@ -75,9 +74,6 @@ func (l *Lease) Token() fencing.Token {
 	defer l.mu.Unlock()
 	return l.token
 }
-
-// Count returns how many holds the owner had after a join.
-func (l *Lease) Count() int { return l.count }
 
 // Waited returns how long the acquisition has taken.
 func (l *Lease) Waited() time.Duration { return l.e.clock.now().mono - l.begun.mono }

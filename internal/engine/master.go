@@ -56,7 +56,9 @@ func (m *master) exec(ctx context.Context, p *program, keys, args []string) ruei
 	// dial; nor may the context of the one who dials end it for the others.
 	reply := make(chan rueidis.RedisResult, 1)
 	own := slices.Clone(args)
-	m.e.spawn(func() { reply <- m.do(lasting{m.e.life, ctx}, p, keys, own) })
+	if !m.e.spawn(func() { reply <- m.do(lasting{m.e.life, ctx}, p, keys, own) }) {
+		return m.do(ctx, p, keys, args)
+	}
 	select {
 	case r := <-reply:
 		return r
@@ -120,6 +122,9 @@ func (m *master) heard(now time.Duration, failure error) {
 	defer m.mu.Unlock()
 	if failure == nil {
 		m.failures, m.retryAt = 0, 0
+		return
+	}
+	if now < m.retryAt { // one broken connection fails all who were using it
 		return
 	}
 	wait := min(backoffMin<<min(m.failures, 10), backoffMax)

@@ -21,6 +21,8 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 		return l.end
 	}
+	l.e.releasing(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer l.e.releasing(-1)
 	l.finish(ErrReleased)
 	l.unlock()
 	err := l.handBack(ctx)
@@ -207,8 +209,5 @@ func (c *cleanup) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.cleanups, c)
-	if len(e.cleanups) == 0 && e.drained != nil {
-		close(e.drained)
-		e.drained = nil
-	}
+	e.noteDrained()
 }

@@ -99,11 +99,16 @@ const retries = 20
 func (l *Lease) renewalFailed(r *round, now instant) {
 	l.e.counters.renewFailed.Add(1)
 	l.renewal.round, l.renewal.failure = nil, r.err
-	l.renewal.due = now.mono + max(l.terms.TTL/retries, rounding)
+	if l.renewal.due = never; l.terms.Renew || l.renewal.confirm {
+		l.renewal.due = now.mono + max(l.terms.TTL/retries, rounding)
+	}
 	r.settle(r.err)
-	l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "renewal failed, trying again until the deadline",
-		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-		slog.Duration("left", l.deadline.mono-now.mono), slog.Any("error", r.err))
+	left, err := l.deadline.mono-now.mono, r.err
+	l.later = append(l.later, func() {
+		l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "renewal failed, trying again until the deadline",
+			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
+			slog.Duration("left", left), slog.Any("error", err))
+	})
 }
 
 func (r *round) settle(err error) {
@@ -167,9 +172,7 @@ func (l *Lease) lose(reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.finish(loss)
-	if reason != Taken {
-		l.later = append(l.later, l.discard())
-	}
+	l.later = append(l.later, l.discard()) // a minority may have the hold still, even if a quorum does not
 	l.later = append(l.later, func() {
 		l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "lease lost",
 			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),

@@ -21,6 +21,7 @@ type room struct {
 	waiters map[*Lease]struct{}
 	alarm   alarm
 	busy    bool // a refresh is under way
+	stale   bool // and there is news that it may be too old for
 }
 
 // line puts the lease into the master's room, under the lease's mutex. wake is when asking again can tell something
@@ -77,6 +78,14 @@ func (m *master) wakeRooms() {
 	}
 }
 
+func (m *master) wakeRoom(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.rooms[name]; r != nil {
+		m.e.schedule.hasten(&r.alarm, r, m.e.clock.now().mono)
+	}
+}
+
 // arm sets the next ring: a refresh is due, or an expiry may have let somebody in, whichever is sooner; but a master
 // that rests is not asked before its time.
 func (r *room) arm(now, wake time.Duration) {
@@ -100,6 +109,7 @@ func (r *room) ring(now instant) {
 	m.mu.Lock()
 	waiters := slices.SortedFunc(maps.Keys(r.waiters), func(a, b *Lease) int { return cmp.Compare(a.begun.mono, b.begun.mono) })
 	resting, busy := now.mono < m.retryAt, r.busy
+	r.stale = r.stale || busy
 	if resting && len(waiters) > 0 { // whoever asked it meanwhile and failed must not put these waiters off for another interval
 		m.e.schedule.set(&r.alarm, r, m.retryAt)
 		m.mu.Unlock()
@@ -154,7 +164,8 @@ func (r *room) refresh(lined []*Lease, args []string, now instant) {
 		wake, again := r.refreshed(lined, args, result, sent)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		r.busy = false
+		again = again || r.stale
+		r.busy, r.stale = false, false
 		r.arm(m.e.clock.now().mono, wake)
 		if again && len(r.waiters) > 0 {
 			m.e.schedule.set(&r.alarm, r, m.e.clock.now().mono)

@@ -93,8 +93,10 @@ func (e *Engine) handOff(m *master, message string) {
 	now := e.clock.now()
 	server, known := m.serverAtMost(now)
 	left := time.Duration(claim)*time.Millisecond - time.Duration(max(server-at, 0))*time.Microsecond
-	if !known || left <= 0 || at > server { // the last: that clock was set forward since the sample
-		m.wakeRooms()
+	// A grant from after that moment: the clock was set forward since the sample. Behind Sentinel and in a Cluster the
+	// sample may be another server's.
+	if !known || left <= 0 || at > server || m.client.Mode() != rueidis.ClientModeStandalone {
+		m.wakeRoom(l.name)
 		return
 	}
 	l.handedOff(m, f[0], token, e.drift.trusted(now, left))

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -69,7 +70,7 @@ func (l *Lease) agreed() (until instant, ok bool) {
 		l.raiseBelow()
 		return instant{}, false
 	}
-	slices.SortFunc(ends, func(a, b instant) int { return int(b.mono - a.mono) })
+	slices.SortFunc(ends, func(a, b instant) int { return cmp.Compare(b.mono, a.mono) })
 	return ends[q-1], true
 }
 
@@ -179,6 +180,7 @@ func (l *Lease) standstill() Kind {
 // becomeHeld turns a granted request into a lease, under mu.
 func (l *Lease) becomeHeld(until, now instant) {
 	l.token, l.deadline = l.target, until
+	l.e.saw(l.token)
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.capped = now.mono + limit
 	}
@@ -210,10 +212,10 @@ var errLate = errors.New("every grant came too late or without a common token")
 func (l *Lease) restart() {
 	switch {
 	case l.entry == Join:
-		l.giveUp(l.fail(Absent, nil))
+		l.giveUp(l.fail(NoQuorum, errLate))
 		return
 	case l.entry == Try && l.asks > tries: // over a link slower than the TTL every grant comes too late
-		l.giveUp(l.fail(Contended, errLate))
+		l.giveUp(l.fail(NoQuorum, errLate))
 		return
 	}
 	l.later = append(l.later, l.discard())
