@@ -41,13 +41,14 @@ func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
 			require.NoError(t, err)
 			defer locker.Close()
 			work.Go(func() {
-				for i := c; time.Since(start) < span; i++ {
+				draw := rand.New(rand.NewPCG(3, uint64(c)))
+				for time.Since(start) < span {
 					take := locker.Lock
-					if i%2 == 0 {
+					if draw.IntN(2) == 0 {
 						take = locker.RLock
 					}
 					asked := time.Now()
-					lease, err := take(t.Context(), string(rune('a'+i%names)))
+					lease, err := take(t.Context(), string(rune('a'+draw.IntN(names))))
 					if err != nil {
 						t.Error(err)
 						return
