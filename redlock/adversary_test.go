@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -116,7 +116,7 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 func timeless() rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		start := time.Now()
-		l.Clock = engine.Clock(func() (time.Duration, time.Time) {
+		l.Clock = clock.Clock(func() (time.Duration, time.Time) {
 			passed := time.Since(start)
 			return passed, time.Unix(0, 0).Add(passed)
 		})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -113,7 +113,7 @@ func skew(rng *rand.Rand) time.Duration {
 func clocked(offset time.Duration, rate float64) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		start := time.Now()
-		l.Clock = engine.Clock(func() (time.Duration, time.Time) {
+		l.Clock = clock.Clock(func() (time.Duration, time.Time) {
 			passed := time.Duration(float64(time.Since(start)) * rate)
 			return passed, start.Add(offset + passed)
 		})

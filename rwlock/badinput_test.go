@@ -133,10 +133,7 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 			{"", []string{"RPUSH", "", "mine"}, false},
 			{":h", []string{"SADD", "", "mine"}, false},
 			{":h", []string{"SET", "", "mine"}, false},
-			{":t", []string{"RPUSH", "", "mine"}, false},
-			{":t", []string{"SET", "", "mine"}, false},
 			{":q", []string{"HSET", "", "mine", "1"}, true},
-			{":w", []string{"RPUSH", "", "mine"}, true},
 		} {
 			w.flushAll()
 			foreign := "fencelock:{orders}" + c.suffix

@@ -23,8 +23,17 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if err != nil {
 		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
 	}
-	return client, err
+	if client == nil {
+		return nil, err
+	}
+	return &tunedClient{client}, err
 }
+
+// tunedClient tells the locker that the client has one connection, over which a call does not have to dial.
+type tunedClient struct{ rueidis.Client }
+
+// SingleConnection reports true.
+func (*tunedClient) SingleConnection() bool { return true }
 
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.
 func tuned(o rueidis.ClientOption) rueidis.ClientOption {

@@ -18,6 +18,7 @@ var (
 	ErrNotHeld     = errors.New("rwlock: not held")                   // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")             // a write lock asked for inside one's own read lock
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE: *QuorumError
+	ErrMessages    = errors.New("rwlock: no right to messages")       // the server's ACL denies the channel that waiters listen on
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )

@@ -125,12 +125,12 @@ func TestF24TokensAreWrittenInFull(t *testing.T) {
 		whole := regexp.MustCompile(`^[0-9]+$`)
 		require.Greater(w.t, uint64(held.Token()), uint64(1e14), "else this test says nothing")
 
-		require.Equal(w.t, held.Token().String(), w.command("GET", "fencelock:{n}:t"))
-		require.Equal(w.t, held.Token().String(), w.command("HGET", "fencelock:{n}", "t:"+held.Owner()))
-		record := strings.Fields(w.command("HGET", "fencelock:{n}", w.inspect("n").Holders[0].Hold).(string))
-		require.Equal(w.t, held.Token().String(), record[4])
-		require.Regexp(w.t, whole, record[5], "milliseconds since")
-		require.Regexp(w.t, whole, record[6], "claim")
+		require.Equal(w.t, held.Token().String(), w.command("HGET", "fencelock:{n}", "t"))
+		record := strings.Fields(w.command("HGET", "fencelock:{n}", "w").(string))
+		require.Equal(w.t, w.inspect("n").Holders[0].Hold, record[0])
+		require.Regexp(w.t, whole, record[1], "the expiry in milliseconds")
+		require.Equal(w.t, held.Token().String(), record[2])
+		require.Regexp(w.t, whole, record[3], "milliseconds since")
 
 		w.release(held)
 		after := next.granted()
@@ -142,14 +142,14 @@ func TestF24TokensAreWrittenInFull(t *testing.T) {
 			w.t.Fatal("no hand-off")
 		}
 		require.Equal(w.t, after.Token(), w.inspect("n").Token)
-		require.Equal(w.t, after.Token().String(), w.command("GET", "fencelock:{n}:t"))
+		require.Equal(w.t, after.Token().String(), w.command("HGET", "fencelock:{n}", "t"))
 		w.release(after)
 
 		// The last token that there is: 2^53 - 1.
-		w.command("SET", "fencelock:{n}:t", "9007199254740990")
+		w.command("HSET", "fencelock:{n}", "t", "9007199254740990")
 		lease := p.lock("n", rwlock.Write)
 		require.Equal(w.t, "9007199254740991", lease.Token().String())
-		require.Equal(w.t, "9007199254740991", w.command("GET", "fencelock:{n}:t"))
+		require.Equal(w.t, "9007199254740991", w.command("HGET", "fencelock:{n}", "t"))
 		w.release(lease)
 	})
 }

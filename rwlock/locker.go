@@ -129,13 +129,16 @@ func (e *maxWaitError) Error() string {
 
 // Stats counts what this locker has done, and what it has now.
 type Stats struct {
-	Held, Waiting int    // leases and acquisitions at this moment
+	Held          int    // leases at this moment
+	Waiting       int    // acquisitions at this moment
+	Unreachable   int    // of those, the ones that no quorum answers
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
 	HandedOff     uint64 // of those, by the one who held the lock before
 	Lost          uint64 // leases that ended without Release
 	Renewed       uint64 // renewals confirmed
 	RenewFailed   uint64 // renewals that were not, each tried again until the deadline
+	EventsDropped uint64 // events that neither Logger nor Trace has seen, because too many waited for them
 }
 
 // Stats returns the counters.

@@ -8,14 +8,17 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Trace is told of what happens to a locker's leases. Each function may be nil; they are called from the locker's own
-// goroutines and must not block.
+// Trace is told of what happens to a locker's leases. Each function may be nil. They run one after the other, in order,
+// on a goroutine that no lease depends on; they may block and may call the locker, its Close included. While one of them
+// blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a Released or
+// a Lost follows before Close returns.
 type Trace struct {
-	Waiting  func(TraceEvent)             // an acquisition was not granted at once
-	Acquired func(TraceEvent)             // a lease begins
-	Renewed  func(TraceEvent)             // a renewal was confirmed
-	Lost     func(TraceEvent, *LostError) // a lease ended without Release
-	Released func(TraceEvent)             // a lease was released
+	Waiting     func(TraceEvent)             // an acquisition was not granted at once
+	Acquired    func(TraceEvent)             // a lease begins
+	Renewed     func(TraceEvent)             // a renewal was confirmed
+	Lost        func(TraceEvent, *LostError) // a lease ended without Release
+	Released    func(TraceEvent)             // a lease was released
+	Unreachable func(TraceEvent, error)      // no quorum answers an acquisition that waits; at growing intervals
 }
 
 // TraceEvent names the acquisition that something happened to.
@@ -39,20 +42,17 @@ func WithTrace(t *Trace) Option {
 			Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Released: hook(t.Released),
 		}
 		if t.Lost != nil {
-			l.Hooks.Lost = func(lease *engine.Lease, loss *engine.Loss) {
-				t.Lost(event(lease), outcome(loss).(*LostError))
-			}
+			l.Hooks.Lost = func(e engine.Event, loss *engine.Loss) { t.Lost(TraceEvent(e), outcome(loss).(*LostError)) }
+		}
+		if t.Unreachable != nil {
+			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), err) }
 		}
 	})
 }
 
-func hook(f func(TraceEvent)) func(*engine.Lease) {
+func hook(f func(TraceEvent)) func(engine.Event) {
 	if f == nil {
 		return nil
 	}
-	return func(l *engine.Lease) { f(event(l)) }
-}
-
-func event(l *engine.Lease) TraceEvent {
-	return TraceEvent{l.Name(), l.Mode(), l.Owner(), l.Hold(), l.Token(), l.Waited()}
+	return func(e engine.Event) { f(TraceEvent(e)) }
 }

@@ -198,12 +198,30 @@ func (w *world) keys() []string {
 	return all
 }
 
-// hasOnlyTokens reports whether the server has no key but token counters.
-func (w *world) hasOnlyTokens() bool {
-	return !slices.ContainsFunc(w.keys(), func(key string) bool { return !strings.HasSuffix(key, "}:t") })
+// marker is the key that tells clients the layout of the locks. It stays.
+const marker = "fencelock:master"
+
+// lockKeys returns the names of all keys on the server but the marker, sorted.
+func (w *world) lockKeys() []string {
+	return slices.DeleteFunc(w.keys(), func(key string) bool { return key == marker })
 }
 
-// onlyTokensLeft fails the test if a key other than a token counter is on the server.
+// hasOnlyTokens reports whether the server has nothing of any lock but its token.
+func (w *world) hasOnlyTokens() bool {
+	for _, key := range w.lockKeys() {
+		if !strings.HasSuffix(key, "}") {
+			return false
+		}
+		for _, field := range w.command("HKEYS", key).([]any) {
+			if field != "t" && field != "s" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// onlyTokensLeft fails the test if anything of a lock but its token is on the server.
 func (w *world) onlyTokensLeft() {
 	w.t.Helper()
 	w.settle()

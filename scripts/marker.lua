@@ -1,18 +1,26 @@
--- marker.lua: what one of several masters remembers of itself: that it has been set up, by which rules, and until when
--- it abstains because it may have lost leases that still live. Runs without the prelude.
+-- marker.lua: what a master remembers of itself: which layout its locks have and, of one of several masters, to which
+-- set it belongs, by which rules, and until when it abstains because it may have lost leases that still live.
 --
--- KEYS   1 marker  hash: rules, run (the server's run id, '' where INFO is refused), until (ms; 0: it votes)
--- ARGV   1 'look'; 'birth': the first start of a whole set, it votes at once; 'return': it abstains first
---        2 rules: what all clients must agree on  3 quarantine ms
--- Reply  {server us, the rules that it has ('' without a marker), until ms, run id, role, cluster '0' | '1'}
+-- KEYS   1 marker  hash: layout, rules, set (the set's id), seat, seats (the addresses of all masters, as its founder
+--                  named them, by seat), run (the server's run id, '' where INFO is refused), until (ms; it votes from
+--                  then on), id (set and run together: what a vote names)
+-- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
+--        it votes at once) or 'return' (it abstains first)
+--        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms
+-- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there is none
 -- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once
 -- Cost   TIME INFO HMGET; HSET where it changes something
-local marker = KEYS[1]
+local marker, purpose = KEYS[1], ARGV[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 
 local function int(n) return string.format('%.0f', n) end
+
+if purpose == 'single' then
+  redis.call('HSETNX', marker, 'layout', ARGV[2])
+  return { us, redis.call('HGET', marker, 'layout'), '', '', '', '', 0, '', '', '', '' }
+end
 
 local info = redis.pcall('INFO')
 if type(info) ~= 'string' then info = '' end
@@ -20,12 +28,27 @@ local run = string.match(info, 'run_id:(%x+)') or ''
 local role = string.match(info, 'role:(%a+)') or ''
 local cluster = string.match(info, 'cluster_enabled:(%d)') or '0'
 
-local has = redis.call('HMGET', marker, 'rules', 'until', 'run')
-if not has[1] and ARGV[1] ~= 'look' then
-  has = { ARGV[2], ARGV[1] == 'birth' and '0' or int(ms + ARGV[3]), run }
-  redis.call('HSET', marker, 'rules', has[1], 'until', has[2], 'run', run)
-elseif has[1] and run ~= '' and has[3] ~= run and role ~= 'slave' then
-  has[2] = int(ms + ARGV[3])
-  redis.call('HSET', marker, 'until', has[2], 'run', run)
+local fields = { 'layout', 'rules', 'set', 'seat', 'seats', 'until', 'run', 'id' }
+local has = redis.call('HMGET', marker, unpack(fields))
+local quarantine = tonumber(ARGV[7])
+if role ~= 'slave' then
+  if not has[3] and purpose ~= 'look' then
+    local from = purpose == 'birth' and '0' or int(ms + quarantine)
+    has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, ARGV[4] .. ':' .. run }
+    for i, name in ipairs(fields) do redis.call('HSET', marker, name, has[i]) end
+  elseif has[3] then
+    local from = tonumber(has[6]) or 0
+    if run ~= '' and has[7] ~= run then
+      if has[7] ~= '' then from = ms + quarantine end -- it restarted, and may have lost what it had counted
+      has[7], has[8] = run, has[3] .. ':' .. run
+      redis.call('HSET', marker, 'run', run, 'id', has[8], 'until', int(from))
+    end
+    if from > ms + quarantine then -- its clock was ahead when it wrote that
+      from = ms + quarantine
+      redis.call('HSET', marker, 'until', int(from))
+    end
+    has[6] = from
+  end
 end
-return { us, has[1] or '', tonumber(has[2] or '0'), run, role, cluster }
+return { us, has[1] or '', has[2] or '', has[3] or '', has[4] or '', has[5] or '', tonumber(has[6] or '0'), run,
+  has[8] or '', role, cluster }

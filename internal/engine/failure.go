@@ -7,13 +7,19 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // The plain causes.
 var (
 	ErrClosed   = errors.New("locker closed")
 	ErrReleased = errors.New("lease released")
+	// ErrServerClock is the refusal of a master whose clock is behind a token that the others agreed on.
+	ErrServerClock = errors.New("its clock is more than a second behind the token that the other masters agreed on")
 )
+
+// NoReply says that a master did not answer within the time that it was given.
+type NoReply = transport.NoReply
 
 // Kind says why an acquisition ended without a lease.
 type Kind uint8
@@ -27,6 +33,7 @@ const (
 	Upgrade               // a join for writing, and the owner only reads
 	Closed                // the engine was closed
 	Unusable              // the set of masters cannot be used
+	Silent                // the messages to a waiter may not be received
 )
 
 // Failure is the error of an acquisition.
@@ -109,40 +116,10 @@ func (l *Loss) Unwrap() error { return l.Err }
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
+	Conflict  bool // a key of the lock holds something else
 	Nodes     []NodeFailure
 }
 
 func (u *Unconfirmed) Error() string {
 	return fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
-}
-
-// fail builds the failure of l, under mu.
-func (l *Lease) fail(kind Kind, cause error) *Failure {
-	f := &Failure{
-		Kind: kind, Name: l.name, Mode: l.mode, Attempts: l.asks, Waited: l.Waited(), Err: cause,
-		Need: l.e.quorum(), Got: l.answers(), Nodes: l.nodeFailures(cause != nil),
-	}
-	for i := range l.slots {
-		s := &l.slots[i]
-		f.Unknown = f.Unknown || s.unknown || s.standing == asked
-		if f.Holder == nil {
-			f.Holder = s.holder
-		}
-	}
-	return f
-}
-
-// nodeFailures lists the masters that failed, and if the waiting was cut short those that have yet to answer.
-func (l *Lease) nodeFailures(cut bool) []NodeFailure {
-	var nodes []NodeFailure
-	for i, m := range l.e.masters {
-		s := &l.slots[i]
-		switch {
-		case s.err != nil:
-			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: s.err})
-		case cut && s.standing == asked:
-			nodes = append(nodes, NodeFailure{Index: i, Addr: m.addr(), Err: &NoReply{After: l.Waited()}})
-		}
-	}
-	return nodes
 }

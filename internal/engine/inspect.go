@@ -8,6 +8,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // Waiter is one queued hold as a master shows it.
@@ -35,17 +36,22 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	}
 	k := e.keysOf(name)
 	views := make(chan View, len(e.masters))
-	e.fanOut(func(m *master) {
-		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-		defer cancel()
-		start := e.clock.now()
-		v := readView(m.exec(bounded, e.programs.inspect, e.sent(&k), nil))
-		if v.Err != nil && bounded.Err() != nil {
-			v.Err = &NoReply{After: e.clock.now().mono - start.mono}
+	for _, m := range e.masters {
+		ask := func() {
+			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+			defer cancel()
+			r, sent := m.Do(bounded, e.scripts.Load().inspect, k[:lockKeys], nil)
+			v := readView(r)
+			if v.Err != nil && bounded.Err() != nil {
+				v.Err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+			}
+			v.Index, v.Addr = m.Index, m.Addr()
+			views <- v
 		}
-		v.Index, v.Addr = m.index, m.addr()
-		views <- v
-	})
+		if !e.spawn(ask) {
+			return nil, false
+		}
+	}
 	all = make([]View, len(e.masters))
 	for range e.masters {
 		v := <-views

@@ -1,21 +1,19 @@
 package engine
 
-import (
-	"strings"
-)
+import "strings"
 
-// keys are a lock's keys on every master, in the order that the scripts name them. They share one hash tag, the
-// encoded name, so a cluster keeps them in one slot. One of several masters, which is never a cluster, has its marker
-// as the sixth.
-type keys [6]string
+// keys are a lock's keys on every master, in the order that the scripts name them: lock, holds, queue, aside. They
+// share one hash tag, the encoded name, so a cluster keeps them in one slot. One of several masters has its marker as
+// the last.
+type keys [5]string
 
-const ownKeys = 5
+const lockKeys = 4
 
-var suffixes = [ownKeys]string{"", ":h", ":q", ":w", ":t"}
+var suffixes = [lockKeys]string{"", ":h", ":q", ":x"}
 
 var tagEncoder = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
-// newKeys builds all keys in one allocation: each is a part of one string.
+// keysOf builds all keys in one allocation: each is a part of one string.
 func (e *Engine) keysOf(name string) keys {
 	prefix := e.cfg.Prefix
 	if strings.ContainsAny(name, "%{}") {
@@ -23,8 +21,8 @@ func (e *Engine) keysOf(name string) keys {
 	}
 	base := len(prefix) + len(name) + 3
 	var b strings.Builder
-	b.Grow(len(suffixes)*base + 4*2)
-	var ends [len(suffixes)]int
+	b.Grow(lockKeys*base + (lockKeys-1)*2)
+	var ends [lockKeys]int
 	for i, suffix := range suffixes {
 		b.WriteString(prefix)
 		b.WriteString(":{")
@@ -38,19 +36,19 @@ func (e *Engine) keysOf(name string) keys {
 	for i, end := range ends {
 		k[i], from = all[from:end], end
 	}
-	k[ownKeys] = e.markerKey
+	k[lockKeys] = e.markerKey
 	return k
 }
 
-// sent returns those that go out with a script.
-func (e *Engine) sent(k *keys) []string {
+// scriptKeys returns those that go out with a script.
+func (e *Engine) scriptKeys(k *keys) []string {
 	if len(e.masters) == 1 {
-		return k[:ownKeys]
+		return k[:lockKeys]
 	}
 	return k[:]
 }
 
 func markerKey(prefix string) string { return prefix + ":master" }
 
-// channel is where a locker hears of its hand-offs; admit in prelude.lua publishes there.
+// channel is where a locker's messages arrive.
 func channel(prefix, client string) string { return prefix + ":c:" + client }

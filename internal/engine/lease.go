@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
 )
 
 // phase is where a lease is in its life; it only moves forward.
@@ -16,8 +20,9 @@ const (
 	ended
 )
 
-// Lease is the client's side of one hold: first the request for it, then the trust in it. Its zero value is made for
-// Engine.Acquire. All methods may be called from any goroutine.
+// Lease is the client's side of one hold: the trust in it, from the grant to Release or loss. While the hold is asked
+// for, its acquisition has the say. The zero value is made for Engine.Acquire. All methods may be called from any
+// goroutine.
 type Lease struct {
 	e     *Engine
 	keys  keys
@@ -25,31 +30,26 @@ type Lease struct {
 	mode  fencing.Mode
 	owner string
 	terms *Terms
-	entry Entry
-	begun instant
-	floor string // the proposal of the first round, the same for all masters
+	begun clock.Instant
 
-	mu    sync.Mutex
-	phase phase
-	hold  string // a new one for each attempt
-	slots []slot // one for each master
-	one   [1]slot
-	asks  int
+	mu     sync.Mutex
+	phase  phase
+	hold   string // a new one for each attempt
+	detail string // of the hold, as the masters keep it
+	ballot ballot.Ballot
+	asking *acquisition // nil once it is over
 
-	target   fencing.Token // what the masters are brought to; 0 before a quorum has granted
 	token    fencing.Token
-	deadline instant
-	capped   time.Duration // where MaxHold ends the lease, or never
+	deadline clock.Instant
+	limit    time.Duration // where MaxHold ends the lease, or never
 	renewal  renewal
-	alarm    alarm
+	timer    timerqueue.Timer
 
-	waits   bool          // in its rooms and in the count of waiters
-	ready   chan struct{} // closed at the end of asking, once somebody waits for it
-	failure error         // why asking ended without a lease
-	done    chan struct{} // closed at the end; made when asked for
-	end     error         // nil, ErrReleased or *Loss
-	ends    map[*func(error)]struct{}
-	later   []func() // to be run after mu is given back
+	done     chan struct{} // closed at the end; made when asked for
+	end      error         // nil, ErrReleased, *Failure or *Loss
+	ends     map[*func(error)]struct{}
+	deferred []func() // to be run after mu is given back
+	untold   bool     // the hooks have not been told of the beginning
 }
 
 // Name returns the lock's name.
@@ -61,13 +61,6 @@ func (l *Lease) Mode() fencing.Mode { return l.mode }
 // Owner returns the owner's id.
 func (l *Lease) Owner() string { return l.owner }
 
-// Hold returns the id of this acquisition.
-func (l *Lease) Hold() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.hold
-}
-
 // Token returns the fencing token.
 func (l *Lease) Token() fencing.Token {
 	l.mu.Lock()
@@ -75,23 +68,19 @@ func (l *Lease) Token() fencing.Token {
 	return l.token
 }
 
-// Waited returns how long the acquisition has taken.
-func (l *Lease) Waited() time.Duration { return l.e.clock.now().mono - l.begun.mono }
-
 // Deadline returns until when the lease is trusted, by this process's clocks.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := min(l.deadline.mono, l.capped) - l.e.clock.now().mono
-	return time.Now().Add(left)
+	return time.Now().Add(min(l.deadline.Mono, l.limit) - l.e.clock.Now().Mono)
 }
 
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a
-// process that was stopped learns of its loss at its first question, not when the schedule comes to it.
+// process that was stopped learns of its loss at its first question, not when the timers come to it.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.unlock()
-	l.expire(l.e.clock.now())
+	l.expire(l.e.clock.Now())
 	return l.end
 }
 
@@ -108,7 +97,8 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// OnEnd calls f once with Err's value when the lease ends, at once if it has. The function returned takes f out.
+// OnEnd calls f once with Err's value when the lease ends, at once if it has. f must not block. The function returned
+// takes f out.
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	l.mu.Lock()
 	if l.phase == ended {
@@ -129,50 +119,114 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	}
 }
 
-// unlock gives mu back and then runs what must not run under it: hooks, contexts' ends, posts to other parts.
+// unlock gives mu back and then runs what must not run under it: contexts' ends, calls to other parts.
 func (l *Lease) unlock() {
-	later := l.later
-	l.later = nil
+	deferred := l.deferred
+	l.deferred = nil
 	l.mu.Unlock()
-	for _, f := range later {
+	for _, f := range deferred {
 		f()
 	}
+}
+
+func (l *Lease) afterUnlock(f func()) { l.deferred = append(l.deferred, f) }
+
+// begin turns a granted acquisition into a lease, under mu.
+func (l *Lease) begin(token fencing.Token, until, now clock.Instant) {
+	l.phase, l.token, l.deadline = held, token, until
+	if limit := l.terms.MaxHold; limit > 0 {
+		l.limit = now.Mono + limit
+	}
+	l.e.sawToken(token)
+	l.e.counters.held.Add(1)
+	l.e.counters.acquired.Add(1)
+	l.tellAcquired()
+	l.planRenewal(now)
+	l.setTimer()
 }
 
 // finish ends a held lease, under mu. It is the only way out of that phase.
 func (l *Lease) finish(end error) {
 	l.phase, l.end = ended, end
 	l.e.counters.held.Add(-1)
-	l.e.schedule.cancel(&l.alarm)
+	l.e.timers.Cancel(&l.timer)
 	l.e.forget(l.hold)
 	if l.done != nil {
 		close(l.done)
 	}
 	for f := range l.ends {
-		l.later = append(l.later, func() { (*f)(end) })
+		l.afterUnlock(func() { (*f)(end) })
 	}
 	l.ends = nil
 }
 
-// ring is the schedule's call at the lease's next moment.
-func (l *Lease) ring(now instant) {
+// expire ends the lease if its time is over, under mu, whatever any call is doing. The masters keep the hold a little
+// longer, so nobody else is in yet.
+func (l *Lease) expire(now clock.Instant) {
+	if l.phase != held {
+		return
+	}
+	switch {
+	case now.Mono >= l.limit:
+		l.lose(MaxHold, nil)
+	case !l.deadline.Passed(now):
+	case now.Mono < l.deadline.Mono:
+		l.lose(Paused, nil) // only the wall clock got there
+	default:
+		l.lose(l.renewal.whyExpired(now))
+	}
+}
+
+// lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released.
+func (l *Lease) lose(reason Reason, cause error) *Loss {
+	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
+	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
+	l.tellLost(loss)
+	l.finish(loss)
+	l.releaseInBackground()
+	return loss
+}
+
+// Fire is the timer's call at the lease's next moment.
+func (l *Lease) Fire(now clock.Instant) {
 	l.mu.Lock()
 	defer l.unlock()
 	l.expire(now)
 	if l.phase != held {
 		return
 	}
-	if now.mono >= l.renewal.due && l.renewal.round == nil {
+	switch r := l.renewal.round; {
+	case r != nil && now.Mono >= r.sent.Mono+l.e.cfg.NodeTimeout:
+		l.stalled(now)
+	case r == nil && now.Mono >= l.renewal.due:
 		l.startRenewal(now)
 	}
-	l.arm()
+	l.setTimer()
 }
 
-// arm sets the alarm to whatever comes next, under mu.
-func (l *Lease) arm() {
-	at := min(l.deadline.mono, l.capped)
-	if l.renewal.round == nil {
+// setTimer sets the timer to whatever comes next, under mu.
+func (l *Lease) setTimer() {
+	at := min(l.deadline.Mono, l.limit)
+	if r := l.renewal.round; r != nil {
+		at = min(at, r.sent.Mono+l.e.cfg.NodeTimeout)
+	} else {
 		at = min(at, l.renewal.due)
 	}
-	l.e.schedule.set(&l.alarm, l, at)
+	l.e.timers.Set(&l.timer, l, at)
 }
+
+// shutDown ends whatever phase the lease is in, because the engine is closed.
+func (l *Lease) shutDown() {
+	l.mu.Lock()
+	defer l.unlock()
+	switch l.phase {
+	case asking:
+		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))
+	case held:
+		l.tellReleased()
+		l.finish(ErrReleased)
+		l.releaseInBackground()
+	}
+}
+
+func (l *Lease) tokenArg() string { return strconv.FormatUint(uint64(l.token), 10) }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // Release gives the lock back. It ignores ctx's end, keeps its values, and waits at most the release timeout for a
@@ -13,7 +17,7 @@ import (
 // before, the *Loss of one that was lost, and *Unconfirmed.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
-	l.expire(l.e.clock.now())
+	l.expire(l.e.clock.Now())
 	if l.phase != held {
 		defer l.unlock()
 		if l.end == ErrReleased {
@@ -21,193 +25,140 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 		return l.end
 	}
-	l.e.releasing(+1) // before the registry forgets the lease, so that Close sees the one or the other
-	defer l.e.releasing(-1)
+	l.e.unreleased(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer l.e.unreleased(-1)
+	l.tellReleased()
 	l.finish(ErrReleased)
 	l.unlock()
-	err := l.handBack(ctx)
+	err := l.giveBack(ctx)
 	if pending, ok := err.(*Unconfirmed); ok {
-		l.e.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "release not confirmed, trying again in the background",
+		l.e.warn("release not confirmed, trying again in the background",
 			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.Any("error", pending))
-	}
-	if hook := l.e.cfg.Hooks.Released; hook != nil {
-		hook(l)
 	}
 	return err
 }
 
-// releasedHold is release.lua's status where the hold was granted, not just waiting or gone.
-const releasedHold = 1
+// giveBack sends the release to all masters and waits for its verdict. A master that does not answer is left to the
+// background.
+func (l *Lease) giveBack(ctx context.Context) error {
+	if len(l.e.masters) == 1 {
+		votes := releaseVotes{need: 1, all: 1}
+		votes.count(l.giveBackTo(ctx, l.e.masters[0]))
+		return votes.verdict(l)
+	}
+	votes := &releaseVotes{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
+	l.postReleases(votes)
+	timeout := time.NewTimer(l.e.cfg.ReleaseTimeout)
+	defer timeout.Stop()
+	select {
+	case <-votes.certain:
+	case <-timeout.C:
+	}
+	return votes.verdict(l)
+}
 
-// tally counts the masters' answers to a release.
-type tally struct {
+// giveBackTo releases the hold on a single master, on the caller's goroutine.
+func (l *Lease) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
+	l.mu.Lock()
+	r := l.releaseOn(m) // answers may still come in
+	l.mu.Unlock()
+	bounded := transport.NewDetached(ctx, l.e.cfg.ReleaseTimeout)
+	defer bounded.Stop()
+	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
+	result, sent := m.Do(bounded, l.e.scripts.Load().release, r.keys, args[:])
+	if result.NonRedisError() != nil && bounded.Err() != nil {
+		result = rueidis.NewErrorResult(&transport.NoReply{After: l.e.clock.Now().Mono - sent.Mono})
+	}
+	return l.e.released(r, result, sent)
+}
+
+// postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint.
+func (l *Lease) postReleases(votes *releaseVotes) {
+	proposal := l.e.proposal()
+	l.mu.Lock()
+	defer l.unlock()
+	for i, m := range l.e.masters {
+		if !l.ballot.Vote(i).Live() {
+			l.afterUnlock(func() { votes.count(false, nil) })
+			continue
+		}
+		r := l.releaseOn(m)
+		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
+		call := transport.Call{Script: l.e.scripts.Load().release, Keys: r.keys, Args: args, Urgent: true}
+		call.Done = func(result rueidis.RedisResult, sent clock.Instant) { votes.count(l.e.released(r, result, sent)) }
+		l.afterUnlock(func() { m.Post(call) })
+	}
+}
+
+// The statuses of release.lua.
+const (
+	releaseGone    = 0
+	releaseGranted = 1
+)
+
+// released reads the reply to a release. One that failed goes on in the background.
+func (e *Engine) released(r pendingRelease, result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
+	var reply [3]int64
+	if err := readInts(result, reply[:]); err != nil {
+		pending := r
+		e.releases[r.m.Index].retry(&pending, err)
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.Addr(), Err: err}
+	}
+	r.m.Sample(sent, reply[1])
+	if reply[2] == 1 {
+		e.continueAdmission(r.m, r.keys)
+	}
+	return reply[0] == releaseGranted, nil
+}
+
+// releaseVotes counts the masters' answers to a release.
+type releaseVotes struct {
+	need, all int
+	certain   chan struct{} // closed when more answers change nothing; nil for a single master
+	decided   bool
+
 	mu          sync.Mutex
 	had, hadNot int
 	failures    []NodeFailure
-	need, all   int
-	certain     chan struct{}
-	once        sync.Once
 }
 
-func (t *tally) count(had bool, failure *NodeFailure) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (v *releaseVotes) count(had bool, failure *NodeFailure) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	switch {
 	case failure != nil:
-		t.failures = append(t.failures, *failure)
+		v.failures = append(v.failures, *failure)
 	case had:
-		t.had++
+		v.had++
 	default:
-		t.hadNot++
+		v.hadNot++
 	}
-	if open := t.all - t.had - t.hadNot - len(t.failures); t.released() && t.hadNot+open < t.need || t.lost() || open == 0 {
-		t.once.Do(func() { close(t.certain) })
+	if open := v.all - v.had - v.hadNot - len(v.failures); v.released() && v.hadNot+open < v.need || v.lost() || open == 0 {
+		if !v.decided && v.certain != nil {
+			close(v.certain)
+		}
+		v.decided = true
 	}
 }
 
 // released reports whether a quorum has the hold no more, and so may let others in.
-func (t *tally) released() bool { return t.had+t.hadNot >= t.need }
+func (v *releaseVotes) released() bool { return v.had+v.hadNot >= v.need }
 
 // lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
-func (t *tally) lost() bool { return t.hadNot >= t.need }
+func (v *releaseVotes) lost() bool { return v.hadNot >= v.need }
 
-// handBack sends the release to all masters and waits for its verdict. A master that does not answer is left to a
-// cleanup.
-func (l *Lease) handBack(ctx context.Context) error {
-	t := &tally{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
-	floor := l.e.proposal(l.e.clock.now()) // of the token that a hand-off mints, the same on all masters
-	l.e.fanOut(func(m *master) { t.count(l.handBackTo(ctx, m, floor)) })
-	<-t.certain
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (v *releaseVotes) verdict(l *Lease) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	switch {
-	case t.lost():
+	case v.lost():
 		return &Loss{Name: l.name, Token: l.token, Reason: Taken}
-	case t.released():
+	case v.released():
 		return nil
-	default:
-		return &Unconfirmed{Name: l.name, Need: t.need, Got: t.had + t.hadNot, Nodes: t.failures}
 	}
-}
-
-func (l *Lease) handBackTo(ctx context.Context, m *master, floor string) (had bool, failure *NodeFailure) {
-	l.mu.Lock()
-	concerned, grave := l.slots[m.index].live(), l.tombstone(m) // answers may still come in
-	l.mu.Unlock()
-	if !concerned {
-		return false, nil
+	u := &Unconfirmed{Name: l.name, Need: v.need, Got: v.had + v.hadNot, Nodes: v.failures}
+	for _, f := range v.failures {
+		u.Conflict = u.Conflict || transport.Conflict(f.Err)
 	}
-	if _, cause := m.resting(l.e.clock.now().mono); cause != nil {
-		return false, l.leaveToCleanup(m, cause)
-	}
-	bounded := newPatience(ctx, l.e.cfg.ReleaseTimeout)
-	defer bounded.stop()
-	sent := l.e.clock.now()
-	args := [...]string{floor, l.e.tokenTTL, l.hold, grave.ms, grave.found}
-	var reply [2]int64
-	err := readInts(m.exec(bounded, l.e.programs.release, l.e.sent(&l.keys), args[:]), reply[:])
-	if err == nil {
-		m.sample(sent, reply[1])
-		return reply[0] == releasedHold, nil
-	}
-	if bounded.Err() != nil {
-		err = &NoReply{After: l.e.clock.now().mono - sent.mono}
-	}
-	if !answered(err) {
-		m.heard(l.e.clock.now().mono, err)
-	}
-	return false, l.leaveToCleanup(m, err)
-}
-
-func (l *Lease) leaveToCleanup(m *master, cause error) *NodeFailure {
-	l.mu.Lock()
-	rest := l.rest(m)
-	l.mu.Unlock()
-	rest.start()
-	return &NodeFailure{Index: m.index, Addr: m.addr(), Err: cause}
-}
-
-// tombstone is what a release leaves for an acquire of its hold that comes later, as arguments of release.lua: for how
-// many ms, and '1' for doing so also where it finds the hold.
-type tombstone struct{ ms, found string }
-
-// tombstone returns what may still reach the master, under mu. A request without an answer may be the one that was granted; one
-// that had failed before it may be on its way all the same, over a connection that has since been replaced.
-func (l *Lease) tombstone(m *master) tombstone {
-	switch s := &l.slots[m.index]; {
-	case s.unknown:
-		return tombstone{l.terms.ttlArg, "1"}
-	case s.standing == asked:
-		return tombstone{l.terms.ttlArg, "0"}
-	default:
-		return tombstone{"0", "0"}
-	}
-}
-
-// discard returns the task of releasing, in the background, whatever any master may have of this hold. Under mu.
-func (l *Lease) discard() func() {
-	var rests []*cleanup
-	for i, m := range l.e.masters {
-		if l.slots[i].live() {
-			rests = append(rests, l.rest(m))
-		}
-	}
-	return func() {
-		for _, c := range rests {
-			c.start()
-		}
-	}
-}
-
-// cleanup releases a hold on one master until it is answered, or until the hold must have expired there.
-type cleanup struct {
-	e         *Engine
-	m         *master
-	keys      []string
-	hold      string
-	tombstone tombstone
-	until     instant
-	alarm     alarm
-}
-
-// rest is what one master may have of this hold. Under mu.
-func (l *Lease) rest(m *master) *cleanup {
-	return &cleanup{
-		e: l.e, m: m, keys: l.e.sent(&l.keys), hold: l.hold, tombstone: l.tombstone(m),
-		until: l.e.clock.now().add(l.terms.TTL + l.e.cfg.NodeTimeout),
-	}
-}
-
-func (c *cleanup) start() {
-	c.e.mu.Lock()
-	c.e.cleanups[c] = struct{}{}
-	c.e.mu.Unlock()
-	c.ring(c.e.clock.now())
-}
-
-func (c *cleanup) ring(now instant) {
-	if c.until.passed(now) {
-		c.end()
-		return
-	}
-	if retryAt, cause := c.m.resting(now.mono); cause != nil {
-		c.e.schedule.set(&c.alarm, c, retryAt)
-		return
-	}
-	args := c.e.args(now, c.hold, c.tombstone.ms, c.tombstone.found)
-	c.m.lane.post(job{program: c.e.programs.release, keys: c.keys, args: args, done: func(r rueidis.RedisResult, _ instant) {
-		if err := r.Error(); err != nil && !isPermanent(err, c.m.client.Mode()) {
-			c.e.schedule.set(&c.alarm, c, c.e.clock.now().add(backoffMin).mono)
-			return
-		}
-		c.end()
-	}})
-}
-
-func (c *cleanup) end() {
-	e := c.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.cleanups, c)
-	e.noteDrained()
+	return u
 }

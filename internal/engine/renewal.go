@@ -6,109 +6,168 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // renewal is a lease's plan to be extended.
 type renewal struct {
 	due     time.Duration // or never
-	confirm bool          // a hand-off lasts for its claim only, until the first renewal
+	confirm bool          // a hand-off lasts for a short time only, until the first renewal
 	round   *round        // under way
 	failure error         // of the last round, until one succeeds
 }
 
-// round is one renewal on all masters. Each has its own counts, so that late answers to an earlier one change nothing.
+// round is one renewal on all masters.
 type round struct {
-	sent           instant
-	ok, gone, lost int
-	err            error
-	waiters        []chan error // of Renew
+	sent    clock.Instant
+	lost    []*transport.Master // those that do not have the hold
+	err     error               // of the last master that failed
+	waiters []chan error        // of Renew
 }
 
-const renewJitter = 0.1 // so that leases taken together are not renewed together for ever
+const (
+	renewJitter = 0.05 // so that leases taken together are not renewed together for ever
+	renewTicks  = 20   // in a renewal interval; what is due in one tick is renewed in one call
+	retryShare  = 8    // a failed renewal is tried again after this part of the trust that is left
+	retryMin    = 5 * time.Millisecond
+)
 
 // planRenewal sets when the next renewal is due: at a third of the time left, so that two may fail.
-func (l *Lease) planRenewal(now instant, left time.Duration) {
-	l.renewal.due = never
+func (l *Lease) planRenewal(now clock.Instant) {
+	l.renewal.due = clock.Never
 	if l.terms.Renew || l.renewal.confirm {
-		third := float64(left) / 3
-		l.renewal.due = now.mono + time.Duration(third*(1-renewJitter+2*renewJitter*rand.Float64()))
+		third := (l.deadline.Mono - now.Mono) / 3
+		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
+		tick := max(third/renewTicks, 1)
+		l.renewal.due = max(due-due%tick, now.Mono+1)
 	}
 }
 
-// startRenewal posts a round to every master's lane, under mu.
-func (l *Lease) startRenewal(now instant) *round {
+// planRetry sets when a failed renewal is tried again. The interval follows from the trust that is left, so however
+// short a hand-off lasts, and however late the master comes back, there is another try in time.
+func (l *Lease) planRetry(now clock.Instant) {
+	l.renewal.due = clock.Never
+	if l.terms.Renew || l.renewal.confirm {
+		l.renewal.due = now.Mono + max((l.deadline.Mono-now.Mono)/retryShare, retryMin)
+	}
+}
+
+// startRenewal posts a round to every master that has the hold and does not owe an answer, under mu.
+func (l *Lease) startRenewal(now clock.Instant) *round {
 	r := &round{sent: now}
 	l.renewal.round = r
-	args := l.e.args(now, l.hold, l.terms.ttlArg)
-	for _, m := range l.e.masters {
-		j := job{program: l.e.programs.renew, keys: l.e.sent(&l.keys), args: args}
-		j.done = func(result rueidis.RedisResult, sent instant) { l.renewed(m, r, readAnswer(result), sent) }
-		l.later = append(l.later, func() { m.lane.post(j) })
+	for i, m := range l.e.masters {
+		if v := l.ballot.Vote(i); !v.Counts() || v.Token != l.token {
+			r.lost = append(r.lost, m)
+		}
+		if !l.ballot.Renewing(i, l.token) {
+			continue
+		}
+		renewal := &transport.Renewal{
+			Lock: l.keys[0], Holds: l.keys[1], Hold: l.hold, TTL: l.terms.ttlArg, Token: l.tokenArg(), Deadline: l.deadline,
+			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
+		}
+		l.afterUnlock(func() { m.Renew(renewal) })
 	}
 	return r
 }
 
-// renewed counts one master's answer and, when the round is certain, acts on it.
-func (l *Lease) renewed(m *master, r *round, a answer, sent instant) {
-	m.sample(sent, a.elapsed)
+// renewed counts one master's answer, to whatever round, and acts on what the answers come to.
+func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
 	l.mu.Lock()
 	defer l.unlock()
-	switch {
-	case a.err != nil:
-		r.lost++
-		r.err = &NodeFailure{Index: m.index, Addr: m.addr(), Err: a.err}
-	case a.status == statusGranted:
-		r.ok++
-	case a.status == statusAbstains:
-		r.lost++
-		r.err = &NodeFailure{Index: m.index, Addr: m.addr(), Err: &Abstaining{For: a.left}}
-	default:
-		r.gone++
-	}
-	now := l.e.clock.now()
-	if l.expire(now); l.phase != held || l.renewal.round != r {
+	now := l.e.clock.Now()
+	if l.expire(now); l.phase != held {
 		return
 	}
-	tolerated := len(l.slots) - l.e.quorum()
+	r := l.renewal.round
+	answer := ballot.Answer{Status: ballot.IsGranted, Until: l.e.drift.Trusted(sent, l.terms.TTL)}
 	switch {
-	case r.ok >= l.e.quorum():
-		l.renewal = renewal{}
-		l.deadline = l.e.drift.trusted(r.sent, l.terms.TTL)
-		l.e.counters.renewed.Add(1)
-		l.planRenewal(now, l.deadline.mono-now.mono)
-		r.settle(nil)
-		if hook := l.e.cfg.Hooks.Renewed; hook != nil {
-			l.later = append(l.later, func() { hook(l) })
+	case err != nil:
+		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
+		if l.renewal.failure = (&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err}); r != nil {
+			r.err = l.renewal.failure
 		}
-	case r.gone > tolerated:
-		loss := l.lose(Taken, nil)
-		r.settle(loss)
-		return
-	case r.ok+r.gone+r.lost == len(l.slots):
-		l.renewalFailed(r, now)
-	default:
-		return
+	case !renewed:
+		answer.Status = ballot.IsAbsent
 	}
-	l.arm()
+	l.ballot.Renewed(m.Index, answer, now)
+	if r != nil && err == nil && l.ballot.Vote(m.Index).State == ballot.Outvoted {
+		r.lost = append(r.lost, m)
+	}
+	l.settle(now)
 }
 
-// retries is how many times a failing renewal is tried again within a TTL.
-const retries = 20
+// settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
+func (l *Lease) settle(now clock.Instant) {
+	r := l.renewal.round
+	if l.ballot.Standing(l.token) < l.ballot.Quorum() {
+		loss := l.lose(Taken, nil)
+		if r != nil {
+			r.settle(loss)
+		}
+		return
+	}
+	if until, ok := l.ballot.TrustedUntil(l.token); ok {
+		l.deadline = until
+	}
+	switch {
+	case r == nil:
+	case l.deadline.Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
+		l.renewal = renewal{}
+		l.e.counters.renewed.Add(1)
+		l.planRenewal(now)
+		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
+		l.regain(r.lost, now)
+		r.settle(nil)
+	case !l.ballot.RenewalsUnderWay():
+		l.renewalFailed(r, now)
+	}
+	l.setTimer()
+}
 
-func (l *Lease) renewalFailed(r *round, now instant) {
+// stalled ends a round that has not come to a quorum within the node timeout, under mu. Masters that owe an answer are
+// not asked again; what they say still counts.
+func (l *Lease) stalled(now clock.Instant) {
+	r := l.renewal.round
+	if r.err == nil {
+		r.err = &transport.NoReply{After: now.Mono - r.sent.Mono}
+	}
+	l.renewalFailed(r, now)
+}
+
+func (l *Lease) renewalFailed(r *round, now clock.Instant) {
 	l.e.counters.renewFailed.Add(1)
 	l.renewal.round, l.renewal.failure = nil, r.err
-	if l.renewal.due = never; l.terms.Renew || l.renewal.confirm {
-		l.renewal.due = now.mono + max(l.terms.TTL/retries, rounding)
-	}
+	l.planRetry(now)
 	r.settle(r.err)
-	left, err := l.deadline.mono-now.mono, r.err
-	l.later = append(l.later, func() {
-		l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "renewal failed, trying again until the deadline",
-			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-			slog.Duration("left", left), slog.Any("error", err))
-	})
+	l.e.warn("renewal failed, trying again until the deadline",
+		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
+		slog.Duration("left", l.deadline.Mono-now.Mono), slog.Any("error", r.err))
+}
+
+// regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that the
+// hold stands; the masters see to it that nothing else was counted.
+func (l *Lease) regain(lost []*transport.Master, now clock.Instant) {
+	for _, m := range lost {
+		trusted, ok := l.ballot.Regaining(m.Index, l.token, now)
+		if !ok {
+			continue
+		}
+		unbroken := "0"
+		if trusted {
+			unbroken = "1"
+		}
+		args := []string{m.Vote(l.e.proposal()), l.hold, l.terms.ttlArg, l.tokenArg(), l.detail, unbroken}
+		l.post(m, l.e.scripts.Load().regain, args, func(p reply, a ballot.Answer) {
+			if p.err == nil && p.status != statusGranted {
+				a.Status = ballot.IsAbsent
+			}
+			l.ballot.Regained(m.Index, l.token, a)
+		})
+	}
 }
 
 func (r *round) settle(err error) {
@@ -118,11 +177,25 @@ func (r *round) settle(err error) {
 	r.waiters = nil
 }
 
+// whyExpired tells the reasons apart for which a lease was not renewed in time.
+func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
+	switch {
+	case n.failure != nil:
+		return Unreachable, n.failure
+	case n.round != nil:
+		return Unreachable, &transport.NoReply{After: now.Mono - n.round.sent.Mono}
+	case n.due != clock.Never:
+		return Paused, nil // a renewal was due long before and this process did not come to it
+	default:
+		return Expired, nil
+	}
+}
+
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
 func (l *Lease) Renew(ctx context.Context) error {
 	l.mu.Lock()
-	now := l.e.clock.now()
+	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.unlock()
 		return l.end
@@ -142,44 +215,4 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case <-l.Done():
 		return l.Err()
 	}
-}
-
-// expire ends the lease if its time is over, under mu, whatever any call is doing. The masters keep the hold a little
-// longer, so nobody else is in yet.
-func (l *Lease) expire(now instant) {
-	if l.phase != held {
-		return
-	}
-	switch {
-	case now.mono >= l.capped:
-		l.lose(MaxHold, nil)
-	case !l.deadline.passed(now):
-	case now.mono < l.deadline.mono:
-		l.lose(Paused, nil) // only the wall clock got there
-	case l.renewal.failure != nil:
-		l.lose(Unreachable, l.renewal.failure)
-	case l.renewal.round != nil:
-		l.lose(Unreachable, &NoReply{After: now.mono - l.renewal.round.sent.mono})
-	case l.renewal.due != never:
-		l.lose(Paused, nil) // a renewal was due long before and this process did not come to it
-	default:
-		l.lose(Expired, nil)
-	}
-}
-
-// lose ends the lease without its holder's wish, under mu.
-func (l *Lease) lose(reason Reason, cause error) *Loss {
-	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
-	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
-	l.finish(loss)
-	l.later = append(l.later, l.discard()) // a minority may have the hold still, even if a quorum does not
-	l.later = append(l.later, func() {
-		l.e.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "lease lost",
-			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-			slog.String("reason", reason.String()), slog.Any("error", cause))
-		if hook := l.e.cfg.Hooks.Lost; hook != nil {
-			hook(l, loss)
-		}
-	})
-	return loss
 }

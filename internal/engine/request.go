@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
 )
 
 // Request is one acquisition as the caller wants it.
@@ -17,13 +17,13 @@ type Request struct {
 }
 
 // Entry says how a request gets in.
-type Entry uint8
+type Entry = ballot.Entry
 
 // The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner.
 const (
-	Wait Entry = iota
-	Try
-	Join
+	Wait = ballot.Wait
+	Try  = ballot.Try
+	Join = ballot.Join
 )
 
 // Terms are the conditions of a lease. They are shared by requests and never change.
@@ -34,63 +34,49 @@ type Terms struct {
 	Meta    string
 	Renew   bool
 
-	claim            time.Duration
-	ttlArg, claimArg string
+	handoffTTL time.Duration
+	ttlArg     string
+	handoffArg string
 }
 
-// claimMax bounds a waiter's own lease and, by that, how long a dead waiter can hold up the queue.
-const claimMax = 3 * time.Second
+// maxHandoffTTL bounds a waiter's own lease and how long a hand-off lasts until its first renewal.
+const maxHandoffTTL = 3 * time.Second
 
-// refreshes is how many refreshes fit into a waiter's lease: it survives the loss of all but one of them, and hears of
-// any other's expiry before it happens.
+// refreshes is how many refreshes fit into a waiter's lease: it survives the loss of all but one of them.
 const refreshes = 3
 
 // Prepare computes once what every request under these terms needs.
 func (t Terms) Prepare() *Terms {
-	t.claim = min(t.TTL, claimMax)
-	t.ttlArg, t.claimArg = millis(t.TTL), millis(t.claim)
+	t.handoffTTL = min(t.TTL, maxHandoffTTL)
+	t.ttlArg, t.handoffArg = millis(t.TTL), millis(t.handoffTTL)
 	return &t
 }
 
-func (t *Terms) refreshEvery() time.Duration { return t.claim / refreshes }
+func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 
-// lead puts proposals ahead of the clocks of the masters, that a request reaches a little later: one without a counter
-// takes its own clock if that is further on, and their different answers would have to be raised to one.
-const lead = 50 * time.Millisecond
+// details is what a master keeps of a hold as it is: mode, hand-off TTL, owner, where its process listens, meta.
+func (l *Lease) details() string {
+	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + l.owner + " " + l.e.route + " " + l.terms.Meta
+}
 
-// proposal is the first argument of every script: the floor of the tokens that it mints, the same for all masters, so
-// that their answers agree, and beyond every token that this engine has seen. One master takes its own clock instead.
-func (e *Engine) proposal(now instant) string {
+// proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a
+// counter takes its own clock if that is further on, and their different answers would have to be raised to one.
+const proposalLead = 50 * time.Millisecond
+
+// proposal is the floor of the tokens that a script mints, the same for all masters, so that their answers agree, and
+// beyond every token that this engine has seen. A single master takes its own clock instead.
+func (e *Engine) proposal() int64 {
 	if len(e.masters) == 1 {
-		return "0"
+		return 0
 	}
-	floor := max(now.wall.Add(lead).UnixMicro(), int64(e.seen.Load())+1)
-	return strconv.FormatInt(floor, 10) + " " + e.quarantine + " 0"
+	return max(e.clock.Now().Wall.Add(proposalLead).UnixMicro(), int64(e.maxToken.Load())+1)
 }
 
-func (e *Engine) args(now instant, more ...string) []string {
-	return append(append(make([]string, 0, 2+len(more)), e.proposal(now), e.tokenTTL), more...)
-}
-
-// acquireArgs fills the arguments of acquire.lua or join.lua into an array of the caller's, with floor as the proposal.
-// Under mu.
-func (l *Lease) acquireArgs(floor string, into *[10]string) []string {
-	t := l.terms
-	*into = [10]string{
-		floor, l.e.tokenTTL, l.hold, l.owner, modeArg(l.mode), l.e.client, t.ttlArg, t.claimArg, l.order(), t.Meta,
-	}
-	if l.entry == Join {
-		into[8] = t.Meta
-		return into[:9]
-	}
-	return into[:]
-}
-
-// order is how this hold queues: by arrival where one master decides, and by hold id, which all masters order alike,
-// where several do.
-func (l *Lease) order() string {
+// order is how a hold queues: by arrival where one master decides, and by hold id, which all masters order alike, where
+// several do.
+func (l *Lease) order(entry Entry) string {
 	switch {
-	case l.entry != Wait:
+	case entry != Wait:
 		return "0"
 	case len(l.e.masters) == 1:
 		return "a"
@@ -99,9 +85,27 @@ func (l *Lease) order() string {
 	}
 }
 
-func (l *Lease) program() *program {
-	if l.entry == Join {
-		return l.e.programs.join
+// acquireArgs fills the arguments of acquire.lua or join.lua, under mu.
+func (a *acquisition) acquireArgs(vote string, into *[6]string) []string {
+	l := a.lease
+	if a.entry == Join {
+		*into = [6]string{vote, l.hold, l.owner, modeArg(l.mode), l.terms.ttlArg, l.detail}
+		return into[:]
 	}
-	return l.e.programs.acquire
+	*into = [6]string{vote, l.hold, l.terms.ttlArg, l.order(a.entry), l.detail}
+	return into[:5]
+}
+
+func modeArg(m fencing.Mode) string {
+	if m == fencing.Write {
+		return "w"
+	}
+	return "r"
+}
+
+func readMode(s string) fencing.Mode {
+	if s == "w" {
+		return fencing.Write
+	}
+	return fencing.Read
 }

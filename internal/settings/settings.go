@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
@@ -25,7 +26,7 @@ type Locker struct {
 	NodeTimeout    time.Duration // 0: from the TTL
 	Quarantine     time.Duration // 0: the TTL
 	Drift          float64
-	Clock          engine.Clock
+	Clock          clock.Clock
 	Lock           Lock
 }
 
@@ -45,7 +46,6 @@ const (
 	MinTTL        = 100 * time.Millisecond
 	MaxTTL        = 24 * time.Hour
 	MaxMeta       = 256
-	TokenTTL      = 24 * time.Hour
 	DefaultTTL    = 10 * time.Second
 	DefaultDrift  = 0.01
 	DefaultPrefix = "fencelock"
@@ -58,7 +58,7 @@ func Default() Locker {
 		Prefix: DefaultPrefix,
 		Logger: slog.New(slog.DiscardHandler),
 		Drift:  DefaultDrift,
-		Clock:  engine.SystemClock(),
+		Clock:  clock.System(),
 		Lock:   Lock{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())},
 	}
 }
@@ -66,9 +66,8 @@ func Default() Locker {
 // Engine returns the configuration of the engine.
 func (l *Locker) Engine() engine.Config {
 	return engine.Config{
-		Clients: l.Masters, Prefix: l.Prefix, TokenTTL: TokenTTL,
-		NodeTimeout: l.nodeTimeout(), ReleaseTimeout: l.releaseTimeout(),
-		Quarantine: l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
+		Clients: l.Masters, Prefix: l.Prefix, NodeTimeout: l.nodeTimeout(), ReleaseTimeout: l.releaseTimeout(),
+		LongestTTL: l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
 	}
 }
 

@@ -1,4 +1,4 @@
-package engine_test
+package clock_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 func TestTrustEndsBeforeTheServersExpiry(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTrustEndsBeforeTheServersExpiry(t *testing.T) {
 		{0, 10 * time.Second, 10*time.Second - rounding},
 		{0.25, 10 * time.Second, 7500*time.Millisecond - rounding},
 	} {
-		monotonic, wall := engine.Trusted(c.drift, c.left)
+		monotonic, wall := trusted(c.drift, c.left)
 		require.Equal(t, c.deadline, monotonic, "%v left, drift %v", c.left, c.drift)
 		require.Equal(t, monotonic, wall, "by both clocks")
 	}
@@ -40,7 +40,7 @@ func FuzzTrustEndsBeforeTheServersExpiry(f *testing.F) {
 		if left < 0 || left > int64(24*time.Hour) || !(drift >= 0 && drift < 0.5) || travel < 0 || travel > int64(time.Hour) {
 			t.Skip("not settings that are allowed")
 		}
-		deadline, _ := engine.Trusted(drift, time.Duration(left))
+		deadline, _ := trusted(drift, time.Duration(left))
 		served := time.Duration(float64(left)/(1+drift)) - time.Millisecond // by our clock, cut to a millisecond
 		require.Less(t, deadline, time.Duration(travel)+served)
 	})
@@ -59,17 +59,46 @@ func TestEitherClockEndsTheTrust(t *testing.T) {
 		{"a wall clock that was set back", after, -time.Hour, true},
 		{"a wall clock that was set back, in time", before, -time.Hour, false},
 	} {
-		require.Equal(t, c.passed, engine.Passed(deadline, c.monotonic, c.wall), c.name)
+		require.Equal(t, c.passed, passed(deadline, c.monotonic, c.wall), c.name)
 	}
 }
 
 func TestSystemClockRunsForward(t *testing.T) {
-	clock := engine.SystemClock()
-	last, _ := clock()
+	read := clock.System()
+	last, _ := read()
 	for range 1000 {
-		monotonic, wall := clock()
+		monotonic, wall := read()
 		require.GreaterOrEqual(t, monotonic, last)
 		require.WithinDuration(t, time.Now(), wall, time.Minute)
 		last = monotonic
+	}
+}
+
+// trusted computes the deadline of a lease that was asked for at the origin of both clocks.
+func trusted(factor float64, left time.Duration) (monotonic, wall time.Duration) {
+	origin := clock.Instant{Wall: time.Unix(1_000_000_000, 0)}
+	i := clock.Drift(factor).Trusted(origin, left)
+	return i.Mono, i.Wall.Sub(origin.Wall)
+}
+
+// passed reports whether a deadline has passed at a moment; both are of both clocks, from one origin.
+func passed(deadline, monotonic, wall time.Duration) bool {
+	origin := time.Unix(1_000_000_000, 0)
+	i := clock.Instant{Mono: deadline, Wall: origin.Add(deadline)}
+	return i.Passed(clock.Instant{Mono: monotonic, Wall: origin.Add(wall)})
+}
+
+func TestElapsedByTheFurtherClock(t *testing.T) {
+	start := clock.Instant{Mono: time.Hour, Wall: time.Unix(1_000_000_000, 0)}
+	for _, c := range []struct {
+		name                  string
+		monotonic, wall, most time.Duration
+	}{
+		{"both run", time.Second, time.Second, time.Second},
+		{"a suspended machine", 0, time.Minute, time.Minute},
+		{"a wall clock that was set back", time.Second, -time.Hour, time.Second},
+	} {
+		now := clock.Instant{Mono: start.Mono + c.monotonic, Wall: start.Wall.Add(c.wall)}
+		require.Equal(t, c.most, now.AtMostSince(start), c.name)
 	}
 }

@@ -1,4 +1,4 @@
-package engine_test
+package timerqueue_test
 
 import (
 	"math/rand/v2"
@@ -9,8 +9,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
 )
+
+// alarm is one timer of a queue.
+type alarm struct {
+	timerqueue.Timer
+	ring func(at time.Duration)
+}
+
+func (a *alarm) Fire(now clock.Instant) { a.ring(now.Mono) }
+
+type queue struct{ q *timerqueue.Queue }
+
+func (s queue) Set(a *alarm, at time.Duration)    { s.q.Set(&a.Timer, a, at) }
+func (s queue) Hasten(a *alarm, at time.Duration) { s.q.SetEarlier(&a.Timer, a, at) }
+func (s queue) Cancel(a *alarm)                   { s.q.Cancel(&a.Timer) }
+func (s queue) Run(stop <-chan struct{})          { s.q.Run(stop) }
 
 // bell notes which alarms have rung, and when.
 type bell struct {
@@ -23,8 +39,8 @@ type ring struct {
 	at    time.Duration
 }
 
-func (b *bell) alarm(i int) *engine.Alarm {
-	return &engine.Alarm{Ring: func(at time.Duration) {
+func (b *bell) alarm(i int) *alarm {
+	return &alarm{ring: func(at time.Duration) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.rung = append(b.rung, ring{i, at})
@@ -42,8 +58,8 @@ func (b *bell) take() []ring {
 }
 
 // running starts a schedule in the bubble; it ends with the test.
-func running(t *testing.T, clock engine.Clock, jump func()) engine.Schedule {
-	s := engine.NewSchedule(clock, jump)
+func running(t *testing.T, c clock.Clock, jump func()) queue {
+	s := queue{timerqueue.New(c, func(clock.Instant) { jump() })}
 	stop, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -60,7 +76,7 @@ func noJump() { panic("the clock has not jumped") }
 
 func TestAlarmsRingInOrderAndOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := running(t, engine.SystemClock(), noJump)
+		s := running(t, clock.System(), noJump)
 		var b bell
 		times := rand.Perm(1000)
 		for i, ms := range times {
@@ -80,25 +96,25 @@ func TestAlarmsRingInOrderAndOnTime(t *testing.T) {
 func TestAlarmsAreMoved(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		move func(engine.Schedule, *engine.Alarm)
+		move func(queue, *alarm)
 		at   []time.Duration
 	}{
-		{"left alone", func(engine.Schedule, *engine.Alarm) {}, []time.Duration{10 * time.Second}},
-		{"later", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, time.Minute) }, []time.Duration{time.Minute}},
-		{"earlier", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, time.Second) }, []time.Duration{time.Second}},
-		{"into the past", func(s engine.Schedule, a *engine.Alarm) { s.Set(a, -1) }, []time.Duration{0}},
-		{"hastened", func(s engine.Schedule, a *engine.Alarm) { s.Hasten(a, time.Second) }, []time.Duration{time.Second}},
-		{"not hastened", func(s engine.Schedule, a *engine.Alarm) { s.Hasten(a, time.Minute) }, []time.Duration{10 * time.Second}},
-		{"cancelled", func(s engine.Schedule, a *engine.Alarm) { s.Cancel(a) }, nil},
-		{"cancelled twice", func(s engine.Schedule, a *engine.Alarm) { s.Cancel(a); s.Cancel(a) }, nil},
-		{"cancelled and hastened", func(s engine.Schedule, a *engine.Alarm) {
+		{"left alone", func(queue, *alarm) {}, []time.Duration{10 * time.Second}},
+		{"later", func(s queue, a *alarm) { s.Set(a, time.Minute) }, []time.Duration{time.Minute}},
+		{"earlier", func(s queue, a *alarm) { s.Set(a, time.Second) }, []time.Duration{time.Second}},
+		{"into the past", func(s queue, a *alarm) { s.Set(a, -1) }, []time.Duration{0}},
+		{"hastened", func(s queue, a *alarm) { s.Hasten(a, time.Second) }, []time.Duration{time.Second}},
+		{"not hastened", func(s queue, a *alarm) { s.Hasten(a, time.Minute) }, []time.Duration{10 * time.Second}},
+		{"cancelled", func(s queue, a *alarm) { s.Cancel(a) }, nil},
+		{"cancelled twice", func(s queue, a *alarm) { s.Cancel(a); s.Cancel(a) }, nil},
+		{"cancelled and hastened", func(s queue, a *alarm) {
 			s.Cancel(a)
 			s.Hasten(a, time.Minute)
 		}, []time.Duration{time.Minute}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := running(t, engine.SystemClock(), noJump)
+				s := running(t, clock.System(), noJump)
 				var b, others bell
 				for i := range 50 {
 					s.Set(others.alarm(i), time.Duration(i)*time.Second)
@@ -121,10 +137,10 @@ func TestAlarmsAreMoved(t *testing.T) {
 // Any sequence of calls against the plainest model: a table of times.
 func TestScheduleAgainstAModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := running(t, engine.SystemClock(), noJump)
+		s := running(t, clock.System(), noJump)
 		start := time.Now()
 		var b bell
-		alarms := make([]*engine.Alarm, 30)
+		alarms := make([]*alarm, 30)
 		for i := range alarms {
 			alarms[i] = b.alarm(i)
 		}
@@ -187,12 +203,12 @@ func TestJumpsAreNoticed(t *testing.T) {
 				var ahead time.Duration
 				var jumps []time.Time
 				start := time.Now()
-				clock := func() (time.Duration, time.Time) {
+				skewed := func() (time.Duration, time.Time) {
 					mu.Lock()
 					defer mu.Unlock()
 					return time.Since(start), time.Now().Add(ahead)
 				}
-				s := running(t, clock, func() {
+				s := running(t, skewed, func() {
 					mu.Lock()
 					defer mu.Unlock()
 					jumps = append(jumps, time.Now())

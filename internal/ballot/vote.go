@@ -1,0 +1,81 @@
+package ballot
+
+import (
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
+)
+
+// State is what is known of the hold on one master.
+type State uint8
+
+// The states of a vote.
+const (
+	Unasked  State = iota // nothing has been sent, or the master does not know the hold: ask
+	Asked                 // sent, and not answered yet
+	Queued                // it waits there
+	Granted               // it is granted there
+	Refused               // answered: neither granted nor queued
+	Failed                // not answered, or the master cannot serve
+	Outvoted              // granted, but with a token that the quorum has gone past, or not standing any more
+)
+
+// Op is what can be asked of a master after it has granted the hold.
+type Op uint8
+
+// The operations of an Action, and of a vote that waits for an answer.
+const (
+	None   Op = iota
+	Raise     // bring the grant up to the target
+	Yield     // give the grant to an older hold that waits behind it
+	Renew     // move the expiry of the grant
+	Regain    // take a hold back that this master has lost and a quorum has
+)
+
+// Vote is one master's part in a ballot.
+type Vote struct {
+	State     State
+	Token     fencing.Token // of the grant
+	Until     clock.Instant // trust in the grant
+	Err       error         // why it failed, or why the last request to it did
+	Permanent bool          // asking again cannot help
+	Conflict  bool          // a key of the lock holds something else
+	HandedOff bool          // granted from the queue, for the claim only
+	Unknown   bool          // a request has no answer and may still run
+	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
+	Reading   bool          // a join for writing was refused, since its owner only reads
+
+	inflight       Op
+	inflightToken  fencing.Token // of the grant that is yielded, or the target of a raise
+	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
+	yieldRequested bool          // an older hold waits behind this one
+}
+
+// Counts reports whether the grant stands as far as is known. One that was offered back may be gone.
+func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded }
+
+// Live reports whether the master may have something of this hold.
+func (v *Vote) Live() bool {
+	switch v.State {
+	case Asked, Queued, Granted, Outvoted:
+		return true
+	default:
+		return v.Unknown || v.inflight != None
+	}
+}
+
+// Pending reports whether the verdict may still wait for this master's first answer.
+func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked && !v.Slow }
+
+// Unanswered reports whether a request that can bring the hold about may still run: a release must leave a tombstone.
+func (v *Vote) Unanswered() bool {
+	return v.Unknown || v.State == Asked || v.inflight != None && v.inflight != Renew
+}
+
+func (v *Vote) answered() bool {
+	switch v.State {
+	case Queued, Granted, Refused, Outvoted:
+		return v.Err == nil
+	default:
+		return false
+	}
+}

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// acquisition asks for a hold until it is granted or given up. It is guarded by its lease's mutex.
+type acquisition struct {
+	lease    *Lease
+	entry    Entry
+	asks     int           // requests sent
+	holder   *Holder       // one of those in the way, as last seen
+	waiting  bool          // in wait sets and in the count of waiters
+	notified bool          // a message came before the answer that the hold is queued
+	ready    chan struct{} // closed at the end; made by who waits for it
+	failed   *Failure      // why it ended without a lease
+}
+
+// Acquire asks for a hold and, if the request's entry is Wait, waits until it is granted or ctx ends. On success l is a
+// live lease; on failure the error is a *Failure, and whatever the masters may have granted is released in the
+// background.
+func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
+	a := &acquisition{lease: l, entry: r.Entry}
+	l.e, l.name, l.mode, l.owner, l.terms, l.asking = e, r.Name, r.Mode, r.Owner, r.Terms, a
+	l.keys, l.begun, l.limit = e.keysOf(r.Name), e.clock.Now(), clock.Never
+	a.startHold(r.Owner)
+	if ctx.Err() != nil {
+		return a.failure(Contended, endOf(ctx))
+	}
+	if err := e.membership.check(ctx); err != nil {
+		return a.failure(Unusable, err)
+	}
+	if !e.register(l) {
+		return a.failure(Closed, ErrClosed)
+	}
+	if len(e.masters) == 1 {
+		a.askDirectly(ctx, e.masters[0])
+	} else {
+		a.askAll()
+	}
+	return a.await(ctx)
+}
+
+// startHold makes a new hold of the acquisition, under mu. Every attempt has the time of the first one in its id, so
+// that it keeps its place in the queue.
+func (a *acquisition) startHold(owner string) {
+	l := a.lease
+	l.hold = newULID(l.begun.Wall)
+	if l.owner = owner; owner == "" {
+		l.owner = l.hold
+	}
+	l.detail = l.details()
+	l.ballot.Start(a.entry, len(l.e.masters))
+}
+
+func (a *acquisition) script() *transport.Script {
+	if a.entry == Join {
+		return a.lease.e.scripts.Load().join
+	}
+	return a.lease.e.scripts.Load().acquire
+}
+
+// askDirectly sends the request to a single master on the caller's goroutine.
+func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
+	l := a.lease
+	var array [6]string
+	l.mu.Lock()
+	hold, args := a.sending(m, "0", &array)
+	l.mu.Unlock()
+	r, sent := m.Do(ctx, a.script(), l.e.scriptKeys(&l.keys), args)
+	if r.NonRedisError() != nil && ctx.Err() != nil {
+		return // await sees the same end, and this master as one that has not answered
+	}
+	a.answered(m, hold, r, sent)
+}
+
+// askAll posts the request to every master.
+func (a *acquisition) askAll() {
+	proposal := a.lease.e.proposal()
+	a.lease.mu.Lock()
+	defer a.lease.unlock()
+	for _, m := range a.lease.e.masters {
+		a.post(m, proposal, true)
+	}
+}
+
+// post sends the request through the master's pipeline, under mu.
+func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
+	l := a.lease
+	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
+	call := transport.Call{Script: a.script(), Keys: l.e.scriptKeys(&l.keys), Args: args, Urgent: urgent}
+	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
+	l.afterUnlock(func() { m.Post(call) })
+}
+
+// sending notes that a request is about to leave and returns its arguments, under mu.
+func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
+	a.asks++
+	a.lease.ballot.Ask(m.Index)
+	return a.lease.hold, a.acquireArgs(vote, into)
+}
+
+// answered takes in the reply to the request. One for a hold that was given up does not count.
+func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
+	reply := readReply(r)
+	l := a.lease
+	answer := l.e.answer(m, a.entry == Join, reply, sent)
+	l.mu.Lock()
+	defer l.unlock()
+	if hold != l.hold || l.phase == ended {
+		return
+	}
+	l.ballot.Answered(m.Index, answer)
+	if reply.holder != nil {
+		a.holder = reply.holder
+	}
+	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
+		l.mode = reply.mode
+	}
+	a.decide()
+	if l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
+		a.enqueue(m, reply.left, reply.err)
+	}
+}
+
+// decide acts on what the votes come to, under mu. It runs after every change of a vote, also of a lease that is held:
+// a master that grants late is brought to the token of the others.
+func (a *acquisition) decide() {
+	l := a.lease
+	if l.phase == asking {
+		now := l.e.clock.Now()
+		switch verdict, token, until := l.ballot.Decide(now); verdict {
+		case ballot.Open:
+		case ballot.Held:
+			a.succeed()
+			l.begin(token, until, now)
+		case ballot.TooLate:
+			a.restart()
+			return
+		default:
+			a.giveUp(a.failure(kinds[verdict], nil))
+			return
+		}
+	}
+	l.perform(l.ballot.Next(nil))
+}
+
+var kinds = map[ballot.Verdict]Kind{
+	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict,
+	ballot.Absent: Absent, ballot.Upgrade: Upgrade,
+}
+
+// succeed ends asking with a grant, under mu.
+func (a *acquisition) succeed() {
+	l := a.lease
+	if a.waiting {
+		l.e.counters.contended.Add(1)
+	}
+	if l.ballot.HandedOff() {
+		l.e.counters.handedOff.Add(1)
+		l.renewal.confirm = true
+	}
+	a.leave()
+}
+
+// giveUp ends asking with a failure, under mu, and releases whatever the masters have.
+func (a *acquisition) giveUp(f *Failure) {
+	l := a.lease
+	a.failed, l.end, l.phase = f, f, ended
+	a.leave()
+	l.e.forget(l.hold)
+	l.releaseInBackground()
+}
+
+// leave is the only way out of asking, under mu.
+func (a *acquisition) leave() {
+	if a.ready != nil {
+		close(a.ready)
+	}
+	a.lease.asking = nil
+	if a.waiting {
+		a.lease.e.counters.waiting.Add(-1)
+		for _, w := range a.lease.e.waiters {
+			w.remove(a)
+		}
+	}
+}
+
+// attempts bounds how often a single try is begun anew for grants that came to nothing: over a link slower than the TTL
+// every grant comes too late.
+const attempts = 3
+
+var errLate = errors.New("every grant came too late or without a common token")
+
+// restart gives up a hold that came to nothing and asks with a new one, under mu. A join has no second try: what it
+// wanted to join does not stand on a quorum.
+func (a *acquisition) restart() {
+	l := a.lease
+	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
+		a.giveUp(a.failure(NoQuorum, errLate))
+		return
+	}
+	l.releaseInBackground()
+	l.e.forget(l.hold)
+	owner := l.owner
+	if owner == l.hold {
+		owner = ""
+	}
+	a.startHold(owner)
+	if !l.e.register(l) {
+		a.giveUp(a.failure(Closed, ErrClosed))
+		return
+	}
+	proposal := l.e.proposal()
+	for _, m := range l.e.masters {
+		a.post(m, proposal, true)
+	}
+}

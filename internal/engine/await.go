@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// await returns when the lease is held or the acquisition has failed.
+func (a *acquisition) await(ctx context.Context) error {
+	ready := a.untilReady()
+	if ready == nil || len(a.lease.e.masters) > 1 && !a.awaitAnswers(ctx) {
+		return a.outcome()
+	}
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		a.cancel(ctx)
+	}
+	return a.outcome()
+}
+
+// awaitAnswers waits until the verdict has fallen, and at most for the node timeout: then it falls without those masters
+// that have not answered. What they say later still counts. It reports whether there is something left to wait for.
+func (a *acquisition) awaitAnswers(ctx context.Context) (open bool) {
+	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-a.ready:
+		return false
+	case <-ctx.Done():
+		a.cancel(ctx)
+		return false
+	case <-timeout.C:
+	}
+	l := a.lease
+	l.mu.Lock()
+	defer l.unlock()
+	if l.phase != asking {
+		return false
+	}
+	for i := range l.ballot.Masters() {
+		if v := l.ballot.Vote(i); v.State == ballot.Asked {
+			l.ballot.Late(i, &transport.NoReply{After: l.e.cfg.NodeTimeout})
+		}
+	}
+	a.decide()
+	return l.phase == asking
+}
+
+// untilReady returns what is closed at the end of asking, or nil if that has come.
+func (a *acquisition) untilReady() <-chan struct{} {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if a.lease.phase == asking {
+		a.ready = make(chan struct{})
+	}
+	return a.ready
+}
+
+func (a *acquisition) cancel(ctx context.Context) {
+	l := a.lease
+	l.mu.Lock()
+	defer l.unlock()
+	if l.phase == asking {
+		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
+	}
+}
+
+func (a *acquisition) outcome() error {
+	if a.failed != nil {
+		return a.failed
+	}
+	return nil
+}
+
+// failure describes why no lease came about, under mu.
+func (a *acquisition) failure(kind Kind, cause error) *Failure {
+	l := a.lease
+	waited := l.e.clock.Now().Mono - l.begun.Mono
+	f := &Failure{
+		Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
+		Need: l.ballot.Quorum(), Got: l.ballot.Answers(),
+	}
+	for i, m := range l.e.masters {
+		v := l.ballot.Vote(i)
+		f.Unknown = f.Unknown || v.Unanswered()
+		switch {
+		case v.Err != nil:
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: v.Err})
+		case cause != nil && v.State == ballot.Asked:
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: &transport.NoReply{After: waited}})
+		}
+	}
+	return f
+}

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// layout is the version of what the scripts keep in a lock's keys. Clients of different layouts refuse each other.
+const layout = "2"
+
+// request is what a master is asked of its marker; see marker.lua.
+type request struct{ purpose, set, seat, seats string }
+
+func all(n int, r request) []*request {
+	requests := make([]*request, n)
+	for i := range requests {
+		requests[i] = &r
+	}
+	return requests
+}
+
+// card is what one master showed.
+type card struct {
+	layout, rules, set, seat, seats, run, id, role string
+	cluster                                        bool
+	err                                            error
+}
+
+// visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
+// quorum.
+func (s *membership) visit(ctx context.Context, requests []*request) []card {
+	e := s.e
+	type arrival struct {
+		i int
+		c card
+	}
+	cards := make([]card, len(requests))
+	arrivals := make(chan arrival, len(requests))
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	open := 0
+	for i, r := range requests {
+		cards[i].err = &transport.NoReply{After: e.cfg.NodeTimeout}
+		if r == nil {
+			continue
+		}
+		open++
+		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, millis(max(e.cfg.LongestTTL, quarantineMin))}
+		visit := func() {
+			result, _ := e.masters[i].Do(ctx, e.markerScript, []string{e.markerKey}, args)
+			arrivals <- arrival{i, readCard(result)}
+		}
+		if !e.spawn(visit) {
+			return cards
+		}
+	}
+	timeout := time.NewTimer(e.cfg.NodeTimeout)
+	defer timeout.Stop()
+	for late, got := false, 0; open > 0 && (!late || got < e.quorum()); {
+		select {
+		case a := <-arrivals:
+			cards[a.i] = a.c
+			open--
+			if a.c.err == nil {
+				got++
+			}
+		case <-timeout.C:
+			late = true
+		}
+	}
+	return cards
+}
+
+// rules is what all clients of a set must agree on, as the marker keeps it.
+func (e *Engine) rules() string {
+	return fmt.Sprintf("%d masters, quorum %d, longest TTL %v", len(e.masters), e.quorum(), e.cfg.LongestTTL)
+}
+
+// validate refuses a set that cannot keep what is promised.
+func (e *Engine) validate(cards []card) error {
+	runs, seats := make(map[string]int), make(map[string]int)
+	set := ""
+	for i, c := range cards {
+		where := fmt.Sprintf("master %d (%s)", i, e.masters[i].Addr())
+		if c.err == nil && c.layout != "" && c.layout != layout {
+			return fmt.Errorf("%w: %s keeps its locks in layout %s, this client in layout %s", ErrSet, where, c.layout, layout)
+		}
+		switch {
+		case c.err != nil || len(cards) == 1:
+			continue
+		case c.role == "slave":
+			return fmt.Errorf("%w: %s is a replica: it would follow another's decisions", ErrSet, where)
+		case c.cluster:
+			return fmt.Errorf("%w: %s is a node of a cluster: it holds only some of the names", ErrSet, where)
+		case c.rules != "" && c.rules != e.rules():
+			return fmt.Errorf("%w: %s was set up for %q, this client is for %q", ErrSet, where, c.rules, e.rules())
+		case set != "" && c.set != "" && c.set != set:
+			return fmt.Errorf("%w: %s belongs to another set of masters than those before it", ErrSet, where)
+		}
+		for _, seen := range []struct {
+			by  map[string]int
+			key string
+		}{{runs, c.run}, {seats, c.seat}} {
+			if other, twice := seen.by[seen.key]; twice && seen.key != "" {
+				return fmt.Errorf("%w: %s and master %d (%s) are the same server", ErrSet, where, other, e.masters[other].Addr())
+			}
+			seen.by[seen.key] = i
+		}
+		if c.set != "" {
+			set = c.set
+		}
+	}
+	return nil
+}
+
+func (e *Engine) refusedMember(i int, seats []string) error {
+	return fmt.Errorf("%w: master %d (%s) has no marker, and the set that the others belong to has its masters at %v",
+		ErrSet, i, e.masters[i].Addr(), seats)
+}
+
+func readCard(r rueidis.RedisResult) card {
+	fields, err := r.ToArray()
+	if err != nil {
+		if transport.FromCluster(err) {
+			return card{cluster: true}
+		}
+		return card{err: err}
+	}
+	if len(fields) != 11 {
+		return card{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
+	}
+	text := row(fields)
+	return card{
+		layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
+		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
+	}
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// membership finds out what the masters are: that their locks have this layout and, of several, that they are distinct
+// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have none:
+// all at once to a new set, which may vote immediately; to one that has lost its data beside others that have theirs,
+// with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not the one
+// that was seen.
+type membership struct {
+	e *Engine
+
+	mu      sync.Mutex
+	current *survey       // under way, or the last one
+	ended   time.Duration // when the last one did
+	usable  bool          // one found nothing against the set, and a quorum in order
+	settled bool          // the last one found every master in order
+	seats   []string      // of the masters, as far as they were seen
+}
+
+// survey is one look at all masters.
+type survey struct {
+	done chan struct{}
+	err  error // what keeps this set from being used at all
+}
+
+// ErrSet is a set of masters that must not be used together.
+var ErrSet = errors.New("unusable set of masters")
+
+// Abstaining is the answer of a master that has no vote yet.
+type Abstaining struct{ For time.Duration }
+
+func (e *Abstaining) Error() string {
+	if e.For == 0 {
+		return "abstains: its marker is missing or has changed, and is being looked at"
+	}
+	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
+}
+
+// surveyPause is how long after an incomplete or refused survey the next acquisition starts another.
+const surveyPause = time.Second
+
+func newMembership(e *Engine) *membership {
+	return &membership{e: e, seats: make([]string, len(e.cfg.Clients))}
+}
+
+// check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
+// refused, it is taken again, for a usable set without anybody waiting. A nil error does not promise that there is a
+// quorum: masters that were not seen in order do not vote.
+func (s *membership) check(ctx context.Context) error {
+	now := s.e.clock.Now().Mono
+	s.mu.Lock()
+	current := s.current
+	if current == nil || !s.settled && current.over() && now-s.ended >= surveyPause {
+		current = s.startLocked()
+	}
+	usable := s.usable
+	s.mu.Unlock()
+	if usable {
+		return nil
+	}
+	select {
+	case <-current.done:
+		return current.err
+	case <-ctx.Done():
+		return nil // the acquisition itself tells what is wrong
+	}
+}
+
+func (c *survey) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// recheck starts a survey unless one is under way or has just ended.
+func (s *membership) recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.current; c == nil || c.over() {
+		s.startLocked()
+	}
+}
+
+func (s *membership) startLocked() *survey {
+	c := &survey{done: make(chan struct{})}
+	s.current, s.settled = c, false
+	if !s.e.spawn(func() { s.finish(c) }) {
+		close(c.done)
+	}
+	return c
+}
+
+func (s *membership) finish(c *survey) {
+	cards, changed, err := s.take(s.e.life)
+	inOrder := 0
+	if err == nil {
+		inOrder = s.adopt(cards)
+	}
+	s.mu.Lock()
+	news := changed || !s.usable
+	c.err, s.ended = err, s.e.clock.Now().Mono
+	s.settled = err == nil && inOrder == len(cards)
+	s.usable = err == nil && inOrder >= s.e.quorum()
+	s.mu.Unlock()
+	close(c.done)
+	if news {
+		for _, w := range s.e.waiters {
+			w.wakeAll()
+		}
+	}
+}
+
+// adopt takes over what the markers say of the masters, and returns how many are in order.
+func (s *membership) adopt(cards []card) (inOrder int) {
+	for i, c := range cards {
+		if c.err != nil || c.layout == "" || len(cards) > 1 && c.set == "" {
+			continue
+		}
+		inOrder++
+		s.mu.Lock()
+		s.seats[i] = c.seat
+		s.mu.Unlock()
+		if len(cards) > 1 {
+			s.e.masters[i].SetIdentity(c.id)
+		}
+	}
+	for _, c := range cards {
+		if c.set != "" {
+			s.salt(c)
+			break
+		}
+	}
+	return inOrder
+}
+
+// salt gives the scripts digests that only clients of this set can have loaded. Those that may not read the run id have
+// others than those that may: what the former load says nothing of a restart.
+func (s *membership) salt(c card) {
+	salt := c.set
+	if c.run == "" {
+		salt += " without run id"
+	}
+	if old := s.e.scripts.Load(); old.salt != salt {
+		s.e.scripts.Store(newScriptSet(salt))
+	}
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// waiter is one queued hold of a wait set.
+type waiter struct {
+	a    *acquisition
+	hold string
+}
+
+// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others.
+const waitersPerRefresh = 200
+
+// refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.
+const refreshFields = 3
+
+// The statuses of a waiter in refresh.lua's reply.
+const (
+	refreshGranted = 1
+	refreshUnknown = 2
+)
+
+// refresh keeps the waiters alive on the master and learns what became of them.
+func (s *waitSet) refresh(batch []waiter, proposal int64) {
+	w := s.in
+	w.mu.Lock()
+	s.busy++
+	w.mu.Unlock()
+	args := make([]string, 0, 1+len(batch))
+	args = append(args, w.m.Vote(proposal))
+	for _, waiter := range batch {
+		args = append(args, waiter.hold)
+	}
+	w.m.Post(transport.Call{
+		Script: w.e.scripts.Load().refresh, Keys: s.keys, Args: args,
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, r, sent) },
+	})
+}
+
+// refreshed hands each waiter its part of the reply, and sets when to ask next.
+func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
+	w := s.in
+	fields, err := r.AsIntSlice()
+	if err == nil && len(fields) != refreshFields*(1+len(batch)) {
+		err = fmt.Errorf("malformed reply of %d fields", len(fields))
+	}
+	var wake time.Duration
+	again := false
+	if err != nil {
+		answer := w.e.answer(w.m, false, reply{err: err}, sent)
+		for _, waiter := range batch {
+			waiter.refreshed(w, answer)
+		}
+		w.failed(err)
+	} else {
+		w.m.Sample(sent, fields[0])
+		w.recovered()
+		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == 1
+		for i, waiter := range batch {
+			f := fields[refreshFields*(1+i):]
+			left := time.Duration(f[2]) * time.Millisecond
+			again = waiter.refreshed(w, w.e.refreshAnswer(f[0], fencing.Token(f[1]), left, sent)) || again
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again = again || s.stale
+	s.stale = false
+	s.busy--
+	s.setTimer(w.e.clock.Now().Mono, wake)
+	if again && len(s.waiters) > 0 {
+		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
+	}
+}
+
+func (e *Engine) refreshAnswer(status int64, token fencing.Token, left time.Duration, sent clock.Instant) ballot.Answer {
+	switch status {
+	case refreshGranted:
+		return ballot.Answer{Status: ballot.IsGranted, Token: token, Until: e.drift.Trusted(sent, left)}
+	case refreshUnknown:
+		return ballot.Answer{Status: ballot.IsAbsent}
+	default:
+		return ballot.Answer{Status: ballot.IsQueued}
+	}
+}
+
+// refreshed counts what the refresh says of this waiter. It reports whether the master must be asked anew.
+func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
+	l := x.a.lease
+	l.mu.Lock()
+	defer l.unlock()
+	if x.hold != l.hold || l.phase != asking {
+		return false
+	}
+	if answer.Status == ballot.IsGranted {
+		l.ballot.Granted(w.m.Index, answer.Token, answer.Until)
+	} else {
+		askAgain = l.ballot.Refreshed(w.m.Index, answer)
+	}
+	x.a.decide()
+	return askAgain
+}
+
+// continueAdmission lets a master go on with what it left undone to keep a call short.
+func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
+	m.Post(transport.Call{
+		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.proposal())},
+		Done: func(r rueidis.RedisResult, _ clock.Instant) {
+			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields && fields[2] == 1 {
+				e.continueAdmission(m, keys)
+			}
+		},
+	})
+}

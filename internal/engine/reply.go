@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// reply is what one master said of one hold.
+type reply struct {
+	status int64
+	token  fencing.Token
+	left   time.Duration // of the hold if granted, else until something may expire there
+	mode   fencing.Mode  // of the joined hold
+	holder *Holder       // of the lock, where this hold is not
+	micros int64         // the server's clock
+	err    error         // no answer, or a refusal: what the other fields would say is unknown or untrue
+}
+
+// The statuses of the scripts that ask for a vote.
+const (
+	statusQueued    = 0 // of join and regain: not there
+	statusGranted   = 1
+	statusRefused   = 2 // of join: the owner only reads
+	statusTombstone = 3 // released before it came
+	statusAbstains  = 4 // the master has no vote
+	statusChanged   = 5 // the master is not the one that its marker was read from
+	statusClock     = 6 // the token is too far ahead of the master's clock
+)
+
+func readReply(r rueidis.RedisResult) reply {
+	fields, err := r.ToArray()
+	if err != nil {
+		return reply{err: err}
+	}
+	if len(fields) < 4 {
+		return reply{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
+	}
+	var n [4]int64
+	for i := range n {
+		if n[i], err = fields[i].AsInt64(); err != nil {
+			return reply{err: fmt.Errorf("malformed reply: %w", err)}
+		}
+	}
+	p := reply{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, micros: n[3]}
+	row := row(fields)
+	switch len(fields) {
+	case 6:
+		p.mode = readMode(row.text(5))
+	case 8:
+		p.holder = readHolder(row.text(4), row.text(5), row.millis(6), row.millis(7))
+	}
+	return p
+}
+
+// answer turns the reply into what the ballot counts. sent is the time just before the request left.
+func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Instant) ballot.Answer {
+	m.Sample(sent, p.micros)
+	switch {
+	case p.err != nil:
+		return ballot.Answer{
+			Status: ballot.NoAnswer, Err: p.err, Unknown: !transport.DidNotRun(p.err),
+			Permanent: m.Permanent(p.err), Conflict: transport.Conflict(p.err),
+		}
+	case p.status == statusGranted:
+		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
+	case p.status == statusAbstains, p.status == statusChanged:
+		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
+			e.membership.recheck()
+		}
+		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{For: p.left}}
+	case p.status == statusClock:
+		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
+	case join && p.status == statusQueued:
+		return ballot.Answer{Status: ballot.IsAbsent}
+	case join && p.status == statusRefused:
+		return ballot.Answer{Status: ballot.IsReading}
+	case p.status == statusQueued:
+		return ballot.Answer{Status: ballot.IsQueued}
+	default:
+		return ballot.Answer{Status: ballot.IsRefused}
+	}
+}
+
+// Holder is one granted hold as a master shows it.
+type Holder struct {
+	Owner, Hold, Meta string
+	Mode              fencing.Mode
+	Count             int
+	Remaining, Held   time.Duration
+}
+
+// readHolder reads the details of a hold that is in the way.
+func readHolder(details, hold string, remaining, held time.Duration) *Holder {
+	f := strings.SplitN(details, " ", 5)
+	if len(f) != 5 {
+		return nil
+	}
+	return &Holder{
+		Owner: f[2], Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Remaining: remaining, Held: held,
+	}
+}
+
+// readInts reads a reply of integers into an array of the caller's.
+func readInts(r rueidis.RedisResult, into []int64) error {
+	fields, err := r.ToArray()
+	if err != nil {
+		return err
+	}
+	if len(fields) != len(into) {
+		return fmt.Errorf("malformed reply of %d fields", len(fields))
+	}
+	for i := range into {
+		if into[i], err = fields[i].AsInt64(); err != nil {
+			return fmt.Errorf("malformed reply: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+package engine
+
+import (
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// scriptSet are the scripts of one engine, salted with the identity of its set of masters.
+type scriptSet struct {
+	salt                                                                  string
+	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script
+}
+
+func newScriptSet(salt string) *scriptSet {
+	script := func(name scripts.Name) *transport.Script { return transport.NewScript(name, salt) }
+	return &scriptSet{
+		salt:    salt,
+		acquire: script(scripts.Acquire), join: script(scripts.Join), renew: script(scripts.Renew),
+		refresh: script(scripts.Refresh), release: script(scripts.Release), raise: script(scripts.Raise),
+		yield: script(scripts.Yield), regain: script(scripts.Regain), inspect: script(scripts.Inspect),
+	}
+}

@@ -1,0 +1,37 @@
+package engine
+
+import "sync/atomic"
+
+// Stats counts what an Engine has done, and what it has now.
+type Stats struct {
+	Held          int
+	Waiting       int
+	Unreachable   int // of those that wait, the ones that no quorum answers
+	Acquired      uint64
+	Contended     uint64
+	HandedOff     uint64
+	Lost          uint64
+	Renewed       uint64
+	RenewFailed   uint64
+	EventsDropped uint64
+}
+
+type counters struct {
+	held, waiting                                              atomic.Int64
+	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats {
+	c := &e.counters
+	s := Stats{
+		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
+		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
+		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
+		EventsDropped: e.events.Dropped(),
+	}
+	if e.cutOff() {
+		s.Unreachable = s.Waiting
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// looks is how many times a set with some markers missing is looked at before it is taken for one that lost data:
+// another process may be giving them out at this moment.
+const looks = 3
+
+// take returns what every master showed, and whether any was given a marker.
+func (s *membership) take(ctx context.Context) (cards []card, changed bool, err error) {
+	if len(s.e.masters) == 1 {
+		cards = s.visit(ctx, all(1, request{purpose: "single"}))
+		return cards, false, s.e.validate(cards)
+	}
+	for look := 1; ; look++ {
+		cards = s.visit(ctx, all(len(s.e.masters), request{purpose: "look"}))
+		if err := s.e.validate(cards); err != nil {
+			return cards, false, err
+		}
+		answered, marked := 0, 0
+		for _, c := range cards {
+			if c.err == nil {
+				answered++
+			}
+			if c.set != "" {
+				marked++
+			}
+		}
+		switch {
+		case marked == answered:
+			return cards, false, nil
+		case answered == len(cards) && marked == 0:
+			return s.found(ctx, cards, "birth")
+		case look == looks && marked == 0:
+			return s.found(ctx, cards, "return")
+		case look == looks:
+			return s.readmit(ctx, cards)
+		}
+		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return cards, false, ctx.Err()
+		}
+	}
+}
+
+// found makes a set of masters without markers. Of several processes that do so at once, the first to reach the master
+// with the smallest run id names the set; the others take its name from there.
+func (s *membership) found(ctx context.Context, cards []card, purpose string) ([]card, bool, error) {
+	first := -1
+	for i, c := range cards {
+		if c.err == nil && (first < 0 || c.run < cards[first].run) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return cards, false, nil
+	}
+	seats := make([]string, len(cards))
+	for i, m := range s.e.masters {
+		seats[i] = m.Addr()
+	}
+	founding := request{
+		purpose: purpose, set: newULID(time.Now()), seat: strconv.Itoa(first), seats: strings.Join(seats, " "),
+	}
+	requests := make([]*request, len(cards))
+	requests[first] = &founding
+	founder := s.visit(ctx, requests)[first]
+	if founder.err != nil || founder.set == "" {
+		return cards, false, founder.err
+	}
+	return s.give(ctx, cards, founder, purpose)
+}
+
+// readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
+// server, which must not be counted on in its place.
+func (s *membership) readmit(ctx context.Context, cards []card) ([]card, bool, error) {
+	i := slices.IndexFunc(cards, func(c card) bool { return c.set != "" })
+	return s.give(ctx, cards, cards[i], "return")
+}
+
+// give makes the masters without markers members of a set, and returns what all show then.
+func (s *membership) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
+	seats := strings.Fields(member.seats)
+	requests := make([]*request, len(cards))
+	for i, c := range cards {
+		switch {
+		case c.err != nil:
+			continue
+		case c.set != "":
+			requests[i] = &request{purpose: "look"}
+			continue
+		}
+		seat := s.seatOf(i, seats)
+		if seat < 0 {
+			return cards, false, s.e.refusedMember(i, seats)
+		}
+		requests[i] = &request{purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats}
+	}
+	now := s.visit(ctx, requests)
+	for i := range now {
+		if requests[i] == nil {
+			now[i] = cards[i]
+		}
+	}
+	return now, true, s.e.validate(now)
+}
+
+// seatOf returns the seat of master i: the one that it was seen on before, or that of its address; -1 if it has none.
+func (s *membership) seatOf(i int, seats []string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, err := strconv.Atoi(s.seats[i]); err == nil {
+		return n
+	}
+	return slices.Index(seats, s.e.masters[i].Addr())
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// waitSets are the locks that this process waits for on one master. Its mutex is taken under a lease's and never the
+// other way round.
+type waitSets struct {
+	e      *Engine
+	m      *transport.Master
+	mu     sync.Mutex
+	byName map[string]*waitSet
+	outage outage
+}
+
+// waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
+// early where an expiry may let somebody in.
+type waitSet struct {
+	in      *waitSets
+	keys    []string
+	waiters map[*acquisition]struct{}
+	every   time.Duration // the shortest interval that a waiter needs
+	timer   timerqueue.Timer
+	busy    int  // refreshes under way
+	stale   bool // there is news that they may be too old for
+}
+
+// enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
+// refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
+func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
+	l := a.lease
+	if err := l.e.deafness(); err != nil {
+		a.giveUp(a.failure(Silent, err))
+		return
+	}
+	if !a.waiting {
+		a.waiting = true
+		l.e.counters.waiting.Add(1)
+		l.e.tell(l.e.cfg.Hooks.Waiting, l.event())
+		for i, other := range l.e.masters {
+			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
+				l.e.waiters[i].add(a, 0)
+			}
+		}
+	}
+	if a.notified {
+		a.notified, wake = false, time.Nanosecond
+	}
+	l.e.waiters[m.Index].add(a, wake)
+	if cause != nil {
+		l.e.waiters[m.Index].failed(cause)
+	}
+}
+
+func (w *waitSets) add(a *acquisition, wake time.Duration) {
+	w.m.Listen()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := a.lease.name
+	s := w.byName[name]
+	if s == nil {
+		s = &waitSet{
+			in: w, keys: w.e.scriptKeys(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+		}
+		w.byName[name] = s
+	}
+	s.waiters[a] = struct{}{}
+	s.every = min(s.every, a.lease.terms.refreshEvery())
+	s.setTimer(w.e.clock.Now().Mono, wake)
+}
+
+func (w *waitSets) remove(a *acquisition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.byName[a.lease.name]
+	if s == nil {
+		return
+	}
+	if delete(s.waiters, a); len(s.waiters) == 0 {
+		delete(w.byName, a.lease.name)
+		w.e.timers.Cancel(&s.timer)
+	}
+}
+
+// wakeAll makes every waiter ask again: a connection was lost and with it perhaps messages, or the server changed.
+func (w *waitSets) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.byName {
+		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
+	}
+}
+
+// wake makes the waiters of one lock ask again. It reports whether there are any.
+func (w *waitSets) wake(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.byName[name]
+	if s != nil {
+		w.e.timers.SetEarlier(&s.timer, s, w.e.clock.Now().Mono)
+	}
+	return s != nil
+}
+
+// all returns every acquisition that waits on this master.
+func (w *waitSets) all() (waiting []*acquisition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.byName {
+		waiting = slices.AppendSeq(waiting, maps.Keys(s.waiters))
+	}
+	return waiting
+}
+
+// setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
+// sooner; but a master in backoff is not asked before its time.
+func (s *waitSet) setTimer(now, wake time.Duration) {
+	if len(s.waiters) == 0 {
+		return
+	}
+	pause := s.every
+	if wake > 0 {
+		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
+	}
+	backoff, _ := s.in.m.Backoff(now)
+	s.in.e.timers.SetEarlier(&s.timer, s, max(now+pause, backoff))
+}
+
+// Fire refreshes the waiters that are queued here and asks for those that are not. The answers set the next time; the
+// one set here covers answers that never come.
+func (s *waitSet) Fire(now clock.Instant) {
+	w := s.in
+	w.mu.Lock()
+	if until, cause := w.m.Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
+		w.e.timers.Set(&s.timer, s, until)
+		w.mu.Unlock()
+		return
+	}
+	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
+		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
+	})
+	busy := s.busy > 0
+	s.stale = s.stale || busy
+	s.setTimer(now.Mono, 0)
+	w.mu.Unlock()
+	proposal := w.e.proposal()
+	var queued []waiter
+	for _, a := range waiters {
+		if hold, isQueued := a.remind(w.m, proposal); isQueued && !busy {
+			queued = append(queued, waiter{a, hold})
+		}
+	}
+	for batch := range slices.Chunk(queued, waitersPerRefresh) {
+		s.refresh(batch, proposal)
+	}
+}
+
+// remind sends what a waiter needs beside the refresh that it shares with the others. It reports whether its hold is
+// queued, and so needs that one.
+func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, queued bool) {
+	l := a.lease
+	l.mu.Lock()
+	defer l.unlock()
+	if l.phase != asking {
+		return "", false
+	}
+	switch l.ballot.Vote(m.Index).State {
+	case ballot.Unasked, ballot.Failed:
+		a.post(m, proposal, false)
+	case ballot.Granted:
+		l.perform(l.ballot.Remind(m.Index, nil))
+	case ballot.Queued:
+		return l.hold, true
+	}
+	return "", false
+}

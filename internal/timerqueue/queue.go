@@ -1,0 +1,138 @@
+// Package timerqueue fires timers in order from a single goroutine, however many there are: every deadline, renewal,
+// refresh and retry of a locker.
+package timerqueue
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+)
+
+// Target is called when its timer is due. It must not block: one goroutine serves the whole queue.
+type Target interface{ Fire(now clock.Instant) }
+
+// Timer is one entry of a Queue, embedded in what it fires. Its zero value is not set.
+type Timer struct {
+	at     time.Duration
+	index  int // in the heap, from 1; 0 is not set
+	target Target
+}
+
+// suspensionCheck bounds how long a jump of the wall clock goes unnoticed while a timer is set: the runtime's timers
+// count monotonic time, which stands still in a suspended machine.
+const suspensionCheck = time.Second
+
+// Queue holds timers by the monotonic clock.
+type Queue struct {
+	clock clock.Clock
+	jump  func(now clock.Instant) // called when the wall clock ran ahead of the monotonic one
+
+	mu     sync.Mutex
+	timers timerHeap
+	wakeAt time.Duration // when the goroutine looks next
+	kick   chan struct{}
+}
+
+// New returns a queue. jump is called when the machine has been suspended or its wall clock was set forward.
+func New(c clock.Clock, jump func(now clock.Instant)) *Queue {
+	return &Queue{clock: c, jump: jump, wakeAt: clock.Never, kick: make(chan struct{}, 1)}
+}
+
+// Set moves the timer to a moment of the monotonic clock.
+func (q *Queue) Set(t *Timer, target Target, at time.Duration) { q.put(t, target, at, false) }
+
+// SetEarlier sets the timer unless it is set for an earlier moment.
+func (q *Queue) SetEarlier(t *Timer, target Target, at time.Duration) { q.put(t, target, at, true) }
+
+func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool) {
+	q.mu.Lock()
+	if onlyEarlier && t.index != 0 && t.at <= at {
+		q.mu.Unlock()
+		return
+	}
+	t.at, t.target = at, target
+	if t.index == 0 {
+		heap.Push(&q.timers, t)
+	} else {
+		heap.Fix(&q.timers, t.index-1)
+	}
+	early := at < q.wakeAt
+	if early {
+		q.wakeAt = at
+	}
+	q.mu.Unlock()
+	if early {
+		select {
+		case q.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Cancel takes the timer out. A call of Fire that is under way may still come.
+func (q *Queue) Cancel(t *Timer) {
+	q.mu.Lock()
+	if t.index != 0 {
+		heap.Remove(&q.timers, t.index-1)
+	}
+	q.mu.Unlock()
+}
+
+// Len returns how many timers are set.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.timers)
+}
+
+// Run fires timers until stop is closed.
+func (q *Queue) Run(stop <-chan struct{}) {
+	timer := time.NewTimer(clock.Never)
+	defer timer.Stop()
+	last := q.clock.Now()
+	var due []Target
+	for {
+		now := q.clock.Now()
+		if ahead := now.Wall.Sub(last.Wall) - (now.Mono - last.Mono); ahead > clock.Rounding {
+			q.jump(now)
+		}
+		last = now
+		due = q.takeDue(now.Mono, due[:0])
+		for _, target := range due {
+			target.Fire(now)
+		}
+		if len(due) > 0 {
+			clear(due)
+			continue
+		}
+		timer.Reset(q.pause(now.Mono))
+		select {
+		case <-timer.C:
+		case <-q.kick:
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (q *Queue) takeDue(now time.Duration, into []Target) []Target {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.timers) > 0 && q.timers[0].at <= now {
+		into = append(into, heap.Pop(&q.timers).(*Timer).target)
+	}
+	return into
+}
+
+func (q *Queue) pause(now time.Duration) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wakeAt = clock.Never
+	if len(q.timers) == 0 {
+		return clock.Never
+	}
+	q.wakeAt = min(q.timers[0].at, now+suspensionCheck)
+	return max(q.wakeAt-now, 0)
+}

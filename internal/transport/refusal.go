@@ -1,0 +1,76 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// NoReply says that a master did not answer within the time that it was given by this library. It is never the end of
+// the caller's own context.
+type NoReply struct{ After time.Duration }
+
+func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
+
+// Conflict reports whether a key of the lock holds something that is not ours.
+func Conflict(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
+}
+
+// DidNotRun reports whether the request is known not to have run: the server itself refused it, or no connection came
+// about that could have carried it. BUSY and UNKILLABLE are refusals too.
+func DidNotRun(err error) bool {
+	if _, ok := rueidis.IsRedisErr(err); ok {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// permanent refusals do not pass by themselves: asking again would only hide them.
+var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}
+
+// serverFull is the one refusal without a code that passes by itself.
+const serverFull = "max number of clients reached"
+
+// Permanent reports whether asking this master again is of no use.
+func (m *Master) Permanent(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return strings.Contains(err.Error(), "NOAUTH") || strings.Contains(err.Error(), "WRONGPASS")
+	}
+	text := redisErr.Error()
+	switch code := refusalCode(text); {
+	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
+		return true
+	case code == "":
+		return text != serverFull
+	case code == "READONLY":
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
+		return m.client.Mode() == rueidis.ClientModeStandalone
+	default:
+		return slices.Contains(permanent, code)
+	}
+}
+
+// refusalCode returns the word in capitals that begins a refusal, or "": rueidis takes the general one, ERR, away.
+func refusalCode(text string) string {
+	code, _, _ := strings.Cut(text, " ")
+	if strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return ""
+	}
+	return code
+}
+
+// clusterOnly are the refusals of a node of a cluster that does not serve a key's slot.
+var clusterOnly = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
+
+// FromCluster reports whether the refusal is one that only a node of a cluster gives.
+func FromCluster(err error) bool {
+	refusal, ok := rueidis.IsRedisErr(err)
+	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
+}

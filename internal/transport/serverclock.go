@@ -1,0 +1,58 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+)
+
+// serverClock bounds what a server's clock can show, from the last answer that told its time.
+type serverClock struct {
+	drift clock.Drift
+
+	mu      sync.Mutex
+	sent    clock.Instant // just before the request that brought micros was sent
+	micros  int64         // 0 is unknown
+	suspect bool          // a later request was not answered
+}
+
+func (s *serverClock) sample(sent clock.Instant, micros int64) {
+	s.mu.Lock()
+	if micros > 0 && sent.Mono >= s.sent.Mono {
+		s.sent, s.micros, s.suspect = sent, micros, false
+	}
+	s.mu.Unlock()
+}
+
+// forget drops the sample: after a reconnect another server may answer.
+func (s *serverClock) forget() {
+	s.mu.Lock()
+	s.micros, s.sent = 0, clock.Instant{}
+	s.mu.Unlock()
+}
+
+func (s *serverClock) doubt() {
+	s.mu.Lock()
+	s.suspect = true
+	s.mu.Unlock()
+}
+
+// answeredWithin reports whether a request of at most this age was answered, and none has failed since.
+func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.suspect && s.micros != 0 && now.Mono-s.sent.Mono < age
+}
+
+// atMost returns the most that the server's clock can show now. It showed at most micros when the request was sent, and
+// has run at most drift faster than ours since, by whichever of our clocks ran further: one stands still in a suspended
+// machine, the other may be set.
+func (s *serverClock) atMost(now clock.Instant) (micros int64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.micros == 0 {
+		return 0, false
+	}
+	return s.micros + s.drift.Stretch(now.AtMostSince(s.sent)).Microseconds() + 1, true
+}
