@@ -100,7 +100,7 @@ func TestUncontendedAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%.0f allocations", allocations)
-	require.LessOrEqual(t, allocations, 16.0)
+	require.LessOrEqual(t, allocations, 12.0)
 }
 
 // holdMany takes n locks, for writing and for reading by turns.
@@ -130,9 +130,12 @@ func noneLost(t *testing.T, locker *rwlock.Locker, leases []*rwlock.Lease) {
 	require.Zero(t, stats.Lost)
 }
 
-// A renewal comes after a third of what is left of the lease, give or take 10 %; what is left is less than the TTL by
+// A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL by
 // the drift of 1 %.
 const fewest, most = 3 / 1.1, 3 / (0.9 * 0.99) * 1.01
+
+// batched is how many leases a renewal carries at the least, where many are held.
+const batched = 8
 
 func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -149,7 +152,7 @@ func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
 		perTTL := float64(p.Stats().Renewed) / leases / ttls
 		require.GreaterOrEqual(w.t, perTTL, fewest)
 		require.LessOrEqual(w.t, perTTL, most)
-		require.EqualValues(w.t, p.Stats().Renewed, p.link.Calls("EVALSHA"), "one command for each")
+		require.LessOrEqual(w.t, uint64(p.link.Calls("EVALSHA")), p.Stats().Renewed/batched, "many in one call")
 	})
 }
 
@@ -172,13 +175,12 @@ func TestTenThousandLeases(t *testing.T) {
 	goroutines := runtime.NumGoroutine() - before
 	require.LessOrEqual(t, goroutines, 10, "with those of the client")
 	server.ResetStats()
-	start, over := time.Now(), time.NewTimer(ttls*ttl)
+	over := time.NewTimer(ttls * ttl)
 	<-over.C
-	perTTL := float64(server.Stats()["evalsha"].Calls) / leases / (float64(time.Since(start)) / float64(ttl))
+	calls, stats := server.Stats()["evalsha"].Calls, locker.Stats()
 	noneLost(t, locker, all)
 	require.LessOrEqual(t, runtime.NumGoroutine()-before, 10, "with those of the client")
-	t.Logf("%d goroutines; %.2f renewals for each lease in a TTL, %d of %d failed at first",
-		goroutines, perTTL, locker.Stats().RenewFailed, locker.Stats().Renewed)
-	require.GreaterOrEqual(t, perTTL, fewest)
-	require.LessOrEqual(t, perTTL, most)
+	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first", goroutines, stats.Renewed, calls, stats.RenewFailed)
+	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls), "each at least twice in a TTL, however slow the machine")
+	require.LessOrEqual(t, uint64(calls), stats.Renewed/batched, "many in one call")
 }

@@ -31,7 +31,9 @@ func (p *process) listen() *heard {
 		if name := scriptOf(cmd); name == scripts.Renew || name == scripts.Release {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.all = append(h.all, request{name, cmd[firstArg]})
+			for _, hold := range holdsOf(cmd) {
+				h.all = append(h.all, request{name, hold})
+			}
 		}
 	})
 	return h

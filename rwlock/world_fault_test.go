@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,9 +37,22 @@ func running(names ...scripts.Name) func(cmd []string) bool {
 	}
 }
 
-// The fields of a script's command, see the headers in scripts: command, digest, number of keys, 5 keys, proposal,
-// lifetime of the counter, then the script's own.
-const firstArg = 10
+// holdsOf returns the holds that a command concerns: the argument after the vote, or of a renewal every third from
+// there. See the headers in scripts.
+func holdsOf(cmd []string) (holds []string) {
+	keys, err := strconv.Atoi(cmd[2])
+	if err != nil {
+		return nil
+	}
+	own := cmd[3+keys+1:]
+	if scriptOf(cmd) != scripts.Renew {
+		return own[:1]
+	}
+	for i := 0; i < len(own); i += 3 {
+		holds = append(holds, own[i])
+	}
+	return holds
+}
 
 // warmUp makes the server know the scripts, so that each request is one command from now on.
 func (p *process) warmUp() {

@@ -201,13 +201,26 @@ func (w *world) keys() []string {
 // marker is the key that tells clients the layout of the locks. It stays.
 const marker = "fencelock:master"
 
+func isMarker(key string) bool { return strings.HasSuffix(key, ":master") }
+
 // lockKeys returns the names of all keys on the server but the marker, sorted.
 func (w *world) lockKeys() []string {
-	return slices.DeleteFunc(w.keys(), func(key string) bool { return key == marker })
+	return slices.DeleteFunc(w.keys(), isMarker)
 }
+
+var nameDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
 // hasOnlyTokens reports whether the server has nothing of any lock but its token.
 func (w *world) hasOnlyTokens() bool {
+	for _, key := range w.lockKeys() {
+		// What has expired stays until the lock is used again.
+		if name, is := strings.CutSuffix(key, "}:x"); is {
+			name = nameDecoder.Replace(name[strings.IndexByte(name, '{')+1:])
+			if w.observer == nil || w.observer.acquireOnce(name) != nil {
+				return false
+			}
+		}
+	}
 	for _, key := range w.lockKeys() {
 		if !strings.HasSuffix(key, "}") {
 			return false

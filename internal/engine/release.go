@@ -62,7 +62,7 @@ func (l *Lease) giveBackTo(ctx context.Context, m *transport.Master) (had bool, 
 	l.mu.Lock()
 	r := l.releaseOn(m) // answers may still come in
 	l.mu.Unlock()
-	bounded := transport.NewDetached(ctx, l.e.cfg.ReleaseTimeout)
+	bounded := m.Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer bounded.Stop()
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
 	result, sent := m.Do(bounded, l.e.scripts.Load().release, r.keys, args[:])

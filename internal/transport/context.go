@@ -26,18 +26,19 @@ func (c withValues) Value(key any) any { return c.values.Value(key) }
 // deadline. It is reused: context.WithTimeout over context.WithoutCancel would cost six allocations with every release.
 type Detached struct {
 	context.Context // for its values
+	pool            *sync.Pool
 	over            chan struct{}
 	timer           *time.Timer
 }
 
-var detached = sync.Pool{New: func() any { return new(Detached) }}
-
-// NewDetached starts the time. Stop it once the context is of no use any more.
-func NewDetached(values context.Context, d time.Duration) *Detached {
-	c := detached.Get().(*Detached)
+// Detached starts the time. Stop it once the context is of no use any more.
+func (m *Master) Detached(values context.Context, d time.Duration) *Detached {
+	c, _ := m.detached.Get().(*Detached)
+	if c == nil {
+		c = &Detached{pool: &m.detached, over: make(chan struct{})}
+	}
 	c.Context = values
 	if c.timer == nil {
-		c.over = make(chan struct{})
 		c.timer = time.AfterFunc(d, c.end)
 	} else {
 		c.timer.Reset(d)
@@ -51,7 +52,7 @@ func (c *Detached) end() { close(c.over) }
 func (c *Detached) Stop() {
 	if c.timer.Stop() {
 		c.Context = nil
-		detached.Put(c)
+		c.pool.Put(c)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,7 @@ type Master struct {
 	clock    serverClock
 	answers  atomic.Int64 // in a row, without a failed request
 	voteTail atomic.Pointer[string]
+	detached sync.Pool // of *Detached
 	pipeline *pipeline
 	listener *listener
 }
