@@ -67,7 +67,7 @@ const (
 func retryConflicts(ctx context.Context, try func() error) error {
 	for n := 0; ; n++ {
 		err := try()
-		if n == conflictRetries || !IsConflict(err) {
+		if n == conflictRetries || !IsConflict(err) || ctx.Err() != nil {
 			return err
 		}
 		wait := time.NewTimer(rand.N(conflictBackoff << n))
