@@ -39,13 +39,13 @@ func FormatHeader(f Fence) string {
 // resource that is not one for [Fence.Validate], two different fences of one
 // resource (whichever is meant, the other is a lie), more than [MaxFences] fences,
 // and more than [MaxHeader] bytes. An empty value has no fence. A fence that comes
-// twice, as from two interceptors or a proxy, counts once.
+// twice, as from two interceptors or a proxy, is returned once.
 func ParseHeader(values []string) ([]Fence, error) {
 	if err := checkSize(values); err != nil {
 		return nil, err
 	}
 	var fences []Fence
-	seen := make(map[string]Fence)
+	seen, count := make(map[string]Fence), 0
 	for _, v := range values {
 		members, err := parseMembers(v)
 		if err != nil {
@@ -60,7 +60,7 @@ func ParseHeader(values []string) ([]Fence, error) {
 				return nil, malformed("header", v, fmt.Sprintf("a second fence for %q", clip(f.Resource)))
 			}
 		}
-		if len(fences) > MaxFences {
+		if count += len(members); count > MaxFences {
 			return nil, malformed("header", v, fmt.Sprintf("more than the limit of %d fences", MaxFences))
 		}
 	}

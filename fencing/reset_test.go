@@ -39,12 +39,13 @@ func TestResetRefusesWhatIsNoWritersFence(t *testing.T) {
 	require.EqualValues(t, 10, maxWrite)
 }
 
+// A reader is under way: another reader would not have to wait for it.
 func TestResetWaitsForAccessesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w fencing.Watermark
 		under, end, reset := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		go func() {
-			_ = w.Do(t.Context(), write("a", 99), func(context.Context) error {
+			_ = w.Do(t.Context(), read("a", 99), func(context.Context) error {
 				close(under)
 				<-end
 				return nil

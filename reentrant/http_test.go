@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +20,10 @@ import (
 type service struct{ handler http.Handler }
 
 func (s service) RoundTrip(r *http.Request) (*http.Response, error) {
-	received := httptest.NewRequest(r.Method, r.URL.String(), nil)
+	// Who does not join waits for itself: that must end, as a failure.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	received := httptest.NewRequestWithContext(ctx, r.Method, r.URL.String(), nil)
 	received.Header = r.Header.Clone()
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, received)
