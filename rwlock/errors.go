@@ -13,7 +13,7 @@ import (
 var (
 	ErrNotAcquired = errors.New("rwlock: lock not acquired")          // held by others: *AcquireError
 	ErrNoQuorum    = errors.New("rwlock: no quorum of masters")       // too few answered: *QuorumError
-	ErrLost        = errors.New("rwlock: lease lost")                 // ended without Release: *LostError
+	ErrLost        = fencing.ErrLost                                  // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")             // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")                   // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")             // a write lock asked for inside one's own read lock
@@ -136,6 +136,15 @@ func (e *LostError) Error() string {
 
 // Is matches ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// As makes a *fencing.LostError of it, which is how the loss is told to another process.
+func (e *LostError) As(target any) bool {
+	told, ok := target.(**fencing.LostError)
+	if ok {
+		*told = &fencing.LostError{Resource: e.Name, Token: e.Token, Reason: string(e.Reason)}
+	}
+	return ok
+}
 
 // Unwrap returns the last failure of a renewal.
 func (e *LostError) Unwrap() error { return e.Err }
