@@ -11,12 +11,13 @@ import (
 
 // The causes, for errors.Is. Those with a type beside them come as that type, for errors.As.
 var (
-	ErrNotAcquired = errors.New("rwlock: lock not acquired")          // held by others: *AcquireError
-	ErrNoQuorum    = errors.New("rwlock: no quorum of masters")       // too few answered: *QuorumError
-	ErrLost        = errors.New("rwlock: lease lost")                 // ended without Release: *LostError
-	ErrReleased    = errors.New("rwlock: lease released")             // used after Release
-	ErrNotHeld     = errors.New("rwlock: not held")                   // unlocked without a hold
-	ErrUpgrade     = errors.New("rwlock: cannot upgrade")             // a write lock asked for inside one's own read lock
+	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // held by others: *AcquireError
+	ErrNoQuorum    = errors.New("rwlock: no quorum of masters") // too few answered: *QuorumError
+	ErrLost        = errors.New("rwlock: lease lost")           // ended without Release: *LostError
+	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
+	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
+	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError

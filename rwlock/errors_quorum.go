@@ -78,7 +78,9 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // for a release the release timeout, or what ctx left. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
-func (e *NoReplyError) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
+func (e *NoReplyError) Error() string {
+	return "no reply in " + e.After.Round(time.Millisecond).String()
+}
 
 // AbstainError is the cause of a master that answered but has no vote: it may have lost leases that still live. For is
 // how long that lasts; 0 is not known, for a master that has never voted.

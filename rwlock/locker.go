@@ -52,8 +52,9 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. ctx bounds the waiting only;
-// work under Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a section
+// under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
+// Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
 // WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Wait, opts)
@@ -84,13 +85,23 @@ func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engi
 			return nil, err
 		}
 	}
+	return l.request(ctx, r)
+}
+
+// request is an acquisition whose options have been checked.
+func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
+	if r.Entry == engine.Wait {
+		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
+			return nil, err
+		}
+	}
 	within := ctx
-	if limit := r.Terms.MaxWait; limit > 0 && entry == engine.Wait {
+	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
-	lease := new(Lease)
+	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
 		if failure, ok := err.(*engine.Failure); ok && failure.Err != nil && ctx.Err() == nil && within.Err() != nil {
 			failure.Err = context.Cause(within) // not as the end of the caller's context
