@@ -27,6 +27,7 @@ type Locker struct {
 	defaults settings.Lock
 	maxTTL   time.Duration // of one acquisition; what the other clients of the masters count on
 	terms    *engine.Terms // of the defaults
+	mutexes  *mutexes
 }
 
 // New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any client does, but one
@@ -48,7 +49,9 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	if err := optionError(s.Check()); err != nil {
 		return nil, err
 	}
-	return &Locker{engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms()}, nil
+	return &Locker{
+		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(), mutexes: newMutexes(),
+	}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
@@ -91,7 +94,7 @@ func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engi
 // request is an acquisition whose options have been checked.
 func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
 	if r.Entry == engine.Wait {
-		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
+		if err := l.nested(ctx, r.Name, r.Owner, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -112,23 +115,32 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 }
 
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
-	s := l.defaults
-	for _, opt := range opts {
-		if opt == nil {
-			return &OptionError{"option", "nil", "must not be nil"}
-		}
-		opt.ApplyLock(&s)
-	}
-	if err := optionError(s.Check()); err != nil {
+	s, err := l.lockSettings(opts)
+	if err != nil {
 		return err
-	}
-	if s.TTL > l.maxTTL {
-		return &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry = engine.Join
 	}
 	return nil
+}
+
+// lockSettings returns the locker's settings with those of one acquisition over them.
+func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
+	s := l.defaults
+	for _, opt := range opts {
+		if opt == nil {
+			return s, &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.ApplyLock(&s)
+	}
+	if err := optionError(s.Check()); err != nil {
+		return s, err
+	}
+	if s.TTL > l.maxTTL {
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
+	}
+	return s, nil
 }
 
 // maxWaitError ends the waiting where WithMaxWait said so.
@@ -156,6 +168,7 @@ func (l *Locker) Stats() Stats { return Stats(l.engine.Stats()) }
 // is left. It waits at most the release timeout for the masters. The clients stay open; they are the caller's.
 // Close returns nil, also when called again.
 func (l *Locker) Close() error {
+	l.mutexes.close()
 	l.engine.Close()
 	return nil
 }

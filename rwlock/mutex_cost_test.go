@@ -1,0 +1,158 @@
+package rwlock_test
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// While the process reads, another reader costs no command and no memory.
+func TestReadingBesideReadersCostsNothing(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.process(rwlock.WithTTL(time.Hour))
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		p.link.ResetCalls()
+		for range 1000 {
+			require.NoError(w.t, p.RWMutex("n").RLock(w.ctx))
+			require.NoError(w.t, mu.TryRLock(w.ctx))
+			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.NoError(w.t, mu.RUnlock(w.ctx))
+		}
+		require.Empty(w.t, sent(p.link))
+		if !raceDetector {
+			require.Zero(w.t, testing.AllocsPerRun(1000, func() {
+				if mu.RLock(w.ctx) != nil || mu.RUnlock(w.ctx) != nil {
+					w.t.Fatal("not read")
+				}
+			}), "allocations")
+		}
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+		w.onlyTokensLeft()
+	})
+}
+
+// What the process itself is in the way of costs no command either.
+func TestALockHeldInTheProcessCostsNoCommand(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.Lock(w.ctx))
+		var waiting []*locking
+		before := runtime.NumGoroutine()
+		p.link.ResetCalls()
+		for i := range 100 {
+			lock := mu.Lock
+			if i%2 == 1 {
+				lock = mu.RLock
+			}
+			waiting = append(waiting, w.locking(w.ctx, lock))
+			require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
+			require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
+		}
+		w.settle()
+		require.Empty(w.t, sent(p.link))
+		require.Equal(w.t, before+100, runtime.NumGoroutine(), "the callers' own")
+		for i, l := range waiting {
+			unlock := mu.Unlock
+			if i > 0 && i%2 == 0 {
+				unlock = mu.RUnlock
+			}
+			require.NoError(w.t, unlock(w.ctx))
+			require.NoError(w.t, l.result())
+		}
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+		w.onlyTokensLeft()
+	})
+}
+
+// An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.
+func TestIdleRWMutexesCostNothing(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		const n = 10_000
+		heap := func() uint64 {
+			for range 3 { // the second and third also free what cleanups let go of
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		use := func(mu *rwlock.RWMutex) {
+			require.NoError(w.t, mu.Lock(w.ctx))
+			require.NoError(w.t, mu.Unlock(w.ctx))
+		}
+		use(p.RWMutex("warm up"))
+		w.settle()
+		before, goroutines := heap(), runtime.NumGoroutine()
+		all := make([]*rwlock.RWMutex, n)
+		for i := range all {
+			all[i] = p.RWMutex(strconv.Itoa(i))
+			if i%100 == 0 {
+				use(all[i])
+			}
+		}
+		w.settle()
+		p.link.ResetCalls()
+		require.Less(w.t, int64(heap())-int64(before), int64(n*1024))
+		require.Equal(w.t, goroutines, runtime.NumGoroutine())
+		w.pass(time.Minute)
+		require.Empty(w.t, sent(p.link))
+		runtime.KeepAlive(all)
+	})
+}
+
+// One that is held is the same for everybody who asks for it, even if nobody remembers it.
+func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		for range 3 {
+			require.NoError(w.t, p.RWMutex("n").Lock(w.ctx))
+			token := p.RWMutex("n").Token()
+			for range 3 {
+				runtime.GC()
+			}
+			require.NotZero(w.t, token)
+			require.Equal(w.t, token, p.RWMutex("n").Token())
+			require.ErrorIs(w.t, p.RWMutex("n").TryRLock(w.ctx), rwlock.ErrNotAcquired)
+			require.NoError(w.t, p.RWMutex("n").Unlock(w.ctx))
+		}
+		w.onlyTokensLeft()
+	})
+}
+
+// Goroutines that share a lease share its terms, so two RWMutexes of one name have the same options.
+func TestRWMutexesOfANameHaveTheSameOptions(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process(rwlock.WithTTL(time.Second))
+		mu := p.RWMutex("n", rwlock.WithMeta("a"))
+		require.Same(w.t, mu, p.RWMutex("n", rwlock.WithTTL(time.Second), rwlock.WithMeta("a")))
+		for _, c := range []struct {
+			option      rwlock.LockOption
+			name, value string
+			rule        string
+		}{
+			{rwlock.WithTTL(2 * time.Second), "WithTTL", "2s", `must be 1s, as in the RWMutex "n"`},
+			{rwlock.WithMaxWait(time.Second), "WithMaxWait", "1s", "must be 0s"},
+			{rwlock.WithMaxHold(time.Second), "WithMaxHold", "1s", "must be 0s"},
+			{rwlock.WithMeta("b"), "WithMeta", "b", "must be a"},
+			{rwlock.WithoutRenewal(), "WithoutRenewal", "true", "must be false"},
+		} {
+			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
+			for _, err := range []error{other.Lock(w.ctx), other.TryLock(w.ctx), other.RLock(w.ctx), other.TryRLock(w.ctx)} {
+				refusedOption(w.t, err, c.name, c.value, c.rule)
+			}
+			require.ErrorIs(w.t, other.Unlock(w.ctx), rwlock.ErrNotHeld)
+			require.Zero(w.t, other.Token())
+		}
+		require.NoError(w.t, mu.Lock(w.ctx))
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w.t, p.RWMutex("m", rwlock.WithTTL(2*time.Second)).TryLock(w.ctx), "another name")
+	})
+}
