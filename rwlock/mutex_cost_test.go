@@ -3,11 +3,13 @@ package rwlock_test
 import (
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -106,6 +108,30 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 		require.Empty(w.t, sent(p.link))
 		runtime.KeepAlive(all)
 	})
+}
+
+// A locker keeps nothing of the names that it was asked for.
+func TestForgottenRWMutexesAreFreed(t *testing.T) {
+	locker, err := rwlock.New(testredis.Start(t).Client(t))
+	require.NoError(t, err)
+	defer locker.Close()
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const n = 20_000
+	before, tail := heap(), strings.Repeat("x", 500) // a long name, since a map keeps its own size
+	for i := range n {
+		mu := locker.RWMutex(strconv.Itoa(i) + tail)
+		if i%1000 == 0 {
+			require.NoError(t, mu.RLock(t.Context()))
+			require.NoError(t, mu.RUnlock(t.Context()))
+		}
+	}
+	require.Eventually(t, func() bool { return heap()-before < n*250 }, time.Minute, 10*time.Millisecond)
+	runtime.KeepAlive(locker)
 }
 
 // One that is held is the same for everybody who asks for it, even if nobody remembers it.
