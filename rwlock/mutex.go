@@ -37,9 +37,10 @@ type RWMutex struct {
 	local cohort
 }
 
-// RWMutex returns the lock of that name as an RWMutex, the same one for the same name as long as one is held or referred
-// to. If that one has other options, or if the name or an option breaks a rule, the first use fails with an
-// *OptionError. An RWMutex that is not held costs no goroutine and no command, and need not be closed.
+// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is in
+// use in this process, held or waited for, one of that name with other options fails with an *OptionError, since they
+// would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in use
+// costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
 		return &RWMutex{name: name, refused: err}
@@ -105,10 +106,10 @@ func (m *RWMutex) giveBack(ctx context.Context, mode Mode) error {
 
 // vacate lets the next in.
 func (m *RWMutex) vacate() {
-	m.locker.mutexes.letGo(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.local.vacate()
+	m.end()
 }
 
 // standing is the lease of those who are in, or nil.

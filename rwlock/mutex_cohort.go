@@ -35,6 +35,11 @@ const (
 
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
 
+// idle reports whether nobody is in or wants to be.
+func (c *cohort) idle() bool {
+	return !c.writer && c.readers == 0 && !c.returning && c.leader == nil && c.first == nil
+}
+
 // mayJoin reports whether a reader may enter beside those that are in, past no one.
 func (c *cohort) mayJoin() bool { return c.readers > 0 && c.first == nil && c.leader == nil }
 

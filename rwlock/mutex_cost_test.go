@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"context"
 	"runtime"
 	"strconv"
 	"strings"
@@ -153,8 +154,8 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 	})
 }
 
-// Goroutines that share a lease share its terms, so two RWMutexes of one name have the same options.
-func TestRWMutexesOfANameHaveTheSameOptions(t *testing.T) {
+// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same options.
+func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Second))
 		mu := p.RWMutex("n", rwlock.WithMeta("a"))
@@ -171,14 +172,38 @@ func TestRWMutexesOfANameHaveTheSameOptions(t *testing.T) {
 			{rwlock.WithoutRenewal(), "WithoutRenewal", "true", "must be false"},
 		} {
 			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
+			require.NoError(w.t, other.Lock(w.ctx), "no other is in use")
+			require.NoError(w.t, other.Unlock(w.ctx))
+			require.NoError(w.t, mu.RLock(w.ctx))
 			for _, err := range []error{other.Lock(w.ctx), other.TryLock(w.ctx), other.RLock(w.ctx), other.TryRLock(w.ctx)} {
 				refusedOption(w.t, err, c.name, c.value, c.rule)
 			}
 			require.ErrorIs(w.t, other.Unlock(w.ctx), rwlock.ErrNotHeld)
 			require.Zero(w.t, other.Token())
+			require.NoError(w.t, p.RWMutex("m", c.option).TryLock(w.ctx), "another name")
+			require.NoError(w.t, p.RWMutex("m", c.option).Unlock(w.ctx))
+			require.NoError(w.t, mu.RUnlock(w.ctx))
 		}
-		require.NoError(w.t, mu.Lock(w.ctx))
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, p.RWMutex("m", rwlock.WithTTL(2*time.Second)).TryLock(w.ctx), "another name")
+	})
+}
+
+// One that is waited for is in use, and one whose waiters have all left is not.
+func TestWaitersPutARWMutexInUse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		held := q.lock("n", rwlock.Write)
+		ctx, cancel := context.WithCancel(w.ctx)
+		waiting := []*locking{w.locking(ctx, p.RWMutex("n").RLock), w.locking(ctx, p.RWMutex("n").Lock)}
+		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
+		require.ErrorIs(w.t, other.TryLock(w.ctx), rwlock.ErrOption)
+		cancel()
+		for _, l := range waiting {
+			require.ErrorIs(w.t, l.result(), context.Canceled)
+		}
+		require.ErrorIs(w.t, other.TryLock(w.ctx), rwlock.ErrNotAcquired)
+		w.release(held)
+		require.NoError(w.t, other.TryLock(w.ctx))
+		require.NoError(w.t, other.Unlock(w.ctx))
+		w.onlyTokensLeft()
 	})
 }

@@ -9,74 +9,75 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// mutexes are the RWMutexes of a locker by name, so that all goroutines that ask for a name share one. It keeps those
-// that are held. One that is not held lives for as long as somebody refers to it.
+// mutexes are the RWMutexes of a locker, so that all goroutines that ask for a name share one. It keeps those that are
+// in use: held, or waited for. Of the others it only knows, as long as somebody refers to them.
 type mutexes struct {
 	closed chan struct{} // closed with the locker
 	once   sync.Once
 
-	mu     sync.Mutex
-	byName map[string]mutexEntry
+	mu    sync.Mutex // taken after an RWMutex's
+	known map[mutexKey]weak.Pointer[RWMutex]
+	inUse map[string]*RWMutex
 }
 
-type mutexEntry struct {
-	known weak.Pointer[RWMutex]
-	held  *RWMutex // or nil
+type mutexKey struct {
+	name     string
+	settings settings.Lock
 }
 
 func newMutexes() *mutexes {
-	return &mutexes{closed: make(chan struct{}), byName: make(map[string]mutexEntry)}
+	return &mutexes{
+		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*RWMutex),
+	}
 }
 
 // close lets everybody know who waits in this process.
 func (r *mutexes) close() { r.once.Do(func() { close(r.closed) }) }
 
-// get returns the RWMutex of that name: the one that there is, one that fails with the difference if its settings are
-// others, or the one that create makes.
+// get returns the RWMutex of that name and these settings: the one that there is, or the one that create makes.
 func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWMutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.byName[name].known.Value(); m != nil {
-		if m.settings != s {
-			return &RWMutex{name: name, refused: difference(name, &m.settings, &s)}
-		}
+	key := mutexKey{name, s}
+	if m := r.known[key].Value(); m != nil {
 		return m
 	}
 	m := create()
 	known := weak.Make(m)
-	r.byName[name] = mutexEntry{known: known}
-	runtime.AddCleanup(m, func(name string) { r.forget(name, known) }, name)
+	r.known[key] = known
+	runtime.AddCleanup(m, func(key mutexKey) { r.forget(key, known) }, key)
 	return m
 }
 
 // forget takes out an RWMutex that nobody can refer to any more.
-func (r *mutexes) forget(name string, known weak.Pointer[RWMutex]) {
+func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byName[name].known == known { // else there is another one by now
-		delete(r.byName, name)
+	if r.known[key] == known { // else there is another one by now
+		delete(r.known, key)
 	}
 }
 
-// keep holds on to an RWMutex while it is held: whoever locked it may ask for it by name to unlock it.
-func (r *mutexes) keep(m *RWMutex) {
+// claim puts an RWMutex in use, unless one of that name with other settings is: goroutines that exclude each other in
+// this process share a lease, and so its terms.
+func (r *mutexes) claim(m *RWMutex) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.byName[m.name]
-	e.held = m
-	r.byName[m.name] = e
+	if other := r.inUse[m.name]; other != nil && other != m {
+		return difference(m.name, &other.settings, &m.settings)
+	}
+	r.inUse[m.name] = m
+	return nil
 }
 
-// letGo undoes keep.
-func (r *mutexes) letGo(m *RWMutex) {
+// disclaim undoes claim.
+func (r *mutexes) disclaim(m *RWMutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.byName[m.name]
-	e.held = nil
-	r.byName[m.name] = e
+	delete(r.inUse, m.name)
 }
 
-// difference says which option differs: goroutines that share a lease share its terms.
+// difference says which option differs.
 func difference(name string, has, wants *settings.Lock) *OptionError {
 	for _, o := range []struct {
 		option     string
@@ -89,9 +90,10 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 		{"WithoutRenewal", !has.Renew, !wants.Renew},
 	} {
 		if o.has != o.wants {
-			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that there is: its users share a lease", o.has, name)
+			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)
 			return &OptionError{Option: o.option, Value: o.wants, Rule: rule}
 		}
 	}
-	return &OptionError{Option: "options", Value: "", Rule: fmt.Sprintf("must be those of the RWMutex %q that there is", name)}
+	rule := fmt.Sprintf("must be those of the RWMutex %q that this process is using", name)
+	return &OptionError{Option: "options", Value: "others", Rule: rule}
 }

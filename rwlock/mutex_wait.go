@@ -48,19 +48,40 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if mode == Read && m.join() {
 		return nil
 	}
-	w := newWaiter(mode)
-	m.mu.Lock()
-	leads := m.local.tryLead(w)
-	m.mu.Unlock()
+	w, leads := newWaiter(mode), false
+	err := m.begin(func() { leads = m.local.tryLead(w) })
+	if err != nil {
+		return err
+	}
 	if !leads {
 		return m.notAcquired(mode, 0, nil)
 	}
-	err := m.lead(ctx, w, engine.Try)
+	err = m.lead(ctx, w, engine.Try)
 	if err == errNotJoined {
 		m.giveUp(w)
 		return m.notAcquired(mode, 0, nil)
 	}
 	return err
+}
+
+// begin lets one more goroutine use the RWMutex: it makes sure that the process uses no other one of that name.
+func (m *RWMutex) begin(enter func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.local.idle() {
+		if err := m.locker.mutexes.claim(m); err != nil {
+			return err
+		}
+	}
+	enter()
+	return nil
+}
+
+// end follows, under mu, whatever may have left nobody who uses the RWMutex.
+func (m *RWMutex) end() {
+	if m.local.idle() {
+		m.locker.mutexes.disclaim(m)
+	}
 }
 
 // wait queues in this process and returns when the lock is held or cannot be got.
@@ -72,9 +93,9 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		defer cancel()
 	}
 	w := newWaiter(mode)
-	m.mu.Lock()
-	m.local.enqueue(w)
-	m.mu.Unlock()
+	if err := m.begin(func() { m.local.enqueue(w) }); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-w.turn:
@@ -104,6 +125,7 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 		return false
 	}
 	m.local.giveUp(w)
+	m.end()
 	return true
 }
 
@@ -128,7 +150,6 @@ func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error
 	if err != nil {
 		return err
 	}
-	m.locker.mutexes.keep(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hold.Store(hold)
@@ -162,6 +183,7 @@ func (m *RWMutex) leaveLeading(w *waiter) {
 	defer m.mu.Unlock()
 	if w.stage == leading {
 		m.local.giveUp(w)
+		m.end()
 	}
 }
 
