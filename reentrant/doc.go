@@ -22,7 +22,7 @@
 // hold is released: taking the lock anew would let the outer section go on under a lock that it no longer has.
 //
 // Holds are released in the opposite order, for each owner and lock. Another order is [ErrOrder] and changes nothing.
-// The last release gives the lock back.
+// The last release gives the lock back. The end of a [Locker.Do] ends what nests in its hold as well, and reports it.
 //
 // # In another process
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // Guard checks fences against the registers in its table. It holds no connection
@@ -133,7 +134,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, 
 	}
 	seen, err := g.Seen(ctx, tx, f.Resource)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
+		return joined.Errors(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
 	}
 	if err := by(seen, f); err != nil {
 		return err
