@@ -91,6 +91,12 @@ func (s *membership) readmit(ctx context.Context, cards []card) ([]card, bool, e
 // give makes the masters without markers members of a set, and returns what all show then.
 func (s *membership) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
 	seats := strings.Fields(member.seats)
+	taken := make([]bool, len(seats))
+	for _, c := range cards {
+		if n, err := strconv.Atoi(c.seat); err == nil && n < len(taken) {
+			taken[n] = true
+		}
+	}
 	requests := make([]*request, len(cards))
 	for i, c := range cards {
 		switch {
@@ -100,10 +106,11 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 			requests[i] = &request{purpose: "look"}
 			continue
 		}
-		seat := s.seatOf(i, seats)
+		seat := s.seatOf(i, seats, taken)
 		if seat < 0 {
 			return cards, false, s.e.refusedMember(i, seats)
 		}
+		taken[seat] = true
 		requests[i] = &request{purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats}
 	}
 	now := s.visit(ctx, requests)
@@ -115,12 +122,23 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 	return now, true, s.e.validate(now)
 }
 
-// seatOf returns the seat of master i: the one that it was seen on before, or that of its address; -1 if it has none.
-func (s *membership) seatOf(i int, seats []string) int {
+// seatOf returns the seat of master i among those that are not taken: the one that it was seen on before, or one of its
+// address; -1 if it has none.
+func (s *membership) seatOf(i int, seats []string, taken []bool) int {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n, err := strconv.Atoi(s.seats[i]); err == nil {
-		return n
+	before, err := strconv.Atoi(s.seats[i])
+	s.mu.Unlock()
+	if err == nil && before < len(taken) && !taken[before] {
+		return before
 	}
-	return slices.Index(seats, s.e.masters[i].Addr())
+	addr := s.e.masters[i].Addr()
+	if i < len(seats) && seats[i] == addr && !taken[i] {
+		return i
+	}
+	for seat := range seats {
+		if seats[seat] == addr && !taken[seat] {
+			return seat
+		}
+	}
+	return -1
 }
