@@ -51,7 +51,8 @@ func (b *ledger) account(name string) *account {
 	a := b.names[name]
 	if a == nil {
 		a = &account{
-			reported: make(map[rwlock.Mode]fencing.Token), ended: make(map[rwlock.Mode]fencing.Token), tokens: make(map[fencing.Token]rwlock.Mode),
+			reported: make(map[rwlock.Mode]fencing.Token), ended: make(map[rwlock.Mode]fencing.Token),
+			tokens:   make(map[fencing.Token]rwlock.Mode),
 			standing: make(map[*rwlock.Lease]int),
 		}
 		b.names[name] = a
