@@ -20,6 +20,7 @@ type acquisition struct {
 	waiting  bool          // in wait sets and in the count of waiters
 	notified bool          // a message came before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by who waits for it
+	asked    chan struct{} // tells who waits that several masters are asked anew
 	failed   *Failure      // why it ended without a lease
 }
 
@@ -43,6 +44,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if len(e.masters) == 1 {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
+		a.asked = make(chan struct{}, 1)
 		a.askAll()
 	}
 	return a.await(ctx)
@@ -104,6 +106,12 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
 	a.asks++
 	a.lease.ballot.Ask(m.Index)
+	if a.asked != nil {
+		select {
+		case a.asked <- struct{}{}:
+		default:
+		}
+	}
 	return a.lease.hold, a.acquireArgs(vote, into)
 }
 

@@ -32,7 +32,7 @@ type card struct {
 }
 
 // visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
-// quorum.
+// quorum, and for that only within the grace.
 func (s *membership) visit(ctx context.Context, requests []*request) []card {
 	e := s.e
 	type arrival struct {
@@ -41,7 +41,8 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 	}
 	cards := make([]card, len(requests))
 	arrivals := make(chan arrival, len(requests))
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	grace := s.visitGrace()
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	open := 0
 	for i, r := range requests {
@@ -71,6 +72,8 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 			}
 		case <-timeout.C:
 			late = true
+		case <-ctx.Done():
+			return cards
 		}
 	}
 	return cards

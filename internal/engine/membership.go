@@ -22,6 +22,7 @@ type membership struct {
 	usable  bool          // one found nothing against the set, and a quorum in order
 	settled bool          // the last one found every master in order
 	seats   []string      // of the masters, as far as they were seen
+	grace   time.Duration // how long a quorum is waited for
 }
 
 // survey is one look at all masters.
@@ -47,7 +48,15 @@ func (e *Abstaining) Error() string {
 const surveyPause = time.Second
 
 func newMembership(e *Engine) *membership {
-	return &membership{e: e, seats: make([]string, len(e.cfg.Clients))}
+	return &membership{
+		e: e, seats: make([]string, len(e.cfg.Clients)), grace: max(e.cfg.NodeTimeout, 250*time.Millisecond),
+	}
+}
+
+func (s *membership) visitGrace() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grace
 }
 
 // check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
@@ -111,6 +120,9 @@ func (s *membership) finish(c *survey) {
 	c.err, s.ended = err, s.e.clock.Now().Mono
 	s.settled = err == nil && inOrder == len(cards)
 	s.usable = err == nil && inOrder >= s.e.quorum()
+	if !s.usable { // the links may be slow
+		s.grace = min(2*s.grace, patience)
+	}
 	s.mu.Unlock()
 	close(c.done)
 	if news {
