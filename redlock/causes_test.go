@@ -30,7 +30,7 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		require.ErrorAs(t, err, &abstains)
 		require.Positive(t, abstains.For)
 		require.LessOrEqual(t, abstains.For, ttl)
-		var late *rwlock.NodeTimeoutError
+		var late *rwlock.NoReplyError
 		require.ErrorAs(t, err, &late)
 		require.Positive(t, late.After)
 		require.LessOrEqual(t, late.After, time.Second)

@@ -16,7 +16,7 @@ func TestNodeTimeoutHasAType(t *testing.T) {
 		p.warmUp()
 		p.link.Hold(testredis.Both)
 		_, err := p.TryLock(w.ctx, "n")
-		var late *rwlock.NodeTimeoutError
+		var late *rwlock.NoReplyError
 		require.ErrorAs(w.t, err, &late)
 		require.Positive(w.t, late.After)
 		require.LessOrEqual(w.t, late.After, w.ttl)
