@@ -14,7 +14,7 @@ local several, floor, abstains, refusal = ARGV[1] ~= '0', us, false, nil
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
-  local has = call('HMGET', marker, 'until', 'id', 'run', 'set')
+  local has = call('HMGET', marker, 'until', 'id', 'run', 'set', 'past')
   if check == '1' and has[1] then
     local info = redis.pcall('INFO', 'server')
     local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
@@ -23,7 +23,8 @@ if several then
       if has[3] and has[3] ~= '' then has[1] = string.format('%.0f', ms + quarantine) end
       has[2] = (has[4] or '') .. ':' .. run
       call('HDEL', marker, 'id') -- accepted when the memory is full, and so is what follows it
-      call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1])
+      local past = string.sub((has[3] or '') .. ' ' .. (has[5] or ''), 1, 328)
+      call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1], 'past', past)
     end
   end
   -- What this master may have forgotten was counted before the end of its last quarantine.

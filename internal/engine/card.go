@@ -51,7 +51,8 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 			continue
 		}
 		open++
-		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, millis(max(e.cfg.LongestTTL, quarantineMin))}
+		quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
+		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i)}
 		visit := func() {
 			result, _ := e.masters[i].Do(ctx, e.markerScript, []string{e.markerKey}, args)
 			arrivals <- arrival{i, readCard(result)}

@@ -22,6 +22,7 @@ type membership struct {
 	usable  bool          // one found nothing against the set, and a quorum in order
 	settled bool          // the last one found every master in order
 	seats   []string      // of the masters, as far as they were seen
+	runs    []string      // the run ids that they had
 	grace   time.Duration // how long a quorum is waited for
 }
 
@@ -49,7 +50,8 @@ const surveyPause = time.Second
 
 func newMembership(e *Engine) *membership {
 	return &membership{
-		e: e, seats: make([]string, len(e.cfg.Clients)), grace: max(e.cfg.NodeTimeout, 250*time.Millisecond),
+		e: e, seats: make([]string, len(e.cfg.Clients)), runs: make([]string, len(e.cfg.Clients)),
+		grace: max(e.cfg.NodeTimeout, time.Second),
 	}
 }
 
@@ -57,6 +59,13 @@ func (s *membership) visitGrace() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.grace
+}
+
+// runBefore returns the run id that master i had when it was last seen in order.
+func (s *membership) runBefore(i int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[i]
 }
 
 // check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
@@ -140,7 +149,7 @@ func (s *membership) adopt(cards []card) (inOrder int) {
 		}
 		inOrder++
 		s.mu.Lock()
-		s.seats[i] = c.seat
+		s.seats[i], s.runs[i] = c.seat, c.run
 		s.mu.Unlock()
 		if len(cards) > 1 {
 			s.e.masters[i].SetIdentity(c.id)

@@ -19,15 +19,18 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 		cards = s.visit(ctx, all(1, request{purpose: "single"}))
 		return cards, false, s.e.validate(cards)
 	}
+	requests := all(len(s.e.masters), request{purpose: "look"})
 	for look := 1; ; look++ {
-		cards = s.visit(ctx, all(len(s.e.masters), request{purpose: "look"}))
+		cards = s.revisit(ctx, requests, cards)
 		if err := s.e.validate(cards); err != nil {
 			return cards, false, err
 		}
 		answered, marked := 0, 0
-		for _, c := range cards {
+		for i, c := range cards {
 			if c.err == nil {
 				answered++
+			} else {
+				requests[i] = nil // looked at again in the next survey
 			}
 			if c.set != "" {
 				marked++
@@ -113,13 +116,19 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 		taken[seat] = true
 		requests[i] = &request{purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats}
 	}
+	now := s.revisit(ctx, requests, cards)
+	return now, true, s.e.validate(now)
+}
+
+// revisit is visit for those that are asked; the others show what they showed before.
+func (s *membership) revisit(ctx context.Context, requests []*request, before []card) []card {
 	now := s.visit(ctx, requests)
-	for i := range now {
+	for i := range before {
 		if requests[i] == nil {
-			now[i] = cards[i]
+			now[i] = before[i]
 		}
 	}
-	return now, true, s.e.validate(now)
+	return now
 }
 
 // seatOf returns the seat of master i among those that are not taken: the one that it was seen on before, or one of its
