@@ -7,7 +7,7 @@
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
 --        it votes at once) or 'return' (it abstains first)
 --        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the run id that the client has seen here before,
---        or ''
+--        or '', 9 the set whose marker 'return' replaces, or ''
 -- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there is none
 -- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past has it
 -- Cost   TIME INFO HMGET; HSET where it changes something
@@ -32,6 +32,7 @@ local cluster = string.match(info, 'cluster_enabled:(%d)') or '0'
 local fields = { 'layout', 'rules', 'set', 'seat', 'seats', 'until', 'run', 'id', 'past' }
 local has = redis.call('HMGET', marker, unpack(fields))
 local quarantine = tonumber(ARGV[7])
+if has[3] and has[3] == ARGV[9] and purpose == 'return' then has[3] = false end
 if role ~= 'slave' then
   if not has[3] and purpose ~= 'look' then
     local from = purpose == 'birth' and '0' or int(ms + quarantine)

@@ -40,12 +40,14 @@ func (b *Ballot) Ask(i int) {
 func (b *Ballot) Late(i int, err error) {
 	if v := &b.votes[i]; v.State == Asked {
 		v.Slow, v.Err = true, err
+		b.news = true
 	}
 }
 
 // Answered takes in the reply to an acquire or a join.
 func (b *Ballot) Answered(i int, a Answer) {
 	v := &b.votes[i]
+	b.news = true
 	if a.Status == IsGranted {
 		b.grant(v, a.Token, a.Until, false)
 		return

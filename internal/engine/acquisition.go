@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/redis/rueidis"
 
@@ -16,6 +17,7 @@ type acquisition struct {
 	lease    *Lease
 	entry    Entry
 	asks     int           // requests sent
+	restarts int           // holds that came to nothing
 	holder   *Holder       // one of those in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
 	notified bool          // a message came before the answer that the hold is queued
@@ -132,6 +134,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
+	a.debug(fmt.Sprintf("answered %d %+v", m.Index, reply))
 	a.decide()
 	if l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
 		a.enqueue(m, reply.left, reply.err)
@@ -227,7 +230,12 @@ func (a *acquisition) restart() {
 		return
 	}
 	proposal := l.e.proposal()
+	a.restarts++
 	for _, m := range l.e.masters {
-		a.post(m, proposal, true)
+		if a.restarts <= attempts {
+			a.post(m, proposal, true)
+		} else { // what makes grants come to nothing may last
+			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
+		}
 	}
 }

@@ -69,6 +69,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.phase == asking {
+		a.debug("cancel")
 		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
 	}
 }

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 	requests := all(len(s.e.masters), request{purpose: "look"})
 	for look := 1; ; look++ {
 		cards = s.revisit(ctx, requests, cards)
+		s.reconcile(cards)
 		if err := s.e.validate(cards); err != nil {
 			return cards, false, err
 		}
@@ -35,6 +38,9 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 			if c.set != "" {
 				marked++
 			}
+		}
+		if os.Getenv("FLDEBUG") != "" {
+			fmt.Fprintf(os.Stderr, "%v survey look %d answered %d marked %d %+v\n", s.e.clock.Now().Mono, look, answered, marked, cards)
 		}
 		switch {
 		case marked == answered:
@@ -51,7 +57,7 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return cards, false, ctx.Err()
+			return cards, false, nil
 		}
 	}
 }
@@ -79,9 +85,43 @@ func (s *membership) found(ctx context.Context, cards []card, purpose string) ([
 	requests[first] = &founding
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
-		return cards, false, founder.err
+		return cards, false, nil
 	}
 	return s.give(ctx, cards, founder, purpose)
+}
+
+// reconcile settles which set counts where two processes have founded one over the same masters, each without seeing
+// what the other did: that of most masters, and of two the one with the smaller id. The others are taken for masters
+// without a marker, and so abstain before they vote for it.
+func (s *membership) reconcile(cards []card) {
+	members := make(map[string]int)
+	best := ""
+	for _, c := range cards {
+		if c.set == "" || !s.e.sameMasters(c.seats) {
+			continue
+		}
+		members[c.set]++
+		if n := members[c.set]; best == "" || n > members[best] || n == members[best] && c.set < best {
+			best = c.set
+		}
+	}
+	for i := range cards {
+		if c := &cards[i]; c.set != "" && c.set != best && s.e.sameMasters(c.seats) {
+			c.rival, c.set, c.seat = c.set, "", ""
+		}
+	}
+}
+
+// sameMasters reports whether seats are the addresses of this engine's masters, in whatever order.
+func (e *Engine) sameMasters(seats string) bool {
+	theirs := strings.Fields(seats)
+	ours := make([]string, 0, len(e.masters))
+	for _, m := range e.masters {
+		ours = append(ours, m.Addr())
+	}
+	slices.Sort(theirs)
+	slices.Sort(ours)
+	return slices.Equal(theirs, ours)
 }
 
 // readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
@@ -114,7 +154,9 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 			return cards, false, s.e.refusedMember(i, seats)
 		}
 		taken[seat] = true
-		requests[i] = &request{purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats}
+		requests[i] = &request{
+			purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats, instead: c.rival,
+		}
 	}
 	now := s.revisit(ctx, requests, cards)
 	return now, true, s.e.validate(now)

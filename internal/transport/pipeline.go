@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -31,7 +30,6 @@ type pipeline struct {
 	renewals renewalHeap
 	renewing bool // a batch with renewals is on its way: those that come gather
 	kick     chan struct{}
-	ctx      atomic.Pointer[context.Context] // of run
 }
 
 // A batch is bounded, so that what expires soon does not wait behind all the rest. Several may be on their way, so that
@@ -43,14 +41,6 @@ const (
 )
 
 func newPipeline(m *Master) *pipeline { return &pipeline{m: m, kick: make(chan struct{}, 1)} }
-
-// life ends when the pipeline does.
-func (p *pipeline) life() context.Context {
-	if ctx := p.ctx.Load(); ctx != nil {
-		return *ctx
-	}
-	return context.Background()
-}
 
 func (p *pipeline) post(c Call) {
 	p.mu.Lock()
@@ -74,7 +64,6 @@ func (p *pipeline) wake() {
 }
 
 func (p *pipeline) run(ctx context.Context) {
-	p.ctx.Store(&ctx)
 	retry := time.NewTimer(clock.Never)
 	defer retry.Stop()
 	var underWay sync.WaitGroup
@@ -181,7 +170,7 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 }
 
 func (p *pipeline) send(ctx context.Context, batch []Call) {
-	sent := p.m.cfg.Clock.Now()
+	sent, dials := p.m.cfg.Clock.Now(), p.m.Dials()
 	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Patience)
 	defer cancel()
 	results := p.exchange(withoutDeadline{ctx}, batch)
@@ -197,7 +186,7 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 		} else if p.m.health.failing() {
 			p.m.health.succeeded()
 		}
-		batch[i].Done(r, sent)
+		batch[i].Done(p.m.sameConnection(dials, r), sent)
 	}
 }
 
