@@ -1,67 +1,113 @@
 -- acquire.lua: takes the lock for a hold, or queues the hold.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, 3 hold, 4 owner, 5 mode r|w, 6 client, 7 TTL ms, 8 claim ms (also the waiter's own
---        lease), 9 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id, 10 meta
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
+--        5 details
 -- Reply  granted  {1, token, ms left, server us}
---        queued   {0, 0, ms until something may expire, server us, holder's record, its hold id, its ms left}
---        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, abstaining {4, 0, ms, server us}
--- Twice  a granted hold is answered with its token and what is left of it, a queued one is refreshed in its place
--- Cost   free: EXISTS TIME INCR SET HSET ZADD PEXPIREx2; held: two range reads more, no scan of holds
-if abstains then return abstention() end
-purge()
-local id, mode, claim, order = ARGV[3], ARGV[5], tonumber(ARGV[8]), ARGV[9]
+--        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
+--        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
+-- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; queued: HMGET TIME ZADD PEXPIRE HSET PEXPIRE
+local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id, 's')
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+if refusal then return refusal end
 
-local function granted(r) return { 1, r.token, remaining(id), us } end
+-- Free, or read by others: nothing to purge, nobody to let in. Every eighth reader goes the long way and looks for
+-- expired ones, so no more than that many pile up while only readers come.
+local ttl = ARGV[3] + 0
+local mode, owner = string.match(details, '^(%a) %d+ (%S+)')
+if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == id and h[2] % 8 > 0) then
+  local last = h[5]
+  if several and mode == 'r' then last = h[6] end
+  local v = last and last + 1 or us
+  if v < floor then v = floor end
+  local token = string.format('%.0f', v)
+  local life = ttl > 3600000 and ARGV[3] or '3600000'
+  if mode == 'w' then
+    local record = string.format('%s %.0f %s %.0f ', id, ms + ttl, token, ms) .. details
+    if several then
+      call('HSET', lock, 't', token, 'w', record, 'tw', token)
+    else
+      call('HSET', lock, 't', token, 'w', record)
+    end
+  else
+    call('ZADD', KEYS[2], string.format('%.0f', ms + ttl), id)
+    if not h[2] then
+      call('PEXPIRE', KEYS[2], life)
+    elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
+      call('PEXPIRE', KEYS[2], life, 'NX') -- evicted, and made anew
+    end
+    local t = h[5] and h[5] - v > 0 and h[5] or token
+    call('HSET', lock, 't', t, 'r', (h[2] or 0) + 1, id, string.format('g 0 %s %.0f ', token, ms) .. details)
+  end
+  if owner ~= id then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
+  if h[2] then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
+  return { 1, v, ttl, us }
+end
 
+-- include: lock.lua
 local function waiting(status)
-  local first = call('ZRANGE', holdsKey, 0, 0, 'WITHSCORES')
-  local holder = first[1] or ''
-  return { status, 0, nextExpiry(), us, call('HGET', lockKey, holder) or '', holder,
-    first[2] and first[2] - ms or 0 }
-end
-
-local function refresh()
-  call('ZADD', waitsKey, int(ms + claim), id)
-  keep(claim)
-end
-
-local function mayPass()
-  local head = call('ZRANGE', queueKey, 0, 0)[1]
-  return not head or (order == 'h' and id < head)
-end
-
-local r = load(id)
-if r and r.state == 'x' then return { 3, 0, 0, us } end
-if r and r.state == 'g' then return granted(r) end
-if r then
-  refresh()
-  return waiting(0)
+  local holder, expiry, since, text = wHold, wExpiry, wSince, wDetails
+  if not holder and firstHold then
+    local _
+    holder, expiry = firstHold, firstExpiry
+    _, _, _, since, text = parse(recordOf(holder))
+  end
+  if not text then return { status, 0, wake(), us, '', '', 0, 0 } end
+  return { status, 0, wake(), us, text, holder, expiry - ms, ms - since }
 end
 
 -- A younger holder that has no quorum yields to this one; its process knows if it has. Whom the message misses asks
 -- at its next refresh.
 local function nudge()
+  if wHold then
+    if wHold > id then tell(wDetails, wHold) end
+    return
+  end
   for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do
-    local h = other > id and load(other)
-    if h then redis.pcall('PUBLISH', string.match(lockKey, '^(.-):{') .. ':c:' .. h.client, other) end
+    local _, _, _, _, text = parse(other > id and recordOf(other))
+    if text then tell(text, other) end
   end
 end
 
-r = { id = id, mode = mode, owner = ARGV[4], client = ARGV[6], token = 0, since = ms, claim = claim, meta = ARGV[10] }
-if fresh or (compatible(mode) and mayPass()) then
-  hold(r, mint(), tonumber(ARGV[7]))
-  return { 1, r.token, tonumber(ARGV[7]), us }
+had[id] = h[7]
+local state, expiry, place, since, asked = find(id)
+if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
+if state == 'q' or state == 'd' or state == 'p' then await(id, state, place, since, asked) end
+purge()
+if not wHold then admit() end
+
+local token, _
+state, expiry, token, _, asked = find(id)
+if (state == 'w' or state == 'g') and expiry > ms then
+  store()
+  return { 1, token, expiry - ms, us }
 end
-if order == '0' then return waiting(2) end
-r.state = 'q'
-local place = order == 'a' and call('HINCRBY', lockKey, 's', 1) or 0
--- Each zset is written before it is given an expiry, and the record last: where a key holds something else, that one is
--- left as it was, and nothing of ours stays that would not expire.
-call('ZADD', waitsKey, int(ms + claim), id)
-call('PEXPIRE', waitsKey, call('PTTL', lockKey))
-call('ZADD', queueKey, int(place), id)
-keep(claim)
-save(r)
+if state == 'q' or state == 'd' then
+  store(0)
+  return waiting(0)
+end
+if state then drop(id, state, asked) end -- expired, and too many others were purged before it
+
+local enters = not wHold and (mode == 'r' or readers == 0)
+if enters and queued > 0 then enters = order == 'h' and headHold and id < headHold end
+if enters then
+  token = mint(mode)
+  grant(id, token, ttl, details)
+  store(ttl)
+  return { 1, token, ttl, us }
+end
+if order == '0' then
+  store()
+  return waiting(2)
+end
+place = order == 'a' and (h[8] or 0) + 1 or 0
+enqueue(id, place, details)
+if order == 'a' then fields.s = int(place) end
+store(0)
 if order == 'h' then nudge() end
 return waiting(0)

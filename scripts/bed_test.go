@@ -30,7 +30,7 @@ type bed struct {
 // lockKeys are the keys of a lock in the order of prelude.lua.
 func lockKeys(name string) []string {
 	k := "fencelock:{" + name + "}"
-	return []string{k, k + ":h", k + ":q", k + ":w", k + ":t"}
+	return []string{k, k + ":h", k + ":q", k + ":x"}
 }
 
 const (

@@ -1,10 +1,15 @@
 // Package scripts embeds the Lua programs that are the lock's server side. Each file begins with its contract: keys,
 // arguments, reply, why a second run with the same arguments is harmless, and its cost.
+//
+// A script reads the lock with one HMGET, takes its common case straight, and returns. What the scripts share stands in
+// files of its own, vote.lua and lock.lua, and is included where a line says so: after the common case, which then does
+// not pay for it.
 package scripts
 
 import (
 	"embed"
 	"iter"
+	"strings"
 )
 
 //go:embed *.lua
@@ -17,30 +22,27 @@ type Name string
 const (
 	Acquire Name = "acquire" // grant it or queue it
 	Join    Name = "join"    // nest it in its owner's standing hold
-	Renew   Name = "renew"   // move its expiry forward
+	Renew   Name = "renew"   // move its expiry forward, with many others
 	Refresh Name = "refresh" // keep waiters alive
 	Release Name = "release" // end it and hand the lock on
 	Raise   Name = "raise"   // bring its token up to the one that a quorum agreed on
 	Yield   Name = "yield"   // put it back behind an older one
+	Regain  Name = "regain"  // take it again where a master has lost it
 	Marker  Name = "marker"  // what one of several masters remembers of itself
 	Inspect Name = "inspect" // show a lock, change nothing
 )
 
-// prelude is put in front of every script that changes a lock; it is no program of its own.
-const prelude Name = "prelude"
+var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Inspect}
 
-var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Marker, Inspect}
+// include begins a line that stands for the whole of the file that it names.
+const include = "-- include: "
 
 // Source returns the whole program to be sent to a server, or "" for a name that is not one of All.
 func Source(name Name) string {
-	switch name {
-	case prelude:
-		return ""
-	case Inspect, Marker:
-		return read(name)
-	}
-	if body := read(name); body != "" {
-		return read(prelude) + "\n" + body
+	for _, known := range names {
+		if name == known {
+			return assemble(string(name) + ".lua")
+		}
 	}
 	return ""
 }
@@ -56,10 +58,17 @@ func All() iter.Seq2[Name, string] {
 	}
 }
 
-func read(name Name) string {
-	text, err := files.ReadFile(string(name) + ".lua")
+func assemble(file string) string {
+	text, err := files.ReadFile(file)
 	if err != nil {
-		return ""
+		return "" // only a name in an include line could be wrong, and a test looks at every one
 	}
-	return string(text)
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if part, ok := strings.CutPrefix(line, include); ok {
+			line = assemble(strings.TrimSpace(part))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

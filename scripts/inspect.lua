@@ -1,41 +1,48 @@
--- inspect.lua: who holds a lock and who waits; changes nothing. Runs without the prelude, so that an operator can
--- use it while the application is down:
+-- inspect.lua: who holds a lock and who waits; changes nothing. Runs by itself, so that an operator can use it while
+-- the application is down:
 --   redis-cli --eval inspect.lua 'fencelock:{orders}'
 --
--- KEYS   as in prelude.lua; the keys after the first may be left out
+-- KEYS   1 lock, as in lock.lua; 2-4 may be left out
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
---         holders {{hold, owner, mode, client, owner's counter, ms left, ms held, token, meta}, ...} by expiry,
---         waiters {{hold, owner, mode, client, ms waited, meta}, ...} by place}
+--         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token, meta}, ...} by expiry,
+--         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua}, ...} by place}
 -- Twice  reads only
--- Cost   one HGET for every holder and waiter: an operator's call, not for a hot path
-local lockKey = KEYS[1]
-local holdsKey, queueKey = KEYS[2] or lockKey .. ':h', KEYS[3] or lockKey .. ':q'
-local waitsKey, tokenKey = KEYS[4] or lockKey .. ':w', KEYS[5] or lockKey .. ':t'
+-- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
+local lock = KEYS[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
-local format = '^(%a) (%a) (%S+) (%S+) (%d+) (%d+) (%d+) (.*)$'
+local ms = (us - us % 1000) / 1000
 
-redis.call('HLEN', lockKey) -- a key of another type is an error, not a free lock
-local mode, holders, waiters = '', {}, {}
-local scored = redis.call('ZRANGE', holdsKey, 0, -1, 'WITHSCORES')
-for i = 1, #scored, 2 do
-  local left = tonumber(scored[i + 1]) - ms
-  local text = redis.call('HGET', lockKey, scored[i])
-  if left > 0 and text then
-    local _, m, owner, client, token, since, _, meta = string.match(text, format)
-    local count = tonumber(redis.call('HGET', lockKey, 'n:' .. owner) or '0')
-    holders[#holders + 1] = { scored[i], owner, m, client, count, left, ms - since, tonumber(token), meta }
-    mode = m
+local flat, fields = redis.call('HGETALL', lock), {}
+for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+local scored, expiries = redis.call('ZRANGE', KEYS[2] or lock .. ':h', 0, -1, 'WITHSCORES'), {}
+for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
+
+local holders, waiters = {}, {}
+local function show(id, state, expiry, token, since, details)
+  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ (%S+) %a?(%S*) ?(.*)$')
+  if state == 'g' then
+    local count = string.match(fields['o:' .. owner] or '1', '^%d+')
+    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta }
+  else
+    waiters[#waiters + 1] = { id, owner, mode, channel, ms - since, meta, state, token }
   end
 end
-for _, id in ipairs(redis.call('ZRANGE', queueKey, 0, -1)) do
-  local expiry = tonumber(redis.call('ZSCORE', waitsKey, id) or '0')
-  local text = redis.call('HGET', lockKey, id)
-  if expiry > ms and text then
-    local _, m, owner, client, _, since, _, meta = string.match(text, format)
-    waiters[#waiters + 1] = { id, owner, m, client, ms - since, meta }
+for field, text in pairs(fields) do
+  local first, expiry, token, since, details = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  local id, state = field, first
+  if field == 'w' then
+    id, state = first, 'g'
+  elseif state == 'g' then
+    expiry = expiries[id]
+  end
+  if first and state ~= 'x' and expiry and expiry - ms > 0 then
+    show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)
   end
 end
-return { us, mode, tonumber(redis.call('GET', tokenKey) or '0'), holders, waiters }
+
+table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
+table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
+for _, waiter in ipairs(waiters) do waiter[8] = nil end
+return { us, holders[1] and holders[1][3] or '', tonumber(fields.t or 0), holders, waiters }

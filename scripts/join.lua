@@ -1,24 +1,45 @@
 -- join.lua: a nested acquisition from another process acting for the same owner: joins the owner's standing hold.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, 3 hold, 4 owner, 5 mode r|w, 6 client, 7 TTL ms, 8 claim ms, 9 meta
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 owner, 4 mode r|w, 5 TTL ms, 6 details
 -- Reply  joined {1, token, ms left, server us, the owner's counter, the mode of the hold}, the owner holds nothing here
---        {0, 0, 0, server us},
---        it reads and a write was asked for {2, ...}, released before it came {3, ...}, abstaining {4, 0, ms,
---        server us}
+--        {0, 0, 0, server us}, it reads and a write was asked for {2, ...}, released before it came {3, ...},
+--        4 and 5 as in vote.lua
 -- Twice  the joined hold is answered with the same token and counter
--- Cost   prelude, HMGET, then as a grant of acquire.lua without minting
-if abstains then return abstention() end
+-- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
+local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id, 'o:' .. owner)
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+if refusal then return refusal end
+-- include: lock.lua
+had[id], had['o:' .. owner] = h[7], h[8]
+local state, expiry = find(id)
+if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 purge()
-local id, owner = ARGV[3], ARGV[4]
-local r = load(id)
-if r and r.state == 'x' then return { 3, 0, 0, us } end
-if not r then
-  local own = call('HMGET', lockKey, 'w', 't:' .. owner)
-  if not own[2] then return { 0, 0, 0, us } end
-  local mode = own[1] == owner and 'w' or 'r'
-  if mode == 'r' and ARGV[5] == 'w' then return { 2, 0, 0, us } end
-  r = { id = id, mode = mode, owner = owner, client = ARGV[6], claim = tonumber(ARGV[8]), meta = ARGV[9] }
-  hold(r, tonumber(own[2]), tonumber(ARGV[7]))
+admit()
+
+local value, _, asked
+state, expiry, value, _, asked = find(id)
+local count, token, mode = standing(owner)
+if (state == 'w' or state == 'g') and expiry > ms then
+  store()
+  return { 1, value, expiry - ms, us, math.max(count, 1), match(asked, '^%a') }
 end
-return { 1, r.token, remaining(id), us, tonumber(call('HGET', lockKey, 'n:' .. owner)), r.mode }
+-- The count must belong to who holds the lock now.
+local stands = count > 0 and readers > 0 and not wHold
+if mode == 'w' then stands = wHold and match(wDetails, '^%a %d+ (%S+)') == owner end
+if state or not stands then
+  store()
+  return { 0, 0, 0, us }
+end
+if mode == 'r' and ARGV[4] == 'w' then
+  store()
+  return { 2, 0, 0, us }
+end
+local ttl = tonumber(ARGV[5])
+grant(id, token, ttl, mode .. string.sub(ARGV[6], 2))
+store(ttl)
+return { 1, token, ttl, us, count + 1, mode }

@@ -1,21 +1,37 @@
 -- raise.lua: brings a hold that was granted a smaller token up to the token that a quorum agreed on, and the counter
 -- with it. Only where this very hold still stands: raising a counter for a hold that is gone would count a vote that
--- was never kept. Nor where another reader has been counted up to that token since: it may hold that very one.
+-- was never kept. A writer not where another hold has been counted up to that token since: it may have that very one.
+-- A reader also there: readers are not ordered among themselves, and every write token since is above t.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, 3 hold, 4 token
--- Reply  raised {1, token, ms left, server us}, not held here or counted past the token {0, 0, 0, server us},
---        abstaining {4, 0, ms, server us}
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 token
+-- Reply  raised {1, token, ms left, server us}, not held here or counted past the token {0, 0, 0, server us}, 4 and 5
+--        as in vote.lua, {6, 0, 0, server us} the token is more than 1 s ahead of this server's clock
 -- Twice  the second finds the token there
--- Cost   prelude and purge, GET SET HSETx2
-if abstains then return abstention() end
-purge()
-local r, token = load(ARGV[3]), tonumber(ARGV[4])
-if not r or r.state ~= 'g' or r.token > token then return { 0, 0, 0, us } end
-local counter = tonumber(call('GET', tokenKey) or '0')
-if r.token < token and counter >= token then return { 0, 0, 0, us } end
-r.token = token
-save(r)
-call('HSET', lockKey, 't:' .. r.owner, int(token))
-call('SET', tokenKey, int(math.max(token, counter)), 'PX', ARGV[2])
-return { 1, token, remaining(r.id), us }
+-- Cost   HMGET TIME HSET, for a reader ZSCORE more
+local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
+local h = call('HMGET', lock, 'w', 't', 'tw', id)
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+if refusal then return refusal end
+local writes = h[1] and string.find(h[1], id, 1, true) == 1
+local first, expiry, value, since, details = string.match(writes and h[1] or h[4] or '', '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+if first == 'g' then expiry = call('ZSCORE', KEYS[2], id) elseif not writes then expiry = nil end
+if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
+if value == token then return { 1, token + 0, expiry - ms, us } end
+if token - us > 1000000 then return { 6, 0, 0, us } end
+
+local mode, owner = string.match(details, '^(%a) %d+ (%S+)')
+local t = h[2] or '0'
+if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
+local set = { 't', t - token > 0 and t or token }
+set[3], set[4] = writes and 'w' or id, string.format('%s %s %s %s ', first, writes and expiry or '0', token, since) .. details
+if mode == 'w' then set[#set + 1], set[#set + 2] = 'tw', token end
+if owner ~= id then
+  local count = string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
+  if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end
+end
+call('HSET', lock, unpack(set))
+return { 1, token + 0, expiry - ms, us }

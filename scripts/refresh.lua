@@ -1,25 +1,42 @@
--- refresh.lua: one process keeps all its waiters of a lock alive, and learns of a grant whose message was lost.
+-- refresh.lua: one process keeps all its waiters of a lock alive, and learns of a grant whose message was lost. Without
+-- holds it only purges and hands on, where an earlier call has left some of that.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, then for every waiter: hold, claim ms
--- Reply  {server us, ms until something may expire, then for every waiter: status, token, ms left};
---        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again)
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, then the holds, at most 1000
+-- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
+--        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again);
+--        more 1: refresh without holds, there is more to hand on
 -- Twice  a waiter's lease is set, not summed
--- Cost   prelude and purge, then per waiter HGET ZADD PTTL PEXPIREx4
-purge()
-local reply = { us, 0 }
-for i = 3, #ARGV, 2 do
-  local id, claim = ARGV[i], tonumber(ARGV[i + 1])
-  local r = load(id)
-  local status, token, left = 2, 0, 0
-  if r and r.state == 'g' then
-    status, token, left = 1, r.token, remaining(id)
-  elseif r and r.state == 'q' then
-    status = 0
-    keep(claim)
-    call('ZADD', waitsKey, int(ms + claim), id)
-  end
-  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = status, token, left
+-- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, and per grant as in lock.lua;
+--        works while Redis is out of memory
+local call, lock = redis.call, KEYS[1]
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', unpack(ARGV, 2))
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+-- include: lock.lua
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
+for i = 2, #ARGV do
+  had[ARGV[i]] = h[i + 5]
+  local state, _, place, since, details = parse(h[i + 5])
+  if state == 'q' or state == 'd' or state == 'p' then await(ARGV[i], state, place, since, details) end
 end
-reply[2] = nextExpiry()
+if queued > 0 then keep(queueKey, false, 0) end
+purge()
+admit()
+
+local reply = { us, wake(), more }
+for i = 2, #ARGV do
+  local id, n = ARGV[i], #reply
+  local status, token, left = 2, 0, 0
+  local state, expiry, value = find(id)
+  if (state == 'w' or state == 'g') and expiry > ms then
+    status, token, left = 1, value, expiry - ms
+  elseif state == 'q' or state == 'd' or state == 'p' then
+    status = 0
+  end
+  reply[n + 1], reply[n + 2], reply[n + 3] = status, token, left
+end
+store()
 return reply

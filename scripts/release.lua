@@ -1,23 +1,59 @@
 -- release.lua: ends a hold, granted or still waiting, and hands the lock to whoever may enter now.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, 3 hold, 4 tombstone ms: how long an acquire of this hold may still be on its way
---        ('0': its answer is known), 5 '1': more than one may be, so the one that was granted need not be the last
--- Reply  {1, server us} it was granted, {2, server us} it was waiting, {0, server us} it was gone
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
+--        answer is known), 4 '1': more than one may be, so the one that was granted need not be the last
+-- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
+--        {0, ...} it was gone; server us is 0 where the clock was not read; more 1: refresh, there is more to hand on
 -- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   prelude and purge, HGET ZCARD EXISTS DEL where nobody waits; a hand-off costs a grant and a PUBLISH;
---        works while Redis is out of memory
-purge()
-local id, tombstone, several = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-local r = load(id)
-local had = r and r.state ~= 'x'
-if had then drop(r) end
-if tombstone > 0 and (several or not had) then
-  keep(tombstone)
-  save({ id = id, state = 'x', mode = 'x', owner = '-', client = '-', token = 0, since = ms, claim = 0, meta = '' })
-  call('ZADD', waitsKey, int(ms + tombstone), id)
-  keep(tombstone)
+-- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HINCRBY; a hand-off: HMGET TIME
+--        PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
+local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
+local checks = string.sub(ARGV[1], -1) == '1'
+
+-- Nobody waits, nothing is to be purged or left behind.
+if not (h[3] or h[4] or checks or leaves and ARGV[4] == '1') then
+  local w = h[1]
+  if w and not h[2] and string.find(w, id, 1, true) == 1 then
+    local owner = string.match(w, '^%S+ %d+ %d+ %d+ %a %d+ (%S+)')
+    if owner == id then call('HDEL', lock, 'w') else call('HDEL', lock, 'w', 'o:' .. owner) end
+    return { 1, 0, 0 }
+  end
+  local own = not w and h[7]
+  if own and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)') == id then
+    call('ZREM', KEYS[2], id)
+    if h[2] == '1' then
+      call('HDEL', lock, id, 'r')
+    else
+      call('HDEL', lock, id)
+      call('HINCRBY', lock, 'r', -1)
+    end
+    return { 1, 0, 0 }
+  end
+  if not (w or h[2] or h[7] or leaves) then return { 0, 0, 0 } end
 end
-if not had then return { 0, us } end
+
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+-- include: lock.lua
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
+had[id] = h[7]
+local status, state, _, _, _, details = 0, find(id)
+if state and state ~= 'x' then
+  status = (state == 'w' or state == 'g') and 1 or 2
+  drop(id, state, details)
+end
+purge()
+if leaves and (status == 0 or ARGV[4] == '1') then
+  local expiry = ms + ARGV[3]
+  aside = aside + call('ZADD', asideKey, int(expiry), id)
+  keep(asideKey, aside == 1, ARGV[3] + 0)
+  fields[id] = compose('x', expiry, 0, ms, '-')
+end
 admit()
-return { r.state == 'g' and 1 or 2, us }
+store(leaves and ARGV[3] + 0)
+return { status, us, more }

@@ -1,36 +1,44 @@
 -- yield.lua: a hold that has no quorum goes back to its place in the queue where an older one waits behind it, so that
 -- all masters come to the same holder; where none waits it keeps its grant for another claim.
 --
--- KEYS   as in prelude.lua
--- ARGV   1-2 as in prelude.lua, 3 hold, 4 claim ms, 5 token of the grant
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
 -- Reply  kept {1, token, ms left, server us}, yielded {0, 0, ms until something may expire, server us},
---        unknown here {2, 0, 0, server us}, abstaining {4, 0, ms, server us}
+--        unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a new token, so the second finds another grant and leaves it alone, however late it
 --        comes and whoever waits by then; or it finds the hold waiting
--- Cost   prelude and purge, ZRANGE; a yield costs a release and an enqueueing, a grant kept INCR SET HSETx2
-if abstains then return abstention() end
+-- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in lock.lua
+local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+if refusal then return refusal end
+-- include: lock.lua
+had[id] = h[7]
 purge()
-local id, claim, token = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local r = load(id)
-if not r or r.state == 'x' then return { 2, 0, 0, us } end
-if r.state == 'g' then
-  if r.token ~= token then return { 1, r.token, remaining(id), us } end
-  local head = call('ZRANGE', queueKey, 0, 0)[1]
-  if not head or head > id then
-    local left = math.max(claim, remaining(id))
-    keep(left)
-    call('ZADD', holdsKey, int(ms + left), id)
-    r.token = mint()
-    save(r)
-    call('HSET', lockKey, 't:' .. r.owner, int(r.token))
-    return { 1, r.token, left, us }
+admit() -- lets nobody in beside the hold; it looks for the head of the queue that lives
+local state, expiry, token, since, details = find(id)
+if state == 'w' or state == 'g' then
+  if int(token) == ARGV[3] and expiry > ms then
+    local older = headHold and headHold < id
+    drop(id, state, details)
+    if older then
+      enqueue(id, 0, details)
+      purge()
+      admit()
+    else
+      local mode, claim = match(details, '^(%a) (%d+)')
+      grant(id, mint(mode), math.max(tonumber(claim), expiry - ms), details)
+    end
   end
-  drop(r)
-  r.state, r.token, r.since = 'q', 0, ms
-  save(r)
-  call('ZADD', queueKey, 0, id)
+elseif state == 'q' or state == 'd' or state == 'p' then
+  await(id, state, token, since, details)
+  admit()
 end
-call('ZADD', waitsKey, int(ms + claim), id)
-keep(claim)
-admit()
-return { 0, 0, nextExpiry(), us }
+store(0)
+state, expiry, token = find(id)
+if (state == 'w' or state == 'g') and expiry > ms then return { 1, token, expiry - ms, us } end
+if state == 'q' or state == 'd' or state == 'p' then return { 0, 0, wake(), us } end
+return { 2, 0, 0, us }

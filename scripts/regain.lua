@@ -1,0 +1,42 @@
+-- regain.lua: a master that lost a hold which a quorum still has takes it again, with the same token. Only if nothing
+-- else was counted here meanwhile, and nothing stands here that excludes it.
+--
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 token, 5 details, 6 '1': the client's trust in the grant that this very
+--        master gave it has not run out, so it held the hold when it lost its data, and nobody else had a grant here
+-- Reply  {1, token, ms left, server us}, also where it stands with that token; refused {0, 0, 0, server us};
+--        4 as in vote.lua, unless ARGV 6 is '1'; 5 as in vote.lua
+-- Twice  the second finds it standing
+-- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more
+local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local clock = call('TIME') -- once: on Redis it moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = (us - us % 1000) / 1000
+-- include: vote.lua
+if refusal and not (refusal[1] == 4 and ARGV[6] == '1') then return refusal end
+-- include: lock.lua
+had[id] = h[7]
+purge()
+local state, expiry, value, _, asked = find(id)
+if (state == 'w' or state == 'g') and expiry > ms then
+  admit()
+  store()
+  if value == token then return { 1, token, expiry - ms, us } end
+  return { 0, 0, 0, us }
+end
+
+-- A reader is not ordered among readers, so only a write that was counted since refuses it.
+local mode = match(ARGV[5], '^%a')
+local last = t
+if several and mode == 'r' then last = tw end
+local free = not wHold and (mode == 'r' or readers == 0)
+local regains = free and state ~= 'x' and (last or 0) <= token
+if regains then
+  if state then drop(id, state, asked) end -- it waits here, or it has expired
+  grant(id, token, ttl, ARGV[5])
+end
+admit()
+store(regains and ttl)
+if regains then return { 1, token, ttl, us } end
+return { 0, 0, 0, us }
