@@ -6,10 +6,10 @@
 -- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
 --        {0, ...} it was gone; server us is 0 where the clock was not read; more 1: refresh, there is more to hand on
 -- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HINCRBY; a hand-off: HMGET TIME
---        PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
+-- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HINCRBY; a hand-off: HMGETx2
+--        TIME PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'r', 'q', 'x', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
 local checks = string.sub(ARGV[1], -1) == '1'
 
@@ -17,11 +17,14 @@ local checks = string.sub(ARGV[1], -1) == '1'
 if not (h[3] or h[4] or checks or leaves and ARGV[4] == '1') then
   local w = h[1]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    local owner = string.match(w, '^%S+ %d+ %d+ %d+ %a %d+ (%S+)')
-    if owner == id then call('HDEL', lock, 'w') else call('HDEL', lock, 'w', 'o:' .. owner) end
+    if string.find(w, id, 27, true) then -- it is its own owner
+      call('HDEL', lock, 'w')
+    else
+      call('HDEL', lock, 'w', 'o:' .. string.match(w, '^%S+ %d+ %d+ %d+ %a %d+ (%S+)'))
+    end
     return { 1, 0, 0 }
   end
-  local own = not w and h[7]
+  local own = not w and h[5]
   if own and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)') == id then
     call('ZREM', KEYS[2], id)
     if h[2] == '1' then
@@ -32,16 +35,18 @@ if not (h[3] or h[4] or checks or leaves and ARGV[4] == '1') then
     end
     return { 1, 0, 0 }
   end
-  if not (w or h[2] or h[7] or leaves) then return { 0, 0, 0 } end
+  if not (w or h[2] or h[5] or leaves) then return { 0, 0, 0 } end
 end
 
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
+local own = h[5]
+h[5], h[6] = unpack(call('HMGET', lock, 't', 'tw'))
 -- include: vote.lua
 -- include: lock.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
-had[id] = h[7]
+had[id] = own
 local status, state, _, _, _, details = 0, find(id)
 if state and state ~= 'x' then
   status = (state == 'w' or state == 'g') and 1 or 2
