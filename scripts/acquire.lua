@@ -57,9 +57,9 @@ if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == 
   return { 1, v, ttl, us }
 end
 
--- Behind a write hold that stands nobody can enter, so there is nothing else to look at.
-local expiry, since, held = string.match(not h[7] and h[1] or '', '^%S+ (%d+) %d+ (%d+) (.*)$')
-if held and expiry - ms > 0 and order ~= 'h' then
+-- Behind another's write hold that stands nobody can enter, so there is nothing else to look at.
+local holder, expiry, since, held = string.match(not h[7] and h[1] or '', '^(%S+) (%d+) %d+ (%d+) (.*)$')
+if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' then
   if order == 'a' then
     local place = call('HINCRBY', lock, 's', 1)
     call('ZADD', KEYS[3], place, id)
@@ -73,19 +73,19 @@ if held and expiry - ms > 0 and order ~= 'h' then
     call('HSET', lock, 'q', (h[3] or 0) + 1, id, record .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
   end
-  return { order == 'a' and 0 or 2, 0, expiry - ms, us, held, string.sub(h[1], 1, 26), expiry - ms, ms - since }
+  return { order == 'a' and 0 or 2, 0, expiry - ms, us, held, holder, expiry - ms, ms - since }
 end
 
 -- include: lock.lua
 local function waiting(status)
-  local holder, expiry, since, text = wHold, wExpiry, wSince, wDetails
-  if not holder and firstHold then
+  local hold, expiry, since, text = wHold, wExpiry, wSince, wDetails
+  if not hold and firstHold then
     local _
-    holder, expiry = firstHold, firstExpiry
-    _, _, _, since, text = parse(recordOf(holder))
+    hold, expiry = firstHold, firstExpiry
+    _, _, _, since, text = parse(recordOf(hold))
   end
   if not text then return { status, 0, wake(), us, '', '', 0, 0 } end
-  return { status, 0, wake(), us, text, holder, expiry - ms, ms - since }
+  return { status, 0, wake(), us, text, hold, expiry - ms, ms - since }
 end
 
 -- A younger holder that has no quorum yields to this one; its process knows if it has. Whom the message misses asks
