@@ -107,7 +107,7 @@ state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if state == 'q' or state == 'd' or state == 'p' then await(id, state, place, since, asked) end
 purge()
-if not wHold then admit() end
+admit()
 
 local token
 state, expiry, token, _, asked = find(id)

@@ -6,7 +6,7 @@
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token, meta}, ...} by expiry,
---         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua}, ...} by place}
+--         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua, place}, ...} by place}
 -- Twice  reads only
 -- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
 local lock = KEYS[1]
@@ -44,5 +44,4 @@ end
 
 table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
 table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
-for _, waiter in ipairs(waiters) do waiter[8] = nil end
 return { us, holders[1] and holders[1][3] or '', tonumber(fields.t or 0), holders, waiters }

@@ -29,6 +29,7 @@ local fresh = not (h[1] or h[2] or h[3] or h[4] or h[5])
 local more = 0                 -- 1: expired holds or waiters are left for the next call
 local fields = {}              -- what store will write: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read already
+local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
 local firstHold, firstExpiry   -- of holds
 local headHold, headExpiry     -- of the queue, where it has been looked at and must wait
 local wHold, wExpiry, wToken, wSince, wDetails
@@ -135,10 +136,13 @@ local function drop(id, state, details)
 end
 
 local function enqueue(id, place, details)
+  local expiry = ms + match(details, '^%a (%d+)')
+  if queued == 0 or headHold and place == 0 and id < headHold then headHold, headExpiry = id, expiry end
   call('ZADD', queueKey, int(place), id)
   keep(queueKey, queued == 0, 0)
   queued = queued + 1
-  fields[id] = compose('q', ms + match(details, '^%a (%d+)'), place, ms, details)
+  fields[id] = compose('q', expiry, place, ms, details)
+  alive[id] = true
 end
 
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
@@ -152,6 +156,7 @@ local function await(id, state, place, since, details)
     aside = aside - call('ZREM', asideKey, id)
   end
   fields[id] = compose(state, ms + match(details, '^%a (%d+)'), place, since, details)
+  alive[id] = true
 end
 
 -- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
@@ -208,9 +213,11 @@ end
 -- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
 -- the script ends there, and nobody hears of a grant that is not written. For the same reason holds is looked at before
 -- the first message of a reader, whose ZADD would fail later if that key held something else.
-local function admit()
+-- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
+-- one who holds the lock for days.
+local function admit(beneath)
   local granted, others = 0, 0
-  while queued > 0 and not (wHold and granted > 0) do
+  while queued > 0 and (beneath or not wHold) do
     if granted == bound or others == bound then
       more = 1
       return
@@ -240,7 +247,8 @@ local function admit()
       if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
       local token = mint(mode)
       local heard = tell(details, id .. ' ' .. int(token) .. ' ' .. int(us) .. ' ' .. claim)
-      if heard == 0 and state == 'q' and type(redis.pcall('ZADD', asideKey, int(expiry), id)) == 'number' then
+      local dead = heard == 0 and state == 'q' and not alive[id]
+      if dead and type(redis.pcall('ZADD', asideKey, int(expiry), id)) == 'number' then
         keep(asideKey, aside == 0, 0)
         aside = aside + 1
         fields[id] = compose('p', expiry, place, since, details)

@@ -24,7 +24,7 @@ for i = 2, #ARGV do
 end
 if queued > 0 then keep(queueKey, false, 0) end
 purge()
-admit()
+admit(true)
 
 local reply = { us, wake(), more }
 for i = 2, #ARGV do

@@ -18,13 +18,13 @@ if refusal then return refusal end
 -- include: lock.lua
 had[id] = h[7]
 purge()
-admit() -- lets nobody in beside the hold; it looks for the head of the queue that lives
+admit()
 local state, expiry, token, since, details = find(id)
 if state == 'w' or state == 'g' then
   if int(token) == ARGV[3] and expiry > ms then
-    local older = headHold and headHold < id
+    local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
     drop(id, state, details)
-    if older then
+    if head and head < id then -- if it is dead, the lock comes back
       enqueue(id, 0, details)
       purge()
       admit()

@@ -1,0 +1,177 @@
+package scripts_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// env is a server to run scripts on: miniredis in a synctest bubble, or a real one.
+type env struct {
+	t      *testing.T
+	client rueidis.Client
+	mini   *testredis.Mini   // nil on a real server
+	server *testredis.Server // nil in fake time
+}
+
+func inFakeTime(t *testing.T, test func(e *env)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		test(&env{t: t, client: mini.Client(t), mini: mini})
+	})
+}
+
+// onServers runs a test on every server binary that is installed.
+func onServers(t *testing.T, test func(e *env), args ...string) {
+	t.Helper()
+	if len(testredis.Binaries()) == 0 {
+		t.Run("redis-server", func(t *testing.T) { testredis.Require(t) })
+	}
+	for _, binary := range testredis.Binaries() {
+		t.Run(filepath.Base(binary), func(t *testing.T) {
+			server := testredis.StartBinary(t, binary, args...)
+			test(&env{t: t, client: server.Client(t), server: server})
+		})
+	}
+}
+
+func everywhere(t *testing.T, test func(e *env)) {
+	t.Run("fake time", func(t *testing.T) { inFakeTime(t, test) })
+	onServers(t, test)
+}
+
+// try runs a script: by digest, and whole where the server does not know it.
+func (e *env) try(c call) (any, error) {
+	source := scripts.Source(c.script)
+	sum := sha1.Sum([]byte(source))
+	build := e.client.B()
+	r := e.client.Do(context.Background(), build.Evalsha().Sha1(hex.EncodeToString(sum[:])).
+		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
+	if refusal, ok := rueidis.IsRedisErr(r.Error()); ok && refusal.IsNoScript() {
+		r = e.client.Do(context.Background(), build.Eval().Script(source).
+			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
+	}
+	return r.ToAny()
+}
+
+// run is try, and fails the test if that fails. The reply consists of int64, string and []any.
+func (e *env) run(c call) []any {
+	e.t.Helper()
+	reply, err := e.try(c)
+	require.NoError(e.t, err, "%s %q", c.script, c.args)
+	return reply.([]any)
+}
+
+func (e *env) do(args ...string) rueidis.RedisResult {
+	return e.client.Do(context.Background(), e.client.B().Arbitrary(args...).Build())
+}
+
+func (e *env) flushAll() {
+	e.t.Helper()
+	require.NoError(e.t, e.do("FLUSHALL").Error())
+}
+
+// pass lets time go by. On a real server it is the server's own clock that is waited for.
+func (e *env) pass(d time.Duration) {
+	e.t.Helper()
+	if e.mini != nil {
+		time.Sleep(d)
+		return
+	}
+	for from := e.now(); e.now().Sub(from) < d; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (e *env) now() time.Time {
+	e.t.Helper()
+	clock, err := e.do("TIME").AsStrSlice()
+	require.NoError(e.t, err)
+	seconds, _ := strconv.ParseInt(clock[0], 10, 64)
+	micros, _ := strconv.ParseInt(clock[1], 10, 64)
+	return time.UnixMicro(seconds*1e6 + micros)
+}
+
+// dump returns all keys with their contents and what is left of them.
+func (e *env) dump() map[string][]string {
+	e.t.Helper()
+	names, err := e.do("KEYS", "*").AsStrSlice()
+	require.NoError(e.t, err)
+	all := map[string][]string{}
+	for _, key := range names {
+		kind, err := e.do("TYPE", key).ToString()
+		require.NoError(e.t, err)
+		var content []string
+		switch kind {
+		case "string":
+			var text string
+			text, err = e.do("GET", key).ToString()
+			content = []string{text}
+		case "hash":
+			var fields map[string]string
+			fields, err = e.do("HGETALL", key).AsStrMap()
+			for field, text := range fields {
+				content = append(content, field+"="+text)
+			}
+			slices.Sort(content)
+		case "zset":
+			var scored []rueidis.ZScore
+			scored, err = e.do("ZRANGE", key, "0", "-1", "WITHSCORES").AsZScores()
+			for _, z := range scored {
+				content = append(content, fmt.Sprintf("%s %.0f", z.Member, z.Score))
+			}
+		}
+		require.NoError(e.t, err, kind)
+		left, err := e.do("PTTL", key).AsInt64()
+		require.NoError(e.t, err)
+		all[key] = append(content, fmt.Sprintf("left %d", left))
+	}
+	return all
+}
+
+// field returns a field of a hash, "" where it is absent.
+func (e *env) field(key, field string) string {
+	e.t.Helper()
+	text, err := e.do("HGET", key, field).ToString()
+	if rueidis.IsRedisNil(err) {
+		return ""
+	}
+	require.NoError(e.t, err)
+	return text
+}
+
+func (e *env) setFields(key string, fieldsAndTexts ...any) {
+	e.t.Helper()
+	require.NoError(e.t, e.do(append([]string{"HSET", key}, texts(fieldsAndTexts)...)...).Error())
+}
+
+// subscribe returns what comes to a channel from now on.
+func (e *env) subscribe(channel string) <-chan string { return e.listen(channel, false) }
+
+func (e *env) listen(channel string, sharded bool) <-chan string {
+	e.t.Helper()
+	c, done := e.client.Dedicate()
+	e.t.Cleanup(done)
+	heard := make(chan string, 1000)
+	c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { heard <- m.Message }})
+	subscribe := c.B().Subscribe().Channel(channel).Build()
+	if sharded {
+		subscribe = c.B().Ssubscribe().Channel(channel).Build()
+	}
+	require.NoError(e.t, c.Do(context.Background(), subscribe).Error())
+	return heard
+}
