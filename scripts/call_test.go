@@ -15,8 +15,8 @@ type call struct {
 }
 
 const (
-	ttl       = 400 // ms
-	claim     = 200 // ms
+	ttl       = 40_000 // ms, longer than any test takes
+	claim     = 20_000 // ms
 	markerKey = "fencelock:master"
 	channel   = "fencelock:c:client"
 	setID     = "01JSET:run" // the marker that newMarker sets

@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // model is one lock as lock.lua and the headers describe it, in plain Go: who holds it, who waits in which order, who
@@ -39,9 +40,9 @@ type modelOwner struct {
 func newModel(quorum bool) *model { return &model{quorum: quorum, owners: map[string]modelOwner{}} }
 
 // begin is what every script starts with.
-func (m *model) begin(us, proposal int64) {
+func (m *model) begin(us int64, passed time.Duration, proposal int64) {
 	if us > 0 { // else it has not read the clock
-		m.us, m.ms = us, us/1000
+		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
 	m.proposal, m.hadOne, m.alive = proposal, m.writer != nil, map[string]bool{}
 }

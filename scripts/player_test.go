@@ -35,7 +35,7 @@ func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 	e.newMarker()
 	for range steps {
 		if draw(3) == 0 {
-			e.pass(time.Duration(draw(200)) * e.unit() / 100)
+			e.pass(time.Duration(draw(claim)) * time.Millisecond)
 		}
 		p.step()
 		if draw(4) == 0 {
@@ -48,7 +48,7 @@ func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 			p.play(release(r.hold, 0))
 		}
 	}
-	e.pass(8 * e.unit())
+	e.pass(2 * ttl * time.Millisecond)
 	p.play(refresh())
 	e.onlyTokensStay()
 }
@@ -62,7 +62,7 @@ func (p *player) pick() request {
 
 func (p *player) fresh() request {
 	r := request{hold: fmt.Sprintf("%d%04d", 1+p.draw(9), len(p.asked)), mode: []string{"r", "r", "w"}[p.draw(3)]}
-	r.ttl, r.claim = 4*int(p.e.unit()/time.Millisecond), 2*int(p.e.unit()/time.Millisecond)
+	r.ttl, r.claim = ttl, claim
 	if p.draw(2) == 0 {
 		r.owner = string(rune('A' + p.draw(3)))
 	}
@@ -74,7 +74,6 @@ func (p *player) fresh() request {
 }
 
 func (p *player) step() {
-	life := 4 * int(p.e.unit()/time.Millisecond)
 	queueing := acquire
 	if p.m.quorum {
 		queueing = acquireByID
@@ -92,15 +91,15 @@ func (p *player) step() {
 		p.play(join(r))
 	case 7, 8:
 		r := p.pick()
-		p.play(renew(r.hold, life, p.tokens[ulid(r.hold)]+int64(p.draw(8)/7)))
+		p.play(renew(r.hold, ttl, p.tokens[ulid(r.hold)]+int64(p.draw(8)/7)))
 	case 9, 10:
 		p.play(refresh(p.pick().hold, p.pick().hold))
 	case 11:
-		p.play(releaseAll(p.pick().hold, life))
+		p.play(releaseAll(p.pick().hold, ttl))
 	case 12:
 		p.playQuorum()
 	default:
-		p.play(release(p.pick().hold, []int{0, 0, 0, life}[p.draw(4)]))
+		p.play(release(p.pick().hold, []int{0, 0, 0, ttl}[p.draw(4)]))
 	}
 }
 
@@ -160,7 +159,7 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 	if !ok {
 		at = 3
 	}
-	p.m.begin(n[at], p.vote.proposal)
+	p.m.begin(n[at], p.e.passed, p.vote.proposal)
 	var status, token int64
 	switch c.script {
 	case scripts.Acquire:
@@ -201,7 +200,7 @@ func asHold(id, details string) modelHold {
 func (p *player) check() {
 	p.e.t.Helper()
 	reply := p.e.run(inspect())
-	p.m.begin(reply[0].(int64), 0)
+	p.m.begin(reply[0].(int64), p.e.passed, 0)
 	var want, waiting []modelHold
 	standing := p.m.holds
 	if p.m.writer != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 var seed = flag.Uint64("seed", 0, "the only seed for the random sequences; 0 draws new ones")
@@ -62,12 +61,4 @@ func FuzzSequences(f *testing.F) {
 			playRandomly(e, next, quorum, min(len(script)/4, 100))
 		})
 	})
-}
-
-// unit is the time in which the lives of a sequence are counted: shorter where it really goes by.
-func (e *env) unit() time.Duration {
-	if e.mini != nil {
-		return 100 * time.Millisecond
-	}
-	return 10 * time.Millisecond
 }

@@ -19,7 +19,7 @@ local ms = (us - us % 1000) / 1000
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 for i = 2, #ARGV do
   had[ARGV[i]] = h[i + 5]
-  local state, _, place, since, details = parse(h[i + 5])
+  local state, _, place, since, details = parse(recordOf(ARGV[i]))
   if state == 'q' or state == 'd' or state == 'p' then await(ARGV[i], state, place, since, details) end
 end
 if queued > 0 then keep(queueKey, false, 0) end
