@@ -1,0 +1,135 @@
+package scripts_test
+
+import (
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+)
+
+// A user who may touch nothing but the keys that each call declares, and publish nothing but hand-offs, runs every
+// sequence: the server checks each command of a script against that.
+func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
+	onServers(t, func(e *env) {
+		admin, option := e.client, e.server.Option()
+		rules := []string{"ACL", "SETUSER", "locker", "on", ">secret", "resetkeys", "resetchannels", "+@all", "&fencelock:c:*"}
+		for _, key := range append(lockKeys("n"), markerKey) {
+			rules = append(rules, "~"+key)
+		}
+		require.NoError(e.t, e.do(rules...).Error())
+		option.Username, option.Password = "locker", "secret"
+		client, err := rueidis.NewClient(option)
+		require.NoError(e.t, err)
+		t.Cleanup(client.Close)
+		for name, steps := range sequences {
+			e.client = admin
+			e.flushAll()
+			e.newMarker()
+			e.client = client
+			tokens := map[string]int64{}
+			for i, s := range steps {
+				e.client = admin
+				e.pass(s.pause)
+				e.client = client
+				c := s.call(tokens)
+				reply, err := e.try(c)
+				require.NoError(e.t, err, "%s, step %d: %s", name, i, c.script)
+				remember(c, reply.([]any), tokens)
+			}
+		}
+		e.run(inspect())
+		other := renew("01", ttl, 1)
+		other.keys = lockKeys("m")[:2]
+		_, err = e.try(other)
+		require.ErrorContains(e.t, err, "NOPERM", "the rules hold")
+	})
+}
+
+// The scripts write to no key but those of their lock, also on a server without rules.
+func TestScriptsLeaveOtherKeysAlone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		other := func(r request) call {
+			c := acquire(r)
+			c.keys = lockKeys("other")
+			return c
+		}
+		e.run(other(writer("91").lasting(7_200_000)))
+		e.run(other(writer("92").waiting(7_200_000)))
+		require.NoError(e.t, e.do("SET", "fencelock:{n}:other", "text").Error())
+		e.newMarker()
+		bystanders := func() map[string][]string {
+			all := e.dump()
+			for _, key := range lockKeys("n") {
+				delete(all, key)
+			}
+			for key, content := range all {
+				all[key] = content[:len(content)-1] // without what is left of it
+			}
+			return all
+		}
+		before := bystanders()
+		require.Len(e.t, before, 4)
+		for _, steps := range sequences {
+			tokens := map[string]int64{}
+			for _, s := range steps {
+				c := s.call(tokens)
+				remember(c, e.run(c), tokens)
+				require.Equal(e.t, before, bystanders())
+			}
+		}
+	})
+}
+
+// Where a key of the lock holds something else, it is left as it is, and nothing of ours stays that does not expire.
+func TestForeignKeysAreLeftAlone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for i, key := range lockKeys("n") {
+			e.flushAll()
+			require.NoError(e.t, e.do("SET", key, "somebody else's").Error())
+			asked := []call{
+				acquire(reader("01")), acquire(writer("02")), acquire(reader("03").listening(deaf)), acquire(writer("04")),
+				refresh("01", "02"), join(reader("05").by("a")), renew("01", ttl, 1), raise("01", 1), regain(writer("06"), 1, 1),
+				release("01", 0), release("02", ttl), release("03", 0), release("04", 0), yield("04", 1), release("07", ttl), inspect(),
+			}
+			refused := 0
+			for _, c := range asked {
+				_, err := e.try(c)
+				if err != nil {
+					require.ErrorContains(e.t, err, "WRONGTYPE", "%s", c.script)
+					refused++
+				}
+			}
+			require.Positive(e.t, refused, key)
+			if i == 0 {
+				require.Equal(e.t, len(asked)-1, refused, "all but a renewal, which says that the hold is gone")
+			}
+			for name, content := range e.dump() {
+				if name == key {
+					require.Equal(e.t, []string{"somebody else's", "left -1"}, content)
+					continue
+				}
+				require.NotEqual(e.t, "left -1", content[len(content)-1], "%s stays for ever", name)
+			}
+		}
+	})
+}
+
+// One lease whose keys hold something else does not keep the others of its call from being renewed.
+func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
+	everywhere(t, func(e *env) {
+		many := call{"renew", nil, []string{"0"}}
+		for i, name := range []string{"a", "b", "c", "d"} {
+			c := acquire([]func(string) request{reader, writer}[i%2]("01"))
+			c.keys = lockKeys(name)
+			token := e.run(c)[1]
+			many.keys = append(many.keys, lockKeys(name)[:2]...)
+			many.args = append(many.args, texts([]any{ulid("01"), ttl, token})...)
+		}
+		require.Equal(e.t, []any{int64(1), int64(1), int64(1), int64(1)}, e.run(many)[1:])
+		require.NoError(e.t, e.do("SET", lockKeys("b")[0], "other").Error())
+		require.NoError(e.t, e.do("SET", lockKeys("c")[1], "other").Error())
+		require.Equal(e.t, []any{int64(1), int64(0), int64(0), int64(1)}, e.run(many)[1:])
+		many.args[3] = "1" // not its token
+		require.Equal(e.t, []any{int64(0), int64(0), int64(0), int64(1)}, e.run(many)[1:])
+	})
+}

@@ -1,0 +1,139 @@
+package scripts_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const maxExact = 1<<53 - 1
+
+// grant acquires for a moment, and returns the token and the server's time.
+func (e *env) grant(r request) (token, us int64) {
+	e.t.Helper()
+	reply := e.run(acquire(r))
+	require.EqualValues(e.t, 1, reply[0])
+	e.run(release(r.hold, 0))
+	return reply[1].(int64), reply[3].(int64)
+}
+
+func TestTokensAboveTheClockCountByOne(t *testing.T) {
+	everywhere(t, func(e *env) {
+		// Above 1e14 Lua's own conversion rounds: 123456789012345 would be 1.2345678901234e+14.
+		for _, start := range []int64{8_000_000_000_000_001, 8_765_432_109_876_543, maxExact - 100} {
+			e.flushAll()
+			e.setFields(lockKey, "t", start)
+			for i := range int64(20) {
+				r := []func(string) request{reader, writer}[i%2](fmt.Sprint(100 + i))
+				token, _ := e.grant(r)
+				require.Equal(e.t, start+1+i, token)
+				require.Equal(e.t, fmt.Sprint(token), e.field(lockKey, "t"))
+			}
+			held := e.run(acquire(writer("77").by("a")))[1].(int64)
+			require.Equal(e.t, start+21, held)
+			require.Equal(e.t, held, e.run(acquire(writer("77").by("a")))[1], "asked again")
+			require.EqualValues(e.t, 1, e.run(renew("77", ttl, held))[1])
+			require.Equal(e.t, held, e.run(join(writer("78").by("a")))[1])
+			require.Equal(e.t, held, e.run(inspect())[2])
+			e.run(acquire(reader("79")))
+			e.run(release("77", 0))
+			e.run(release("78", 0))
+			require.Equal(e.t, held+1, e.run(refresh("79"))[4])
+		}
+	})
+}
+
+// The message of a hand-off carries the token and the time as text.
+func TestHandOffMessageIsExact(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.setFields(lockKey, "t", "8765432109876543")
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening("p" + channel)))
+		heard := e.subscribe(channel)
+		reply := e.run(release("01", 0))
+		require.Equal(e.t, fmt.Sprint(ulid("02"), " 8765432109876545 ", reply[1], " ", claim), <-heard)
+	})
+}
+
+func TestTokenIsAtLeastTheServersClock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		last := int64(0)
+		for _, mode := range []func(string) request{reader, writer} {
+			for _, lose := range []func(){
+				func() {},
+				e.flushAll,
+				func() { require.NoError(e.t, e.do("HDEL", lockKey, "t").Error()) },
+				func() { e.setFields(lockKey, "t", 1) },               // rolled back
+				func() { e.setFields(lockKey, "t", 946000000000000) }, // an older clock
+			} {
+				lose()
+				e.run(inspect()) // time goes by on a real server
+				if e.mini != nil {
+					e.pass(time.Millisecond)
+				}
+				token, us := e.grant(mode("01"))
+				require.Equal(e.t, us, token)
+				require.Greater(e.t, token, last)
+				last = token
+			}
+		}
+	})
+}
+
+// The hash outlives the lock by an hour, or by the longest TTL in it. A shorter one does not shorten it.
+func TestTokensOutliveTheLock(t *testing.T) {
+	const hour = 3_600_000
+	everywhere(t, func(e *env) {
+		left := func(key string) int64 {
+			ms, err := e.do("PTTL", key).AsInt64()
+			require.NoError(e.t, err)
+			return ms
+		}
+		for _, mode := range []func(string) request{reader, writer} {
+			e.flushAll()
+			e.run(acquire(mode("01")))
+			require.InDelta(e.t, hour, left(lockKey), 10_000)
+			e.run(release("01", 0))
+			require.InDelta(e.t, hour, left(lockKey), 10_000)
+			held := e.run(acquire(mode("02").lasting(3 * hour)))
+			require.InDelta(e.t, 3*hour, left(lockKey), 10_000)
+			e.run(acquire(reader("03")))
+			require.InDelta(e.t, 3*hour, left(lockKey), 10_000, "a shorter one")
+			e.run(refresh("03"))
+			e.run(renew("02", hour, held[1]))
+			require.InDelta(e.t, 3*hour, left(lockKey), 10_000, "a shorter renewal")
+			e.run(renew("02", 4*hour, held[1]))
+			require.InDelta(e.t, 4*hour, left(lockKey), 10_000)
+		}
+		require.Negative(e.t, left(lockKeys("n")[1]), "the reader has gone from the zset")
+		require.InDelta(e.t, hour, left(lockKeys("n")[2]), 10_000, "of waiters")
+	})
+}
+
+// Every grant on one master mints, and no two grants share a token, whatever mode and way they come by.
+func TestNoTwoGrantsShareAToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		seen := map[int64]bool{}
+		note := func(token any) {
+			require.False(e.t, seen[token.(int64)], "token %d twice", token)
+			seen[token.(int64)] = true
+		}
+		for _, hold := range []string{"01", "02", "03"} { // in one moment of fake time
+			note(e.run(acquire(reader(hold)))[1])
+		}
+		e.run(acquire(writer("04")))
+		e.run(acquire(reader("05")))
+		e.run(acquire(reader("06")))
+		for _, hold := range []string{"01", "02", "03"} {
+			e.run(release(hold, 0))
+		}
+		note(e.run(refresh("04"))[4])
+		e.run(release("04", 0))
+		reply := e.run(refresh("05", "06"))
+		note(reply[4])
+		note(reply[7])
+		require.Len(e.t, seen, 6)
+	})
+}
