@@ -18,14 +18,15 @@ local ms = (us - us % 1000) / 1000
 if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
-local mode, owner = string.sub(details, 1, 1), id
-if string.find(details, id, 1, true) ~= string.find(details, ' ', 3, true) + 1 then -- named
+local mode, owner = string.sub(details, 1, 1), nil
+if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': its own
   owner = string.match(details, '^%a %d+ (%S+)')
+  if owner == id then owner = nil end
 end
 
 -- Free, or read by others: nothing to purge, nobody to let in. Every eighth reader goes the long way and looks for
 -- expired ones, so no more than that many pile up while only readers come.
-if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == id and h[2] % 8 > 0) then
+if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and not owner and h[2] % 8 > 0) then
   local last = h[5]
   if several and mode == 'r' then last = h[6] end
   local v = last and last + 1 or us
@@ -35,12 +36,14 @@ if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == 
   local token = v == us and format('%s%06d', clock[1], us % 1000000) or format('%.0f', v)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
-    local record = format('%s %d%05d %s %s%03d ', id, expiry / 100000, expiry % 100000, token, clock[1], ms % 1000)
-    if several then
-      call('HSET', lock, 't', token, 'w', record .. details, 'tw', token)
+    local w = format('%s %d%05d %s%03d', id, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
+    if owner then w = w .. ' n' end
+    if #details > 64 then
+      call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
     else
-      call('HSET', lock, 't', token, 'w', record .. details)
+      call('HSET', lock, 't', token, 'w', w, 'd', details)
     end
+    if several then call('HSET', lock, 'tw', token) end
   else
     call('ZADD', KEYS[2], format('%d%05d', expiry / 100000, expiry % 100000), id)
     if not h[2] then
@@ -52,33 +55,30 @@ if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == 
     local record = format('g 0 %s %s%03d ', token, clock[1], ms % 1000)
     call('HSET', lock, 't', t, 'r', (h[2] or 0) + 1, id, record .. details)
   end
-  if owner ~= id then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
+  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
   if h[2] then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
   return { 1, v, ttl, us }
 end
 
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at.
-local holder, expiry, since, held = string.match(not h[7] and h[1] or '', '^(%S+) (%d+) %d+ (%d+) (.*)$')
+local holder, expiry, since = string.match(not h[7] and h[1] or '', '^(%S+) (%d+) (%d+)')
 if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' then
+  local has = call('HMGET', lock, 'd', 'e', 's')
   if order == 'a' then
-    local place = call('HINCRBY', lock, 's', 1)
+    local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
     call('ZADD', KEYS[3], place, id)
-    if not h[3] then
-      call('PEXPIRE', KEYS[3], '3600000')
-    elseif call('PEXPIRE', KEYS[3], '3600000', 'GT') == 0 then
-      call('PEXPIRE', KEYS[3], '3600000', 'NX')
-    end
-    local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
+    call('PEXPIRE', KEYS[3], '3600000')
     local record = format('q %d%05d %d %s%03d ', lease / 100000, lease % 100000, place, clock[1], ms % 1000)
-    call('HSET', lock, 'q', (h[3] or 0) + 1, id, record .. details)
+    call('HSET', lock, 'q', (h[3] or 0) + 1, 's', place, id, record .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
   end
-  return { order == 'a' and 0 or 2, 0, expiry - ms, us, held, holder, expiry - ms, ms - since }
+  local text = (has[1] or '') .. (has[2] or '')
+  return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
 end
 
 -- include: lock.lua
 local function waiting(status)
-  local hold, expiry, since, text = wHold, wExpiry, wSince, wDetails
+  local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
   if not hold and firstHold then
     local _
     hold, expiry = firstHold, firstExpiry
@@ -92,7 +92,7 @@ end
 -- at its next refresh.
 local function nudge()
   if wHold then
-    if wHold > id then tell(wDetails, wHold) end
+    if wHold > id then tell(writerDetails(), wHold) end
     return
   end
   for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do

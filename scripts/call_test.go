@@ -40,7 +40,7 @@ func ulid(short string) string {
 
 // request is one acquisition as a client describes it to the scripts.
 type request struct {
-	hold, owner string // short; no owner: its own
+	hold, owner string // short; no owner: its own, as the hold's id is
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
 	ttl, claim  int
@@ -50,7 +50,7 @@ type request struct {
 func (r request) details() string {
 	owner := r.owner
 	if owner == "" {
-		owner = r.hold
+		owner = "-"
 	}
 	route := r.route
 	if route == "" {

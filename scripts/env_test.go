@@ -58,13 +58,11 @@ func everywhere(t *testing.T, test func(e *env)) {
 
 // try runs a script: by digest, and whole where the server does not know it.
 func (e *env) try(c call) (any, error) {
-	source := scripts.Source(c.script)
-	sum := sha1.Sum([]byte(source))
 	build := e.client.B()
-	r := e.client.Do(context.Background(), build.Evalsha().Sha1(hex.EncodeToString(sum[:])).
+	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digest(c.script)).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
 	if refusal, ok := rueidis.IsRedisErr(r.Error()); ok && refusal.IsNoScript() {
-		r = e.client.Do(context.Background(), build.Eval().Script(source).
+		r = e.client.Do(context.Background(), build.Eval().Script(scripts.Source(c.script)).
 			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
 	}
 	return r.ToAny()
@@ -100,7 +98,10 @@ func (e *env) pass(d time.Duration) {
 	fields, err := e.do("HGETALL", lockKey).AsStrMap()
 	require.NoError(e.t, err)
 	for field, text := range fields {
-		if r := record.FindStringSubmatch(text); r != nil {
+		if field == "w" {
+			r := writeHold.FindStringSubmatch(text)
+			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
+		} else if r := record.FindStringSubmatch(text); r != nil {
 			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
 			if r[1] == "g" {
 				expiry = "0" // it is in holds
@@ -199,4 +200,22 @@ func (e *env) listen(channel string, sharded bool) <-chan string {
 	}
 	require.NoError(e.t, c.Do(context.Background(), subscribe).Error())
 	return heard
+}
+
+// pipeline sends calls together; the server has to know their scripts.
+func (e *env) pipeline(calls []call) {
+	e.t.Helper()
+	commands := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		commands[i] = e.client.B().Evalsha().Sha1(digest(c.script)).
+			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+	}
+	for i, r := range e.client.DoMulti(context.Background(), commands...) {
+		require.NoError(e.t, r.Error(), "%s %q", calls[i].script, calls[i].args)
+	}
+}
+
+func digest(name scripts.Name) string {
+	sum := sha1.Sum([]byte(scripts.Source(name)))
+	return hex.EncodeToString(sum[:])
 }

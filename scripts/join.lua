@@ -23,14 +23,14 @@ admit()
 
 local value, _, asked
 state, expiry, value, _, asked = find(id)
-local count, token, mode = standing(owner)
+local n, token, mode = match(recordOf('o:' .. owner) or '0 0 r', '^(%d+) (%d+) (%a)$')
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
-  return { 1, value, expiry - ms, us, math.max(count, 1), match(asked, '^%a') }
+  return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
 end
 -- The count must belong to who holds the lock now.
-local stands = count > 0 and readers > 0 and not wHold
-if mode == 'w' then stands = wHold and match(wDetails, '^%a %d+ (%S+)') == owner end
+local stands = n ~= '0' and readers > 0 and not wHold
+if mode == 'w' then stands = wHold and named(wHold, writerDetails()) == owner end
 if state or not stands then
   store()
   return { 0, 0, 0, us }
@@ -40,6 +40,7 @@ if mode == 'r' and ARGV[4] == 'w' then
   return { 2, 0, 0, us }
 end
 local ttl = tonumber(ARGV[5])
+token = tonumber(token)
 grant(id, token, ttl, mode .. string.sub(ARGV[6], 2))
 store(ttl)
-return { 1, token, ttl, us, count + 1, mode }
+return { 1, token, ttl, us, n + 1, mode }

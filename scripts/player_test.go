@@ -63,12 +63,16 @@ func (p *player) pick() request {
 func (p *player) fresh() request {
 	r := request{hold: fmt.Sprintf("%d%04d", 1+p.draw(9), len(p.asked)), mode: []string{"r", "r", "w"}[p.draw(3)]}
 	r.ttl, r.claim = ttl, claim
-	if p.draw(2) == 0 {
+	switch p.draw(5) {
+	case 0, 1:
 		r.owner = string(rune('A' + p.draw(3)))
+	case 2:
+		r.owner = r.hold
 	}
 	if p.draw(3) == 0 {
 		r.route = deaf
 	}
+	r.meta = strings.Repeat("m", p.draw(3)*15)
 	p.asked = append(p.asked, r)
 	return r
 }
@@ -193,7 +197,11 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 func asHold(id, details string) modelHold {
 	part := strings.Fields(details)
 	claim, _ := strconv.ParseInt(part[1], 10, 64)
-	return modelHold{id: id, mode: part[0], claim: claim, owner: part[2], unheard: part[3] == deaf}
+	owner := part[2]
+	if owner == "-" {
+		owner = id
+	}
+	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, unheard: part[3] == deaf}
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.

@@ -17,15 +17,17 @@ local checks = string.sub(ARGV[1], -1) == '1'
 if not (h[3] or h[4] or checks or leaves and ARGV[4] == '1') then
   local w = h[1]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    if string.find(w, id, 27, true) then -- it is its own owner
-      call('HDEL', lock, 'w')
+    if string.byte(w, -1) ~= 110 then -- not 'n'
+      call('HDEL', lock, 'w', 'd', 'e')
     else
-      call('HDEL', lock, 'w', 'o:' .. string.match(w, '^%S+ %d+ %d+ %d+ %a %d+ (%S+)'))
+      local has = call('HMGET', lock, 'd', 'e')
+      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%S+)'))
     end
     return { 1, 0, 0 }
   end
   local own = not w and h[5]
-  if own and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)') == id then
+  local owner = own and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)')
+  if owner == '-' or owner == id then
     call('ZREM', KEYS[2], id)
     if h[2] == '1' then
       call('HDEL', lock, id, 'r')
@@ -47,7 +49,8 @@ h[5], h[6] = unpack(call('HMGET', lock, 't', 'tw'))
 -- include: lock.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
-local status, state, _, _, _, details = 0, find(id)
+local status, state, details, _ = 0, 'w', nil, nil
+if wHold ~= id then state, _, _, _, details = find(id) end
 if state and state ~= 'x' then
   status = (state == 'w' or state == 'g') and 1 or 2
   drop(id, state, details)
@@ -57,7 +60,7 @@ if leaves and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
   aside = aside + call('ZADD', asideKey, int(expiry), id)
   keep(asideKey, aside == 1, ARGV[3] + 0)
-  fields[id] = compose('x', expiry, 0, ms, '-')
+  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' -'
 end
 admit()
 store(leaves and ARGV[3] + 0)

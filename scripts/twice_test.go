@@ -308,6 +308,8 @@ func (e *env) repeatable(c call, reply []any) (kept []any) {
 // record is a record of lock.lua: first word, expiry, token, since, details.
 var record = regexp.MustCompile(`^(\w+) (\d+) (\d+) (\d+) (.*)$`)
 
+var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)( n)?$`)
+
 // repeatableState is repeatable for a dump: without the expiries, which are set from the server's clock.
 func (e *env) repeatableState(dump map[string][]string) map[string][]string {
 	if e.mini != nil {
@@ -327,6 +329,8 @@ func (e *env) repeatableState(dump map[string][]string) map[string][]string {
 					r[4] = "since"
 				}
 				entry = strings.Join(r, " ")
+			} else if r := writeHold.FindStringSubmatch(text); r != nil && field == "w" {
+				entry = strings.Join([]string{field, r[1], r[3], r[4]}, " ")
 			}
 			kept[key] = append(kept[key], entry)
 		}

@@ -21,7 +21,7 @@ purge()
 admit()
 local state, expiry, token, since, details = find(id)
 if state == 'w' or state == 'g' then
-  if int(token) == ARGV[3] and expiry > ms then
+  if token == tonumber(ARGV[3]) and expiry > ms then
     local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
     drop(id, state, details)
     if head and head < id then -- if it is dead, the lock comes back
