@@ -180,6 +180,18 @@ func (e *env) field(key, field string) string {
 	return text
 }
 
+// members returns how many members the lock's hash counts in one of its zsets, "" where it counts nothing.
+func (e *env) members(of string) string {
+	e.t.Helper()
+	counts := strings.Fields(e.field(lockKey, "n"))
+	for i, key := range []string{"holds", "queue", "aside"} {
+		if key == of && i < len(counts) && counts[i] != "0" {
+			return counts[i]
+		}
+	}
+	return ""
+}
+
 func (e *env) setFields(key string, fieldsAndTexts ...any) {
 	e.t.Helper()
 	require.NoError(e.t, e.do(append([]string{"HSET", key}, texts(fieldsAndTexts)...)...).Error())

@@ -8,14 +8,14 @@
 -- Twice  the joined hold is answered with the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
 local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id, 'o:' .. owner)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
-had[id], had['o:' .. owner] = h[7], h[8]
+had[id], had['o:' .. owner] = h[5], h[6]
 local state, expiry = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 purge()

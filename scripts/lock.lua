@@ -4,7 +4,7 @@
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
 --                 w the write hold, 'hold expiry since', and ' n' where its owner is named; its token is t, since
 --                 nobody else is granted one while it stands; d and e its details, e what is beyond 64 bytes;
---                 r, q, x the number of members of holds, queue, aside, absent when there are none;
+--                 n the numbers of members of holds, queue and aside, absent when there are none;
 --                 s the last place given out;
 --                 <hold> 'state expiry token since details' of every other hold;
 --                 o:<owner> 'count token mode' of a named owner who holds the lock
@@ -23,11 +23,11 @@
 -- without a refresh and a hand-off without a renewal; owner is named, or '-' or the hold's id; route a letter (p
 -- PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
--- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w r q x t tw as they were.
+-- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were.
 local holdsKey, queueKey, asideKey = KEYS[2], KEYS[3], KEYS[4]
 local match, format, bound = string.match, string.format, 64
-local readers, queued, aside = (h[2] or 0) + 0, (h[3] or 0) + 0, (h[4] or 0) + 0
-local t, tw = tonumber(h[5]), tonumber(h[6])
+local readers, queued, aside = 0, 0, 0
+local t, tw = tonumber(h[3]), tonumber(h[4])
 local more = 0                 -- 1: expired holds or waiters are left for the next call
 local fields = {}              -- what store will write: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read already
@@ -37,6 +37,10 @@ local headHold, headExpiry     -- of the queue, where it has been looked at and 
 local wHold, wExpiry, wSince, wNamed, wDetails
 local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
 
+if h[2] then
+  readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
+  readers, queued, aside = readers + 0, queued + 0, aside + 0
+end
 if h[1] then
   wHold, wExpiry, wSince, wNamed = match(h[1], '^(%S+) (%d+) (%d+)( ?n?)$')
   wExpiry = tonumber(wExpiry)
@@ -309,9 +313,8 @@ end
 -- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew
 -- would stay for ever.
 local function store(ttl)
-  if readers ~= (h[2] or 0) + 0 then fields.r = readers > 0 and int(readers) end
-  if queued ~= (h[3] or 0) + 0 then fields.q = queued > 0 and int(queued) end
-  if aside ~= (h[4] or 0) + 0 then fields.x = aside > 0 and int(aside) end
+  local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
+  if n ~= h[2] then fields.n = n end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then
@@ -323,5 +326,5 @@ local function store(ttl)
   end
   if set[1] then call('HSET', lock, unpack(set)) end
   if gone[1] then call('HDEL', lock, unpack(gone)) end
-  if ttl then keep(lock, not (h[1] or h[2] or h[3] or h[4] or h[5]), ttl) end
+  if ttl then keep(lock, not (h[1] or h[2] or h[3]), ttl) end
 end

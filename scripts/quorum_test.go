@@ -226,7 +226,7 @@ func TestRegain(t *testing.T) {
 		e.pass(2 * ttl * time.Millisecond)
 		token := e.now().UnixMicro() + 10_000_000
 		require.EqualValues(e.t, 1, status(votes, writer("09"), token, 0), "it waited here, behind one who has expired")
-		require.Empty(e.t, e.field(lockKey, "q"))
+		require.Empty(e.t, e.members("queue"))
 
 		e.flushAll()
 		e.setFields(markerKey, "set", "01JSET", "run", "run", "id", setID, "until", e.now().UnixMilli()+ttl)

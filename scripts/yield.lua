@@ -9,14 +9,14 @@
 --        comes and whoever waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in lock.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
-had[id] = h[7]
+had[id] = h[5]
 purge()
 admit()
 local state, expiry, token, since, details = find(id)
