@@ -7,8 +7,8 @@
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
--- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; queued: HMGET TIME HINCRBY ZADD PEXPIRE HSET
---        PEXPIRE
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; behind a writer: HMGETx2 TIME, to queue
+--        there ZADD PEXPIRE HSET PEXPIRE more; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -87,6 +87,7 @@ if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' then
 end
 
 -- include: lock.lua
+-- include: settle.lua
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
   if not hold and firstHold then

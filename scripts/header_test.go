@@ -69,7 +69,7 @@ func TestSourcesAreAssembled(t *testing.T) {
 		name := scripts.Name(strings.TrimSuffix(path, ".lua"))
 		require.Equal(t, included[path], scripts.Source(name) == "", "%s is either a script or included", path)
 	}
-	for _, none := range []scripts.Name{"", "vote", "lock", "no such", "../embed.go", "acquire.lua"} {
+	for _, none := range []scripts.Name{"", "vote", "lock", "settle", "no such", "../embed.go", "acquire.lua"} {
 		require.Empty(t, scripts.Source(none))
 	}
 	for range scripts.All() {

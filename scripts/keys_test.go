@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,8 @@ import (
 func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
 	onServers(t, func(e *env) {
 		admin, option := e.client, e.server.Option()
-		rules := []string{"ACL", "SETUSER", "locker", "on", ">secret", "resetkeys", "resetchannels", "+@all", "&fencelock:c:*"}
+		rules := []string{"ACL", "SETUSER", "locker", "on", ">secret", "resetkeys", "resetchannels", "+@all"}
+		rules = append(rules, "&fencelock:c:*")
 		for _, key := range append(lockKeys("n"), markerKey) {
 			rules = append(rules, "~"+key)
 		}
@@ -87,9 +89,11 @@ func TestForeignKeysAreLeftAlone(t *testing.T) {
 			e.flushAll()
 			require.NoError(e.t, e.do("SET", key, "somebody else's").Error())
 			asked := []call{
-				acquire(reader("01")), acquire(writer("02")), acquire(reader("03").listening(deaf)), acquire(writer("04")),
-				refresh("01", "02"), join(reader("05").by("a")), renew("01", ttl, 1), raise("01", 1), regain(writer("06"), 1, 1),
-				release("01", 0), release("02", ttl), release("03", 0), release("04", 0), yield("04", 1), release("07", ttl), inspect(),
+				acquire(reader("01")), acquire(writer("02")), acquire(reader("03").listening(deaf)),
+				refresh("01", "02"), join(reader("05").by("a")), renew("01", ttl, 1), raise("01", 1),
+				regain(writer("06"), 1, 1),
+				acquire(writer("04")), release("01", 0), release("02", ttl), release("03", 0), release("04", 0),
+				yield("04", 1), release("07", ttl), inspect(),
 			}
 			refused := 0
 			for _, c := range asked {
@@ -110,6 +114,41 @@ func TestForeignKeysAreLeftAlone(t *testing.T) {
 				}
 				require.NotEqual(e.t, "left -1", content[len(content)-1], "%s stays for ever", name)
 			}
+		}
+	})
+}
+
+// Nobody hears of a grant that is not written: not where a server takes no writes, nor where a key of the lock holds
+// something else.
+func TestNoMessageWithoutAGrant(t *testing.T) {
+	waits := func(e *env, r request) <-chan string {
+		e.run(acquire(writer("01")))
+		e.run(acquire(r.listening("p" + channel)))
+		return e.subscribe(channel)
+	}
+	everywhere(t, func(e *env) {
+		heard := waits(e, reader("02"))
+		require.NoError(e.t, e.do("SET", lockKeys("n")[1], "somebody else's").Error())
+		_, err := e.try(release("01", 0))
+		require.ErrorContains(e.t, err, "WRONGTYPE")
+		require.Empty(e.t, e.heard(heard))
+	})
+	onServers(t, func(e *env) {
+		for i, c := range []call{release("01", 0), refresh("02"), acquireByID(writer("03"))} {
+			e.flushAll()
+			e.loadAll()
+			heard := waits(e, []func(string) request{reader, writer}[i%2]("02"))
+			if i > 0 {
+				e.pass(2 * ttl * time.Millisecond)
+				e.setFields(lockKey, ulid("02"), "q 9999999999999 1 1 "+reader("02").listening("p"+channel).details())
+			}
+			require.NoError(e.t, e.do("CONFIG", "SET", "min-replicas-to-write", "1").Error())
+			_, err := e.try(c)
+			require.ErrorContains(e.t, err, "NOREPLICAS", "%s", c.script)
+			require.NoError(e.t, e.do("CONFIG", "SET", "min-replicas-to-write", "0").Error())
+			require.Empty(e.t, e.heard(heard))
+			e.run(c)
+			require.Len(e.t, e.heard(heard), 1)
 		}
 	})
 }

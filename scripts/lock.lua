@@ -1,4 +1,4 @@
--- lock.lua: the state of one lock on one master, and the transitions that the scripts share. Included after the common
+-- lock.lua: the state of one lock on one master, and what scripts do to one hold in it. Included after the common
 -- case of a script, so that the common case does not pay for these functions.
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
@@ -14,8 +14,7 @@
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
--- Cost   nothing by itself; purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside;
---        admit: ZPOPMIN HGET PUBLISH per waiter, at most 64 grants and 64 others; store: HSET HDEL
+-- Cost   nothing by itself; store: HSET HDEL, and PEXPIRE where something was granted or enqueued
 --
 -- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
 -- reach it, x released before it came (a tombstone). A waiter's token is its place.
@@ -25,10 +24,9 @@
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
 -- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were.
 local holdsKey, queueKey, asideKey = KEYS[2], KEYS[3], KEYS[4]
-local match, format, bound = string.match, string.format, 64
+local match, format = string.match, string.format
 local readers, queued, aside = 0, 0, 0
 local t, tw = tonumber(h[3]), tonumber(h[4])
-local more = 0                 -- 1: expired holds or waiters are left for the next call
 local fields = {}              -- what store will write: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read already
 local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
@@ -99,15 +97,10 @@ local function find(id)
 end
 
 -- A key lives an hour, or as long as its longest member: the token must outlive the hold, and what has expired must
--- still be there to be purged. GT compares with the expiry that there is; NX is for a key that was evicted and has just
--- been made anew.
+-- still be there to be purged. GT compares with the expiry that there is, so a new key gets its first without.
 local function keep(key, new, ttl)
   local life = ttl > 3600000 and int(ttl) or '3600000'
-  if new then
-    call('PEXPIRE', key, life)
-  elseif call('PEXPIRE', key, life, 'GT') == 0 and key ~= lock then
-    call('PEXPIRE', key, life, 'NX')
-  end
+  if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
 -- Counts the holds of a named owner, so that join finds the one that stands.
@@ -191,123 +184,6 @@ local function await(id, state, place, since, details)
   local expiry = int(ms + match(details, '^%a (%d+)'))
   fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
   alive[id] = true
-end
-
--- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
-local function sweep(key, n, states)
-  if n == 0 then return 0 end
-  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first[1] and first[2] - ms <= 0 then
-    local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
-    call('ZREM', key, unpack(ids))
-    for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
-      local state, _, _, _, details = parse(record)
-      if state and string.find(states, state, 1, true) then
-        local owner = state == 'g' and named(ids[i], details)
-        if owner then count(owner, -1) end
-        fields[ids[i]] = false
-      end
-    end
-    first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if first[1] and first[2] - ms <= 0 then more = 1 end
-    n = call('ZCARD', key)
-  end
-  if not first[1] then return 0 end -- also where the zset was evicted
-  return n, first[1], tonumber(first[2])
-end
-
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
--- has gone the one of them that lasts longest takes its place.
-local function purge()
-  if wHold and wExpiry <= ms then drop(wHold, 'w') end
-  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
-  aside = sweep(asideKey, aside, 'px')
-  if h[1] and not wHold and readers > 0 then
-    local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
-    local _, _, _, since, details = parse(recordOf(last[1]))
-    if details and last[2] - ms > 0 then
-      readers = readers - call('ZREM', holdsKey, last[1])
-      fields[last[1]] = false
-      setWriter(last[1], tonumber(last[2]), since, details)
-    end
-  end
-end
-
--- Tells a process of a grant or asks it to yield. Returns how many have heard it, or nil where that is not known: a
--- refused message must not undo what has been decided.
-local function tell(details, message)
-  local letter, channel = match(details, '^%a %d+ %S+ (%a)(%S+)')
-  if not letter then return nil end
-  local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
-  return letter ~= 'b' and type(heard) == 'number' and heard or nil
-end
-
--- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
--- returns with a head that could have been granted, except what is left for the next call.
--- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
--- the script ends there, and nobody hears of a grant that is not written. For the same reason holds is looked at before
--- the first message of a reader, whose ZADD would fail later if that key held something else.
--- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
--- one who holds the lock for days.
-local function admit(beneath)
-  local granted, others = 0, 0
-  while queued > 0 and (beneath or not wHold) do
-    if granted == bound or others == bound then
-      more = 1
-      return
-    end
-    local open = not wHold and not abstains
-    local id = open and readers == 0 and call('ZPOPMIN', queueKey)[1]
-    local popped = id
-    id = id or call('ZRANGE', queueKey, 0, 0)[1]
-    if not id then -- evicted
-      queued = 0
-      return
-    end
-    local record = recordOf(id)
-    local state, expiry, place, since, details = parse(record)
-    local lives = (state == 'q' or state == 'd') and expiry - ms > 0
-    local mode, claim = match(lives and details or '', '^(%a) (%d+)')
-    if lives and not popped and (not open or mode == 'w') then
-      headHold, headExpiry = id, tonumber(expiry)
-      return
-    end
-    if not popped then call('ZREM', queueKey, id) end
-    if record then
-      queued = queued - 1
-      fields[id] = false
-    end
-    if not lives then
-      others = others + 1
-    else
-      if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
-      local token = mint(mode)
-      local heard = tell(details, id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim)
-      local dead = heard == 0 and state == 'q' and not alive[id]
-      if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
-        keep(asideKey, aside == 0, 0)
-        aside = aside + 1
-        others = others + 1
-        fields[id] = 'p ' .. expiry .. ' ' .. place .. ' ' .. since .. ' ' .. details
-      else
-        grant(id, token, tonumber(claim), details)
-        granted = granted + 1
-      end
-    end
-  end
-end
-
--- Milliseconds until asking again can tell something new: until w, or the first hold or the head of the queue, can
--- expire. 1 where something was left for the next call, 0 where nothing is known.
-local function wake()
-  if more == 1 then return 1 end
-  local at = wExpiry
-  if not wHold then
-    at = firstExpiry
-    if headExpiry and (not at or headExpiry < at) then at = headExpiry end
-    if abstains and refusal[3] > 0 and queued > 0 and (not at or ms + refusal[3] < at) then at = ms + refusal[3] end
-  end
-  return at and math.max(at - ms, 1) or 0
 end
 
 -- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew

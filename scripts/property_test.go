@@ -48,6 +48,13 @@ func FuzzSequences(f *testing.F) {
 	f.Add([]byte("\x00acquire, queue, release"), false)
 	f.Add([]byte("readers come and go, some are dead"), false)
 	f.Add([]byte("\x07\x01\x03several masters, raise, yield and regain"), true)
+	for i := range uint64(4) {
+		long, next := make([]byte, 300), draws(i)
+		for j := range long {
+			long[j] = byte(next(256))
+		}
+		f.Add(long, i%2 == 0)
+	}
 	f.Fuzz(func(t *testing.T, script []byte, quorum bool) {
 		inFakeTime(t, func(e *env) {
 			next := func(n int) int {

@@ -16,6 +16,7 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal and not (refusal[1] == 4 and ARGV[6] == '1') then return refusal end
 -- include: lock.lua
+-- include: settle.lua
 had[id] = h[5]
 purge()
 local state, expiry, value, _, asked = find(id)

@@ -47,6 +47,7 @@ local own = h[3]
 h[3], h[4] = unpack(call('HMGET', lock, 't', 'tw'))
 -- include: vote.lua
 -- include: lock.lua
+-- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
 local status, state, details, _ = 0, 'w', nil, nil

@@ -107,8 +107,35 @@ func TestTokensOutliveTheLock(t *testing.T) {
 			e.run(renew("02", 4*hour, held[1]))
 			require.InDelta(e.t, 4*hour, left(lockKey), 10_000)
 		}
-		require.Negative(e.t, left(lockKeys("n")[1]), "the reader has gone from the zset")
+		require.Negative(e.t, left(lockKeys("n")[1]), "only writers are there")
 		require.InDelta(e.t, hour, left(lockKeys("n")[2]), 10_000, "of waiters")
+	})
+}
+
+// Who joined a writer and died is there to be purged as long as the writer renews.
+func TestRenewalKeepsThoseWhoJoined(t *testing.T) {
+	everywhere(t, func(e *env) {
+		token := e.run(acquire(writer("01").by("a")))[1]
+		e.run(join(reader("02").by("a")))
+		e.run(renew("01", 7_200_000, token))
+		left, err := e.do("PTTL", lockKeys("n")[1]).AsInt64()
+		require.NoError(e.t, err)
+		require.InDelta(e.t, 7_200_000, left, 10_000)
+	})
+}
+
+// A hash that is emptied and made anew gets an expiry as any.
+func TestEveryKeyExpires(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, next := range []call{acquire(writer("02")), acquire(reader("02")), acquire(writer("02").by("a"))} {
+			e.flushAll()
+			e.run(release("01", ttl)) // a tombstone is all that there is
+			e.pass(2 * ttl * time.Millisecond)
+			require.EqualValues(e.t, 1, e.run(next)[0])
+			for key, content := range e.dump() {
+				require.NotEqual(e.t, "left -1", content[len(content)-1], key)
+			}
+		}
 	})
 }
 

@@ -196,6 +196,18 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 	})
 }
 
+// Readers who come when the zset of the others is lost make one that expires.
+func TestEvictedReadersLeaveNothingForEver(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		require.NoError(e.t, e.do("DEL", lockKeys("n")[1]).Error())
+		e.run(acquire(reader("02")))
+		left, err := e.do("PTTL", lockKeys("n")[1]).AsInt64()
+		require.NoError(e.t, err)
+		require.Positive(e.t, left)
+	})
+}
+
 // Whichever of the zsets is lost, the lock goes on.
 func TestEvictedZsetsHeal(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -208,7 +220,8 @@ func TestEvictedZsetsHeal(t *testing.T) {
 			e.run(release("01", 0))
 			e.run(release("00", ttl))
 			require.NoError(e.t, e.do("DEL", lost).Error())
-			for _, again := range []call{acquire(writer("05")), acquire(reader("06")), refresh("05", "06"), acquire(reader("07"))} {
+			asked := []call{acquire(writer("05")), acquire(reader("06")), refresh("05", "06"), acquire(reader("07"))}
+			for _, again := range asked {
 				e.run(again)
 			}
 			for _, hold := range []string{"02", "03", "04", "05", "06", "07"} {

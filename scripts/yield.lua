@@ -7,7 +7,7 @@
 --        unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a new token, so the second finds another grant and leaves it alone, however late it
 --        comes and whoever waits by then; or it finds the hold waiting
--- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in lock.lua
+-- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
@@ -16,6 +16,7 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
+-- include: settle.lua
 had[id] = h[5]
 purge()
 admit()
