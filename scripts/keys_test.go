@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -170,5 +171,31 @@ func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
 		require.Equal(e.t, []any{int64(1), int64(0), int64(0), int64(1)}, e.run(many)[1:])
 		many.args[3] = "1" // not its token
 		require.Equal(e.t, []any{int64(0), int64(0), int64(0), int64(1)}, e.run(many)[1:])
+	})
+}
+
+// What a client says of a hold is stored and told as it is, whatever it is, also over a hand-off.
+func TestDetailsAreKept(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, meta := range []string{"", "a b  c", "100%", "line\nline", "nul\x00nul", "é", " - ", strings.Repeat("m", 256)} {
+			for _, owner := range []string{"", "a", "01"} {
+				e.flushAll()
+				for _, r := range []request{writer("01"), reader("01")} {
+					r.meta, r.owner = meta, owner
+					e.run(acquire(r))
+					require.Equal(e.t, r.details(), e.run(tryAcquire(writer("02")))[4])
+					waits := writer("03").by(owner)
+					waits.meta = meta
+					e.run(acquire(waits))
+					e.run(release("01", 0))
+					require.Equal(e.t, waits.details(), e.run(tryAcquire(writer("02")))[4])
+					shown := e.run(inspect())[3].([]any)[0].([]any)
+					require.Equal(e.t, meta, shown[8])
+					require.Equal(e.t, ulid(map[string]string{"": "03"}[owner]+owner), shown[1])
+					e.run(release("03", 0))
+				}
+				e.onlyTokensStay()
+			}
+		}
 	})
 }

@@ -231,6 +231,8 @@ func TestRegain(t *testing.T) {
 		e.flushAll()
 		e.setFields(markerKey, "set", "01JSET", "run", "run", "id", setID, "until", e.now().UnixMilli()+ttl)
 		require.EqualValues(e.t, 4, status(votes, writer("01"), 100, 0), "trust has run out")
+		again := vote{proposal: 1, seen: "01JSET:older"}
+		require.EqualValues(e.t, 5, status(again, writer("01"), 100, 1), "it has lost its data once more")
 		require.EqualValues(e.t, 1, status(votes, writer("01"), 100, 1), "the master held it when it lost its data")
 		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
 	})

@@ -10,7 +10,7 @@
 --        {5, 0, 0, server us} where the marker is not the one that the client has seen; else nil
 -- Twice  a changed run id starts the quarantine once: the second run finds it in the marker
 -- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL HSET where the run id has changed
-local several, floor, abstains, refusal = ARGV[1] ~= '0', us, false, nil
+local several, floor, abstains, changed, refusal = ARGV[1] ~= '0', us, false, false, nil
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
@@ -29,9 +29,10 @@ if several then
   -- What this master may have forgotten was counted before the end of its last quarantine.
   floor = math.max(math.min(tonumber(proposal), us + 1000000), (has[1] or 0) * 1000)
   abstains = not has[1] or has[1] - ms > 0
+  changed = seen ~= '-' and seen ~= has[2]
   if abstains then
     refusal = { 4, 0, has[1] and has[1] - ms or 0, us }
-  elseif seen ~= '-' and seen ~= has[2] then
+  elseif changed then
     refusal = { 5, 0, 0, us }
   end
 end
