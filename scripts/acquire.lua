@@ -7,10 +7,17 @@
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
--- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; queued: HMGET TIME HINCRBY ZADD PEXPIRE HSET
---        PEXPIRE
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; behind a writer: HMGETx2 TIME, to queue
+--        there ZADD PEXPIRE HSET PEXPIRE more; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h, own
+if ARGV[1] == '0' then
+  h = call('HMGET', lock, 'w', 'n', 't', id)
+  own, h[4] = h[4], nil
+else
+  h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
+  own = h[5]
+end
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
@@ -18,16 +25,18 @@ local ms = (us - us % 1000) / 1000
 if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
-local mode, owner = string.sub(details, 1, 1), id
-if string.find(details, id, 1, true) ~= string.find(details, ' ', 3, true) + 1 then -- named
+local mode, owner = string.sub(details, 1, 1), nil
+if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': its own
   owner = string.match(details, '^%a %d+ (%S+)')
+  if owner == id then owner = nil end
 end
 
--- Free, or read by others: nothing to purge, nobody to let in. Every eighth reader goes the long way and looks for
--- expired ones, so no more than that many pile up while only readers come.
-if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == id and h[2] % 8 > 0) then
-  local last = h[5]
-  if several and mode == 'r' then last = h[6] end
+-- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
+-- one goes the long way and looks for expired ones, so no more than that pile up while only readers come.
+local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
+if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) then
+  local last = h[3]
+  if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
   if v < floor then v = floor end
   -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits.
@@ -35,50 +44,52 @@ if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == 
   local token = v == us and format('%s%06d', clock[1], us % 1000000) or format('%.0f', v)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
-    local record = format('%s %d%05d %s %s%03d ', id, expiry / 100000, expiry % 100000, token, clock[1], ms % 1000)
-    if several then
-      call('HSET', lock, 't', token, 'w', record .. details, 'tw', token)
+    local w = format('%s %d%05d %s%03d', id, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
+    if owner then w = w .. ' n' end
+    if #details > 64 then
+      call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
     else
-      call('HSET', lock, 't', token, 'w', record .. details)
+      call('HSET', lock, 't', token, 'w', w, 'd', details)
     end
+    if several then call('HSET', lock, 'tw', token) end
   else
     call('ZADD', KEYS[2], format('%d%05d', expiry / 100000, expiry % 100000), id)
-    if not h[2] then
+    if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
       call('PEXPIRE', KEYS[2], life, 'NX') -- evicted, and made anew
     end
-    local t = h[5] and h[5] - v > 0 and h[5] or token
+    local t = h[3] and h[3] - v > 0 and h[3] or token
     local record = format('g 0 %s %s%03d ', token, clock[1], ms % 1000)
-    call('HSET', lock, 't', t, 'r', (h[2] or 0) + 1, id, record .. details)
+    call('HSET', lock, 't', t, 'n', format('%d 0 0', (readers or 0) + 1), id, record .. details)
   end
-  if owner ~= id then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
-  if h[2] then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
+  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
+  if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
   return { 1, v, ttl, us }
 end
 
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at.
-local holder, expiry, since, held = string.match(not h[7] and h[1] or '', '^(%S+) (%d+) %d+ (%d+) (.*)$')
+local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
 if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' then
+  local has = call('HMGET', lock, 'd', 'e', 's')
   if order == 'a' then
-    local place = call('HINCRBY', lock, 's', 1)
+    local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
     call('ZADD', KEYS[3], place, id)
-    if not h[3] then
-      call('PEXPIRE', KEYS[3], '3600000')
-    elseif call('PEXPIRE', KEYS[3], '3600000', 'GT') == 0 then
-      call('PEXPIRE', KEYS[3], '3600000', 'NX')
-    end
-    local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
+    call('PEXPIRE', KEYS[3], '3600000')
     local record = format('q %d%05d %d %s%03d ', lease / 100000, lease % 100000, place, clock[1], ms % 1000)
-    call('HSET', lock, 'q', (h[3] or 0) + 1, id, record .. details)
+    local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+    local n = format('%s %d %s', joined, queued + 1, aside)
+    call('HSET', lock, 'n', n, 's', place, id, record .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
   end
-  return { order == 'a' and 0 or 2, 0, expiry - ms, us, held, holder, expiry - ms, ms - since }
+  local text = (has[1] or '') .. (has[2] or '')
+  return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
 end
 
 -- include: lock.lua
+-- include: settle.lua
 local function waiting(status)
-  local hold, expiry, since, text = wHold, wExpiry, wSince, wDetails
+  local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
   if not hold and firstHold then
     local _
     hold, expiry = firstHold, firstExpiry
@@ -92,7 +103,7 @@ end
 -- at its next refresh.
 local function nudge()
   if wHold then
-    if wHold > id then tell(wDetails, wHold) end
+    if wHold > id then tell(writerDetails(), wHold) end
     return
   end
   for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do
@@ -101,7 +112,7 @@ local function nudge()
   end
 end
 
-had[id] = h[7]
+had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end

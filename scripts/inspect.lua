@@ -22,6 +22,7 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
   local mode, owner, channel, meta = string.match(details, '^(%a) %d+ (%S+) %a?(%S*) ?(.*)$')
+  if owner == '-' then owner = id end
   if state == 'g' then
     local count = string.match(fields['o:' .. owner] or '1', '^%d+')
     holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta }
@@ -29,15 +30,15 @@ local function show(id, state, expiry, token, since, details)
     waiters[#waiters + 1] = { id, owner, mode, channel, ms - since, meta, state, token }
   end
 end
-for field, text in pairs(fields) do
-  local first, expiry, token, since, details = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-  local id, state = field, first
-  if field == 'w' then
-    id, state = first, 'g'
+for id, text in pairs(fields) do
+  local state, expiry, token, since, details = string.match(text, '^(%a) (%d+) (%d+) (%d+) (.*)$')
+  if id == 'w' then
+    id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
+    state, token, details = 'g', fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id]
   end
-  if first and state ~= 'x' and expiry and expiry - ms > 0 then
+  if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)
   end
 end
