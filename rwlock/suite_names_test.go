@@ -102,7 +102,7 @@ func prefixes(w *world) {
 		s, err := q.Inspect(w.ctx, "n")
 		return err == nil && len(s.Waiters) == 1
 	})
-	for _, key := range w.keys() {
+	for _, key := range w.lockKeys() {
 		require.Regexp(w.t, `^(fencelock|team:blue):\{n\}`, key)
 	}
 	w.release(two)

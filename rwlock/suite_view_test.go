@@ -173,6 +173,7 @@ func traceTells(w *world) {
 	require.NoError(w.t, lease.Renew(w.ctx))
 	w.eventually("the renewal is told", d.has("renewed a"))
 	w.release(lease)
+	w.eventually("the release is told", d.has("released a"))
 	require.Equal(w.t, []string{"waiting a", "acquired a", "renewed a", "released a"}, unique(d.read()))
 	require.Zero(w.t, d.last["waiting"].Token)
 	require.Equal(w.t, rwlock.Read, d.last["acquired"].Mode)

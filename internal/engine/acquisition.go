@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/redis/rueidis"
 
@@ -18,6 +17,7 @@ type acquisition struct {
 	entry    Entry
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
+	errs     []error       // of each master, from the last of those holds
 	holder   *Holder       // one of those in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
 	notified bool          // a message came before the answer that the hold is queued
@@ -134,9 +134,8 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
-	a.debug(fmt.Sprintf("answered %d %+v", m.Index, reply))
 	a.decide()
-	if l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
+	if hold == l.hold && l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
 		a.enqueue(m, reply.left, reply.err)
 	}
 }
@@ -176,7 +175,6 @@ func (a *acquisition) succeed() {
 	}
 	if l.ballot.HandedOff() {
 		l.e.counters.handedOff.Add(1)
-		l.renewal.confirm = true
 	}
 	a.leave()
 }
@@ -220,6 +218,7 @@ func (a *acquisition) restart() {
 	}
 	l.releaseInBackground()
 	l.e.forget(l.hold)
+	a.keepErrors()
 	owner := l.owner
 	if owner == l.hold {
 		owner = ""

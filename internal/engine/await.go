@@ -69,7 +69,6 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.phase == asking {
-		a.debug("cancel")
 		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
 	}
 }
@@ -79,6 +78,15 @@ func (a *acquisition) outcome() error {
 		return a.failed
 	}
 	return nil
+}
+
+// keepErrors keeps what the masters said of a hold that is given up, under mu: until they have said something of the
+// next one, it is the best answer to why there is no lease.
+func (a *acquisition) keepErrors() {
+	a.errs = make([]error, a.lease.ballot.Masters())
+	for i := range a.errs {
+		a.errs[i] = a.lease.ballot.Vote(i).Err
+	}
 }
 
 // failure describes why no lease came about, under mu.
@@ -92,6 +100,9 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)
 		f.Unknown = f.Unknown || v.Unanswered()
+		if v.Err == nil && v.State == ballot.Unasked && a.errs != nil {
+			v.Err = a.errs[i]
+		}
 		switch {
 		case v.Err != nil:
 			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: v.Err})

@@ -96,9 +96,10 @@ const quarantineMin = 2 * time.Second
 
 func (e *Engine) connect(channel string) {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, MarkerKey: e.markerKey, Channel: channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout, MarkerKey: e.markerKey, Channel: channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
 		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf,
+		OnSilence: func(m *transport.Master, err error) { e.waiters[m.Index].report(err) },
 	}
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)

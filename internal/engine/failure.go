@@ -74,7 +74,7 @@ type NodeFailure struct {
 }
 
 func (f *NodeFailure) Error() string {
-	return fmt.Sprintf("master %d (%s): %v", f.Index, f.Addr, f.Err)
+	return fmt.Sprintf("%s: %v", f.Addr, f.Err)
 }
 
 func (f *NodeFailure) Unwrap() error { return f.Err }

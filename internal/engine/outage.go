@@ -20,9 +20,16 @@ const (
 
 // failed notes that the master did not answer one of its waiters. A refusal is an answer.
 func (w *waitSets) failed(cause error) {
+	if w.m.Failing() {
+		w.report(cause)
+	}
+}
+
+// report tells of an outage, if that is due.
+func (w *waitSets) report(cause error) {
 	now := w.e.clock.Now().Mono
 	w.mu.Lock()
-	due := w.m.Failing() && (w.outage.pause == 0 || now >= w.outage.next)
+	due := w.outage.pause == 0 || now >= w.outage.next
 	if due {
 		w.outage.pause = min(max(2*w.outage.pause, outageFirst), outageMost)
 		w.outage.next = now + w.outage.pause

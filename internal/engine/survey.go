@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,9 +36,6 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 			if c.set != "" {
 				marked++
 			}
-		}
-		if os.Getenv("FLDEBUG") != "" {
-			fmt.Fprintf(os.Stderr, "%v survey look %d answered %d marked %d %+v\n", s.e.clock.Now().Mono, look, answered, marked, cards)
 		}
 		switch {
 		case marked == answered:
@@ -159,6 +154,7 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 		}
 	}
 	now := s.revisit(ctx, requests, cards)
+	s.reconcile(now)
 	return now, true, s.e.validate(now)
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"time"
 
@@ -26,8 +27,18 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	} else {
 		r = m.sendAside(ctx, s, keys, args)
 	}
+	r = m.nameTimeout(r, sent)
 	m.note(ctx, r)
 	return r, sent
+}
+
+// nameTimeout tells a connection on which no answer came in time by its own type.
+func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
+	err := r.NonRedisError()
+	if err == nil || DidNotRun(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return r
+	}
+	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
 
 // errReconnected is the answer of one of several masters to a request that may have gone over another connection than
@@ -80,11 +91,17 @@ func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) 
 	if !m.cfg.Spawn(func() { reply <- m.send(withValues{m.cfg.Life, ctx}, s, ownKeys, ownArgs) }) {
 		return m.send(ctx, s, keys, args) // at the end of the engine
 	}
-	select {
-	case r := <-reply:
-		return r
-	case <-ctx.Done():
-		return rueidis.NewErrorResult(ctx.Err())
+	silent := time.NewTimer(m.cfg.Silence)
+	defer silent.Stop()
+	for {
+		select {
+		case r := <-reply:
+			return r
+		case <-ctx.Done():
+			return rueidis.NewErrorResult(ctx.Err())
+		case <-silent.C:
+			m.cfg.OnSilence(m, &NoReply{After: m.cfg.Silence})
+		}
 	}
 }
 

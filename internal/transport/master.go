@@ -21,6 +21,7 @@ type Config struct {
 	Clock      clock.Clock
 	Drift      clock.Drift
 	Patience   time.Duration          // how long a batch is waited for
+	Silence    time.Duration          // after so long a caller that waits for an answer is told
 	Quarantine time.Duration          // how long one of several masters abstains; 0: a single one
 	MarkerKey  string                 // of each of several masters
 	Renew      func() *Script         // the script of Renew
@@ -29,6 +30,7 @@ type Config struct {
 	OnMessage  func(m *Master, text string)
 	OnListen   func(m *Master)            // messages arrive from here on; what came before is lost
 	OnDeaf     func(m *Master, err error) // no messages can be had
+	OnSilence  func(m *Master, err error) // a caller waits, and no answer has come
 }
 
 // Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster.

@@ -178,7 +178,7 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: p.m.cfg.Clock.Now().Mono - sent.Mono})
 		}
-		r = maskForeignEnd(ctx, r)
+		r = p.m.nameTimeout(maskForeignEnd(ctx, r), sent)
 		if err := r.NonRedisError(); err != nil {
 			p.m.clock.doubt()
 			p.m.answers.Store(0)
