@@ -60,7 +60,7 @@ func TestSmallCases(t *testing.T) {
 	t.Log("\n" + out)
 	require.Zero(t, code)
 
-	// Whatever the table expects, these four must stay in it, and stay refuted.
+	// Whatever the table expects, these must stay in it, and stay refuted.
 	for _, shortcut := range []string{"no-raise", "raise-unheld", "count-above", "check-first"} {
 		require.Regexp(t, `(?m)^ok +`+shortcut+` +refuted `, out)
 	}
