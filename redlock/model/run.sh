@@ -35,7 +35,7 @@ check() {
   } >log 2>&1 || { echo "does not run" >outcome; cp log trace; return; }
 
   # shellcheck disable=SC2086
-  [ -f "$model.trail" ] && spin $flags -t -T "$model" 2>&1 | sed -e '/^spin: /,$d' >trace
+  [ -f "$model.trail" ] && spin $flags -t -T "$model" 2>&1 | sed -e '/^spin: warning/d' -e '/^spin: /,$d' >trace
   if grep -q "errors: 0" log; then
     if grep -q "Search not completed" log; then echo "not completed"; else echo holds; fi
   elif grep -q "^pan:1: invalid end state" log; then echo "refuted progress"
@@ -57,7 +57,7 @@ show() {  # INDEX
   [ ! -f "$dir/trace" ] || sed 's/^/       | /' "$dir/trace"
 }
 
-jobs=2 memory=900 slots=21 optimise=O1 pack=""
+jobs=2 memory=900 slots=21 optimise=O0 pack=""
 name=() model=() flags=() search=() expect=() text=()
 while IFS='|' read -r size n m f s e t; do
   [[ $size =~ ^(small|large)$ ]] || continue

@@ -32,6 +32,8 @@
  * -DNO_ABSTENTION      a master votes again at once after a loss
  * -DONE_REGISTER       the storage keeps one register for reads and writes
  * -DRENEW_LAPSED       a renewal counts whether or not the client's trust in that grant has run out before
+ * -DHEAR_ABSTAINING    a master that abstains tells a client that waits of the grant that came with the snapshot
+ * -DSAME_ID            a master does not tell a regain of this quarantine from one of the last (LOSSES=2)
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
  * -DREGAIN_COUNTED     regain where a later value was granted
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
@@ -68,6 +70,9 @@ end: do
   :: remove(h,0) :: remove(h,1) :: remove(h,2)
 #if LOSSES > 0 && defined(ROLLBACK) && defined(RENEW)
   :: renew(h,0) :: renew(h,1) :: renew(h,2)
+#endif
+#if LOSSES > 0 && defined(ROLLBACK) && defined(HEAR_ABSTAINING)
+  :: hear(h,0) :: hear(h,1) :: hear(h,2)
 #endif
 #ifdef REGAIN
   :: askAgain(h,0) :: askAgain(h,1) :: askAgain(h,2)

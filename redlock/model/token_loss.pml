@@ -92,6 +92,15 @@ inline back(n) {
   }
 }
 
+#if defined(ROLLBACK) && defined(HEAR_ABSTAINING)
+inline hear(h, n) {
+  d_step { phase[h] == ASKING && away[n] && zombie[AT(h,n)] ->
+    printf("  %c tells %c%d of its grant, value %d\n", NAME(n), KIND(h), h, value[AT(h,n)]);
+    answer[n] = value[AT(h,n)]; lapsed[AT(h,n)] = 0
+  }
+}
+#endif
+
 #if defined(ROLLBACK) && defined(RENEW)
 /* A renewal finds the hold with its token in what came back, also while the master abstains. */
 #ifdef RENEW_LAPSED
