@@ -25,15 +25,16 @@ trap 'exit 1' INT TERM
 check() {
   local model=$1 flags=$2 search=$3 compile options
   case $search in
-    all)      compile="-DSAFETY";                 options="-m100000" ;;  # depth first
+    all)      compile="-DSAFETY";                  options="-m100000" ;;  # depth first
     shortest) compile="-DSAFETY -DBFS -DNOREDUCE"; options="" ;;          # breadth first
-    cycles)   compile="-DNP";                     options="-m100000 -l" ;;
+    cycles)   compile="-DNP";                      options="-m100000 -l" ;;
   esac
   # shellcheck disable=SC2086  # flags and options are lists of words
   { cp "$here"/*.pml . &&
     spin $flags -a "$model" && gcc -$optimise -w $compile $pack -DMEMLIM=$memory -o pan pan.c && TIMEFORMAT='cpu seconds: %U' && time ./pan $options -w$slots
   } >log 2>&1 || { echo "does not run" >outcome; cp log trace; return; }
 
+  # spin warns where the trail was written in the same second as the model
   # shellcheck disable=SC2086
   [ -f "$model.trail" ] && spin $flags -t -T "$model" 2>&1 | sed -e '/^spin: warning/d' -e '/^spin: /,$d' >trace
   if grep -q "errors: 0" log; then

@@ -6,6 +6,7 @@
  *
  * -DHOLDS=k            acquisitions: 2 (default) or 3
  * -DREADERS            each is a read or a write; without it all are writes
+ * -DKINDS=k            with READERS: bit h of k says that hold h, in the order of starting, is a read
  * -DGUARD              with READERS and ANY_TIME: holders, and those who were, come to a storage that checks tokens
  * -DDUPS=k             k acquires are executed a second time (raises: any number of times, always)
  * -DSTART=k            counters start at any of 0..k, with the largest token reported that such a past allows

@@ -2,7 +2,9 @@
 
 inline start(h) {
   atomic { phase[h] == IDLE && starts == h ->  /* acquisitions are alike: numbered as they start */
-#ifdef READERS
+#ifdef KINDS
+    reader[h] = (KINDS >> h) & 1;
+#elif defined(READERS)
     if :: skip :: reader[h] = 1 fi;
 #endif
 #ifdef PROPOSALS

@@ -24,8 +24,10 @@ inline loseGrant(h, n) {
 #endif
 #ifdef ROLLBACK
   value[AT(h,n)] = savedValue[h]; zombie[AT(h,n)] = (savedValue[h] != 0); savedValue[h] = 0;
-  if :: value[AT(h,n)] != 0 -> printf("  %c has the grant of %c%d from its snapshot: %d\n", NAME(n), KIND(h), h, value[AT(h,n)])
-     :: else -> skip
+  if
+  :: value[AT(h,n)] != 0 ->
+     printf("  %c has the grant of %c%d from its snapshot: %d\n", NAME(n), KIND(h), h, value[AT(h,n)])
+  :: else -> skip
   fi
 #else
   value[AT(h,n)] = 0

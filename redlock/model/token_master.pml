@@ -13,19 +13,19 @@
 #define FLOOR(n) floor[n]
 #endif
 inline mint(h, n) {
-  fresh_ = MAX(LASTBELOW(h,n), FLOOR(n));
+  minted = MAX(LASTBELOW(h,n), FLOOR(n));
 #ifdef READ_EQUAL
-  if :: reader[h] && fresh_ > 0 -> skip :: else -> fresh_++ fi;
+  if :: reader[h] && minted > 0 -> skip :: else -> minted++ fi;
 #else
-  fresh_++;
+  minted++;
 #endif
 #ifdef PROPOSALS
-  fresh_ = MAX(fresh_, (capped -> 0 : proposal)); capped = 0;
+  minted = MAX(minted, (capped -> 0 : proposal)); capped = 0;
 #endif
-  value[AT(h,n)] = fresh_;
-  count(h, n, fresh_);
-  printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, fresh_);
-  fresh_ = 0
+  value[AT(h,n)] = minted;
+  count(h, n, minted);
+  printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, minted);
+  minted = 0
 }
 inline count(h, n, v) {
   counter[n] = MAX(counter[n], v);

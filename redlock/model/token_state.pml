@@ -75,7 +75,7 @@ int  usedByWrites;
 bit  capped;            /* the master's cap makes it ignore the proposal */
 bit  deaf;              /* the client does not hear this answer: of two grants it may hear the first or the second */
 byte picked;            /* the answers that decide() works on */
-byte fresh_;            /* the value that mint() makes */
+byte minted;            /* the value that mint() makes */
 
 #if LOSSES > 0
 byte losses = LOSSES;
