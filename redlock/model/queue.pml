@@ -13,86 +13,22 @@
  * -DYIELD_ONCE       a yield is executed once at most, however late
  * -DYIELD_KEPT       where no older hold waits, a yield leaves the grant, and the client counts it again; it does so
  *                    with YIELD_ONCE only: repeated, the yield takes the grant when an older hold has come
+ * -DPASSED           any message of a hand-off may reach nobody: the waiter is passed over and goes aside, until it
+ *                    refreshes; then it is back in its place, and granted whether or not anybody listens
+ * -DMISSES=k         ... at most k messages do; without it, any number
  * Shortcuts, each of which is refuted:
  * -DNO_YIELD         a contender keeps what it has (CALM)
  * -DOVERTAKE         a release may overtake the acquire of its hold, and leaves no tombstone (CALM)
  * -DYIELD_COUNTED    the client goes on counting what it yields
  * -DYIELD_UNNAMED    a yield takes whatever grant the hold has when the yield is executed
  * -DOLD_ANSWERS      an answer counts whether or not the grant in it has been yielded
+ * -DPASSED_FORGOTTEN a refresh leaves the waiter aside (CALM, PASSED)
+ * -DPASSED_AGAIN     ... brings it back, to be passed over again (CALM, PASSED)
+ * -DPASSED_UNSETTLED ... brings it back, but nobody is admitted by that script (CALM, PASSED)
+ * -DYIELD_TO_ASIDE   a contender yields to an older hold that has been passed over, too (CALM, PASSED)
  */
-#ifndef HOLDS
-#define HOLDS 2
-#endif
-#if HOLDS < 2 || HOLDS > 3
-#error "HOLDS is 2 or 3"
-#endif
-#ifndef GRANTS
-#define GRANTS 3
-#endif
-#define MASTERS 3
-#define QUORUM  2
-#define AT(h,n)  ((h)*MASTERS+(n))
-#define CELLS    (HOLDS*MASTERS)
-#define NAME(n)  ('A'+(n))
-
-/* ---- the masters ---- */
-byte counter[MASTERS];
-byte value[CELLS];      /* the hold's grant on the master; 0: none */
-bit  waits[CELLS];
-/* ---- the clients ---- */
-#define IDLE    0
-#define WAITING 1
-#define HELD    2
-#define OVER    3
-byte phase[HOLDS];
-byte heard[CELLS];      /* the grant that the client counts; 0 again when it has run out, which the client knows */
-byte yielded[CELLS];    /* the grant that the client has given back: news of it is stale */
-byte yieldSent[CELLS];  /* a yield that may still be executed, by the grant that it names */
-#ifdef CALM
-bit  asked[CELLS];      /* the acquire is still to be executed */
-bit  leaving[CELLS];    /* the release is still to be executed */
-#endif
-
-/* Masters that nothing has happened on are alike: they are named in the order of their first event. */
-bit touched[MASTERS];
-#define FIRST(n)    (n == 0 || touched[(n+2) % 3])
-
-#ifdef CALM
-#define ROOM(n)     1
-#else
-#define ROOM(n)     (counter[n] < GRANTS)
-#endif
-#define HEARD(h)    ((heard[AT(h,0)] != 0) + (heard[AT(h,1)] != 0) + (heard[AT(h,2)] != 0))
-#define VALID(h)    (HEARD(h) >= QUORUM)
-#if HOLDS == 2
-#define OLDER(h,n)  (h == 1 && waits[AT(0,n)])
-#define FREE(n)     (!value[AT(0,n)] && !value[AT(1,n)])
-#define ALONE       ((phase[0] == HELD) + (phase[1] == HELD) <= 1)
-#else
-#define OLDER(h,n)  ((h > 0 && waits[AT(0,n)]) || (h > 1 && waits[AT(1,n)]))
-#define FREE(n)     (!value[AT(0,n)] && !value[AT(1,n)] && !value[AT(2,n)])
-#define ALONE       ((phase[0] == HELD) + (phase[1] == HELD) + (phase[2] == HELD) <= 1)
-#endif
-
-inline grant(h, n) {
-  counter[n]++; value[AT(h,n)] = counter[n]; waits[AT(h,n)] = 0;
-  assert(counter[n] < 255);
-  printf("  %c grants hold %d (grant %d)\n", NAME(n), h, counter[n])
-}
-inline handOff(n) {
-  if
-  :: !FREE(n) || !ROOM(n) -> skip
-  :: else ->
-    if
-    :: waits[AT(0,n)] -> grant(0,n)
-    :: !waits[AT(0,n)] && waits[AT(1,n)] -> grant(1,n)
-#if HOLDS > 2
-    :: !waits[AT(0,n)] && !waits[AT(1,n)] && waits[AT(2,n)] -> grant(2,n)
-#endif
-    :: else -> skip
-    fi
-  fi
-}
+#include "queue_state.pml"
+#include "queue_handoff.pml"
 
 inline start(h) {
   d_step { phase[h] == IDLE ->
@@ -111,14 +47,17 @@ inline start(h) {
 #define ASKED(h,n) ((phase[h] == WAITING || phase[h] == HELD) && !value[AT(h,n)] && !waits[AT(h,n)])
 #endif
 inline executeAcquire(h, n) {
-  d_step { ASKED(h,n) && FIRST(n) ->
+  STEP(ASKED(h,n) && FIRST(n))
 #ifdef CALM
     asked[AT(h,n)] = 0;
 #endif
     touched[n] = 1; waits[AT(h,n)] = 1;
-    if :: !FREE(n) -> printf("  %c queues hold %d\n", NAME(n), h) :: else fi;
+    if :: !FREE(n) -> printf("  %c queues hold %d\n", NAME(n), h) :: else -> skip fi;
+#ifdef PASSED
+    aside[AT(h,n)] = 0; missed = missed & ~(1<<h);  /* it has its grant from the answer, not from a message */
+#endif
     handOff(n)
-  }
+  ENDSTEP
 }
 
 /* The answer, the message of a hand-off, or the answer to a refresh. One that comes after its grant has run out is
@@ -168,7 +107,7 @@ inline yield(h, n) {
 #define KEPT(h,n)   false
 #endif
 inline executeYield(h, n) {
-  d_step { YIELDS(h,n) ->
+  STEP(YIELDS(h,n))
 #if defined(CALM) || defined(YIELD_ONCE)
     yieldSent[AT(h,n)] = 0;
 #endif
@@ -181,8 +120,11 @@ inline executeYield(h, n) {
        value[AT(h,n)] = 0; waits[AT(h,n)] = 1;
        forget(h,n);
        handOff(n)
-    fi
-  }
+    fi;
+#ifdef PASSED
+    missed = 0
+#endif
+  ENDSTEP
 }
 
 inline hold(h) {
@@ -226,18 +168,22 @@ inline finish(h) {
 #define INORDER(h,n) (!asked[AT(h,n)] && !yieldSent[AT(h,n)])
 #endif
 inline executeRelease(h, n) {
-  d_step { leaving[AT(h,n)] && INORDER(h,n) && FIRST(n) ->
+  STEP(leaving[AT(h,n)] && INORDER(h,n) && FIRST(n))
     leaving[AT(h,n)] = 0; touched[n] = 1;
     printf("  %c releases hold %d\n", NAME(n), h);
     value[AT(h,n)] = 0; waits[AT(h,n)] = 0; yieldSent[AT(h,n)] = 0;
+    leaveAside(h,n);
     handOff(n)
-  }
+  ENDSTEP
 }
-#define GONE(h,n) (!asked[AT(h,n)] && !waits[AT(h,n)] && !value[AT(h,n)] && !leaving[AT(h,n)])
+#define GONE(h,n) (!asked[AT(h,n)] && !waits[AT(h,n)] && !ASIDE(h,n) && !value[AT(h,n)] && !leaving[AT(h,n)])
 proctype Hold(byte h) {
   do
   :: start(h)
   :: executeAcquire(h,0) :: executeAcquire(h,1) :: executeAcquire(h,2)
+#ifdef PASSED
+  :: refresh(h,0) :: refresh(h,1) :: refresh(h,2)
+#endif
   :: hear(h,0) :: hear(h,1) :: hear(h,2)
   :: yield(h,0) :: yield(h,1) :: yield(h,2)
   :: executeYield(h,0) :: executeYield(h,1) :: executeYield(h,2)
@@ -254,19 +200,22 @@ inline finish(h) {
 }
 /* A grant or a place in the queue runs out, or the release of a hold that is over is executed. */
 inline remove(h, n) {
-  d_step { value[AT(h,n)] != 0 || waits[AT(h,n)] ->
+  STEP(value[AT(h,n)] != 0 || waits[AT(h,n)] || ASIDE(h,n))
     printf("  %c drops hold %d\n", NAME(n), h);
     if :: value[AT(h,n)] != 0 && heard[AT(h,n)] == value[AT(h,n)] -> heard[AT(h,n)] = 0 :: else -> skip fi;
     if :: value[AT(h,n)] != 0 -> forget(h,n) :: else -> skip fi;
-    value[AT(h,n)] = 0; waits[AT(h,n)] = 0;
+    value[AT(h,n)] = 0; waits[AT(h,n)] = 0; leaveAside(h,n);
     if :: phase[h] == HELD && !VALID(h) -> leave(h) :: else -> skip fi;
     handOff(n)
-  }
+  ENDSTEP
 }
 proctype Hold(byte h) {
 end: do
   :: start(h)
   :: executeAcquire(h,0) :: executeAcquire(h,1) :: executeAcquire(h,2)
+#ifdef PASSED
+  :: refresh(h,0) :: refresh(h,1) :: refresh(h,2)
+#endif
   :: hear(h,0) :: hear(h,1) :: hear(h,2)
 #ifdef OLD_ANSWERS
   :: hearAgain(h,0) :: hearAgain(h,1) :: hearAgain(h,2)

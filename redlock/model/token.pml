@@ -6,35 +6,53 @@
  *
  * -DHOLDS=k            acquisitions: 2 (default) or 3
  * -DREADERS            each is a read or a write; without it all are writes
+ * -DKINDS=k            with READERS: bit h of k says that hold h, in the order of starting, is a read
+ * -DGUARD              with READERS and ANY_TIME: holders, and those who were, come to a storage that checks tokens
  * -DDUPS=k             k acquires are executed a second time (raises: any number of times, always)
  * -DSTART=k            counters start at any of 0..k, with the largest token reported that such a past allows
  * -DPROPOSALS=k        each acquisition proposes any of 0..k; a master's cap may make it ignore the proposal
- * -DLOSSES=k           k times a master loses its data: all of it, or with -DROLLBACK back to some older counter;
- *                      it then abstains, and its values go on from what its clock has passed
+ * -DLOSSES=k           k times a master loses its data: all of it, or with -DROLLBACK (k = 1) it comes back with a
+ *                      snapshot; it then abstains, and its values go on from what its clock has passed (floor.pml)
+ * -DRENEW              with ROLLBACK: a renewal counts where the snapshot has the hold with its token
+ * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
+ * -DREGAINS=k          ... k times at most
  * -DANY_TIME           a token may be reported without asking whether the hold is still valid
+ * -DEXPIRED_STAYS      with ROLLBACK: what had run out before the loss has run out after it
  * -DLEAN               no late answers, raises executed at most once, releases as expiries (for the large cases)
  * -DGOAL               refuted by a run in which both of two acquisitions report
- * Shortcuts, each of which is refuted:
+ * Shortcuts, each of which is refuted unless README.md says otherwise:
  * -DNO_RAISE           report the largest answer, at once
  * -DRAISE_UNHELD       raise a master where the hold is gone
- * -DRAISE_COUNTED      raise a master whose counter has reached the token already: two readers may share it
+ * -DRAISE_COUNTED      raise a write where the counter has reached the token
+ * -DREAD_EQUAL         a read's value may equal that of the last write
  * -DCOUNT_ABOVE        count a master whose value is above the token
  * -DCHECK_FIRST        ask for validity before the raise
  * -DDECIDE_TWICE       form the token anew from later answers, and keep what was counted for the first one
  * -DNO_FLOOR           after a loss the counter goes on from what is left of it
  * -DFLOOR_IF_ABSENT    ... is set to the clock only where no counter is left
  * -DNO_ABSTENTION      a master votes again at once after a loss
+ * -DONE_REGISTER       the storage keeps one register for reads and writes
+ * -DRENEW_LAPSED       a renewal counts whether or not the client's trust in that grant has run out before
+ * -DHEAR_ABSTAINING    a master that abstains tells a client that waits of the grant that came with the snapshot
+ * -DSAME_ID            a master does not tell a regain of this quarantine from one of the last (LOSSES=2)
+ * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
+ * -DREGAIN_COUNTED     regain where a later value was granted
+ * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
+ * -DNO_TOMBSTONE       a release leaves no tombstone while a regain may be on its way
  */
 #include "token_state.pml"
+#include "token_loss.pml"
 #include "token_master.pml"
 #include "token_client.pml"
+#include "token_regain.pml"
+#include "token_guard.pml"
 
 proctype Hold(byte h) {
   bit  acquire[MASTERS];  /* on its way, or waiting in the queue */
   bit  raise[MASTERS];    /* on its way */
   byte answer[MASTERS];   /* what the master granted, if the client gets to hear it in time */
   byte token;
-  byte before;            /* the largest token reported before the attempt began */
+  byte before;            /* the largest token reported before the attempt began; for a read, by writers */
 #ifdef PROPOSALS
   byte proposal;
 #endif
@@ -46,15 +64,49 @@ end: do
   :: report(h)
 #ifndef LEAN
   :: late(h,0) :: late(h,1) :: late(h,2)
+#endif
+#if !defined(LEAN) || defined(NO_TOMBSTONE)
   :: finish(h)
 #endif
   :: remove(h,0) :: remove(h,1) :: remove(h,2)
+#if LOSSES > 0 && defined(ROLLBACK) && defined(RENEW)
+  :: renew(h,0) :: renew(h,1) :: renew(h,2)
+#endif
+#if LOSSES > 0 && defined(ROLLBACK) && defined(HEAR_ABSTAINING)
+  :: hear(h,0) :: hear(h,1) :: hear(h,2)
+#endif
+#ifdef REGAIN
+  :: askAgain(h,0) :: askAgain(h,1) :: askAgain(h,2)
+  :: executeRegain(h,0) :: executeRegain(h,1) :: executeRegain(h,2)
+#ifdef REGAIN_UNCONFIRMED
+  :: resume(h)
+#endif
+#ifdef NO_TOMBSTONE
+  :: executeRelease(h,0) :: executeRelease(h,1) :: executeRelease(h,2)
+#endif
+#endif
+#ifdef GUARD
+  :: operate(h)
+#endif
   od
 }
 
 #if LOSSES > 0
 proctype Faults() {
-end: do :: lose(0) :: lose(1) :: lose(2) :: back(0) :: back(1) :: back(2) od
+end: do
+  :: lose(0) :: lose(1) :: lose(2)
+  :: back(0) :: back(1) :: back(2)
+#ifdef ROLLBACK
+  :: snapshot(0) :: snapshot(1) :: snapshot(2)
+#endif
+#if defined(REGAIN) || defined(RENEW)
+  :: wane(0,0) :: wane(0,1) :: wane(0,2)
+  :: wane(1,0) :: wane(1,1) :: wane(1,2)
+#if HOLDS > 2
+  :: wane(2,0) :: wane(2,1) :: wane(2,2)
+#endif
+#endif
+  od
 }
 #endif
 
@@ -64,8 +116,13 @@ init {
     do :: counter[0] < START -> counter[0]++ :: break od;
     counter[1] = counter[0]; do :: counter[1] < START -> counter[1]++ :: break od;
     counter[2] = counter[1]; do :: counter[2] < START -> counter[2]++ :: break od;
-    ISSUE(counter[2]);
     newest = counter[1]; newestWrite = newest;  /* a reported token is covered by the counters of a quorum */
+#ifdef READERS
+    do :: writeCounter[0] < counter[0] -> writeCounter[0]++ :: break od;
+    do :: writeCounter[1] < counter[1] -> writeCounter[1]++ :: break od;
+    do :: writeCounter[2] < counter[2] -> writeCounter[2]++ :: break od;
+    newestWrite = MIDDLE(writeCounter[0], writeCounter[1], writeCounter[2]);
+#endif
     printf("counters %d %d %d; largest token reported so far: %d\n", counter[0], counter[1], counter[2], newest);
 #endif
     run Hold(0); run Hold(1);

@@ -2,7 +2,9 @@
 
 inline start(h) {
   atomic { phase[h] == IDLE && starts == h ->  /* acquisitions are alike: numbered as they start */
-#ifdef READERS
+#ifdef KINDS
+    reader[h] = (KINDS >> h) & 1;
+#elif defined(READERS)
     if :: skip :: reader[h] = 1 fi;
 #endif
 #ifdef PROPOSALS
@@ -10,7 +12,7 @@ inline start(h) {
 #endif
     d_step {
       starts++;
-      phase[h] = ASKING; before = newest;
+      phase[h] = ASKING; before = (reader[h] -> newestWrite : newest);
       acquire[0] = 1; acquire[1] = 1; acquire[2] = 1;
       printf("%c%d begins; largest token reported so far: %d\n", KIND(h), h, newest)
     }
@@ -90,8 +92,9 @@ inline report(h) {
     printf("%c%d reports token %d\n", KIND(h), h, token);
     MUST(token > before, fresh);
 #if defined(ANY_TIME) || defined(READERS)
-    MUST((used & (1<<token)) == 0, unique);
+    MUST(((reader[h] -> usedByWrites : used) & (1<<token)) == 0, unique);
     used = used | (1<<token);
+    if :: !reader[h] -> usedByWrites = usedByWrites | (1<<token) :: else -> skip fi;
 #endif
 #ifndef ANY_TIME
 #ifndef CHECK_FIRST
@@ -103,7 +106,7 @@ inline report(h) {
     MUST(newest == 0, goal);
 #endif
     newest = MAX(newest, token);
-    if :: !reader[h] -> newestWrite = newest :: else -> skip fi;
+    if :: !reader[h] -> newestWrite = MAX(newestWrite, token) :: else -> skip fi;
     phase[h] = HELD; before = 0;
     answer[0] = 0; answer[1] = 0; answer[2] = 0;
     forget(h);
@@ -116,20 +119,35 @@ inline finish(h) {
   d_step { phase[h] == ASKING || phase[h] == RAISING || phase[h] == HELD ->
     printf("%c%d %e\n", KIND(h), h, (phase[h] == HELD -> releases : givesUp));
     before = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0;
+#ifdef GUARD
+    if :: phase[h] != HELD -> token = 0 :: else -> skip fi;
+#endif
     leave(h); forget(h)
   }
 }
 inline leave(h) {
   phase[h] = OVER;
   counted[AT(h,0)] = 0; counted[AT(h,1)] = 0; counted[AT(h,2)] = 0;
-  lapsed[AT(h,0)] = 0; lapsed[AT(h,1)] = 0; lapsed[AT(h,2)] = 0
+  lapsed[AT(h,0)] = 0; lapsed[AT(h,1)] = 0; lapsed[AT(h,2)] = 0;
+#if LOSSES > 0
+  forgot[AT(h,0)] = 0; forgot[AT(h,1)] = 0; forgot[AT(h,2)] = 0
+#endif
 }
 
 /* A token or value that nothing will look at again is no part of the state: only that there is a grant. */
+#if defined(REGAIN)
+#define KEEPS(h) (phase[h] != OVER || regain[AT(h,0)] || regain[AT(h,1)] || regain[AT(h,2)])
+#elif defined(RENEW)
+#define KEEPS(h) (phase[h] != OVER)
+#else
+#define KEEPS(h) (phase[h] < HELD)
+#endif
 inline forget(h) {
   if
-  :: phase[h] >= HELD && !raise[0] && !raise[1] && !raise[2] ->
+  :: !KEEPS(h) && !raise[0] && !raise[1] && !raise[2] ->
+#ifndef GUARD
      token = 0;
+#endif
      value[AT(h,0)] = (value[AT(h,0)] != 0);
      value[AT(h,1)] = (value[AT(h,1)] != 0);
      value[AT(h,2)] = (value[AT(h,2)] != 0)

@@ -1,20 +1,37 @@
-/* token_master.pml: what a master does: it executes a message, or loses a grant or its data. */
+/* token_master.pml: what a master does: it executes a message, or a grant ends. */
 
-inline mint(h, n) {
-#if LOSSES > 0 && !defined(NO_FLOOR)
-#ifdef FLOOR_IF_ABSENT
-  if :: counter[n] == 0 -> counter[n] = floor[n] :: else -> skip fi;
+#ifdef READERS
+#define LASTBELOW(h,n)  (reader[h] -> writeCounter[n] : counter[n])  /* what the new value must be above */
 #else
-  counter[n] = MAX(counter[n], floor[n]);
+#define LASTBELOW(h,n)  counter[n]
 #endif
+#if LOSSES == 0 || defined(NO_FLOOR)
+#define FLOOR(n) 0
+#elif defined(FLOOR_IF_ABSENT)
+#define FLOOR(n) (counter[n] == 0 -> floor[n] : 0)
+#else
+#define FLOOR(n) floor[n]
 #endif
-  counter[n]++;
+inline mint(h, n) {
+  minted = MAX(LASTBELOW(h,n), FLOOR(n));
+#ifdef READ_EQUAL
+  if :: reader[h] && minted > 0 -> skip :: else -> minted++ fi;
+#else
+  minted++;
+#endif
 #ifdef PROPOSALS
-  counter[n] = MAX(counter[n], (capped -> 0 : proposal)); capped = 0;
+  minted = MAX(minted, (capped -> 0 : proposal)); capped = 0;
 #endif
-  value[AT(h,n)] = counter[n];
-  ISSUE(counter[n]);
-  printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, counter[n])
+  value[AT(h,n)] = minted;
+  count(h, n, minted);
+  printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, minted);
+  minted = 0
+}
+inline count(h, n, v) {
+  counter[n] = MAX(counter[n], v);
+#ifdef READERS
+  if :: !reader[h] -> writeCounter[n] = MAX(writeCounter[n], v) :: else -> skip fi
+#endif
 }
 
 /* The acquire script. Where the lock is taken the request just stays: it waits. */
@@ -49,7 +66,8 @@ inline executeAcquire(h, n) {
 #elif defined(RAISE_COUNTED)
 #define MAYRAISE(h,n) (value[AT(h,n)] != 0 && value[AT(h,n)] <= token)
 #else
-#define MAYRAISE(h,n) (value[AT(h,n)] == token || (value[AT(h,n)] != 0 && counter[n] < token))
+#define MAYRAISE(h,n) (value[AT(h,n)] != 0 && value[AT(h,n)] <= token && \
+                       (reader[h] || value[AT(h,n)] == token || counter[n] < token))
 #endif
 /* The raise script. */
 inline executeRaise(h, n) {
@@ -64,7 +82,7 @@ inline executeRaise(h, n) {
       :: MAYRAISE(h,n) ->
          printf("  %c raised from %d to %d for %c%d\n", NAME(n), value[AT(h,n)], token, KIND(h), h);
          if :: value[AT(h,n)] != 0 -> value[AT(h,n)] = token :: else -> skip fi;
-         counter[n] = MAX(counter[n], token);
+         count(h, n, token);
          if :: phase[h] == RAISING -> counted[AT(h,n)] = 1 :: else -> skip fi
       :: else -> skip
       fi;
@@ -77,61 +95,27 @@ inline executeRaise(h, n) {
 inline remove(h, n) {
   d_step { value[AT(h,n)] != 0 ->
     printf("  %c: the grant of %c%d %e\n", NAME(n), KIND(h), h, (phase[h] == OVER -> released : expires));
-    value[AT(h,n)] = 0;
-    lapse(h,n)
+    drop(h,n);
+    REMEMBERED(h,n)
   }
+}
+#if LOSSES > 0
+#define TRUSTEDSTILL(h,n) forgot[AT(h,n)]  /* the client's trust is in what the master had before */
+#else
+#define TRUSTEDSTILL(h,n) false
+#endif
+inline drop(h, n) {
+  value[AT(h,n)] = 0;
+#if LOSSES > 0 && defined(ROLLBACK)
+  zombie[AT(h,n)] = 0;
+#endif
+  if :: TRUSTEDSTILL(h,n) -> skip :: else -> lapse(h,n) fi
 }
 inline lapse(h, n) {
   if
   :: phase[h] == ASKING || phase[h] == RAISING -> lapsed[AT(h,n)] = 1
-  :: phase[h] == HELD && counted[AT(h,n)] -> lapsed[AT(h,n)] = 1;
-     if :: VALID(h) -> skip :: else -> leave(h) fi
+  :: (phase[h] == HELD || phase[h] == SUSPENDED) && counted[AT(h,n)] -> lapsed[AT(h,n)] = 1;
+     if :: VALID(h) -> skip :: else -> LOSELEASE(h) fi
   :: else -> skip
   fi
 }
-
-#if LOSSES > 0
-inline loseGrant(h, n) {
-  if
-  :: value[AT(h,n)] != 0 -> value[AT(h,n)] = 0;
-#ifndef NO_ABSTENTION
-     forgot[AT(h,n)] = 1
-#endif
-  :: else -> skip
-  fi
-}
-inline lose(n) {
-  atomic { losses > 0 && FIRST(n) && UP(n) ->
-#ifdef ROLLBACK
-    do :: counter[n] > 0 -> counter[n]-- :: break od;
-#else
-    counter[n] = 0;
-#endif
-    d_step {
-      losses--; TOUCH(n);
-      loseGrant(0,n); loseGrant(1,n);
-#if HOLDS > 2
-      loseGrant(2,n);
-#endif
-      floor[n] = issued;
-      printf("  %c loses its data; its counter is %d\n", NAME(n), counter[n]);
-#ifndef NO_ABSTENTION
-      away[n] = 1
-#endif
-    }
-  }
-}
-/* The abstention outlasts every lease that the master may have forgotten. */
-inline lapseForgotten(h, n) {
-  if :: forgot[AT(h,n)] -> forgot[AT(h,n)] = 0; lapse(h,n) :: else -> skip fi
-}
-inline back(n) {
-  d_step { away[n] -> away[n] = 0;
-    printf("  %c votes again\n", NAME(n));
-    lapseForgotten(0,n); lapseForgotten(1,n);
-#if HOLDS > 2
-    lapseForgotten(2,n)
-#endif
-  }
-}
-#endif

@@ -25,7 +25,13 @@
 #define KIND(h)    (reader[h] -> 'R' : 'W')
 
 /* ---- the masters ---- */
-byte counter[MASTERS];
+byte counter[MASTERS];        /* t: the largest value of any grant */
+#ifdef READERS
+byte writeCounter[MASTERS];   /* tw: the largest value of a write grant */
+#define WRITECOUNTER(n) writeCounter[n]
+#else
+#define WRITECOUNTER(n) 0
+#endif
 byte value[CELLS];      /* the hold's value on the master; 0: it has no grant there */
 byte dups = DUPS;
 
@@ -35,35 +41,63 @@ byte dups = DUPS;
 #define RAISING 2       /* the token is formed, the masters that have it are counted */
 #define HELD    3       /* reported, and valid still */
 #define OVER    4
+#define SUSPENDED 5     /* no more valid, and not aware of it */
 byte phase[HOLDS];
 bit  reader[HOLDS];
 bit  counted[CELLS];
 bit  lapsed[CELLS];     /* the grant behind the answer has run out, and the client's trust in it before that */
 byte starts;
+#ifdef REGAIN
+#ifdef REGAINS
+byte regains = REGAINS;
+#endif
+bit  regain[CELLS];     /* a message that asks the master for the grant again */
+bit  trusted[CELLS];    /* ... from a client that trusts in that master's own grant still */
+#ifdef NO_TOMBSTONE
+bit  gone[CELLS];       /* the release has been executed */
+#endif
+#endif
+#ifdef GUARD
+byte maxW;              /* the storage's registers */
+byte maxR;
+bit  fenced[HOLDS];     /* a newer holder has been at the storage */
+#endif
 
 /* ---- what has been reported, for the properties ---- */
 byte newest;            /* the largest token reported */
 byte newestWrite;       /* the largest reported by a writer */
 #if defined(ANY_TIME) || defined(READERS)
 int  used;              /* the set of all reported; where order is checked and all are writes, that implies unique */
+int  usedByWrites;
 #endif
 
 /* ---- choices within one step: 0 between steps ---- */
 bit  capped;            /* the master's cap makes it ignore the proposal */
 bit  deaf;              /* the client does not hear this answer: of two grants it may hear the first or the second */
 byte picked;            /* the answers that decide() works on */
+byte minted;            /* the value that mint() makes */
 
 #if LOSSES > 0
 byte losses = LOSSES;
-byte issued;            /* the largest value that any master has had: every clock has passed it when a loss is over */
-byte floor[MASTERS];
+byte floor[MASTERS];    /* what the master's clock has passed when it votes again */
 bit  away[MASTERS];     /* has lost its data, and abstains */
-bit  forgot[CELLS];     /* the hold had a grant there, lost with the data */
-#define ISSUE(v)   issued = MAX(issued, v)
+bit  forgot[CELLS];     /* the hold had a grant there, lost with the data: the client trusts in it still */
+#ifdef ROLLBACK
+byte savedOf;           /* 1 + the master whose snapshot this is */
+byte savedCounter;
+byte savedWriteCounter;
+byte savedValue[HOLDS];
+bit  zombie[CELLS];     /* the grant came back with the snapshot, and has not been renewed since */
+#endif
 #define UP(n)      (!away[n])
 #else
-#define ISSUE(v)   skip
 #define UP(n)      1
+#endif
+#if LOSSES > 0 && defined(ROLLBACK) && defined(EXPIRED_STAYS)
+/* The expiry in the record is an absolute time: what has run out before the loss has run out after it. */
+#define REMEMBERED(h,n) if :: savedOf == n+1 -> savedValue[h] = 0 :: else -> skip fi
+#else
+#define REMEMBERED(h,n) skip
 #endif
 
 /* Masters that nothing has happened on are alike: they are named in the order of their first event. */
@@ -91,6 +125,12 @@ bit touched[MASTERS];
 #else
 #define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h) && !RIVAL(2,h))
 #endif
+#ifdef REGAIN_UNCONFIRMED
+#define LOSELEASE(h) phase[h] = SUSPENDED
+#else
+#define LOSELEASE(h) leave(h)
+#endif
 #define MUST(ok, what) \
   if :: (ok) -> skip :: else -> printf("violates %e\n", what); assert(ok) fi
-mtype = { exclusion, fresh, order, unique, goal, releases, givesUp, released, expires }
+mtype = { exclusion, fresh, order, unique, stale, refused, overtaken, ghost, goal,
+          releases, givesUp, released, expires, trusting, lost, valid, over }

@@ -1,0 +1,91 @@
+/* token_regain.pml: a hold that a quorum has is acquired again where a master says that it is gone, with its token. */
+#ifdef REGAIN
+
+#ifdef REGAINS
+#define MAYREGAIN (regains > 0)
+#define REGAINED  regains--
+#else
+#define MAYREGAIN true
+#define REGAINED  skip
+#endif
+#ifdef REGAIN_UNCONFIRMED
+#define MAYASK(h) (phase[h] == HELD || phase[h] == SUSPENDED)
+#else
+#define MAYASK(h) (phase[h] == HELD)  /* valid: the other masters of a quorum have it still */
+#endif
+inline askAgain(h, n) {
+  d_step { MAYASK(h) && value[AT(h,n)] != token && !regain[AT(h,n)] && MAYREGAIN ->
+    REGAINED; regain[AT(h,n)] = 1;
+#ifdef REGAIN_ABSTAINING
+    trusted[AT(h,n)] = 1;
+#else
+    trusted[AT(h,n)] = STANDS(h,n);  /* it trusts in this master's own grant: the master had it when it lost its data */
+#endif
+    printf("%c%d wants its grant of %c back, %e\n", KIND(h), h, NAME(n), (trusted[AT(h,n)] -> trusting : lost))
+  }
+}
+
+#ifdef REGAIN_COUNTED
+#define PASSED(h,n) false
+#elif defined(READERS)
+#define PASSED(h,n) ((reader[h] -> writeCounter[n] : counter[n]) > token)
+#else
+#define PASSED(h,n) (counter[n] > token)
+#endif
+/* The answer counts unless the lease has ended; trust in it runs from the sending, so it may come too late. */
+inline executeRegain(h, n) {
+  atomic { regain[AT(h,n)] && (UP(n) || trusted[AT(h,n)]) ->
+#ifdef REPEATED
+    if :: regain[AT(h,n)] = 0 :: skip fi;
+#else
+    regain[AT(h,n)] = 0;
+#endif
+    if :: skip :: deaf = 1 fi;
+    d_step {
+      if
+      :: !BUSY(h,n) && !PASSED(h,n) && token != 0 ->
+         TOUCH(n);
+         value[AT(h,n)] = token; count(h, n, token);
+#if LOSSES > 0
+#ifdef ROLLBACK
+         zombie[AT(h,n)] = 0;
+#endif
+         if :: !deaf -> forgot[AT(h,n)] = 0 :: else -> skip fi;
+#endif
+         printf("  %c has %c%d again, token %d\n", NAME(n), KIND(h), h, token);
+#ifdef NO_TOMBSTONE
+         MUST(!gone[AT(h,n)], ghost);
+#endif
+         if
+         :: !deaf && MAYASK(h) -> counted[AT(h,n)] = 1; lapsed[AT(h,n)] = 0
+         :: else -> skip
+         fi
+      :: else -> skip
+      fi;
+      if :: !regain[AT(h,n)] -> trusted[AT(h,n)] = 0 :: else -> skip fi;
+      deaf = 0;
+      forget(h)
+    }
+  }
+}
+
+#ifdef REGAIN_UNCONFIRMED
+inline resume(h) {
+  d_step { phase[h] == SUSPENDED && VALID(h) ->
+    printf("%c%d goes on with token %d\n", KIND(h), h, token);
+    phase[h] = HELD;
+    MUST(ALONE(h), exclusion);
+    MUST(token >= (reader[h] -> newestWrite : newest), stale)
+  }
+}
+#endif
+#ifdef NO_TOMBSTONE
+/* The release of a hold that is over finds it, or finds nothing. */
+inline executeRelease(h, n) {
+  d_step { phase[h] == OVER && !gone[AT(h,n)] ->
+    printf("  %c: %c%d is released\n", NAME(n), KIND(h), h);
+    gone[AT(h,n)] = 1; value[AT(h,n)] = 0
+  }
+}
+#endif
+#endif
