@@ -107,7 +107,7 @@ func (b *Ballot) reachable() int {
 		case Asked:
 			return true
 		case Granted:
-			return v.Token == b.target || v.Token < b.target && b.entry != Join
+			return v.Counts() && v.Token == b.target || v.Token < b.target && b.entry != Join
 		default:
 			return false
 		}
