@@ -78,7 +78,6 @@ func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
 
 func (v *Vote) fail(a Answer) {
 	v.State, v.Err, v.Permanent, v.Conflict = Failed, a.Err, a.Permanent, a.Conflict
-	v.Unknown = v.Unknown || a.Unknown
 }
 
 // failKept is a failure that leaves the master with what it has of the hold.
@@ -175,7 +174,7 @@ func (b *Ballot) Regaining(i int, token fencing.Token, now clock.Instant) (trust
 		return false, false
 	}
 	v.inflight = Regain
-	return v.State == Outvoted && v.Token == token && !v.Until.Passed(now), true
+	return v.Token == token && !v.Until.Passed(now), true
 }
 
 // Regained takes in the reply to a regain.

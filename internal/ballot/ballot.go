@@ -87,7 +87,7 @@ func (b *Ballot) Next(actions []Action) []Action {
 		v := &b.votes[i]
 		switch {
 		case v.State != Granted || v.inflight != None || b.entry == Join:
-		case b.target != 0 && v.Token < b.target:
+		case v.Token < b.target:
 			v.inflight = Raise
 			actions = append(actions, Action{i, Raise, b.target})
 		case b.mayYield(v) && v.Counts() && (giveWay || v.yieldRequested):
@@ -122,5 +122,5 @@ func (b *Ballot) yield(i int) Action {
 // oldest contender keeps its grants, since no older one waits behind it, so one round settles a split vote.
 func (b *Ballot) votesAreSplit() bool {
 	asked := b.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
-	return len(b.votes) > 1 && asked == 0 && b.countState(Queued) > 0
+	return asked == 0 && b.countState(Queued) > 0
 }

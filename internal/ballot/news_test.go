@@ -30,6 +30,13 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 	})
 }
 
+func TestAGrantEndsAFailure(t *testing.T) {
+	b := asked(ballot.Wait, 3, silent)
+	b.Granted(A, 4, now.Add(trust))
+	require.Equal(t, 1, b.Answers())
+	require.NoError(t, b.Vote(A).Err)
+}
+
 func TestAnOldMessageBringsNothingBack(t *testing.T) {
 	for name, ends := range map[string]func(*ballot.Ballot){
 		"a later grant":   func(b *ballot.Ballot) { b.Granted(A, 6, now.Add(trust)) },

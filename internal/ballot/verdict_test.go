@@ -54,6 +54,7 @@ func TestVerdictOfThreeMasters(t *testing.T) {
 		"try: refused, down, open":       {ballot.Try, votes{refused, down}, ballot.Open},
 		"try: two down":                  {ballot.Try, votes{down, down}, ballot.NoQuorum},
 		"try: granted, two down":         {ballot.Try, votes{granted(5), down, down}, ballot.NoQuorum},
+		"try: granted, refused, open":    {ballot.Try, votes{granted(5), refused}, ballot.Open},
 		"try: raised, one to come":       {ballot.Try, votes{granted(4), granted(5)}, ballot.Open},
 		"join: a quorum, one token":      {ballot.Join, votes{granted(5), granted(5)}, ballot.Held},
 		"join: a quorum, two tokens":     {ballot.Join, votes{granted(4), granted(5)}, ballot.Open},
@@ -108,6 +109,20 @@ func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	require.Equal(t, ballot.NoQuorum, b.Standstill())
 	b.Refreshed(B, queued)
 	require.Equal(t, 2, b.Answers())
+}
+
+func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(1), granted(2))
+	b.Decide(now)
+	b.Next(nil)
+	b.Raised(A, 2, refused)
+	require.Equal(t, ballot.Contended, b.Standstill())
+}
+
+func TestTheTargetIsTheSmallestThatAQuorumCanReach(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(3), granted(1), granted(2))
+	b.Decide(now)
+	require.Equal(t, []ballot.Action{raise(B, 2)}, b.Next(nil))
 }
 
 func TestABallotIsUsedAgain(t *testing.T) {

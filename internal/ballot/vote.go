@@ -59,7 +59,7 @@ func (v *Vote) isNews(token fencing.Token) bool { return token > v.Token && toke
 // Live reports whether the master may have something of this hold.
 func (v *Vote) Live() bool {
 	switch v.State {
-	case Asked, Queued, Granted, Outvoted:
+	case Queued, Granted, Outvoted:
 		return true
 	default:
 		return v.Unanswered()

@@ -105,6 +105,11 @@ func TestAFailurePassesWithTheNextAnswer(t *testing.T) {
 	b.Answered(A, queued)
 	require.Equal(t, ballot.Open, verdict(b, now))
 	require.NoError(t, b.Vote(A).Err)
+	b.Answered(C, denied)
+	b.Ask(B)
+	b.Answered(B, denied)
+	require.Equal(t, ballot.NoQuorum, verdict(b, now), "nothing of those that fail now is in conflict")
+	b.Ask(B)
 	b.Refreshed(A, absent)
 	b.Ask(A)
 	b.Answered(A, down)
@@ -115,4 +120,20 @@ func beingOfferedBack() *ballot.Ballot {
 	b := asked(ballot.Wait, 3, granted(2), queued, queued)
 	b.Next(nil)
 	return b
+}
+
+func TestAnAnswerThatWasNotAskedForChangesNothing(t *testing.T) {
+	answers := []ballot.Answer{granted(1), granted(2), granted(3), queued, refused, absent, silent, denied}
+	for _, b := range []*ballot.Ballot{holding(queued), outvoted(), holding(refused), new3()} {
+		for i := range b.Masters() {
+			before := *b.Vote(i)
+			for _, a := range answers {
+				b.Raised(i, 2, a)
+				b.Yielded(i, 2, a)
+				b.Renewed(i, a, now)
+				b.Regained(i, 2, a)
+				require.Equal(t, before, *b.Vote(i))
+			}
+		}
+	}
 }

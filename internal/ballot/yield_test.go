@@ -45,6 +45,13 @@ func early(b *ballot.Ballot) {
 	b.Answered(A, granted(1))
 }
 
+func TestOnlyAGrantIsOfferedBack(t *testing.T) {
+	b := asked(ballot.Wait, 3, queued, silent)
+	for i := range b.Masters() {
+		require.Empty(t, b.Remind(i, nil))
+	}
+}
+
 func TestOneMasterNeverYields(t *testing.T) {
 	b := asked(ballot.Wait, 1, granted(1))
 	b.YieldRequested(A)
@@ -117,6 +124,7 @@ func TestTheLargestTokenOfferedBackIsRemembered(t *testing.T) {
 	b.Granted(B, 5, now.Add(trust))
 	b.Granted(A, 5, now.Add(trust)) // the message of the first grant, late
 	require.Equal(t, ballot.Open, verdict(b, now))
+	require.Equal(t, ballot.Queued, b.Vote(A).State)
 }
 
 func TestAYieldIsSentOfALaterGrantOnlyAfterTheAnswerToTheFirst(t *testing.T) {
