@@ -29,28 +29,56 @@ func (m MapCarrier) Add(key, value string) {
 	m[key] = append(m[key], value)
 }
 
-// Inject adds each fence of ctx to c as a value of [HeaderName]. A value that is
-// there already is not added again, so injecting twice is harmless. A fence that
-// does not pass [Fence.Validate] is left out: the receiver finds it missing.
+// Inject adds each fence of ctx to c as a value of [HeaderName], and the owner of
+// ctx as one of [OwnerHeaderName]. What c carries already, in whatever valid
+// encoding, is not added again: injecting twice is harmless, and so is a proxy that
+// copies the header and injects as well. If c carries another fence of the same
+// resource, both are there, and the receiver refuses them. A fence that does not
+// pass [Fence.Validate] is left out: the receiver finds it missing.
 func Inject(ctx context.Context, c Carrier) {
+	present := carried(c)
 	for f := range All(ctx) {
-		if f.Validate() != nil {
-			continue
-		}
-		if value := FormatHeader(f); !slices.Contains(c.Values(HeaderName), value) {
-			c.Add(HeaderName, value)
+		if f.Validate() == nil && !slices.Contains(present, f) {
+			c.Add(HeaderName, FormatHeader(f))
 		}
 	}
+	injectOwner(ctx, c)
 }
 
-// Extract returns ctx with the fences that c carries. Without any it returns ctx
-// as it is and no error: whether one is needed is for the [Guard] to say. If any
-// value is refused, none is taken, and the error is a [*MalformedError]; see
-// [ParseHeader] for what is refused.
-func Extract(ctx context.Context, c Carrier) (context.Context, error) {
+// carried returns the fences of c's values that can be read.
+func carried(c Carrier) []Fence {
+	var fences []Fence
+	for _, value := range c.Values(HeaderName) {
+		if members, err := parseMembers(value); err == nil {
+			fences = append(fences, members...)
+		}
+	}
+	return fences
+}
+
+// Extract returns ctx with the fences and the owner that c carries. Without any it
+// returns ctx as it is and no error: whether a fence is needed is for the [Guard]
+// to say. If any value is refused, none is taken, and the error is a
+// [*MalformedError]; see [ParseHeader] for what is refused, [OwnerHeaderName] for
+// the form of an owner, and [MaxAhead] for tokens from the future.
+func Extract(ctx context.Context, c Carrier, opts ...ExtractOption) (context.Context, error) {
+	var limits extractLimits
+	for _, opt := range opts {
+		opt(&limits)
+	}
 	fences, err := ParseHeader(c.Values(HeaderName))
 	if err != nil {
 		return ctx, err
+	}
+	if err := limits.check(fences); err != nil {
+		return ctx, err
+	}
+	owner, err := parseOwner(c.Values(OwnerHeaderName))
+	if err != nil {
+		return ctx, err
+	}
+	if owner != "" {
+		ctx = NewOwnerContext(ctx, owner)
 	}
 	// Backwards, so that All yields them in the sender's order.
 	for _, f := range slices.Backward(fences) {

@@ -12,6 +12,12 @@ var (
 	// It comes as a [*StaleError].
 	ErrStale = errors.New("fencing: stale token")
 
+	// ErrLost says that whoever held a lock has lost it without giving it up. It
+	// comes as the lock's own error, such as a *rwlock.LostError, or as a
+	// [*LostError] from another process. It says nothing of the work: what a guard
+	// had accepted before the loss stands.
+	ErrLost = errors.New("fencing: lock lost")
+
 	// ErrMissing says that an access to a guarded resource carries no token.
 	ErrMissing = errors.New("fencing: no token")
 
@@ -33,6 +39,21 @@ func (e *StaleError) Error() string {
 
 // Unwrap returns [ErrStale].
 func (e *StaleError) Unwrap() error { return ErrStale }
+
+// LostError is the loss of a lock as it is told from one process to another; it
+// matches [ErrLost]. [errors.As] makes one of a *rwlock.LostError.
+type LostError struct {
+	Resource string
+	Token    Token  // of the hold that was lost
+	Reason   string // for people
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%v: %q with token %d: %s", ErrLost, e.Resource, uint64(e.Token), e.Reason)
+}
+
+// Unwrap returns [ErrLost].
+func (e *LostError) Unwrap() error { return ErrLost }
 
 // MalformedError is a text or value that was refused; it matches [ErrMalformed].
 type MalformedError struct {

@@ -36,34 +36,45 @@ func FormatHeader(f Fence) string {
 // senders write them, in their order. It refuses, with a [*MalformedError]:
 // whatever is not the structured field described there, an unknown, missing or
 // repeated parameter, a token that is zero or not one for [ParseToken], a
-// resource that is not one for [Fence.Validate], two fences of one resource
-// (whichever is meant, the other is a lie), more than [MaxFences] fences, and
-// more than [MaxHeader] bytes.
+// resource that is not one for [Fence.Validate], two different fences of one
+// resource (whichever is meant, the other is a lie), more than [MaxFences] fences,
+// and more than [MaxHeader] bytes. An empty value has no fence. A fence that comes
+// twice, as from two interceptors or a proxy, is returned once.
 func ParseHeader(values []string) ([]Fence, error) {
-	size := 0
-	for _, v := range values {
-		if size += len(v); size > MaxHeader {
-			return nil, malformed("header", v, fmt.Sprintf("the values exceed the limit of %d bytes", MaxHeader))
-		}
+	if err := checkSize(values); err != nil {
+		return nil, err
 	}
 	var fences []Fence
-	seen := make(map[string]bool)
+	seen, count := make(map[string]Fence), 0
 	for _, v := range values {
 		members, err := parseMembers(v)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range members {
-			if seen[f.Resource] {
+			switch first, repeated := seen[f.Resource]; {
+			case !repeated:
+				seen[f.Resource] = f
+				fences = append(fences, f)
+			case first != f:
 				return nil, malformed("header", v, fmt.Sprintf("a second fence for %q", clip(f.Resource)))
 			}
-			seen[f.Resource] = true
 		}
-		if fences = append(fences, members...); len(fences) > MaxFences {
+		if count += len(members); count > MaxFences {
 			return nil, malformed("header", v, fmt.Sprintf("more than the limit of %d fences", MaxFences))
 		}
 	}
 	return fences, nil
+}
+
+func checkSize(values []string) error {
+	size := 0
+	for _, v := range values {
+		if size += len(v); size > MaxHeader {
+			return malformed("header", v, fmt.Sprintf("the values exceed the limit of %d bytes", MaxHeader))
+		}
+	}
+	return nil
 }
 
 // escape percent-encodes for the parameter lock. What it leaves alone needs no

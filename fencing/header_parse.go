@@ -13,21 +13,33 @@ type scanner struct{ value, rest string }
 func parseMembers(value string) ([]Fence, error) {
 	s := &scanner{value: value, rest: strings.Trim(value, " ")}
 	var fences []Fence
-	for {
+	for s.rest != "" {
 		f, err := s.member()
 		if err != nil {
 			return nil, err
 		}
 		fences = append(fences, f)
-		s.skip(" \t")
-		if s.rest == "" {
-			return fences, nil
+		if err := s.separator(); err != nil {
+			return nil, err
 		}
-		if !s.accept(',') {
-			return nil, s.refuse("a comma must separate its members")
-		}
-		s.skip(" \t")
 	}
+	return fences, nil
+}
+
+// separator consumes what is between two members of a List, or nothing at its end. A comma
+// at the end is refused, as the standard has it.
+func (s *scanner) separator() error {
+	s.skip(" \t")
+	if s.rest == "" {
+		return nil
+	}
+	if !s.accept(',') {
+		return s.refuse("a comma must separate its members")
+	}
+	if s.skip(" \t"); s.rest == "" {
+		return s.refuse("nothing follows its last comma")
+	}
+	return nil
 }
 
 func (s *scanner) member() (Fence, error) {
@@ -94,7 +106,7 @@ func (s *scanner) resource() (string, error) {
 // before a quote or a backslash only.
 func (s *scanner) quoted() (string, error) {
 	if !s.accept('"') {
-		return "", s.refuse("the token and the lock must be in double quotes")
+		return "", s.refuse("tokens, locks and owners must be in double quotes")
 	}
 	var b strings.Builder
 	for i := 0; i < len(s.rest); i++ {

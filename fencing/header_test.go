@@ -77,6 +77,20 @@ func TestExtractAccepts(t *testing.T) {
 		require.NoError(t, err, value)
 		require.Equal(t, []fencing.Fence{want}, got, value)
 	}
+	good := fencing.FormatHeader(want)
+	for name, values := range map[string][]string{
+		"twice":            {good, good},
+		"twice in a list":  {good + ", " + good},
+		"in two encodings": {good, `"17"; lock="a b"; mode=write`},
+		"beside nothing":   {"", good, "  "},
+	} {
+		got, err := fencing.ParseHeader(values)
+		require.NoError(t, err, name)
+		require.Equal(t, []fencing.Fence{want}, got, name)
+	}
+	none, err := fencing.ParseHeader([]string{""})
+	require.NoError(t, err)
+	require.Empty(t, none)
 	got, err := fencing.ParseHeader([]string{`"17";lock="a\"\\b";mode=read`})
 	require.NoError(t, err)
 	require.Equal(t, `a"\b`, got[0].Resource)
@@ -92,39 +106,38 @@ func TestExtractRefuses(t *testing.T) {
 		values []string
 		reason string
 	}{
-		"empty":               {[]string{""}, "quotes"},
-		"integer":             {[]string{`17;lock="a";mode=write`}, "quotes"},
-		"negative":            {[]string{`"-1";lock="a";mode=write`}, "digits"},
-		"2^53":                {[]string{`"9007199254740992";lock="a";mode=write`}, "limit"},
-		"zero":                {[]string{`"0";lock="a";mode=write`}, "none"},
-		"open string":         {[]string{`"17`}, "closing"},
-		"open escape":         {[]string{`"17\`}, "backslash"},
-		"bad escape":          {[]string{`"17";lock="\a";mode=write`}, "backslash"},
-		"raw UTF-8":           {[]string{`"17";lock="ü";mode=write`}, "ASCII"},
-		"control byte":        {[]string{"\"17\";lock=\"a\x00\";mode=write"}, "ASCII"},
-		"bad percent":         {[]string{`"17";lock="%zz";mode=write`}, "escape"},
-		"not UTF-8":           {[]string{`"17";lock="%FF";mode=write`}, "UTF-8"},
-		"empty lock":          {[]string{`"17";lock="";mode=write`}, "empty"},
-		"long lock":           {[]string{`"17";lock="` + strings.Repeat("x", 513) + `";mode=write`}, "limit is 512"},
-		"no parameters":       {[]string{`"17"`}, "lock is missing"},
-		"no lock":             {[]string{`"17";mode=write`}, "lock is missing"},
-		"no mode":             {[]string{`"17";lock="a"`}, "mode is missing"},
-		"mode of nothing":     {[]string{`"17";lock="a";mode=`}, "read"},
-		"unknown mode":        {[]string{`"17";lock="a";mode=none`}, "read"},
-		"mode in capitals":    {[]string{`"17";lock="a";mode=WRITE`}, "read"},
-		"unknown parameter":   {[]string{good + `;owner=x`}, "parameters are"},
-		"bare parameter":      {[]string{good + `;x`}, "name and a value"},
-		"repeated lock":       {[]string{good + `;lock="b"`}, "repeated"},
-		"repeated mode":       {[]string{good + `;mode=read`}, "repeated"},
-		"rubbish behind":      {[]string{good + ` x`}, "comma"},
-		"comma at the end":    {[]string{good + `,`}, "quotes"},
-		"inner list":          {[]string{`("17");lock="a";mode=write`}, "quotes"},
-		"duplicate value":     {[]string{good, good}, "second fence"},
-		"duplicate resource":  {[]string{good, `"18";lock="%61";mode=read`}, "second fence"},
-		"duplicate in a list": {[]string{good + `, ` + good}, "second fence"},
-		"one of two is bad":   {[]string{good, `"x";lock="b";mode=read`}, "digits"},
-		"too many":            {many, "limit of 64 fences"},
-		"oversize":            {[]string{strings.Repeat(" ", fencing.MaxHeader) + good}, "limit of 16384 bytes"},
+		"integer":           {[]string{`17;lock="a";mode=write`}, "quotes"},
+		"negative":          {[]string{`"-1";lock="a";mode=write`}, "digits"},
+		"2^53":              {[]string{`"9007199254740992";lock="a";mode=write`}, "limit"},
+		"zero":              {[]string{`"0";lock="a";mode=write`}, "none"},
+		"open string":       {[]string{`"17`}, "closing"},
+		"open escape":       {[]string{`"17\`}, "backslash"},
+		"bad escape":        {[]string{`"17";lock="\a";mode=write`}, "backslash"},
+		"raw UTF-8":         {[]string{`"17";lock="ü";mode=write`}, "ASCII"},
+		"control byte":      {[]string{"\"17\";lock=\"a\x00\";mode=write"}, "ASCII"},
+		"bad percent":       {[]string{`"17";lock="%zz";mode=write`}, "escape"},
+		"not UTF-8":         {[]string{`"17";lock="%FF";mode=write`}, "UTF-8"},
+		"empty lock":        {[]string{`"17";lock="";mode=write`}, "empty"},
+		"long lock":         {[]string{`"17";lock="` + strings.Repeat("x", 513) + `";mode=write`}, "limit is 512"},
+		"no parameters":     {[]string{`"17"`}, "lock is missing"},
+		"no lock":           {[]string{`"17";mode=write`}, "lock is missing"},
+		"no mode":           {[]string{`"17";lock="a"`}, "mode is missing"},
+		"mode of nothing":   {[]string{`"17";lock="a";mode=`}, "read"},
+		"unknown mode":      {[]string{`"17";lock="a";mode=none`}, "read"},
+		"mode in capitals":  {[]string{`"17";lock="a";mode=WRITE`}, "read"},
+		"unknown parameter": {[]string{good + `;owner=x`}, "parameters are"},
+		"bare parameter":    {[]string{good + `;x`}, "name and a value"},
+		"repeated lock":     {[]string{good + `;lock="b"`}, "repeated"},
+		"repeated mode":     {[]string{good + `;mode=read`}, "repeated"},
+		"rubbish behind":    {[]string{good + ` x`}, "comma"},
+		"comma at the end":  {[]string{good + `,`}, "last comma"},
+		"inner list":        {[]string{`("17");lock="a";mode=write`}, "quotes"},
+		"another token":     {[]string{good, `"18";lock="%61";mode=write`}, "second fence"},
+		"another mode":      {[]string{good, `"17";lock="a";mode=read`}, "second fence"},
+		"two in a list":     {[]string{good + `, "18";lock="a";mode=write`}, "second fence"},
+		"one of two is bad": {[]string{good, `"x";lock="b";mode=read`}, "digits"},
+		"too many":          {many, "limit of 64 fences"},
+		"oversize":          {[]string{strings.Repeat(" ", fencing.MaxHeader) + good}, "limit of 16384 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := fencing.NewContext(t.Context(), read("mine", 1))

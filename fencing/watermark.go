@@ -66,6 +66,25 @@ func (w *Watermark) Claim(f Fence) error {
 	return w.Do(context.Background(), f, func(context.Context) error { return nil })
 }
 
+// Reset sets both registers of f's resource to f's token, also where that takes them
+// back: for a register that a token from the far future has raised, which refuses every
+// holder since. f is the [Write] fence of whoever repairs it, from a lock taken for that
+// purpose: everything older is refused afterwards, everything granted later is
+// accepted. Reset waits like [Watermark.Do] for accesses that are under way.
+//
+// It is the only access that an old token could misuse: call it from an operator's
+// tool, never with a fence from a request.
+func (w *Watermark) Reset(ctx context.Context, f Fence) error {
+	if f.Mode == Read {
+		return malformed("mode", f.Mode.String(), "a reset needs the fence of a write lock")
+	}
+	return w.run(ctx, f, rule{
+		alone: true,
+		check: func(_ Registers, f Fence) error { return f.Validate() },
+		raise: func(_ Registers, f Fence) Registers { return Registers{MaxRead: f.Token, MaxWrite: f.Token} },
+	}, func(context.Context) error { return nil })
+}
+
 // Seen returns the greatest tokens that have read and written the resource, zero
 // where none has.
 func (w *Watermark) Seen(resource string) (maxRead, maxWrite Token) {

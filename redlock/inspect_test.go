@@ -93,6 +93,12 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 			require.Equal(t, i, quorum.Nodes[i].Index)
 			require.ErrorContains(t, quorum.Nodes[i].Err, says)
 		}
+		var silence *rwlock.NoReplyError
+		require.ErrorAs(t, quorum.Nodes[1].Err, &silence)
+		require.Positive(t, silence.After)
+		var abstention *rwlock.AbstainError
+		require.ErrorAs(t, quorum.Nodes[3].Err, &abstention)
+		require.Positive(t, abstention.For)
 	})
 }
 

@@ -14,8 +14,8 @@ import (
 //   - every token that had been reported for that name before its attempt began, and
 //   - the tokens of all leases that had ended and that it had to wait for.
 //
-// The second is the order of acquisition. Leases that may share the lock have no such order: two readers are granted
-// in one moment and hear of it in any order.
+// The second is the order of acquisition. Leases that may share the lock have no order: readers are compared with
+// writers alone, and two readers may have one token.
 type ledger struct {
 	t     testing.TB
 	label string
@@ -29,7 +29,7 @@ type ledger struct {
 
 // account is what is known of one name.
 type account struct {
-	reported fencing.Token
+	reported map[rwlock.Mode]fencing.Token
 	ended    map[rwlock.Mode]fencing.Token
 	tokens   map[fencing.Token]rwlock.Mode
 	standing map[*rwlock.Lease]int // with the epoch in which its attempt began
@@ -38,7 +38,7 @@ type account struct {
 // attempt is what an acquisition is measured against.
 type attempt struct {
 	name  string
-	floor fencing.Token
+	floor map[rwlock.Mode]fencing.Token // by the mode of the new lease
 	epoch int
 }
 
@@ -51,7 +51,8 @@ func (b *ledger) account(name string) *account {
 	a := b.names[name]
 	if a == nil {
 		a = &account{
-			ended: make(map[rwlock.Mode]fencing.Token), tokens: make(map[fencing.Token]rwlock.Mode),
+			reported: make(map[rwlock.Mode]fencing.Token), ended: make(map[rwlock.Mode]fencing.Token),
+			tokens:   make(map[fencing.Token]rwlock.Mode),
 			standing: make(map[*rwlock.Lease]int),
 		}
 		b.names[name] = a
@@ -63,7 +64,11 @@ func (b *ledger) account(name string) *account {
 func (b *ledger) begin(name string) attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return attempt{name: name, floor: b.account(name).reported, epoch: b.epoch}
+	a := b.account(name)
+	floor := map[rwlock.Mode]fencing.Token{
+		rwlock.Read: a.reported[rwlock.Write], rwlock.Write: max(a.reported[rwlock.Read], a.reported[rwlock.Write]),
+	}
+	return attempt{name: name, floor: floor, epoch: b.epoch}
 }
 
 // acquired enters a lease as soon as it is there.
@@ -72,14 +77,14 @@ func (b *ledger) acquired(at attempt, lease *rwlock.Lease) {
 	defer b.mu.Unlock()
 	b.grants++
 	a, token := b.account(at.name), lease.Token()
-	if token <= at.floor {
-		b.violated("%s of %q has token %v, and %v had been reported before it began", lease.Mode(), at.name, token, at.floor)
+	if floor := at.floor[lease.Mode()]; token <= floor {
+		b.violated("%s of %q has token %v, and %v had been reported before it began", lease.Mode(), at.name, token, floor)
 	}
-	if first, twice := a.tokens[token]; twice {
+	if first, twice := a.tokens[token]; twice && (first == rwlock.Write || lease.Mode() == rwlock.Write) {
 		b.violated("token %v of %q was given out twice, for a %s and a %s", token, at.name, first, lease.Mode())
 	}
 	a.tokens[token] = lease.Mode()
-	a.reported = max(a.reported, token)
+	a.reported[lease.Mode()] = max(a.reported[lease.Mode()], token)
 	b.settle(a)
 	if at.epoch == b.epoch {
 		b.compare(at.name, a, lease)

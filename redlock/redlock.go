@@ -1,12 +1,12 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -67,11 +67,11 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 	}
 	need := len(addrs)/2 + 1
 	if got := len(addrs) - len(failed); got < need {
-		return nil, errors.Join(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
+		return nil, joined.Errors(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
 	}
 	for _, f := range failed {
 		if clients[f.Index] == nil { // refused before it was a matter of the network
-			return nil, errors.Join(&f, closeAll(clients))
+			return nil, joined.Errors(&f, closeAll(clients))
 		}
 	}
 	return clients, nil

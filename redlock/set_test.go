@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,8 +22,10 @@ type set struct {
 
 func newSet(t *testing.T, masters int) *set {
 	s := &set{t: t}
-	for range masters {
-		s.minis = append(s.minis, testredis.NewMini(t))
+	for i := range masters {
+		mini := testredis.NewMini(t)
+		mini.SetAddr(fmt.Sprintf("mini-%d:6379", i))
+		s.minis = append(s.minis, mini)
 	}
 	return s
 }

@@ -1,23 +1,44 @@
 package reentrant
 
-import "context"
+import (
+	"context"
 
-// identity is what a context says of its owner.
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// identity is what a context says of its owner. It lies where package fencing keeps owners, so that its transports send
+// it on, and a later owner replaces it whoever sets that.
 type identity struct {
 	owner  Owner
 	joins  bool   // the owner may have holds that other processes took
-	string string // owner.String(), made once
+	string string // owner.String(), made once; empty for the zero Owner, which is nobody's
 }
 
-type contextKey struct{}
+// String returns what the transports send.
+func (id *identity) String() string { return id.string }
+
+func newIdentity(o Owner, joins bool) *identity {
+	id := &identity{owner: o, joins: joins}
+	if o != (Owner{}) {
+		id.string = o.String()
+	}
+	return id
+}
 
 func with(ctx context.Context, o Owner, joins bool) context.Context {
-	return context.WithValue(ctx, contextKey{}, &identity{owner: o, joins: joins, string: o.String()})
+	return fencing.NewOwnerContext(ctx, newIdentity(o, joins))
 }
 
 func identityFrom(ctx context.Context) (*identity, bool) {
-	id, _ := ctx.Value(contextKey{}).(*identity)
-	return id, id != nil && id.owner != Owner{}
+	switch owner := fencing.OwnerFromContext(ctx).(type) {
+	case nil:
+		return nil, false
+	case *identity:
+		return owner, owner.owner != Owner{}
+	default: // came with a call or a message: it is another process's
+		o, err := ParseOwner(owner.String())
+		return newIdentity(o, true), err == nil
+	}
 }
 
 // WithOwner returns ctx with a new owner, or ctx itself if it has one. Call it once, at the edge: where a request
@@ -30,11 +51,12 @@ func WithOwner(ctx context.Context) context.Context {
 }
 
 // AsOwner returns ctx for work on behalf of an owner that comes from another process, in the place of any owner that
-// ctx has. The first acquisition of a lock under it joins what the owner holds on the masters; see the package's
+// ctx has. A context that fencing.Extract or a server's middleware has made of a call is one already. The first acquisition of a lock under it joins what the owner holds on the masters; see the package's
 // documentation for an owner that holds nothing. The zero Owner leaves the context without an owner.
 func AsOwner(ctx context.Context, o Owner) context.Context { return with(ctx, o, true) }
 
-// OwnerFrom returns the owner of ctx, to be sent to another process as text, and whether there is one.
+// OwnerFrom returns the owner of ctx and whether there is one. fencing.Inject and the transports of httpfence and
+// grpcfence send it beside the fence.
 func OwnerFrom(ctx context.Context) (Owner, bool) {
 	if id, ok := identityFrom(ctx); ok {
 		return id.owner, true

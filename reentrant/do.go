@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // Do runs fn while the owner in ctx holds the lock for writing; a ctx without an owner gets a new one. fn runs under
 // Hold.Context, which carries the owner too, so Do nests in Do. It returns fn's error, joined with a *rwlock.LostError
-// if the lease was lost while fn ran, and with ErrOrder if fn left a hold of this lock behind. The hold is released
-// also when fn panics.
+// if the lease was lost while fn ran, and with ErrOrder if fn left a hold of this lock behind. When Do returns, also
+// by a panic of fn, its hold has ended and whatever nested in it has too: a hold left behind would be renewed for ever.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
 	ctx = WithOwner(ctx)
 	hold, err := l.Lock(ctx, name, opts...)
@@ -29,10 +30,12 @@ func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) er
 		return err
 	}
 	defer func() {
-		err := hold.Release(ctx)
-		lost := errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, rwlock.ErrLost)
-		if lost || errors.Is(err, ErrOrder) { // a release that is not confirmed goes on in the background
-			outcome = errors.Join(outcome, err)
+		order, err := hold.end(ctx)
+		if errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, rwlock.ErrLost) {
+			outcome = joined.Errors(outcome, err) // a release that is not confirmed goes on in the background
+		}
+		if order != nil {
+			outcome = joined.Errors(outcome, order)
 		}
 	}()
 	return fn(hold.Context(ctx))

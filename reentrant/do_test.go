@@ -92,17 +92,80 @@ func TestDoTellsOfALoss(t *testing.T) {
 	})
 }
 
-func TestDoTellsOfAHoldLeftBehind(t *testing.T) {
+// A hold that is left behind would keep the lock renewed for ever.
+func TestDoEndsAHoldLeftBehind(t *testing.T) {
+	panics := errors.New("the nested section panics")
+	for name, end := range map[string]func() error{
+		"with nil":    func() error { return nil },
+		"with a loss": func() error { return &rwlock.LostError{Name: "another"} },
+		"by a panic":  func() error { panic(panics) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, w *world) {
+				p := w.process()
+				var left []*reentrant.Hold
+				var inner context.Context
+				section := func(ctx context.Context) error {
+					for range 2 {
+						left = append(left, must(t)(p.Lock(ctx, "a")))
+					}
+					inner = left[1].Context(ctx)
+					return end()
+				}
+				err := recovered(func() error { return p.Do(t.Context(), "a", section) })
+				if errors.Is(err, panics) {
+					require.Equal(t, panics, err, "the panic goes on as it was")
+				} else {
+					require.ErrorIs(t, err, reentrant.ErrOrder)
+					require.ErrorContains(t, err, `lock "a": it is hold 1 of 3`)
+				}
+				require.ErrorIs(t, left[0].Lease().Err(), rwlock.ErrReleased)
+				require.Equal(t, rwlock.ErrReleased, context.Cause(inner))
+				require.Zero(t, p.remote.Stats().Held)
+				require.Empty(t, p.inspect(t, "a").Holders)
+
+				ctx, _ := owned(t)
+				fresh := must(t)(p.TryLock(ctx, "a"))
+				for _, h := range left {
+					require.NoError(t, h.Release(ctx), "it has ended already")
+				}
+				require.NoError(t, fresh.Lease().Err())
+				require.NoError(t, fresh.Release(ctx))
+			})
+		})
+	}
+}
+
+// Only what nests in the Do's own hold ends with it.
+func TestANestedDoLeavesTheHoldsAroundIt(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		p := w.process()
+		ctx, _ := owned(t)
+		outer := must(t)(p.Lock(ctx, "a"))
+		other := must(t)(p.Lock(ctx, "b"))
 		var left *reentrant.Hold
-		err := p.Do(t.Context(), "a", func(ctx context.Context) error {
-			left = must(t)(p.Lock(ctx, "a"))
+		err := p.Do(ctx, "a", func(ctx context.Context) error {
+			left = must(t)(p.RLock(ctx, "a"))
 			return nil
 		})
 		require.ErrorIs(t, err, reentrant.ErrOrder)
-		require.NoError(t, left.Lease().Err())
+		require.NoError(t, outer.Lease().Err())
+		require.NoError(t, other.Lease().Err())
+		require.NoError(t, left.Release(ctx))
+		require.NoError(t, outer.Release(ctx), "nothing nests in it any more")
+		require.NoError(t, other.Release(ctx))
+		require.Empty(t, p.inspect(t, "a").Holders)
 	})
+}
+
+// recovered returns the error that f returns or panics with.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = r.(error)
+		}
+	}()
+	return f()
 }
 
 func TestTheContextOfANestedHoldEndsWithIt(t *testing.T) {

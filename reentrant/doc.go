@@ -22,12 +22,13 @@
 // hold is released: taking the lock anew would let the outer section go on under a lock that it no longer has.
 //
 // Holds are released in the opposite order, for each owner and lock. Another order is [ErrOrder] and changes nothing.
-// The last release gives the lock back.
+// The last release gives the lock back. The end of a [Locker.Do] ends what nests in its hold as well, and reports it.
 //
 // # In another process
 //
-// The owner travels as text beside the fence, and [AsOwner] puts it into the context there. The first acquisition of
-// a lock in that process then joins the hold that the owner has on the masters: one command, a count of two in
+// The owner travels beside the fence: fencing.Inject and the transports of httpfence and grpcfence send it, and
+// fencing.Extract and their middlewares put it into the context there, so the other process needs no code for it. Where
+// it comes by another way, as text, [AsOwner] does that. The first acquisition of a lock in that process then joins the hold that the owner has on the masters: one command, a count of two in
 // [rwlock.Locker.Inspect], the same token. A joined hold has an expiry and a renewal of its own, so it keeps the lock
 // also when the outer one ends first.
 //

@@ -159,7 +159,7 @@ func ExampleFork() {
 }
 
 // The owner and the fence travel to another process, whose acquisition joins the hold of the first one.
-func ExampleAsOwner() {
+func ExampleLocker_Do_anotherProcess() {
 	s := server()
 	defer s.Close()
 	remote, stop := connect(s)
@@ -172,9 +172,7 @@ func ExampleAsOwner() {
 	}
 	work := hold.Context(ctx)
 	message := fencing.MapCarrier{}
-	fencing.Inject(work, message)
-	owner, _ := reentrant.OwnerFrom(work)
-	message.Add("lock-owner", owner.String())
+	fencing.Inject(work, message) // the fence and the owner; the transports of httpfence and grpcfence do it
 
 	process2 := func(message fencing.MapCarrier) error {
 		remote, stop := connect(s)
@@ -184,11 +182,7 @@ func ExampleAsOwner() {
 		if err != nil {
 			return err
 		}
-		owner, err := reentrant.ParseOwner(message.Values("lock-owner")[0])
-		if err != nil {
-			return err
-		}
-		return locker.Do(reentrant.AsOwner(ctx, owner), "orders", func(ctx context.Context) error {
+		return locker.Do(ctx, "orders", func(ctx context.Context) error {
 			fence, _ := fencing.FromContext(ctx, "orders")
 			state, err := remote.Inspect(ctx, "orders")
 			fmt.Println(fence.Token == hold.Token(), state.Holders[0].Count)
@@ -203,6 +197,30 @@ func ExampleAsOwner() {
 	// true 2
 	// <nil>
 	// true
+}
+
+// An owner that came as text, in a message that is not a header.
+func ExampleAsOwner() {
+	s := server()
+	defer s.Close()
+	remote, stop := connect(s)
+	defer stop()
+	locker := reentrant.New(remote)
+	hold, err := locker.Lock(reentrant.WithOwner(context.Background()), "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	text := hold.Lease().Owner()
+
+	remote2, stop2 := connect(s)
+	defer stop2()
+	owner, err := reentrant.ParseOwner(text)
+	if err != nil {
+		log.Fatal(err)
+	}
+	joined, err := reentrant.New(remote2).Lock(reentrant.AsOwner(context.Background(), owner), "orders")
+	fmt.Println(joined.Token() == hold.Token(), err)
+	// Output: true <nil>
 }
 
 func ExampleHold_Context() {

@@ -53,13 +53,28 @@ func (h *Hold) Release(ctx context.Context) error {
 		return nil
 	}
 	left, contexts, err := h.section.leave(h)
+	if !left {
+		return err
+	}
+	return h.giveBack(ctx, contexts)
+}
+
+// end is the Release of a section that is over, whatever nests in this hold: it ends that too, and reports it as
+// ErrOrder beside what Release returns.
+func (h *Hold) end(ctx context.Context) (order, err error) {
+	left, contexts, order := h.section.unwind(h)
+	if !left {
+		return nil, nil
+	}
+	return order, h.giveBack(ctx, contexts)
+}
+
+// giveBack ends the contexts of holds that were taken out, and the lease if this one was the outermost.
+func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc) error {
 	for _, cancel := range contexts {
 		cancel(rwlock.ErrReleased)
 	}
-	switch {
-	case !left:
-		return err
-	case h.outer == nil:
+	if h.outer == nil {
 		return h.section.lease.Release(ctx)
 	}
 	if err := h.section.lease.Err(); errors.Is(err, rwlock.ErrLost) {

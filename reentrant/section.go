@@ -123,8 +123,8 @@ func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
 	return !h.released
 }
 
-// leave takes out a hold, if it is the innermost and was not taken out before, and returns the contexts that end with
-// it.
+// leave takes out the innermost hold and returns the contexts that end with it. It reports whether the hold was still
+// there; one that others nest in stays.
 func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
@@ -132,12 +132,40 @@ func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc,
 	case h.released:
 		return false, nil, nil
 	case s.innermost != h:
-		return false, nil, fmt.Errorf("%w: lock %q: it is hold %d of %d", ErrOrder, s.key.name, h.depth, s.innermost.depth)
+		return false, nil, s.outOfOrder(h)
 	}
-	h.released, s.innermost = true, h.outer
-	if h.outer == nil {
+	return true, s.takeOut(h), nil
+}
+
+// unwind takes out a hold with all that nest in it, and returns the contexts that end with them. The error says that
+// there were some.
+func (s *section) unwind(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	if h.released {
+		return false, nil, nil
+	}
+	if s.innermost != h {
+		err = s.outOfOrder(h)
+	}
+	return true, s.takeOut(h), err
+}
+
+// takeOut takes out the holds from the innermost to h, under the locker's mu. A hold that is not released is one of
+// them: holds leave from the inside only.
+func (s *section) takeOut(h *Hold) (contexts []context.CancelCauseFunc) {
+	for s.innermost != h.outer {
+		in := s.innermost
+		contexts = append(contexts, in.contexts...)
+		in.released, in.contexts, s.innermost = true, nil, in.outer
+	}
+	if s.innermost == nil {
 		delete(s.locker.sections, s.key)
 	}
-	contexts, h.contexts = h.contexts, nil
-	return true, contexts, nil
+	return contexts
+}
+
+// outOfOrder says which hold the others nest in, under the locker's mu.
+func (s *section) outOfOrder(h *Hold) error {
+	return fmt.Errorf("%w: lock %q: it is hold %d of %d", ErrOrder, s.key.name, h.depth, s.innermost.depth)
 }

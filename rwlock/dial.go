@@ -1,8 +1,12 @@
 package rwlock
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -19,21 +23,44 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
-	client, err := rueidis.NewClient(tuned(base))
+	dials := new(atomic.Uint64)
+	client, err := rueidis.NewClient(counting(tuned(base), dials))
 	if err != nil {
 		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
 	}
 	if client == nil {
 		return nil, err
 	}
-	return &tunedClient{client}, err
+	return &tunedClient{client, dials}, err
 }
 
-// tunedClient tells the locker that the client has one connection, over which a call does not have to dial.
-type tunedClient struct{ rueidis.Client }
+// tunedClient tells the locker what it cannot read off a client: that calls share one connection, and when that one was
+// replaced, since another server may answer then.
+type tunedClient struct {
+	rueidis.Client
+	dials *atomic.Uint64
+}
 
-// SingleConnection reports true.
-func (*tunedClient) SingleConnection() bool { return true }
+// Dials returns how many connections have been opened.
+func (c *tunedClient) Dials() uint64 { return c.dials.Load() }
+
+// counting counts the connections that a client opens.
+func counting(o rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientOption {
+	dial := o.DialCtxFn
+	if dial == nil {
+		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			if c != nil {
+				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		}
+	}
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		dials.Add(1)
+		return dial(ctx, addr, d, c)
+	}
+	return o
+}
 
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.
 func tuned(o rueidis.ClientOption) rueidis.ClientOption {

@@ -3,6 +3,8 @@ package rwlock
 import (
 	"context"
 	"errors"
+
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // Do runs fn while holding the lock for writing, under Lease.Context. It returns fn's error; if the lease was lost
@@ -34,7 +36,7 @@ func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) 
 	defer func() {
 		// A release that is not confirmed goes on in the background; the work itself is done.
 		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, ErrLost) {
-			outcome = errors.Join(outcome, err)
+			outcome = joined.Errors(outcome, err)
 		}
 	}()
 	return fn(lease.Context(ctx))

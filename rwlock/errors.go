@@ -11,14 +11,15 @@ import (
 
 // The causes, for errors.Is. Those with a type beside them come as that type, for errors.As.
 var (
-	ErrNotAcquired = errors.New("rwlock: lock not acquired")          // held by others: *AcquireError
-	ErrNoQuorum    = errors.New("rwlock: no quorum of masters")       // too few answered: *QuorumError
-	ErrLost        = errors.New("rwlock: lease lost")                 // ended without Release: *LostError
-	ErrReleased    = errors.New("rwlock: lease released")             // used after Release
-	ErrNotHeld     = errors.New("rwlock: not held")                   // unlocked without a hold
-	ErrUpgrade     = errors.New("rwlock: cannot upgrade")             // a write lock asked for inside one's own read lock
-	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE: *QuorumError
-	ErrMessages    = errors.New("rwlock: no right to messages")       // the server's ACL denies the channel that waiters listen on
+	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // held by others: *AcquireError
+	ErrNoQuorum    = errors.New("rwlock: no quorum of masters") // too few answered: *QuorumError
+	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
+	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
+	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
+	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
+	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
+	ErrMessages    = errors.New("rwlock: no right to messages")       // the server's ACL denies the channel of those who wait
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )
@@ -53,69 +54,16 @@ func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
 // Unwrap returns what ended the waiting.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
-// QuorumError is a call that fewer masters answered than a quorum needs. Nothing is known of the lock's holders then.
-type QuorumError struct {
-	Name      string
-	Need, Got int         // masters
-	Nodes     []NodeError // those that failed, each with its own cause
-	Err       error       // the end of the waiting, or nil
-
-	unknown bool
-}
-
-func (e *QuorumError) Error() string {
-	var b strings.Builder
-	b.WriteString("rwlock: ")
-	if e.Name != "" {
-		fmt.Fprintf(&b, "lock %q: ", e.Name)
-	}
-	fmt.Fprintf(&b, "no quorum: %d of the masters must answer, %d did", e.Need, e.Got)
-	for i := range e.Nodes {
-		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
-	}
-	if e.Err != nil {
-		fmt.Fprintf(&b, ": %v", e.Err)
-	}
-	return b.String()
-}
-
-// Is matches ErrNoQuorum.
-func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
-
-// Unwrap returns the masters' causes and what ended the waiting.
-func (e *QuorumError) Unwrap() []error {
-	var all []error
-	for i := range e.Nodes {
-		all = append(all, &e.Nodes[i])
-	}
-	if e.Err != nil {
-		all = append(all, e.Err)
-	}
-	return all
-}
-
-// NodeError is one master's failure.
-type NodeError struct {
-	Index int // in the order given to New
-	Addr  string
-	Err   error
-}
-
-func (e *NodeError) Error() string { return fmt.Sprintf("master %d (%s): %v", e.Index, e.Addr, e.Err) }
-
-// Unwrap returns the cause.
-func (e *NodeError) Unwrap() error { return e.Err }
-
 // Reason says why a lease was lost.
 type Reason string
 
 // The reasons of a LostError.
 const (
-	Expired  Reason = "expired"                               // its time was over and it was not to be renewed
-	Taken    Reason = "gone from the masters"                 // the master does not have the hold any more
-	NoQuorum Reason = "no quorum confirmed a renewal in time" // no renewal was confirmed before the deadline
-	Paused   Reason = "paused"                                // this process or machine stood still past the deadline
-	MaxHold  Reason = "max hold"                              // the limit of WithMaxHold was reached
+	Expired  Reason = "expired"                          // its time was over and it was not to be renewed
+	Taken    Reason = "gone from Redis"                  // Redis (of several: a quorum) has the hold no more
+	NoQuorum Reason = "no renewal was confirmed in time" // by Redis (of several: a quorum) before the deadline
+	Paused   Reason = "paused"                           // this process or machine stood still past the deadline
+	MaxHold  Reason = "max hold"                         // the limit of WithMaxHold was reached
 )
 
 // LostError is the end of a lease that was not released. The lock may be held by others since.
@@ -136,6 +84,15 @@ func (e *LostError) Error() string {
 
 // Is matches ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// As makes a *fencing.LostError of it, which is how the loss is told to another process.
+func (e *LostError) As(target any) bool {
+	told, ok := target.(**fencing.LostError)
+	if ok {
+		*told = &fencing.LostError{Resource: e.Name, Token: e.Token, Reason: string(e.Reason)}
+	}
+	return ok
+}
 
 // Unwrap returns the last failure of a renewal.
 func (e *LostError) Unwrap() error { return e.Err }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -128,7 +129,36 @@ func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// The hand-off goes to a process that has died an instant ago: it is never confirmed, and lapses after the claim time.
+// The waiter's process has died: its message reaches nobody, and the next is granted by the same script.
+func TestF10DeadProcessIsPassedOver(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, mode := range bothModes {
+			holder, dead, p := w.process(), w.process(), w.process()
+			held := holder.lock("n", rwlock.Write)
+			dead.queue("n", mode)
+			dead.queue("n", rwlock.Write)
+			next := p.queue("n", rwlock.Write)
+			w.eventually("both listen", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 2 })
+			dead.link.Refuse()
+			dead.link.Cut()
+			w.eventually("the dead one does not listen", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 1 })
+			w.release(held)
+			s := w.inspect("n")
+			require.Len(w.t, s.Holders, 1)
+			require.Equal(w.t, rwlock.Write, s.Holders[0].Mode)
+			lease := next.granted()
+			require.Equal(w.t, lease.Owner(), s.Holders[0].Owner, "granted at once, not after the dead one's claim")
+			w.release(lease)
+			for _, process := range []*process{dead, p} {
+				require.NoError(w.t, process.Close())
+			}
+			w.eventually("nobody listens", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 0 })
+		}
+	})
+}
+
+// The hand-off goes to a machine that went away without a word, so its connections seem to stand: it is never confirmed,
+// and lapses after the claim time.
 func TestF10HandOffToADeadProcessLapses(t *testing.T) {
 	for _, ttl := range []time.Duration{300 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute} {
 		for _, mode := range bothModes {
@@ -140,7 +170,7 @@ func TestF10HandOffToADeadProcessLapses(t *testing.T) {
 				dead.queue("n", rwlock.Write)
 				next := p.queue("n", rwlock.Write)
 				w.pass(w.refresh() / 2)
-				dead.die()
+				dead.link.Blackhole(testredis.Both)
 				died := time.Now()
 				w.release(held)
 				s := w.inspect("n")

@@ -77,7 +77,7 @@ var causes = []struct {
 		"nobody to ask, one attempt",
 		func(w *world, p *process) error { p.die(); w.settle(); return errorOf(p.TryLock(w.ctx, "n")) },
 		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "1 of the masters must answer, 0 did", "master 0 (mini:6379)", "connection refused"},
+		[]string{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
 	},
 	{
 		"nobody to ask until ctx timed out",
@@ -88,7 +88,7 @@ var causes = []struct {
 			return errorOf(p.Lock(ctx, "n"))
 		},
 		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		[]string{`lock "n"`, "master 0 (mini:6379)", "connection refused"},
+		[]string{`lock "n"`, "mini:6379: ", "connection refused"},
 	},
 	{
 		"nobody answers",
@@ -99,7 +99,7 @@ var causes = []struct {
 			return errorOf(p.TryLock(ctx, "n"))
 		},
 		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		[]string{`lock "n"`, "master 0 (mini:6379)", "no reply in 250ms"},
+		[]string{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
 	},
 	{
 		"the server refuses",
@@ -109,7 +109,7 @@ var causes = []struct {
 			return errorOf(p.TryLock(w.ctx, "n"))
 		},
 		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "master 0 (mini:6379)", "MISCONF cannot persist"},
+		[]string{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"},
 	},
 	{
 		"a key of somebody else",
@@ -117,8 +117,8 @@ var causes = []struct {
 			w.command("SET", "fencelock:{n}", "mine")
 			return errorOf(p.Lock(w.ctx, "n"))
 		},
-		[]error{rwlock.ErrConflict, rwlock.ErrNoQuorum}, // it comes with the master that said so: a *QuorumError
-		[]string{"key holds something else", `lock "n"`, "master 0 (mini:6379)", "WRONGTYPE"},
+		[]error{rwlock.ErrConflict},
+		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
 	},
 	{
 		"an option",
@@ -162,7 +162,7 @@ var causes = []struct {
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: no quorum", "master 0 (mini:6379)"},
+		[]string{`lease of "n"`, "lost: no renewal was confirmed in time", "mini:6379: "},
 	},
 	{
 		"a lease that the server forgot",
@@ -172,7 +172,7 @@ var causes = []struct {
 			return lease.Release(w.ctx)
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: gone from the masters"},
+		[]string{`lease of "n"`, "lost: gone from Redis"},
 	},
 	{
 		"a lease at its limit",
@@ -219,6 +219,17 @@ var causes = []struct {
 		nil,
 	},
 	{
+		"a release that meets a key of somebody else",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			w.command("DEL", "fencelock:{n}")
+			w.command("SET", "fencelock:{n}", "mine")
+			return lease.Release(w.ctx)
+		},
+		[]error{rwlock.ErrConflict},
+		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+	},
+	{
 		"a release that was not answered",
 		func(w *world, p *process) error {
 			lease := p.lock("n", rwlock.Write)
@@ -226,7 +237,7 @@ var causes = []struct {
 			return lease.Release(w.ctx)
 		},
 		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "master 0 (mini:6379)", "no reply in 2s"},
+		[]string{`lock "n"`, "mini:6379: ", "no reply in 2s"},
 	},
 	{
 		"unlocked without a lock",
@@ -262,7 +273,7 @@ var causes = []struct {
 			})
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: gone from the masters"},
+		[]string{`lease of "n"`, "lost: gone from Redis"},
 	},
 }
 
@@ -296,6 +307,7 @@ func TestF22OneCauseOneError(t *testing.T) {
 				for _, part := range c.says {
 					require.ErrorContains(w.t, err, part)
 				}
+				require.NotRegexp(w.t, "quorum|masters?\\b", err.Error(), "there is one Redis")
 			})
 		})
 	}
@@ -335,5 +347,38 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 		require.Equal(w.t, "mini:6379", unanswered.Nodes[0].Addr)
 		var node *rwlock.NodeError
 		require.ErrorAs(w.t, err, &node)
+	})
+}
+
+// A node timeout is known by its type, and never taken for the end of a context.
+func TestF22ANodeTimeoutHasAType(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		lease := p.lock("n", rwlock.Write)
+		p.link.Hold(testredis.Both)
+		err := lease.Release(w.ctx)
+		var silence *rwlock.NoReplyError
+		require.ErrorAs(w.t, err, &silence)
+		require.Equal(w.t, 2*time.Second, silence.After)
+		require.NotErrorIs(w.t, err, context.DeadlineExceeded)
+
+		_, err = p.Inspect(w.ctx, "n")
+		silence = nil
+		require.ErrorAs(w.t, err, &silence)
+		require.Positive(w.t, silence.After)
+	})
+}
+
+// A release that is refused for good is known not to go on.
+func TestF22AConflictAtReleaseIsNoIndeterminateEnd(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		lease := p.lock("n", rwlock.Write)
+		w.command("DEL", "fencelock:{n}")
+		w.command("SET", "fencelock:{n}", "mine")
+		err := lease.Release(w.ctx)
+		require.ErrorIs(w.t, err, rwlock.ErrConflict)
+		require.False(w.t, rwlock.Indeterminate(err))
+		require.NotContains(w.t, err.Error(), "background")
 	})
 }

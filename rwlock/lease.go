@@ -9,7 +9,11 @@ import (
 )
 
 // Lease is the trust in one granted hold, from the grant to Release or loss. Its methods are safe for concurrent use.
-type Lease struct{ inner engine.Lease }
+type Lease struct {
+	inner  engine.Lease
+	locker *Locker
+	owned  bool // taken for an owner that the caller named
+}
 
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.inner.Name() }
@@ -29,9 +33,9 @@ func (l *Lease) Fence() fencing.Fence {
 }
 
 // Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
-// the lock belongs under this context.
+// the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(parent, l))
+	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{parent, l}, l))
 	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
 	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx

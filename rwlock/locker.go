@@ -27,6 +27,7 @@ type Locker struct {
 	defaults settings.Lock
 	maxTTL   time.Duration // of one acquisition; what the other clients of the masters count on
 	terms    *engine.Terms // of the defaults
+	mutexes  *mutexes
 }
 
 // New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any client does, but one
@@ -48,12 +49,15 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	if err := optionError(s.Check()); err != nil {
 		return nil, err
 	}
-	return &Locker{engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms()}, nil
+	return &Locker{
+		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(), mutexes: newMutexes(),
+	}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. ctx bounds the waiting only;
-// work under Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a section
+// under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
+// Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
 // WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Wait, opts)
@@ -84,13 +88,23 @@ func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engi
 			return nil, err
 		}
 	}
+	return l.request(ctx, r)
+}
+
+// request is an acquisition whose options have been checked.
+func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
+	if r.Entry == engine.Wait {
+		if err := l.nested(ctx, r.Name, r.Owner, nil); err != nil {
+			return nil, err
+		}
+	}
 	within := ctx
-	if limit := r.Terms.MaxWait; limit > 0 && entry == engine.Wait {
+	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
-	lease := new(Lease)
+	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
 		if failure, ok := err.(*engine.Failure); ok && failure.Err != nil && ctx.Err() == nil && within.Err() != nil {
 			failure.Err = context.Cause(within) // not as the end of the caller's context
@@ -101,23 +115,32 @@ func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engi
 }
 
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
-	s := l.defaults
-	for _, opt := range opts {
-		if opt == nil {
-			return &OptionError{"option", "nil", "must not be nil"}
-		}
-		opt.ApplyLock(&s)
-	}
-	if err := optionError(s.Check()); err != nil {
+	s, err := l.lockSettings(opts)
+	if err != nil {
 		return err
-	}
-	if s.TTL > l.maxTTL {
-		return &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry = engine.Join
 	}
 	return nil
+}
+
+// lockSettings returns the locker's settings with those of one acquisition over them.
+func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
+	s := l.defaults
+	for _, opt := range opts {
+		if opt == nil {
+			return s, &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.ApplyLock(&s)
+	}
+	if err := optionError(s.Check()); err != nil {
+		return s, err
+	}
+	if s.TTL > l.maxTTL {
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
+	}
+	return s, nil
 }
 
 // maxWaitError ends the waiting where WithMaxWait said so.
@@ -148,6 +171,7 @@ func (l *Locker) Stats() Stats { return Stats(l.engine.Stats()) }
 // is left. It waits at most the release timeout for the masters. The clients stay open; they are the caller's.
 // Close returns nil, also when called again.
 func (l *Locker) Close() error {
+	l.mutexes.close()
 	l.engine.Close()
 	return nil
 }

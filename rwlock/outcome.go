@@ -17,11 +17,9 @@ func outcome(err error) error {
 	case *engine.Loss:
 		return &LostError{Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Err: outcome(e.Err)}
 	case *engine.Unconfirmed:
-		return &QuorumError{
-			Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: errPending, unknown: true,
-		}
+		return releaseOutcome(e)
 	case *engine.NodeFailure:
-		return &NodeError{Index: e.Index, Addr: e.Addr, Err: e.Err}
+		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	}
 	switch {
 	case errors.Is(err, engine.ErrReleased):
@@ -29,7 +27,7 @@ func outcome(err error) error {
 	case errors.Is(err, engine.ErrClosed):
 		return ErrClosed
 	}
-	return err
+	return nodeCause(err)
 }
 
 // errPending is what a release comes to that is not confirmed.
@@ -51,7 +49,8 @@ func acquireOutcome(f *engine.Failure) error {
 			unknown: f.Unknown,
 		}
 	case engine.Conflict:
-		return fmt.Errorf("%w: %w", ErrConflict, quorum)
+		quorum.conflict = true
+		return quorum
 	case engine.Absent:
 		return &LostError{Name: f.Name, Reason: Taken}
 	case engine.Upgrade:
@@ -67,10 +66,32 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 }
 
+// releaseOutcome tells a release that is not answered, and goes on, from one that the masters refuse for good.
+func releaseOutcome(u *engine.Unconfirmed) error {
+	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
+	if u.Conflict {
+		quorum.conflict = true
+	} else {
+		quorum.Err, quorum.unknown = errPending, true
+	}
+	return quorum
+}
+
 func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {
-		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: n.Err})
+		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: nodeCause(n.Err)})
 	}
 	return all
+}
+
+// nodeCause turns the engine's own causes of a master's failure into those of this package.
+func nodeCause(err error) error {
+	switch e := err.(type) {
+	case *engine.NoReply:
+		return &NoReplyError{After: e.After}
+	case *engine.Abstaining:
+		return &AbstainError{For: e.For}
+	}
+	return err
 }

@@ -63,7 +63,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	for _, v := range views {
 		s.Masters = append(s.Masters, masterState(v))
 		if v.Err != nil {
-			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: v.Err})
+			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: nodeCause(v.Err)})
 			continue
 		}
 		failed.Got++
@@ -86,7 +86,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 }
 
 func masterState(v engine.View) MasterState {
-	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: v.Err}
+	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
 	for _, h := range v.Holders {
 		m.Holders = append(m.Holders, Holder(h))
 	}

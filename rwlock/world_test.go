@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -215,6 +216,9 @@ func (w *world) hasOnlyTokens() bool {
 	for _, key := range w.lockKeys() {
 		// What has expired stays until the lock is used again.
 		if name, is := strings.CutSuffix(key, "}:x"); is {
+			if w.command("ZCOUNT", key, strconv.FormatInt(time.Now().UnixMilli(), 10), "+inf") != int64(0) {
+				return false
+			}
 			name = nameDecoder.Replace(name[strings.IndexByte(name, '{')+1:])
 			if w.observer == nil || w.observer.acquireOnce(name) != nil {
 				return false

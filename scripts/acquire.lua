@@ -7,65 +7,103 @@
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
--- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; queued: HMGET TIME ZADD PEXPIRE HSET PEXPIRE
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; behind a writer: HMGETx2 TIME, to queue
+--        there ZADD PEXPIRE HSET PEXPIRE more; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id, 's')
+local h, own
+if ARGV[1] == '0' then
+  h = call('HMGET', lock, 'w', 'n', 't', id)
+  own, h[4] = h[4], nil
+else
+  h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
+  own = h[5]
+end
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 
--- Free, or read by others: nothing to purge, nobody to let in. Every eighth reader goes the long way and looks for
--- expired ones, so no more than that many pile up while only readers come.
 local ttl = ARGV[3] + 0
-local mode, owner = string.match(details, '^(%a) %d+ (%S+)')
-if not (h[1] or h[3] or h[4] or h[7]) and (not h[2] or mode == 'r' and owner == id and h[2] % 8 > 0) then
-  local last = h[5]
-  if several and mode == 'r' then last = h[6] end
+local mode, owner = string.sub(details, 1, 1), nil
+if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': its own
+  owner = string.match(details, '^%a %d+ (%S+)')
+  if owner == id then owner = nil end
+end
+
+-- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
+-- one goes the long way and looks for expired ones, so no more than that pile up while only readers come.
+local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
+if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) then
+  local last = h[3]
+  if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
   if v < floor then v = floor end
-  local token = string.format('%.0f', v)
+  -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits.
+  local format, expiry = string.format, ms + ttl
+  local token = v == us and format('%s%06d', clock[1], us % 1000000) or format('%.0f', v)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
-    local record = string.format('%s %.0f %s %.0f ', id, ms + ttl, token, ms) .. details
-    if several then
-      call('HSET', lock, 't', token, 'w', record, 'tw', token)
+    local w = format('%s %d%05d %s%03d', id, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
+    if owner then w = w .. ' n' end
+    if #details > 64 then
+      call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
     else
-      call('HSET', lock, 't', token, 'w', record)
+      call('HSET', lock, 't', token, 'w', w, 'd', details)
     end
+    if several then call('HSET', lock, 'tw', token) end
   else
-    call('ZADD', KEYS[2], string.format('%.0f', ms + ttl), id)
-    if not h[2] then
+    call('ZADD', KEYS[2], format('%d%05d', expiry / 100000, expiry % 100000), id)
+    if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
       call('PEXPIRE', KEYS[2], life, 'NX') -- evicted, and made anew
     end
-    local t = h[5] and h[5] - v > 0 and h[5] or token
-    call('HSET', lock, 't', t, 'r', (h[2] or 0) + 1, id, string.format('g 0 %s %.0f ', token, ms) .. details)
+    local t = h[3] and h[3] - v > 0 and h[3] or token
+    local record = format('g 0 %s %s%03d ', token, clock[1], ms % 1000)
+    call('HSET', lock, 't', t, 'n', format('%d 0 0', (readers or 0) + 1), id, record .. details)
   end
-  if owner ~= id then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
-  if h[2] then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
+  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
+  if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
   return { 1, v, ttl, us }
 end
 
+-- Behind another's write hold that stands nobody can enter, so there is nothing else to look at.
+local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
+if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' then
+  local has = call('HMGET', lock, 'd', 'e', 's')
+  if order == 'a' then
+    local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
+    call('ZADD', KEYS[3], place, id)
+    call('PEXPIRE', KEYS[3], '3600000')
+    local record = format('q %d%05d %d %s%03d ', lease / 100000, lease % 100000, place, clock[1], ms % 1000)
+    local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+    local n = format('%s %d %s', joined, queued + 1, aside)
+    call('HSET', lock, 'n', n, 's', place, id, record .. details)
+    call('PEXPIRE', lock, '3600000', 'GT')
+  end
+  local text = (has[1] or '') .. (has[2] or '')
+  return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
+end
+
 -- include: lock.lua
+-- include: settle.lua
 local function waiting(status)
-  local holder, expiry, since, text = wHold, wExpiry, wSince, wDetails
-  if not holder and firstHold then
+  local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
+  if not hold and firstHold then
     local _
-    holder, expiry = firstHold, firstExpiry
-    _, _, _, since, text = parse(recordOf(holder))
+    hold, expiry = firstHold, firstExpiry
+    _, _, _, since, text = parse(recordOf(hold))
   end
   if not text then return { status, 0, wake(), us, '', '', 0, 0 } end
-  return { status, 0, wake(), us, text, holder, expiry - ms, ms - since }
+  return { status, 0, wake(), us, text, hold, expiry - ms, ms - since }
 end
 
 -- A younger holder that has no quorum yields to this one; its process knows if it has. Whom the message misses asks
 -- at its next refresh.
 local function nudge()
   if wHold then
-    if wHold > id then tell(wDetails, wHold) end
+    if wHold > id then tell(writerDetails(), wHold) end
     return
   end
   for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do
@@ -74,14 +112,15 @@ local function nudge()
   end
 end
 
-had[id] = h[7]
-local state, expiry, place, since, asked = find(id)
+had[id] = own
+local state, place, asked, _
+state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if state == 'q' or state == 'd' or state == 'p' then await(id, state, place, since, asked) end
 purge()
-if not wHold then admit() end
+admit()
 
-local token, _
+local token
 state, expiry, token, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
@@ -105,9 +144,7 @@ if order == '0' then
   store()
   return waiting(2)
 end
-place = order == 'a' and (h[8] or 0) + 1 or 0
-enqueue(id, place, details)
-if order == 'a' then fields.s = int(place) end
+enqueue(id, order == 'a' and call('HINCRBY', lock, 's', 1) or 0, details)
 store(0)
 if order == 'h' then nudge() end
 return waiting(0)

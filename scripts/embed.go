@@ -2,8 +2,8 @@
 // arguments, reply, why a second run with the same arguments is harmless, and its cost.
 //
 // A script reads the lock with one HMGET, takes its common case straight, and returns. What the scripts share stands in
-// files of its own, vote.lua and lock.lua, and is included where a line says so: after the common case, which then does
-// not pay for it.
+// files of its own, vote.lua, lock.lua and settle.lua, and is included where a line says so: after the common case,
+// which then does not pay for it.
 package scripts
 
 import (

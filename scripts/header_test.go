@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,15 +12,24 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-func TestEveryScriptBeginsWithItsContract(t *testing.T) {
+func luaFiles(t *testing.T) map[string]string {
+	t.Helper()
 	paths, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
+	all := map[string]string{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
+		all[path] = string(text)
+	}
+	return all
+}
+
+func TestEveryScriptBeginsWithItsContract(t *testing.T) {
+	for path, text := range luaFiles(t) {
 		var header []string
-		for line := range strings.SplitSeq(string(text), "\n") {
+		for line := range strings.SplitSeq(text, "\n") {
 			if !strings.HasPrefix(line, "--") {
 				break
 			}
@@ -38,32 +48,28 @@ func TestEveryScriptBeginsWithItsContract(t *testing.T) {
 	}
 }
 
-func TestAllYieldsEveryFile(t *testing.T) {
-	paths, err := filepath.Glob("*.lua")
-	require.NoError(t, err)
-	prelude, err := os.ReadFile("prelude.lua")
-	require.NoError(t, err)
-	sources := map[string]string{}
+// The files that are no scripts of their own stand in the place of the lines that name them, and nowhere else.
+func TestSourcesAreAssembled(t *testing.T) {
+	files := luaFiles(t)
+	included := map[string]bool{}
+	include := regexp.MustCompile(`(?m)^-- include: (.*)\n`)
 	for name, source := range scripts.All() {
 		require.Equal(t, source, scripts.Source(name))
-		sources[string(name)+".lua"] = source
+		want := include.ReplaceAllStringFunc(files[string(name)+".lua"], func(line string) string {
+			part := include.FindStringSubmatch(line)[1]
+			require.Contains(t, files, part, name)
+			included[part] = true
+			return files[part]
+		})
+		require.NotEmpty(t, source, name)
+		require.Equal(t, want, source, name)
+		require.NotContains(t, source, "include:", name)
 	}
-	for _, path := range paths {
-		if path == "prelude.lua" {
-			continue
-		}
-		body, err := os.ReadFile(path)
-		require.NoError(t, err)
-		source := sources[path]
-		require.True(t, strings.HasSuffix(source, string(body)), path)
-		if strings.Contains(string(body), "Runs without the") {
-			require.Equal(t, string(body), source, path)
-		} else {
-			require.True(t, strings.HasPrefix(source, string(prelude)), path)
-		}
+	for path := range files {
+		name := scripts.Name(strings.TrimSuffix(path, ".lua"))
+		require.Equal(t, included[path], scripts.Source(name) == "", "%s is either a script or included", path)
 	}
-	require.Len(t, sources, len(paths)-1)
-	for _, none := range []scripts.Name{"", "prelude", "no such", "../embed.go", "acquire.lua"} {
+	for _, none := range []scripts.Name{"", "vote", "lock", "settle", "no such", "../embed.go", "acquire.lua"} {
 		require.Empty(t, scripts.Source(none))
 	}
 	for range scripts.All() {

@@ -6,7 +6,7 @@
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token, meta}, ...} by expiry,
---         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua}, ...} by place}
+--         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua, place}, ...} by place}
 -- Twice  reads only
 -- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
 local lock = KEYS[1]
@@ -22,6 +22,7 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
   local mode, owner, channel, meta = string.match(details, '^(%a) %d+ (%S+) %a?(%S*) ?(.*)$')
+  if owner == '-' then owner = id end
   if state == 'g' then
     local count = string.match(fields['o:' .. owner] or '1', '^%d+')
     holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta }
@@ -29,20 +30,19 @@ local function show(id, state, expiry, token, since, details)
     waiters[#waiters + 1] = { id, owner, mode, channel, ms - since, meta, state, token }
   end
 end
-for field, text in pairs(fields) do
-  local first, expiry, token, since, details = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-  local id, state = field, first
-  if field == 'w' then
-    id, state = first, 'g'
+for id, text in pairs(fields) do
+  local state, expiry, token, since, details = string.match(text, '^(%a) (%d+) (%d+) (%d+) (.*)$')
+  if id == 'w' then
+    id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
+    state, token, details = 'g', fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id]
   end
-  if first and state ~= 'x' and expiry and expiry - ms > 0 then
+  if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)
   end
 end
 
 table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
 table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
-for _, waiter in ipairs(waiters) do waiter[8] = nil end
 return { us, holders[1] and holders[1][3] or '', tonumber(fields.t or 0), holders, waiters }

@@ -2,63 +2,76 @@ package scripts_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/scripts"
 )
 
 func TestInspectShowsTheLockAndChangesNothing(t *testing.T) {
-	everywhere(t, func(b *bed) {
-		free := b.run(call{scripts.Inspect, lockKeys("n"), nil})
-		require.Equal(b.t, []any{"", int64(0), []any{}, []any{}}, free[1:])
-		require.Empty(b.t, b.dump())
+	everywhere(t, func(e *env) {
+		free := e.run(inspect())
+		require.Equal(e.t, []any{"", int64(0), []any{}, []any{}}, free[1:])
+		require.Empty(e.t, e.dump())
 
-		token := b.run(acquire("01", "A", "w", 60_000, 60_000, "a"))[1]
-		b.run(join("02", "A", "w", 90_000, 60_000))
-		b.run(acquire("03", "B", "r", 60_000, 60_000, "a"))
-		b.run(acquire("04", "C", "w", 60_000, 60_000, "a"))
-		before := b.repeatableState(b.dump())
+		token := e.run(acquire(writer("01").by("a")))[1]
+		e.run(join(reader("02").by("a").lasting(2 * ttl)))
+		e.run(acquire(reader("03").listening(deaf)))
+		e.run(acquire(writer("04")))
+		before := e.repeatableState(e.dump())
 		for _, keys := range [][]string{lockKeys("n"), lockKeys("n")[:1]} {
-			reply := b.run(call{scripts.Inspect, keys, nil})
-			require.Equal(b.t, []any{"w", token}, reply[1:3])
+			reply := e.run(call{scripts.Inspect, keys, nil})
+			require.Equal(e.t, []any{"w", token}, reply[1:3])
 			holders, waiters := reply[3].([]any), reply[4].([]any)
-			require.Len(b.t, holders, 2)
-			require.Len(b.t, waiters, 2)
-			for i, want := range [][]any{{"01", "A", "w", "client", int64(2)}, {"02", "A", "w", "client", int64(2)}} {
+			require.Len(e.t, holders, 2)
+			for i, hold := range []string{"01", "02"} {
 				h := holders[i].([]any)
-				require.Equal(b.t, want, h[:5])
-				require.InDelta(b.t, []int64{60_000, 90_000}[i], h[5], 5000)
-				require.InDelta(b.t, 0, h[6], 5000)
-				require.Equal(b.t, []any{token, []string{"meta of it", "meta"}[i]}, h[7:])
+				require.Equal(e.t, []any{ulid(hold), ulid("a"), "w", channel, int64(2)}, h[:5])
+				require.InDelta(e.t, (i+1)*ttl, h[5], 10_000)
+				require.InDelta(e.t, 0, h[6], 10_000)
+				require.Equal(e.t, []any{token, "meta of it"}, h[7:])
 			}
-			require.Equal(b.t, []any{"03", "B", "r", "client"}, waiters[0].([]any)[:4])
-			require.Equal(b.t, []any{"04", "C", "w", "client"}, waiters[1].([]any)[:4])
-			require.Equal(b.t, "meta of it", waiters[1].([]any)[5])
+			require.Len(e.t, waiters, 2)
+			for i, want := range [][]any{{ulid("03"), ulid("03"), "r", channel}, {ulid("04"), ulid("04"), "w", channel}} {
+				w := waiters[i].([]any)
+				require.Equal(e.t, want, w[:4])
+				require.InDelta(e.t, 0, w[4], 10_000)
+				require.Equal(e.t, []any{"meta of it", "q", int64(i + 1)}, w[5:])
+			}
 		}
-		require.Equal(b.t, before, b.repeatableState(b.dump()))
+		require.Equal(e.t, before, e.repeatableState(e.dump()))
+
+		e.run(acquire(writer("05").listening(deaf)))
+		e.run(release("01", 0))
+		e.run(release("02", 0)) // passes 03 over
+		require.Equal(e.t, "p", e.run(inspect())[4].([]any)[0].([]any)[6])
+		e.run(refresh("03"))
+		require.Equal(e.t, "d", e.run(inspect())[4].([]any)[0].([]any)[6])
 	})
 }
 
 // What has expired is not shown, though nobody has purged it yet.
 func TestInspectShowsNothingExpired(t *testing.T) {
-	inFakeTime(t, func(b *bed) {
-		b.run(acquire("01", "A", "r", 100, 100, "a"))
-		b.run(acquire("02", "B", "r", 1000, 100, "a"))
-		b.run(acquire("03", "C", "w", 1000, 100, "a"))
-		b.run(acquire("04", "D", "w", 1000, 500, "a"))
-		b.pass(100 * time.Millisecond)
-		reply := b.run(call{scripts.Inspect, lockKeys("n"), nil})
-		require.Equal(b.t, "02", reply[3].([]any)[0].([]any)[0])
-		require.Len(b.t, reply[3], 1)
-		require.Equal(b.t, "04", reply[4].([]any)[0].([]any)[0])
-		require.Len(b.t, reply[4], 1)
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.run(acquire(reader("02").lasting(4 * ttl)))
+		e.run(acquire(writer("03")))
+		e.run(acquire(writer("04").waiting(4 * ttl)))
+		e.pass(2 * ttl * time.Millisecond)
+		reply := e.run(inspect())
+		require.Len(e.t, reply[3], 1)
+		require.Equal(e.t, ulid("02"), reply[3].([]any)[0].([]any)[0])
+		require.Len(e.t, reply[4], 1)
+		require.Equal(e.t, ulid("04"), reply[4].([]any)[0].([]any)[0])
+		e.run(release("02", 0))
+		e.pass(4 * ttl * time.Millisecond)
+		require.Equal(e.t, []any{"", []any{}, []any{}}, append(e.run(inspect())[1:2], e.run(inspect())[3:]...))
 	})
 }
 
@@ -72,23 +85,22 @@ func TestInspectRunsFromRedisCLI(t *testing.T) {
 		}
 		t.Skip(missing)
 	}
-	onServers(t, func(b *bed) {
-		b.run(on("or ders", scripts.Acquire, "01", "A", "r", "client", 60_000, claim, "a", "host:1"))
-		token := b.run(on("or ders", scripts.Acquire, "02", "B", "r", "client", 60_000, claim, "a", "host:2"))[1]
-		b.run(on("or ders", scripts.Acquire, "03", "C", "w", "client", 60_000, 60_000, "a", "host:3"))
+	onServers(t, func(e *env) {
+		ask := func(r request) []any {
+			c := acquire(r)
+			c.keys = lockKeys("or ders")
+			return e.run(c)
+		}
+		ask(reader("01"))
+		token := ask(reader("02"))[1]
+		ask(writer("03"))
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, cli, "-p", strconv.Itoa(b.server.Port()),
+		out, err := exec.CommandContext(ctx, cli, "-p", strconv.Itoa(e.server.Port()),
 			"--eval", "inspect.lua", "fencelock:{or ders}").CombinedOutput()
 		require.NoError(t, err, string(out))
-		for _, shown := range []string{"\nr\n", texts([]any{token})[0], "01\nA\nr\n", "host:1", "02\nB\nr\n", "host:2", "03\nC\nw\n", "host:3"} {
+		for _, shown := range []string{"\nr\n", fmt.Sprint(token), ulid("01"), ulid("02"), ulid("03"), "meta of it"} {
 			require.Contains(t, string(out), shown)
 		}
 	})
-}
-
-func (b *bed) subscribe(c rueidis.DedicatedClient, channel string, heard chan<- string) {
-	b.t.Helper()
-	c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { heard <- m.Message }})
-	require.NoError(b.t, c.Do(context.Background(), c.B().Subscribe().Channel(channel).Build()).Error())
 }

@@ -8,14 +8,15 @@
 -- Twice  the joined hold is answered with the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
 local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id, 'o:' .. owner)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
-had[id], had['o:' .. owner] = h[7], h[8]
+-- include: settle.lua
+had[id], had['o:' .. owner] = h[5], h[6]
 local state, expiry = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 purge()
@@ -23,14 +24,14 @@ admit()
 
 local value, _, asked
 state, expiry, value, _, asked = find(id)
-local count, token, mode = standing(owner)
+local n, token, mode = match(recordOf('o:' .. owner) or '0 0 r', '^(%d+) (%d+) (%a)$')
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
-  return { 1, value, expiry - ms, us, math.max(count, 1), match(asked, '^%a') }
+  return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
 end
 -- The count must belong to who holds the lock now.
-local stands = count > 0 and readers > 0 and not wHold
-if mode == 'w' then stands = wHold and match(wDetails, '^%a %d+ (%S+)') == owner end
+local stands = n ~= '0' and readers > 0 and not wHold
+if mode == 'w' then stands = wHold and named(wHold, writerDetails()) == owner end
 if state or not stands then
   store()
   return { 0, 0, 0, us }
@@ -40,6 +41,7 @@ if mode == 'r' and ARGV[4] == 'w' then
   return { 2, 0, 0, us }
 end
 local ttl = tonumber(ARGV[5])
+token = tonumber(token)
 grant(id, token, ttl, mode .. string.sub(ARGV[6], 2))
 store(ttl)
-return { 1, token, ttl, us, count + 1, mode }
+return { 1, token, ttl, us, n + 1, mode }

@@ -1,96 +1,114 @@
--- lock.lua: the state of one lock on one master, and the transitions that the scripts share. Included after the common
+-- lock.lua: the state of one lock on one master, and what scripts do to one hold in it. Included after the common
 -- case of a script, so that the common case does not pay for these functions.
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
---                 w the write hold, 'hold expiry token since details'; r, q, x the number of members of holds, queue,
---                 aside, absent when there are none; s the last place given out;
+--                 w the write hold, 'hold expiry since', and ' n' where its owner is named; its token is t, since
+--                 nobody else is granted one while it stands; d and e its details, e what is beyond 64 bytes;
+--                 n the numbers of members of holds, queue and aside, absent when there are none;
+--                 s the last place given out;
 --                 <hold> 'state expiry token since details' of every other hold;
---                 o:<owner> 'count token mode' of an owner whose id is not its hold's
+--                 o:<owner> 'count token mode' of a named owner who holds the lock
 --        2 holds  zset: read holds, and write holds that joined w, by expiry
 --        3 queue  zset: waiters by place; with equal places by hold id
 --        4 aside  zset: tombstones and waiters that were passed over, by expiry
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
--- Cost   nothing by itself; purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside;
---        admit: ZPOPMIN HGET PUBLISH per waiter, at most 64 grants and 64 others; store: HSET HDEL
+-- Cost   nothing by itself; store: HSET HDEL, and PEXPIRE where something was granted or enqueued
 --
 -- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
 -- reach it, x released before it came (a tombstone). A waiter's token is its place.
--- details: 'mode claim owner route meta', as the client made it: claim ms is how long a waiter lives without a refresh
--- and a hand-off without a renewal; route a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the
--- channel. Times are ms of the server's clock.
--- From the script: call, lock; us, ms and the rest of vote.lua; h, the fields w r q x t tw as they were.
+-- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
+-- without a refresh and a hand-off without a renewal; owner is named, or '-' or the hold's id; route a letter (p
+-- PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
+-- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
+-- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were.
 local holdsKey, queueKey, asideKey = KEYS[2], KEYS[3], KEYS[4]
-local match, bound = string.match, 64
-local readers, queued, aside = (h[2] or 0) + 0, (h[3] or 0) + 0, (h[4] or 0) + 0
-local t, tw = tonumber(h[5]), tonumber(h[6])
-local fresh = not (h[1] or h[2] or h[3] or h[4] or h[5])
-local more = 0                 -- 1: expired holds or waiters are left for the next call
+local match, format = string.match, string.format
+local readers, queued, aside = 0, 0, 0
+local t, tw = tonumber(h[3]), tonumber(h[4])
 local fields = {}              -- what store will write: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read already
+local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
 local firstHold, firstExpiry   -- of holds
 local headHold, headExpiry     -- of the queue, where it has been looked at and must wait
-local wHold, wExpiry, wToken, wSince, wDetails
+local wHold, wExpiry, wSince, wNamed, wDetails
+local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
 
-local function int(n) return string.format('%.0f', n) end
-
-local function parse(record)
-  local first, expiry, token, since, details = match(record or '', '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-  return first, tonumber(expiry), tonumber(token), tonumber(since), details
+if h[2] then
+  readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
+  readers, queued, aside = readers + 0, queued + 0, aside + 0
+end
+if h[1] then
+  wHold, wExpiry, wSince, wNamed = match(h[1], '^(%S+) (%d+) (%d+)( ?n?)$')
+  wExpiry = tonumber(wExpiry)
 end
 
-local function compose(first, expiry, token, since, details)
-  return string.format('%s %.0f %.0f %.0f ', first, expiry, token, since) .. details
+-- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
+local function int(n)
+  if n < 100000000 then return format('%d', n) end
+  local low = n % 100000000
+  return format('%d%08d', (n - low) / 100000000, low)
 end
 
-local function recordOf(id)
-  if fields[id] ~= nil then return fields[id] end
-  if had[id] ~= nil then return had[id] end
-  return call('HGET', lock, id)
+local function recordOf(field)
+  if fields[field] ~= nil then return fields[field] end
+  if had[field] ~= nil then return had[field] end
+  return call('HGET', lock, field)
 end
 
-local function setWriter(...)
-  wHold, wExpiry, wToken, wSince, wDetails = ...
-  fields.w = wHold and compose(...) or false
+local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
+
+local function named(id, details)
+  local owner = match(details, '^%a %d+ (%S+)')
+  return owner ~= '-' and owner ~= id and owner or nil
 end
 
-if h[1] then wHold, wExpiry, wToken, wSince, wDetails = parse(h[1]) end
-
--- What this master has of a hold: its state, w for the write hold, then expiry, token, since and details.
-local function find(id)
-  if wHold == id then return 'w', wExpiry, wToken, wSince, wDetails end
-  local state, expiry, token, since, details = parse(recordOf(id))
-  if state == 'g' then expiry = tonumber(call('ZSCORE', holdsKey, id) or 0) end
-  return state, expiry, token, since, details
+local function writerDetails()
+  if not wDetails then
+    local parts = call('HMGET', lock, 'd', 'e')
+    wDetails = (parts[1] or '') .. (parts[2] or '')
+  end
+  return wDetails
 end
 
--- A key lives an hour, or as long as its longest member: the token must outlive the hold, and what has expired must
--- still be there to be purged. GT compares with the expiry that there is; NX is for a key that was evicted and has just
--- been made anew.
-local function keep(key, new, ttl)
-  local life = int(ttl > 3600000 and ttl or 3600000)
-  if new then
-    call('PEXPIRE', key, life)
-  elseif call('PEXPIRE', key, life, 'GT') == 0 and key ~= lock then
-    call('PEXPIRE', key, life, 'NX')
+local function setWriter(id, expiry, since, details)
+  wHold, wExpiry, wSince, wDetails = id, expiry, since, details
+  fields.w = false
+  fields.d = false
+  fields.e = false
+  if not id then return end
+  wNamed = named(id, details) and ' n' or ''
+  fields.w = id .. ' ' .. int(expiry) .. ' ' .. since .. wNamed
+  fields.d = string.sub(details, 1, 64)
+  if #details > 64 then
+    fields.e = string.sub(details, 65)
+  elseif not h[1] then
+    fields.e = nil -- there is none
   end
 end
 
-local function standing(owner)
-  local count, token, mode = match(recordOf('o:' .. owner) or '', '^(%d+) (%d+) (%a)$')
-  return tonumber(count or 0), tonumber(token), mode
+-- What this master has of a hold: its state, w for the write hold, then expiry, token, since and details.
+local function find(id)
+  if wHold == id then return 'w', wExpiry, t, wSince, writerDetails() end
+  local state, expiry, token, since, details = parse(recordOf(id))
+  if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or 0 end
+  return state, tonumber(expiry), tonumber(token), since, details
 end
 
-local function setStanding(owner, count, token, mode)
-  fields['o:' .. owner] = count > 0 and string.format('%.0f %.0f %s', count, token, mode) or false
+-- A key lives an hour, or as long as its longest member: the token must outlive the hold, and what has expired must
+-- still be there to be purged. GT compares with the expiry that there is, so a new key gets its first without.
+local function keep(key, new, ttl)
+  local life = ttl > 3600000 and int(ttl) or '3600000'
+  if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
-local function leave(id, details)
-  local owner = match(details, '^%a %d+ (%S+)')
-  if owner == id then return end
-  local count, token, mode = standing(owner)
-  if count > 0 then setStanding(owner, count - 1, token, mode) end
+-- Counts the holds of a named owner, so that join finds the one that stands.
+local function count(owner, by, token, mode)
+  local field = 'o:' .. owner
+  local n, its, was = match(recordOf(field) or '', '^(%d+) (%d+) (%a)$')
+  n = (n or 0) + by
+  fields[field] = n > 0 and int(n) .. ' ' .. (token or its) .. ' ' .. (mode or was)
 end
 
 -- The next token. Where the counter is missing it is at least this server's clock.
@@ -98,34 +116,43 @@ local function mint(mode)
   local last = t
   if several and mode == 'r' then last = tw end
   local v = last and last + 1 or us
-  return math.max(v, floor)
+  return v > floor and v or floor
 end
 
 -- The zset first: where its key holds something else, nothing has been written that would not expire.
 local function grant(id, token, ttl, details)
-  local mode, owner = match(details, '^(%a) %d+ (%S+)')
+  local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
+  if not t or token > t then
+    t = token
+    fields.t = text
+  end
   if mode == 'w' and not wHold then
-    setWriter(id, ms + ttl, token, ms, details)
+    setWriter(id, ms + ttl, now, details)
   else
     call('ZADD', holdsKey, int(ms + ttl), id)
     keep(holdsKey, readers == 0, ttl)
     readers = readers + 1
-    fields[id] = compose('g', 0, token, ms, details)
+    fields[id] = 'g 0 ' .. text .. ' ' .. now .. ' ' .. details
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
   end
-  t = math.max(t or 0, token)
-  if several and mode == 'w' then tw = math.max(tw or 0, token) end
-  if owner ~= id then setStanding(owner, standing(owner) + 1, token, mode) end
+  if several and mode == 'w' and (not tw or token > tw) then
+    tw = token
+    fields.tw = text
+  end
+  if owner then count(owner, 1, text, mode) end
 end
 
 local function drop(id, state, details)
   if state == 'w' then
-    leave(id, details)
+    local owner = wNamed ~= '' and named(id, details or writerDetails())
+    if owner then count(owner, -1) end
     setWriter(nil)
     return
-  elseif state == 'g' then
+  end
+  if state == 'g' then
     readers = readers - call('ZREM', holdsKey, id)
-    leave(id, details)
+    local owner = named(id, details)
+    if owner then count(owner, -1) end
   elseif state == 'p' or state == 'x' then
     aside = aside - call('ZREM', asideKey, id)
   else
@@ -135,10 +162,13 @@ local function drop(id, state, details)
 end
 
 local function enqueue(id, place, details)
-  call('ZADD', queueKey, int(place), id)
-  keep(queueKey, queued == 0, 0)
+  local expiry = ms + match(details, '^%a (%d+)')
+  if queued == 0 or headHold and place == 0 and id < headHold then headHold, headExpiry = id, expiry end
+  call('ZADD', queueKey, place, id)
+  call('PEXPIRE', queueKey, '3600000')
   queued = queued + 1
-  fields[id] = compose('q', ms + match(details, '^%a (%d+)'), place, ms, details)
+  alive[id] = true
+  fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
@@ -146,147 +176,31 @@ end
 local function await(id, state, place, since, details)
   if state == 'p' then
     state = 'd'
-    call('ZADD', queueKey, int(place), id)
-    keep(queueKey, queued == 0, 0)
+    call('ZADD', queueKey, place, id)
+    call('PEXPIRE', queueKey, '3600000')
     queued = queued + 1
     aside = aside - call('ZREM', asideKey, id)
   end
-  fields[id] = compose(state, ms + match(details, '^%a (%d+)'), place, since, details)
-end
-
--- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
-local function sweep(key, n, states)
-  if n == 0 then return 0 end
-  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first[1] and first[2] - ms <= 0 then
-    local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
-    call('ZREM', key, unpack(ids))
-    for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
-      local state, _, _, _, details = parse(record)
-      if state and string.find(states, state, 1, true) then
-        if state == 'g' then leave(ids[i], details) end
-        fields[ids[i]] = false
-      end
-    end
-    first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if first[1] and first[2] - ms <= 0 then more = 1 end
-    n = call('ZCARD', key)
-  end
-  if not first[1] then return 0 end -- also where the zset was evicted
-  return n, first[1], tonumber(first[2])
-end
-
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
--- has gone one of them takes its place.
-local function purge()
-  if wHold and wExpiry <= ms then drop(wHold, 'w', wDetails) end
-  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
-  aside = sweep(asideKey, aside, 'px')
-  if h[1] and not wHold and readers > 0 then
-    local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
-    local _, _, token, since, details = parse(recordOf(last[1]))
-    if details and last[2] - ms > 0 then
-      call('ZREM', holdsKey, last[1])
-      readers = readers - 1
-      fields[last[1]] = false
-      setWriter(last[1], tonumber(last[2]), token, since, details)
-    end
-  end
-end
-
--- Tells a process of a grant or asks it to yield. Returns how many have heard it, or nil where that is not known: a
--- refused message must not undo what has been decided.
-local function tell(details, message)
-  local letter, channel = match(details, '^%a %d+ %S+ (%a)(%S+)')
-  if not letter then return nil end
-  local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
-  return letter ~= 'b' and type(heard) == 'number' and heard or nil
-end
-
--- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
--- returns with a head that could have been granted, except what is left for the next call.
--- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
--- the script ends there, and nobody hears of a grant that is not written. For the same reason holds is looked at before
--- the first message of a reader, whose ZADD would fail later if that key held something else.
-local function admit()
-  local granted, others = 0, 0
-  while queued > 0 and not (wHold and granted > 0) do
-    if granted == bound or others == bound then
-      more = 1
-      return
-    end
-    local open = not wHold and not abstains
-    local id = open and readers == 0 and call('ZPOPMIN', queueKey)[1]
-    local popped = id
-    id = id or call('ZRANGE', queueKey, 0, 0)[1]
-    if not id then -- evicted
-      queued = 0
-      return
-    end
-    local record = recordOf(id)
-    local state, expiry, place, since, details = parse(record)
-    local lives = (state == 'q' or state == 'd') and expiry > ms
-    local mode, claim = match(lives and details or '', '^(%a) (%d+)')
-    if lives and not popped and (not open or mode == 'w') then
-      headHold, headExpiry = id, expiry
-      return
-    end
-    if not popped then call('ZREM', queueKey, id) end
-    if record then queued = queued - 1 end
-    if not lives then
-      if record then fields[id] = false end
-      others = others + 1
-    else
-      if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
-      local token = mint(mode)
-      local heard = tell(details, id .. ' ' .. int(token) .. ' ' .. int(us) .. ' ' .. claim)
-      if heard == 0 and state == 'q' and type(redis.pcall('ZADD', asideKey, int(expiry), id)) == 'number' then
-        keep(asideKey, aside == 0, 0)
-        aside = aside + 1
-        fields[id] = compose('p', expiry, place, since, details)
-        others = others + 1
-      else
-        fields[id] = false
-        grant(id, token, tonumber(claim), details)
-        granted = granted + 1
-      end
-    end
-  end
-end
-
--- Milliseconds until asking again can tell something new: until w, or the first hold or the head of the queue, can
--- expire. 1 where something was left for the next call, 0 where nothing is known.
-local function wake()
-  if more == 1 then return 1 end
-  local at = wExpiry
-  if not wHold then
-    at = firstExpiry
-    if headExpiry and (not at or headExpiry < at) then at = headExpiry end
-    if abstains and refusal[3] > 0 and queued > 0 and (not at or ms + refusal[3] < at) then at = ms + refusal[3] end
-  end
-  return at and math.max(at - ms, 1) or 0
+  local expiry = int(ms + match(details, '^%a (%d+)'))
+  fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
+  alive[id] = true
 end
 
 -- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew
 -- would stay for ever.
 local function store(ttl)
-  local function count(field, n, was)
-    if n ~= (was or 0) + 0 then fields[field] = n > 0 and int(n) or false end
-  end
-  count('r', readers, h[2])
-  count('q', queued, h[3])
-  count('x', aside, h[4])
-  if t and t ~= tonumber(h[5]) then fields.t = int(t) end
-  if tw and tw ~= tonumber(h[6]) then fields.tw = int(tw) end
+  local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
+  if n ~= h[2] then fields.n = n end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then
-      set[#set + 1], set[#set + 2] = field, text
+      set[#set + 1] = field
+      set[#set + 1] = text
     else
       gone[#gone + 1] = field
     end
   end
-  if #set > 0 then call('HSET', lock, unpack(set)) end
-  if #gone > 0 then call('HDEL', lock, unpack(gone)) end
-  if ttl then keep(lock, fresh, ttl) end
+  if set[1] then call('HSET', lock, unpack(set)) end
+  if gone[1] then call('HDEL', lock, unpack(gone)) end
+  if ttl then keep(lock, not (h[1] or h[2] or h[3]), ttl) end
 end

@@ -3,12 +3,13 @@
 --
 -- KEYS   1 marker  hash: layout, rules, set (the set's id), seat, seats (the addresses of all masters, as its founder
 --                  named them, by seat), run (the server's run id, '' where INFO is refused), until (ms; it votes from
---                  then on), id (set and run together: what a vote names)
+--                  then on), id (set and run together: what a vote names), past (the run ids that it had before)
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
 --        it votes at once) or 'return' (it abstains first)
---        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms
+--        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the run id that the client has seen here before,
+--        or '', 9 the set whose marker 'return' replaces, or ''
 -- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there is none
--- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once
+-- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past has it
 -- Cost   TIME INFO HMGET; HSET where it changes something
 local marker, purpose = KEYS[1], ARGV[1]
 local clock = redis.call('TIME')
@@ -28,20 +29,27 @@ local run = string.match(info, 'run_id:(%x+)') or ''
 local role = string.match(info, 'role:(%a+)') or ''
 local cluster = string.match(info, 'cluster_enabled:(%d)') or '0'
 
-local fields = { 'layout', 'rules', 'set', 'seat', 'seats', 'until', 'run', 'id' }
+local fields = { 'layout', 'rules', 'set', 'seat', 'seats', 'until', 'run', 'id', 'past' }
 local has = redis.call('HMGET', marker, unpack(fields))
 local quarantine = tonumber(ARGV[7])
+if has[3] and has[3] == ARGV[9] and purpose == 'return' then has[3] = false end
 if role ~= 'slave' then
   if not has[3] and purpose ~= 'look' then
     local from = purpose == 'birth' and '0' or int(ms + quarantine)
-    has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, ARGV[4] .. ':' .. run }
+    has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, ARGV[4] .. ':' .. run, '' }
     for i, name in ipairs(fields) do redis.call('HSET', marker, name, has[i]) end
   elseif has[3] then
-    local from = tonumber(has[6]) or 0
+    local from, past, seen = tonumber(has[6]) or 0, has[9] or '', ARGV[8] or ''
     if run ~= '' and has[7] ~= run then
       if has[7] ~= '' then from = ms + quarantine end -- it restarted, and may have lost what it had counted
-      has[7], has[8] = run, has[3] .. ':' .. run
-      redis.call('HSET', marker, 'run', run, 'id', has[8], 'until', int(from))
+      past = has[7] .. ' ' .. past
+    elseif run ~= '' and seen ~= '' and seen ~= run and not string.find(past, seen, 1, true) then
+      from = ms + quarantine -- another server was in its place, and counted what this one has not seen
+      past = seen .. ' ' .. past
+    end
+    if past ~= (has[9] or '') then
+      has[7], has[8], has[9] = run, has[3] .. ':' .. run, string.sub(past, 1, 328)
+      redis.call('HSET', marker, 'run', run, 'id', has[8], 'until', int(from), 'past', has[9])
     end
     if from > ms + quarantine then -- its clock was ahead when it wrote that
       from = ms + quarantine

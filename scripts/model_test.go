@@ -3,207 +3,187 @@ package scripts_test
 import (
 	"cmp"
 	"slices"
-
-	"github.com/stretchr/testify/require"
+	"time"
 )
 
-// model is one lock as prelude.lua and the headers describe it, in plain Go: who holds it, who waits in which order,
-// what has been released before it came, and when each of them expires.
+// model is one lock as lock.lua and the headers describe it, in plain Go: who holds it, who waits in which order, who
+// was passed over, what has been released before it came, and when each of them expires. What the scripts leave for
+// later, it leaves for later too.
 type model struct {
-	now        int64 // server ms
-	holds      []modelHold
-	queue      []modelHold // in the order of service
-	tombstones map[string]int64
-	ownerToken map[string]int64
-	token      int64 // the counter
+	quorum   bool  // one of several masters
+	proposal int64 // of the script that runs
+	us, ms   int64 // the server's clock
+	writer   *modelHold
+	hadOne   bool        // a writer, when the script began
+	holds    []modelHold // readers, or those that joined the writer
+	queue    []modelHold // by place
+	aside    []modelHold // passed over, tombstones
+	owners   map[string]modelOwner
+	alive    map[string]bool // waiters whose process sent the script
+	t, tw, s int64
 }
 
 type modelHold struct {
 	id, owner, mode string
-	expiry          int64
-	token           int64
+	state           byte // as in lock.lua; 0: none
+	expiry, token   int64
+	place           int64
+	claim           int64
+	unheard         bool // nobody hears its messages
 }
 
-func newModel() *model {
-	return &model{tombstones: map[string]int64{}, ownerToken: map[string]int64{}}
+type modelOwner struct {
+	count, token int64
+	mode         string
 }
 
-func find(in []modelHold, id string) *modelHold {
-	if i := slices.IndexFunc(in, func(h modelHold) bool { return h.id == id }); i >= 0 {
-		return &in[i]
+func newModel(quorum bool) *model { return &model{quorum: quorum, owners: map[string]modelOwner{}} }
+
+// begin is what every script starts with.
+func (m *model) begin(us int64, passed time.Duration, proposal int64) {
+	if us > 0 { // else it has not read the clock
+		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
-	return nil
+	m.proposal, m.hadOne, m.alive = proposal, m.writer != nil, map[string]bool{}
 }
 
-// advance moves the clock, and lets those in who stood behind what has expired.
-func (m *model) advance(us int64) {
-	m.now = us / 1000
-	gone := func(h modelHold) bool { return h.expiry <= m.now }
-	m.holds = slices.DeleteFunc(m.holds, gone)
-	m.queue = slices.DeleteFunc(m.queue, gone)
-	for id, expiry := range m.tombstones {
-		if expiry <= m.now {
-			delete(m.tombstones, id)
+func byID(id string) func(modelHold) bool { return func(h modelHold) bool { return h.id == id } }
+
+// find returns what there is of a hold.
+func (m *model) find(id string) modelHold {
+	if m.writer != nil && m.writer.id == id {
+		return *m.writer
+	}
+	for _, in := range [][]modelHold{m.holds, m.queue, m.aside} {
+		if i := slices.IndexFunc(in, byID(id)); i >= 0 {
+			return in[i]
 		}
 	}
-	m.forgetOwners()
-	m.admit(us)
+	return modelHold{}
 }
 
-func (m *model) forgetOwners() {
-	for owner := range m.ownerToken {
-		if m.count(owner) == 0 {
-			delete(m.ownerToken, owner)
+func (m *model) drop(h modelHold) {
+	switch h.state {
+	case 'w':
+		m.writer = nil
+		m.leave(h)
+	case 'g':
+		m.holds = slices.DeleteFunc(m.holds, byID(h.id))
+		m.leave(h)
+	case 'q', 'd':
+		m.queue = slices.DeleteFunc(m.queue, byID(h.id))
+	case 'p', 'x':
+		m.aside = slices.DeleteFunc(m.aside, byID(h.id))
+	}
+}
+
+func (m *model) leave(h modelHold) {
+	o, named := m.owners[h.owner]
+	if h.owner == h.id || !named {
+		return
+	}
+	o.count--
+	m.owners[h.owner] = o
+	if o.count == 0 {
+		delete(m.owners, h.owner)
+	}
+}
+
+func (m *model) mint(mode string) int64 {
+	last, floor := m.t, m.us
+	if m.quorum {
+		floor = min(m.proposal, m.us+1_000_000)
+		if mode == "r" {
+			last = m.tw
+		}
+		if last == 0 {
+			floor = max(floor, m.us)
 		}
 	}
+	return max(last+1, floor)
 }
 
-func (m *model) count(owner string) (n int64) {
-	for _, h := range m.holds {
-		if h.owner == owner {
-			n++
-		}
+func (m *model) grant(h modelHold, token, life int64) {
+	h.token, h.expiry = token, m.ms+life
+	m.t = max(m.t, token)
+	if m.quorum && h.mode == "w" {
+		m.tw = max(m.tw, token)
 	}
-	return n
-}
-
-func (m *model) mode() string {
-	if len(m.holds) == 0 {
-		return ""
+	if h.owner != h.id {
+		m.owners[h.owner] = modelOwner{m.owners[h.owner].count + 1, token, h.mode}
 	}
-	return m.holds[0].mode
-}
-
-func (m *model) compatible(mode string) bool {
-	return len(m.holds) == 0 || (mode == "r" && m.mode() == "r")
-}
-
-func (m *model) grant(h modelHold, us, life int64) modelHold {
-	m.token = max(m.token+1, us)
-	h.token, h.expiry = m.token, m.now+life
-	m.ownerToken[h.owner] = h.token
+	if h.mode == "w" && m.writer == nil {
+		h.state = 'w'
+		m.writer = &h
+		return
+	}
+	h.state = 'g'
 	m.holds = append(m.holds, h)
-	return h
 }
 
-func (m *model) admit(us int64) {
-	for len(m.queue) > 0 && m.compatible(m.queue[0].mode) {
-		head := m.queue[0]
-		m.queue = m.queue[1:]
-		m.grant(head, us, claim)
-	}
-}
-
-// The requests. Each returns what the reply begins with.
-
-func (m *model) acquire(id, owner, mode, order string, us int64) (status, token int64) {
-	if _, dead := m.tombstones[id]; dead {
-		return 3, 0
-	}
-	if h := find(m.holds, id); h != nil {
-		return 1, h.token
-	}
-	if w := find(m.queue, id); w != nil {
-		w.expiry = m.now + claim
-		return 0, 0
-	}
-	h := modelHold{id: id, owner: owner, mode: mode}
-	if len(m.queue) == 0 && m.compatible(mode) {
-		return 1, m.grant(h, us, ttl).token
-	}
-	if order == "0" {
-		return 2, 0
-	}
-	h.expiry = m.now + claim
+func (m *model) enqueue(h modelHold) {
+	m.alive[h.id] = true
 	m.queue = append(m.queue, h)
-	return 0, 0
-}
-
-func (m *model) join(id, owner, mode string) (status, token int64) {
-	if _, dead := m.tombstones[id]; dead {
-		return 3, 0
-	}
-	if h := find(m.holds, id); h != nil {
-		return 1, h.token
-	}
-	if m.count(owner) == 0 {
-		return 0, 0
-	}
-	if mode == "w" && m.mode() == "r" {
-		return 2, 0
-	}
-	h := modelHold{id: id, owner: owner, mode: m.mode(), token: m.ownerToken[owner], expiry: m.now + ttl}
-	m.holds = append(m.holds, h)
-	return 1, h.token
-}
-
-func (m *model) renew(id string) (status, token int64) {
-	h := find(m.holds, id)
-	if h == nil {
-		return 0, 0
-	}
-	h.expiry = max(h.expiry, m.now+ttl)
-	return 1, h.token
-}
-
-func (m *model) refresh(id string) (status, token int64) {
-	if h := find(m.holds, id); h != nil {
-		return 1, h.token
-	}
-	if w := find(m.queue, id); w != nil {
-		w.expiry = m.now + claim
-		return 0, 0
-	}
-	return 2, 0
-}
-
-func (m *model) release(id string, tombstone int64, several bool, us int64) (status int64) {
-	same := func(h modelHold) bool { return h.id == id }
-	switch {
-	case find(m.holds, id) != nil:
-		status, m.holds = 1, slices.DeleteFunc(m.holds, same)
-	case find(m.queue, id) != nil:
-		status, m.queue = 2, slices.DeleteFunc(m.queue, same)
-	}
-	if tombstone > 0 && (several || status == 0) {
-		m.tombstones[id] = m.now + tombstone
-	}
-	m.forgetOwners()
-	m.admit(us)
-	return status
-}
-
-// check compares a reply of inspect.lua with the model, and looks at the promises themselves.
-func (m *model) check(b *bed, reply []any) {
-	b.t.Helper()
-	holds, queue := []modelHold{}, []modelHold{}
-	for _, entry := range reply[3].([]any) {
-		h := entry.([]any)
-		require.Equal(b.t, m.count(h[1].(string)), h[4], "counter of %s", h[1])
-		holds = append(holds, modelHold{
-			id: h[0].(string), owner: h[1].(string), mode: h[2].(string), expiry: m.now + h[5].(int64), token: h[7].(int64),
-		})
-	}
-	for _, entry := range reply[4].([]any) {
-		w := entry.([]any)
-		queue = append(queue, modelHold{id: w[0].(string), owner: w[1].(string), mode: w[2].(string)})
-	}
-	want := append([]modelHold{}, m.holds...)
-	slices.SortFunc(want, func(x, y modelHold) int {
-		return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+	slices.SortFunc(m.queue, func(x, y modelHold) int {
+		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(x.id, y.id))
 	})
-	require.Equal(b.t, want, holds)
-	waiting := append([]modelHold{}, m.queue...)
-	for i := range waiting {
-		waiting[i].expiry = 0
-	}
-	require.Equal(b.t, waiting, queue)
-	require.Equal(b.t, m.mode(), reply[1])
-	require.Equal(b.t, m.token, reply[2])
+}
 
-	owners := map[string]bool{}
-	for _, h := range holds {
-		owners[h.mode+h.owner] = true
-		require.True(b.t, h.mode == "r" || len(owners) == 1, "a writer is not alone: %v", holds)
+// await renews a waiter's lease, and brings one back that was passed over.
+func (m *model) await(h modelHold) {
+	m.drop(h)
+	h.expiry = m.ms + h.claim
+	if h.state == 'p' {
+		h.state = 'd'
 	}
+	m.enqueue(h)
+}
+
+func (m *model) purge() {
+	for _, h := range append(slices.Clone(m.holds), m.aside...) {
+		if h.expiry <= m.ms {
+			m.drop(h)
+		}
+	}
+	if m.writer != nil && m.writer.expiry <= m.ms {
+		m.drop(*m.writer)
+	}
+	if m.hadOne && m.writer == nil && len(m.holds) > 0 {
+		next := slices.MaxFunc(m.holds, func(x, y modelHold) int {
+			return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+		})
+		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
+		next.state = 'w'
+		m.writer = &next
+	}
+}
+
+func (m *model) admit(beneath bool) {
+	for len(m.queue) > 0 && (beneath || m.writer == nil) {
+		head := m.queue[0]
+		dead := head.expiry <= m.ms
+		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0) {
+			return
+		}
+		m.queue = m.queue[1:]
+		switch {
+		case dead:
+		case head.unheard && head.state == 'q' && !m.alive[head.id]:
+			head.state = 'p'
+			m.aside = append(m.aside, head)
+		default:
+			m.grant(head, m.mint(head.mode), head.claim)
+		}
+	}
+}
+
+func (m *model) settle() {
+	m.purge()
+	m.admit(false)
+}
+
+func (h modelHold) granted() bool { return h.state == 'w' || h.state == 'g' }
+func (h modelHold) waits() bool   { return h.state == 'q' || h.state == 'd' || h.state == 'p' }
+func (h modelHold) stands(ms int64) bool {
+	return h.granted() && h.expiry > ms
 }

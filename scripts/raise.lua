@@ -1,7 +1,8 @@
 -- raise.lua: brings a hold that was granted a smaller token up to the token that a quorum agreed on, and the counter
 -- with it. Only where this very hold still stands: raising a counter for a hold that is gone would count a vote that
--- was never kept. A writer not where another hold has been counted up to that token since: it may have that very one.
--- A reader also there: readers are not ordered among themselves, and every write token since is above t.
+-- was never kept. While a writer stands nobody else is counted, so its value is the counter. Readers are counted beside
+-- each other; one is raised also past another's token: they are not ordered among themselves, and the next writer's
+-- token is above them all.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 token
@@ -10,28 +11,29 @@
 -- Twice  the second finds the token there
 -- Cost   HMGET TIME HSET, for a reader ZSCORE more
 local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 't', 'tw', id, 'd', 'e')
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 local writes = h[1] and string.find(h[1], id, 1, true) == 1
-local first, expiry, value, since, details = string.match(writes and h[1] or h[4] or '', '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-if first == 'g' then expiry = call('ZSCORE', KEYS[2], id) elseif not writes then expiry = nil end
+local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
+if writes then
+  expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
+elseif value then
+  expiry = call('ZSCORE', KEYS[2], id)
+end
 if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
 
 local mode, owner = string.match(details, '^(%a) %d+ (%S+)')
 local t = h[2] or '0'
-if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
 local set = { 't', t - token > 0 and t or token }
-set[3], set[4] = writes and 'w' or id, string.format('%s %s %s %s ', first, writes and expiry or '0', token, since) .. details
-if mode == 'w' then set[#set + 1], set[#set + 2] = 'tw', token end
-if owner ~= id then
-  local count = string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
-  if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end
-end
+if mode == 'w' then set[3], set[4] = 'tw', token end
+if not writes then set[#set + 1], set[#set + 2] = id, 'g 0 ' .. token .. ' ' .. since .. ' ' .. details end
+local count = owner ~= '-' and owner ~= id and string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
+if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end
 call('HSET', lock, unpack(set))
 return { 1, token + 0, expiry - ms, us }

@@ -7,24 +7,25 @@
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again);
 --        more 1: refresh without holds, there is more to hand on
 -- Twice  a waiter's lease is set, not summed
--- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, and per grant as in lock.lua;
+-- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
 --        works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', unpack(ARGV, 2))
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', unpack(ARGV, 2))
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 -- include: lock.lua
+-- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 for i = 2, #ARGV do
-  had[ARGV[i]] = h[i + 5]
-  local state, _, place, since, details = parse(h[i + 5])
+  had[ARGV[i]] = h[i + 3]
+  local state, _, place, since, details = parse(recordOf(ARGV[i]))
   if state == 'q' or state == 'd' or state == 'p' then await(ARGV[i], state, place, since, details) end
 end
 if queued > 0 then keep(queueKey, false, 0) end
 purge()
-admit()
+admit(true)
 
 local reply = { us, wake(), more }
 for i = 2, #ARGV do

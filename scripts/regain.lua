@@ -9,14 +9,16 @@
 -- Twice  the second finds it standing
 -- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more
 local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
-if refusal and not (refusal[1] == 4 and ARGV[6] == '1') then return refusal end
+if refusal and not (abstains and ARGV[6] == '1') then return refusal end
+if changed then return { 5, 0, 0, us } end -- it abstains once more since the client has seen it
 -- include: lock.lua
-had[id] = h[7]
+-- include: settle.lua
+had[id] = h[5]
 purge()
 local state, expiry, value, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then

@@ -6,43 +6,52 @@
 -- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
 --        {0, ...} it was gone; server us is 0 where the clock was not read; more 1: refresh, there is more to hand on
 -- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HINCRBY; a hand-off: HMGET TIME
---        PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
+-- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off: HMGETx2
+--        TIME PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
-local checks = string.sub(ARGV[1], -1) == '1'
+local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
 
 -- Nobody waits, nothing is to be purged or left behind.
-if not (h[3] or h[4] or checks or leaves and ARGV[4] == '1') then
-  local w = h[1]
+if not (checks or leaves and ARGV[4] == '1') then
+  local w, own = h[1], h[3]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    local owner = string.match(w, '^%S+ %d+ %d+ %d+ %a %d+ (%S+)')
-    if owner == id then call('HDEL', lock, 'w') else call('HDEL', lock, 'w', 'o:' .. owner) end
-    return { 1, 0, 0 }
-  end
-  local own = not w and h[7]
-  if own and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)') == id then
-    call('ZREM', KEYS[2], id)
-    if h[2] == '1' then
-      call('HDEL', lock, id, 'r')
+    if string.byte(w, -1) ~= 110 then -- not 'n'
+      call('HDEL', lock, 'w', 'd', 'e')
     else
-      call('HDEL', lock, id)
-      call('HINCRBY', lock, 'r', -1)
+      local has = call('HMGET', lock, 'd', 'e')
+      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%S+)'))
     end
     return { 1, 0, 0 }
   end
-  if not (w or h[2] or h[7] or leaves) then return { 0, 0, 0 } end
+  local readers = not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)')
+  if owner == '-' or owner == id then
+    call('ZREM', KEYS[2], id)
+    if readers == '1' then
+      call('HDEL', lock, id, 'n')
+    else
+      call('HDEL', lock, id)
+      call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
+    end
+    return { 1, 0, 0 }
+  end
+  if not (w or own or h[2] or leaves) then return { 0, 0, 0 } end
 end
 
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
+local own = h[3]
+h[3], h[4] = unpack(call('HMGET', lock, 't', 'tw'))
 -- include: vote.lua
 -- include: lock.lua
+-- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
-had[id] = h[7]
-local status, state, _, _, _, details = 0, find(id)
+had[id] = own
+local status, state, details, _ = 0, 'w', nil, nil
+if wHold ~= id then state, _, _, _, details = find(id) end
 if state and state ~= 'x' then
   status = (state == 'w' or state == 'g') and 1 or 2
   drop(id, state, details)
@@ -52,7 +61,7 @@ if leaves and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
   aside = aside + call('ZADD', asideKey, int(expiry), id)
   keep(asideKey, aside == 1, ARGV[3] + 0)
-  fields[id] = compose('x', expiry, 0, ms, '-')
+  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' -'
 end
 admit()
 store(leaves and ARGV[3] + 0)

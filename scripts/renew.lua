@@ -21,15 +21,16 @@ for i = 2, #ARGV, 3 do
   local life = ttl - 3600000 > 0 and ttl or '3600000'
   local status = 0
   -- Where a key holds something else, that lease alone is gone. Any other error is everybody's.
-  local h = pcall('HMGET', lock, 'w', 'r', id)
+  local h = pcall('HMGET', lock, 'w', 'n', id, 't')
   if h.err and not string.find(h.err, 'WRONGTYPE', 1, true) then return h end
   local w, own = h[1], h[3]
   if w and string.find(w, id, 1, true) == 1 then
-    local expiry, has, rest = match(w, '^%S+ (%d+) (%d+) (.*)$')
-    if has == token and expiry - ms > 0 then
+    local expiry, rest = match(w, '^%S+ (%d+)(.*)$')
+    if h[4] == token and expiry - ms > 0 then
       call('PEXPIRE', lock, life, 'GT') -- accepted when the memory is full, and so is what follows it
-      if h[2] then call('PEXPIRE', holds, life, 'GT') end -- for those that joined: they must be there to be purged
-      call('HSET', lock, 'w', format('%s %.0f %s ', id, ms + ttl, token) .. rest)
+      local joined = h[2] and string.byte(h[2]) ~= 48 -- '0': they must be there to be purged
+      if joined then call('PEXPIRE', holds, life, 'GT') end
+      call('HSET', lock, 'w', format('%s %.0f', id, ms + ttl) .. rest)
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then

@@ -3,18 +3,18 @@
 --
 -- KEYS   the last: marker, the hash of marker.lua; only where there are several masters
 -- ARGV   1 '0' where this master alone decides; else 'proposal id quarantine check': the floor of new tokens that the
---        client proposes; what it has seen in the marker's field id, '-' before it has; for how many ms this master
+--        client proposes; what it has seen in the marker's field id, '-' for any; for how many ms this master
 --        abstains after it may have lost data; 1 to compare its run id with the marker's, as in every script that the
 --        server had to be sent whole, because its cache does not survive a restart
 -- Reply  refusal: {4, 0, ms, server us} while it abstains (ms 0: until somebody has given it a marker);
 --        {5, 0, 0, server us} where the marker is not the one that the client has seen; else nil
 -- Twice  a changed run id starts the quarantine once: the second run finds it in the marker
 -- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL HSET where the run id has changed
-local several, floor, abstains, refusal = ARGV[1] ~= '0', us, false, nil
+local several, floor, abstains, changed, refusal = ARGV[1] ~= '0', us, false, false, nil
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
-  local has = call('HMGET', marker, 'until', 'id', 'run', 'set')
+  local has = call('HMGET', marker, 'until', 'id', 'run', 'set', 'past')
   if check == '1' and has[1] then
     local info = redis.pcall('INFO', 'server')
     local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
@@ -23,15 +23,17 @@ if several then
       if has[3] and has[3] ~= '' then has[1] = string.format('%.0f', ms + quarantine) end
       has[2] = (has[4] or '') .. ':' .. run
       call('HDEL', marker, 'id') -- accepted when the memory is full, and so is what follows it
-      call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1])
+      local past = string.sub((has[3] or '') .. ' ' .. (has[5] or ''), 1, 328)
+      call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1], 'past', past)
     end
   end
   -- What this master may have forgotten was counted before the end of its last quarantine.
   floor = math.max(math.min(tonumber(proposal), us + 1000000), (has[1] or 0) * 1000)
   abstains = not has[1] or has[1] - ms > 0
+  changed = seen ~= '-' and seen ~= has[2]
   if abstains then
     refusal = { 4, 0, has[1] and has[1] - ms or 0, us }
-  elseif seen ~= '-' and seen ~= has[2] then
+  elseif changed then
     refusal = { 5, 0, 0, us }
   end
 end

@@ -7,24 +7,25 @@
 --        unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a new token, so the second finds another grant and leaves it alone, however late it
 --        comes and whoever waits by then; or it finds the hold waiting
--- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in lock.lua
+-- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'r', 'q', 'x', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
-had[id] = h[7]
+-- include: settle.lua
+had[id] = h[5]
 purge()
-admit() -- lets nobody in beside the hold; it looks for the head of the queue that lives
+admit()
 local state, expiry, token, since, details = find(id)
 if state == 'w' or state == 'g' then
-  if int(token) == ARGV[3] and expiry > ms then
-    local older = headHold and headHold < id
+  if token == tonumber(ARGV[3]) and expiry > ms then
+    local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
     drop(id, state, details)
-    if older then
+    if head and head < id then -- if it is dead, the lock comes back
       enqueue(id, 0, details)
       purge()
       admit()

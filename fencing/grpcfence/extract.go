@@ -9,31 +9,35 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// UnaryServerExtract is a [grpc.UnaryServerInterceptor] that runs the handler with
-// the call's fences in its context, and returns its error as [ToStatus] does. A
-// call without any passes, since whether it needs one is for the storage to say;
-// one whose metadata is malformed does not.
-func UnaryServerExtract(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	ctx, err := incoming(ctx)
-	if err != nil {
-		return nil, ToStatus(err)
+// UnaryServerExtract returns an interceptor that runs the handler with the call's
+// fences and owner in its context, and returns its error as [ToStatus] does. A call
+// without any passes, since whether it needs one is for the storage to say; one whose
+// metadata is malformed, or breaks a limit of opts, does not.
+func UnaryServerExtract(opts ...fencing.ExtractOption) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		ctx, err := incoming(ctx, opts)
+		if err != nil {
+			return nil, ToStatus(err)
+		}
+		resp, err := handle(ctx, req)
+		return resp, ToStatus(err)
 	}
-	resp, err := handle(ctx, req)
-	return resp, ToStatus(err)
 }
 
 // StreamServerExtract is [UnaryServerExtract] for streams.
-func StreamServerExtract(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	ctx, err := incoming(stream.Context())
-	if err != nil {
-		return ToStatus(err)
+func StreamServerExtract(opts ...fencing.ExtractOption) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		ctx, err := incoming(stream.Context(), opts)
+		if err != nil {
+			return ToStatus(err)
+		}
+		return ToStatus(handle(srv, &streamWith{stream, ctx}))
 	}
-	return ToStatus(handle(srv, &streamWith{stream, ctx}))
 }
 
-func incoming(ctx context.Context) (context.Context, error) {
+func incoming(ctx context.Context, opts []fencing.ExtractOption) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	return fencing.Extract(ctx, fencing.MapCarrier(md))
+	return fencing.Extract(ctx, fencing.MapCarrier(md), opts...)
 }
 
 // streamWith is a stream with another context.

@@ -22,10 +22,14 @@ type Need struct {
 type NeedFunc func(ctx context.Context, method string, req any) (Need, bool)
 
 // UnaryServerGuard returns an interceptor that runs the handler inside guard.Do
-// under the call's fence, with all its fences in the context. What the guard
-// refuses does not reach the handler; errors are returned as [ToStatus] does. The
-// response is sent when guard.Do has returned nil.
-func UnaryServerGuard(guard fencing.Guard, need NeedFunc) grpc.UnaryServerInterceptor {
+// under the call's fence, with all its fences and its owner in the context; opts
+// limit what is taken from the metadata. What the guard refuses does not reach the
+// handler; errors are returned as [ToStatus] does. The response is sent when guard.Do
+// has returned nil.
+func UnaryServerGuard(
+	guard fencing.Guard, need NeedFunc, opts ...fencing.ExtractOption,
+) grpc.UnaryServerInterceptor {
+	extract := UnaryServerExtract(opts...)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		var resp any
 		guarded := func(ctx context.Context, req any) (any, error) {
@@ -38,7 +42,7 @@ func UnaryServerGuard(guard fencing.Guard, need NeedFunc) grpc.UnaryServerInterc
 			}
 			return resp, nil
 		}
-		return UnaryServerExtract(ctx, req, info, guarded)
+		return extract(ctx, req, info, guarded)
 	}
 }
 
@@ -46,14 +50,17 @@ func UnaryServerGuard(guard fencing.Guard, need NeedFunc) grpc.UnaryServerInterc
 // access: while it lasts, guard keeps conflicting ones waiting, and what it sends
 // is received before guard.Do has returned. A long stream is better off with
 // [StreamServerExtract] and a check for each message.
-func StreamServerGuard(guard fencing.Guard, need NeedFunc) grpc.StreamServerInterceptor {
+func StreamServerGuard(
+	guard fencing.Guard, need NeedFunc, opts ...fencing.ExtractOption,
+) grpc.StreamServerInterceptor {
+	extract := StreamServerExtract(opts...)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		guarded := func(srv any, stream grpc.ServerStream) error {
 			return run(stream.Context(), guard, need, info.FullMethod, nil, func(ctx context.Context) error {
 				return handle(srv, &streamWith{stream, ctx})
 			})
 		}
-		return StreamServerExtract(srv, stream, info, guarded)
+		return extract(srv, stream, info, guarded)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -135,8 +136,8 @@ func TestMalformedMetadata(t *testing.T) {
 		for name, opts := range map[string][]grpc.ServerOption{
 			"guard": guarded(&guard, fencing.Write),
 			"extract": {
-				grpc.UnaryInterceptor(grpcfence.UnaryServerExtract),
-				grpc.StreamInterceptor(grpcfence.StreamServerExtract),
+				grpc.UnaryInterceptor(grpcfence.UnaryServerExtract()),
+				grpc.StreamInterceptor(grpcfence.StreamServerExtract()),
 			},
 		} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
@@ -167,5 +168,56 @@ func TestClientKeepsOtherMetadata(t *testing.T) {
 			sent, _ := metadata.FromOutgoingContext(ctx)
 			require.Empty(t, sent.Get(fencing.HeaderName), "the caller's metadata is not changed")
 		})
+	}
+}
+
+// text is a fmt.Stringer of its own text.
+type text string
+
+func (t text) String() string { return string(t) }
+
+func TestOwnerTravels(t *testing.T) {
+	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
+	var guard fencing.Watermark
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			var got string
+			client := serve(t, &service{check: func(ctx context.Context) error {
+				got = fencing.OwnerFromContext(ctx).String()
+				return nil
+			}}, guarded(&guard, fencing.Write)...)
+			ctx := fencing.NewContext(t.Context(), fence(fencing.Write, 20))
+			require.NoError(t, call(fencing.NewOwnerContext(ctx, text(owner)), client))
+			require.Equal(t, owner, got)
+		})
+	}
+}
+
+func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
+	var guard fencing.Watermark
+	need := func(context.Context, string, any) (grpcfence.Need, bool) {
+		return grpcfence.Need{Resource: "orders/42", Mode: fencing.Write}, true
+	}
+	limit := fencing.MaxAhead(time.Minute)
+	for name, opts := range map[string][]grpc.ServerOption{
+		"guard": {
+			grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(&guard, need, limit)),
+			grpc.StreamInterceptor(grpcfence.StreamServerGuard(&guard, need, limit)),
+		},
+		"extract": {
+			grpc.UnaryInterceptor(grpcfence.UnaryServerExtract(limit)),
+			grpc.StreamInterceptor(grpcfence.StreamServerExtract(limit)),
+		},
+	} {
+		for kind, call := range calls {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				client := serve(t, &service{check: func(context.Context) error { return nil }}, opts...)
+				send := func(token fencing.Token) error {
+					return call(fencing.NewContext(t.Context(), fence(fencing.Write, token)), client)
+				}
+				require.Equal(t, codes.InvalidArgument, status.Code(send(fencing.MaxToken)))
+				require.NoError(t, send(fencing.Token(time.Now().UnixMicro())), "the real holder is not kept out")
+			})
+		}
 	}
 }

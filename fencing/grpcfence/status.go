@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -14,34 +15,45 @@ import (
 
 // What the ErrorInfo of a refusal says, for callers in other languages. That of a
 // stale call has the metadata "resource", "got" and "seen", tokens in decimal
-// digits.
+// digits; that of a lost lock "resource", "got" and "reason".
 const (
 	Domain          = "github.com/seed74116694/fencelock"
 	ReasonStale     = "FENCING_STALE"     // FailedPrecondition; trying again is of no use
+	ReasonLost      = "FENCING_LOST"      // FailedPrecondition; the handler's section has lost its lock
 	ReasonMissing   = "FENCING_MISSING"   // FailedPrecondition
 	ReasonMalformed = "FENCING_MALFORMED" // InvalidArgument
 )
 
-// ToStatus returns the status for an error that matches [fencing.ErrStale],
-// [fencing.ErrMissing] or [fencing.ErrMalformed], with err's text as its message,
-// and for one that says that a context ended. Any other error, nil and one that
-// is a status already included, is returned as it is.
+// ToStatus returns the status for an error that ends a call, which may be several
+// that were joined. Of the causes the first of these decides:
+//
+//	fencing.ErrStale        FailedPrecondition: a guard refused, nothing was done
+//	fencing.ErrLost         FailedPrecondition: the handler's section has lost its lock
+//	fencing.ErrMissing      FailedPrecondition
+//	fencing.ErrMalformed    InvalidArgument
+//	a status                as it is
+//	a context that ended    DeadlineExceeded or Canceled
+//
+// A refusal that another service reported is passed on as it is. Any other error, and
+// nil, is returned unchanged.
 func ToStatus(err error) error {
-	if _, is := status.FromError(err); is {
+	if refused(err) != nil {
 		return err
 	}
-	var stale *fencing.StaleError
 	switch {
-	case errors.As(err, &stale):
-		return refusal(codes.FailedPrecondition, ReasonStale, err, map[string]string{
-			"resource": stale.Resource, "got": stale.Got.String(), "seen": stale.Seen.String(),
-		})
 	case errors.Is(err, fencing.ErrStale):
-		return refusal(codes.FailedPrecondition, ReasonStale, err, nil)
+		return staleStatus(err)
+	case errors.Is(err, fencing.ErrLost):
+		return lostStatus(err)
 	case errors.Is(err, fencing.ErrMissing):
 		return refusal(codes.FailedPrecondition, ReasonMissing, err, nil)
 	case errors.Is(err, fencing.ErrMalformed):
 		return refusal(codes.InvalidArgument, ReasonMalformed, err, nil)
+	}
+	if _, is := status.FromError(err); is {
+		return err
+	}
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, err.Error())
 	case errors.Is(err, context.Canceled):
@@ -50,8 +62,28 @@ func ToStatus(err error) error {
 	return err
 }
 
+func staleStatus(err error) error {
+	var stale *fencing.StaleError
+	if !errors.As(err, &stale) {
+		return refusal(codes.FailedPrecondition, ReasonStale, err, nil)
+	}
+	return refusal(codes.FailedPrecondition, ReasonStale, stale, map[string]string{
+		"resource": stale.Resource, "got": stale.Got.String(), "seen": stale.Seen.String(),
+	})
+}
+
+func lostStatus(err error) error {
+	var lost *fencing.LostError
+	if !errors.As(err, &lost) {
+		return refusal(codes.FailedPrecondition, ReasonLost, err, nil)
+	}
+	return refusal(codes.FailedPrecondition, ReasonLost, lost, map[string]string{
+		"resource": lost.Resource, "got": lost.Token.String(), "reason": lost.Reason,
+	})
+}
+
 func refusal(code codes.Code, reason string, err error, metadata map[string]string) error {
-	st := status.New(code, err.Error())
+	st := status.New(code, strings.ReplaceAll(err.Error(), "\n", "; ")) // errors.Join has a line for each error
 	detailed, detailErr := st.WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: Domain, Metadata: metadata})
 	if detailErr != nil { // the code and the message say enough
 		return st.Err()
@@ -60,30 +92,56 @@ func refusal(code codes.Code, reason string, err error, metadata map[string]stri
 }
 
 // FromStatus returns what a service reported with [ToStatus]: a
-// [*fencing.StaleError], or an error that matches [fencing.ErrMissing] or
-// [fencing.ErrMalformed]. For any other error, and for none, it returns nil.
+// [*fencing.StaleError], a [*fencing.LostError], or an error that matches
+// [fencing.ErrMissing] or [fencing.ErrMalformed]. Any other error is returned as it
+// is, so a call that failed stays one that failed.
 func FromStatus(err error) error {
+	if reported := refused(err); reported != nil {
+		return reported
+	}
+	return err
+}
+
+// refused returns the refusal in a status, nil if err has none.
+func refused(err error) error {
 	for _, detail := range status.Convert(err).Details() {
 		info, ok := detail.(*errdetails.ErrorInfo)
 		if !ok || info.GetDomain() != Domain {
 			continue
 		}
-		switch info.GetReason() {
+		switch metadata := info.GetMetadata(); info.GetReason() {
 		case ReasonStale:
-			return staleFrom(info.GetMetadata())
+			if metadata["resource"] == "" {
+				return reported(fencing.ErrStale, err)
+			}
+			return &fencing.StaleError{
+				Resource: metadata["resource"], Got: token(metadata["got"]), Seen: token(metadata["seen"]),
+			}
+		case ReasonLost:
+			if metadata["resource"] == "" {
+				return reported(fencing.ErrLost, err)
+			}
+			return &fencing.LostError{
+				Resource: metadata["resource"], Token: token(metadata["got"]), Reason: metadata["reason"],
+			}
 		case ReasonMissing:
-			return fmt.Errorf("%w: reported by the service: %w", fencing.ErrMissing, err)
+			return reported(fencing.ErrMissing, err)
 		case ReasonMalformed:
-			return fmt.Errorf("%w: reported by the service: %w", fencing.ErrMalformed, err)
+			return reported(fencing.ErrMalformed, err)
 		}
 	}
 	return nil
 }
 
-// staleFrom leaves out what is no token: the refusal counts, whatever its detail.
-func staleFrom(metadata map[string]string) error {
-	stale := &fencing.StaleError{Resource: metadata["resource"]}
-	stale.Got, _ = fencing.ParseToken(metadata["got"])
-	stale.Seen, _ = fencing.ParseToken(metadata["seen"])
-	return stale
+func reported(cause, err error) error {
+	return fmt.Errorf("%w: reported by the service: %w", cause, err)
+}
+
+// token is zero for what is no token: the refusal counts, whatever its detail.
+func token(digits string) fencing.Token {
+	t, err := fencing.ParseToken(digits)
+	if err != nil {
+		return 0
+	}
+	return t
 }

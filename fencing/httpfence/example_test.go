@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/httpfence"
@@ -54,6 +55,26 @@ func Example() {
 	// fencing: stale token: "orders/42" has seen 18, got 17
 	// 428 Precondition Required
 	// true
+}
+
+// A token that no lock can have granted yet is refused before it raises a register.
+func Example_maxAhead() {
+	var guard fencing.Watermark
+	resource := func(*http.Request) string { return "orders/42" }
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "shipped") })
+	handler := httpfence.Guarded(&guard, resource, next, fencing.MaxAhead(time.Minute))
+
+	for _, token := range []fencing.Token{fencing.MaxToken, fencing.Token(time.Now().UnixMicro())} {
+		r := httptest.NewRequest("POST", "/orders/42", nil)
+		r.Header.Set(fencing.HeaderName,
+			fencing.FormatHeader(fencing.Fence{Resource: "orders/42", Token: token, Mode: fencing.Write}))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 400
+	// 200
 }
 
 // Two hops: the shop only passes the fence on, the warehouse checks it, and the

@@ -9,8 +9,8 @@ import (
 )
 
 // Guarded returns a handler that runs next inside guard.Do under the request's
-// fence for the resource that resource names, with all the request's fences in
-// its context. What the guard refuses does not reach next and is answered as
+// fence for the resource that resource names, with all the request's fences and its
+// owner in its context; opts limit what is taken from the request, as in [Extract]. What the guard refuses does not reach next and is answered as
 // [WriteProblem] does; so is a request without a fence for the resource, and one
 // with a [fencing.Read] fence whose method is not a safe one (GET, HEAD, OPTIONS,
 // TRACE): readers do not exclude each other, so a reader that writes would be a
@@ -21,7 +21,9 @@ import (
 // that reads slowly does not keep others from the resource. A client that sends
 // slowly does: give the server a ReadTimeout. Handlers that stream their response
 // use [Extract].
-func Guarded(guard fencing.Guard, resource func(*http.Request) string, next http.Handler) http.Handler {
+func Guarded(
+	guard fencing.Guard, resource func(*http.Request) string, next http.Handler, opts ...fencing.ExtractOption,
+) http.Handler {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		f, err := required(r, resource(r))
 		if err != nil {
@@ -39,7 +41,7 @@ func Guarded(guard fencing.Guard, resource func(*http.Request) string, next http
 		}
 		held.sendTo(w)
 	}
-	return Extract(http.HandlerFunc(serve))
+	return Extract(http.HandlerFunc(serve), opts...)
 }
 
 func required(r *http.Request, resource string) (fencing.Fence, error) {

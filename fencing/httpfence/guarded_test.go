@@ -99,6 +99,7 @@ func TestGuardedSendsNothingThatTheGuardDidNotComplete(t *testing.T) {
 		"out of patience":  {context.DeadlineExceeded, 503},
 		"plainly stale":    {fencing.ErrStale, 412},
 		"client has gone":  {context.Canceled, 503},
+		"lock lost":        {errors.Join(errors.New("password=secret"), fencing.ErrLost), 412},
 		"seen beyond 2^53": {&fencing.StaleError{Resource: "orders", Got: 17, Seen: fencing.MaxToken + 1}, 412},
 	} {
 		t.Run(name, func(t *testing.T) {

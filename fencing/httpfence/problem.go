@@ -7,22 +7,31 @@ import (
 	"net/http"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// The types of problem bodies: they tell these answers from others with the same
-// status, such as the 412 of an If-Match.
+// ProblemHeaderName is the field of a response that says that a guard wrote it. Its value is
+// one of the types below, the same as in the body: the answer to a HEAD request has no body,
+// and intermediaries may replace one.
+const ProblemHeaderName = "Fencing-Problem"
+
+// The types of problem bodies: they tell these answers from others with the same status, such
+// as the 412 of an If-Match.
 const (
 	TypeStale     = typeBase + "TypeStale"     // 412: the token is out of date; trying again is of no use
+	TypeLost      = typeBase + "TypeLost"      // 412: the lock was lost while the request was served
 	TypeMissing   = typeBase + "TypeMissing"   // 428: the request carries no fence, or a reader's where it writes
 	TypeMalformed = typeBase + "TypeMalformed" // 400: the header is malformed
+	TypeBusy      = typeBase + "TypeBusy"      // 503: a context ended, as where the resource was busy for too long
+	TypeFailed    = typeBase + "TypeFailed"    // 500: anything else
 
 	typeBase = "https://pkg.go.dev/github.com/seed74116694/fencelock/fencing/httpfence#"
 )
 
 const problemMediaType = "application/problem+json"
 
-// problem is the body of a refusal (RFC 9457). The last three members are an
-// extension for a stale token.
+// problem is the body of a refusal (RFC 9457). The last four members are an
+// extension for a stale token and a lost lock.
 type problem struct {
 	Type     string        `json:"type"`
 	Title    string        `json:"title"`
@@ -31,13 +40,22 @@ type problem struct {
 	Resource string        `json:"resource,omitempty"`
 	Got      fencing.Token `json:"got,omitempty"`
 	Seen     fencing.Token `json:"seen,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
 }
 
-// WriteProblem answers a request that err has ended: with 412, 428 or 400 for an
-// error that matches [fencing.ErrStale], [fencing.ErrMissing] or
-// [fencing.ErrMalformed], and with err's text as the detail. Of any other error it
-// keeps the text to itself: it answers with 503 if err says that a context ended,
-// so the resource was busy for too long, and with 500 otherwise.
+// WriteProblem answers a request that err has ended, which may be several errors that were
+// joined. Of the causes the first of these decides:
+//
+//	fencing.ErrStale            412, TypeStale: a guard refused, nothing was done
+//	fencing.ErrLost             412, TypeLost: the handler's section has lost its lock
+//	fencing.ErrMissing          428, TypeMissing
+//	fencing.ErrMalformed        400, TypeMalformed
+//	a context that has ended    503, TypeBusy
+//	a [*GuardError]             as it was: the next service has said so
+//	anything else               500, TypeFailed
+//
+// The detail is the text of that cause. The text of anything else, joined to it or alone, stays
+// here: it is the service's own matter. [ResponseError] makes an error of each of them.
 func WriteProblem(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	body, encodeErr := json.Marshal(p)
@@ -45,6 +63,7 @@ func WriteProblem(w http.ResponseWriter, err error) {
 		body = []byte("{}")
 	}
 	h := w.Header()
+	h.Set(ProblemHeaderName, p.Type)
 	h.Set("Content-Type", problemMediaType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -53,35 +72,41 @@ func WriteProblem(w http.ResponseWriter, err error) {
 }
 
 func problemOf(err error) problem {
-	var stale *fencing.StaleError
+	var guard *GuardError
 	switch {
-	case errors.As(err, &stale):
-		return problem{
-			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed,
-			Detail: err.Error(), Resource: stale.Resource, Got: stale.Got, Seen: stale.Seen,
-		}
 	case errors.Is(err, fencing.ErrStale):
-		return problem{
-			Type: TypeStale, Title: "Stale fencing token",
-			Status: http.StatusPreconditionFailed, Detail: err.Error(),
-		}
+		return staleProblem(err)
+	case errors.Is(err, fencing.ErrLost):
+		return lostProblem(err)
 	case errors.Is(err, fencing.ErrMissing):
-		return problem{
-			Type: TypeMissing, Title: "Fencing token required",
-			Status: http.StatusPreconditionRequired, Detail: err.Error(),
-		}
+		return kinds[TypeMissing].problem(joined.Part(err, fencing.ErrMissing).Error())
 	case errors.Is(err, fencing.ErrMalformed):
-		return problem{
-			Type: TypeMalformed, Title: "Malformed fencing token",
-			Status: http.StatusBadRequest, Detail: err.Error(),
-		}
+		return kinds[TypeMalformed].problem(joined.Part(err, fencing.ErrMalformed).Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return untyped(http.StatusServiceUnavailable)
+		return kinds[TypeBusy].problem("")
+	case errors.As(err, &guard) && guard.Status == http.StatusServiceUnavailable:
+		return kinds[TypeBusy].problem("")
 	default:
-		return untyped(http.StatusInternalServerError)
+		return kinds[TypeFailed].problem("")
 	}
 }
 
-func untyped(status int) problem {
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status}
+func staleProblem(err error) problem {
+	var stale *fencing.StaleError
+	if !errors.As(err, &stale) {
+		return kinds[TypeStale].problem(joined.Part(err, fencing.ErrStale).Error())
+	}
+	p := kinds[TypeStale].problem(stale.Error())
+	p.Resource, p.Got, p.Seen = stale.Resource, stale.Got, stale.Seen
+	return p
+}
+
+func lostProblem(err error) problem {
+	var lost *fencing.LostError
+	if !errors.As(err, &lost) {
+		return kinds[TypeLost].problem(joined.Part(err, fencing.ErrLost).Error())
+	}
+	p := kinds[TypeLost].problem(lost.Error())
+	p.Resource, p.Got, p.Reason = lost.Resource, lost.Token, lost.Reason
+	return p
 }

@@ -12,38 +12,73 @@ import (
 )
 
 // maxProblem is the most that is read of a problem body, in bytes; ours have at
-// most some 5 KiB, for a name of 512 bytes that JSON escapes twice.
+// most some 8 KiB, for a name of 512 bytes that JSON escapes, twice.
 const maxProblem = 16 << 10
 
-// ResponseError returns the error that a service reported with [WriteProblem]:
-// a [*fencing.StaleError], or one that matches [fencing.ErrMissing] or
-// [fencing.ErrMalformed]. For any other response, a failed one included, it
-// returns nil. The body can still be read from its beginning, and is still the
-// caller's to close.
+// GuardError is the answer of a guard that could not decide or complete: a 503 or a 500 of
+// [WriteProblem]. It says nothing of the token, and leaves open whether the request was carried
+// out. To repeat it is right where carrying it out twice does no harm.
+type GuardError struct {
+	Status int    // 503 or 500
+	From   string // who answered: the request's method and address, where they are known
+}
+
+func (e *GuardError) Error() string {
+	return "httpfence: the guard failed, the request may have been carried out: " + e.From
+}
+
+// ResponseError returns the error that a service reported with [WriteProblem]: a
+// [*fencing.StaleError], a [*fencing.LostError], one that matches [fencing.ErrMissing] or
+// [fencing.ErrMalformed], or a [*GuardError]. It knows them by the field [ProblemHeaderName] and
+// the status; what the body adds is optional. So it never returns nil for what a guard refused,
+// the answer to a HEAD request included. For any other response it returns nil, also for a
+// failed one: that is the handler's own, and resp.StatusCode tells. The body can still be read
+// from its beginning, and is still the caller's to close.
 func ResponseError(resp *http.Response) error {
+	name := resp.Header.Get(ProblemHeaderName)
+	if k, known := kinds[name]; !known || k.status != resp.StatusCode {
+		return nil
+	}
+	switch p := body(resp); name {
+	case TypeStale:
+		if p.Resource == "" {
+			return reported(fencing.ErrStale, resp)
+		}
+		return &fencing.StaleError{Resource: p.Resource, Got: p.Got, Seen: p.Seen}
+	case TypeLost:
+		if p.Resource == "" {
+			return reported(fencing.ErrLost, resp)
+		}
+		return &fencing.LostError{Resource: p.Resource, Token: p.Got, Reason: p.Reason}
+	case TypeMissing:
+		return reported(fencing.ErrMissing, resp)
+	case TypeMalformed:
+		return reported(fencing.ErrMalformed, resp)
+	default:
+		return &GuardError{Status: resp.StatusCode, From: from(resp)}
+	}
+}
+
+// body reads the problem, empty where it is none, and leaves the body as it was.
+func body(resp *http.Response) (p problem) {
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || mediaType != problemMediaType || resp.Body == nil {
-		return nil
+		return problem{}
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	resp.Body = &unread{Reader: io.MultiReader(bytes.NewReader(text), resp.Body), Closer: resp.Body}
-	var p problem
 	if err != nil || json.Unmarshal(text, &p) != nil {
-		return nil
+		return problem{}
 	}
-	switch {
-	case p.Type == TypeStale && resp.StatusCode == http.StatusPreconditionFailed:
-		return &fencing.StaleError{Resource: p.Resource, Got: p.Got, Seen: p.Seen}
-	case p.Type == TypeMissing && resp.StatusCode == http.StatusPreconditionRequired:
-		return fmt.Errorf("%w: %s", fencing.ErrMissing, reported(resp))
-	case p.Type == TypeMalformed && resp.StatusCode == http.StatusBadRequest:
-		return fmt.Errorf("%w: %s", fencing.ErrMalformed, reported(resp))
-	}
-	return nil
+	return p
 }
 
-// reported names who refused, by the request where there is one.
-func reported(resp *http.Response) string {
+func reported(cause error, resp *http.Response) error {
+	return fmt.Errorf("%w: reported by %s", cause, from(resp))
+}
+
+// from names who refused, by the request where there is one.
+func from(resp *http.Response) string {
 	if resp.Request == nil || resp.Request.URL == nil {
 		return resp.Status
 	}

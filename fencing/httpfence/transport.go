@@ -6,11 +6,12 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Transport is an [http.RoundTripper] that sends the fences of each request's
-// context in its [fencing.HeaderName] fields. The zero value is ready.
+// Transport is an [http.RoundTripper] that sends the fences and the owner of each
+// request's context, as [fencing.Inject] does. The zero value is ready.
 //
-// They go to every host that the client calls or is redirected to, and name the
-// locks: keep a client with a Transport for services that are to know.
+// They go to every host that the client calls or is redirected to, name the locks,
+// and let the receiver join the owner's holds: keep a client with a Transport for
+// services that are to know.
 type Transport struct {
 	// Base sends the requests; nil is [http.DefaultTransport].
 	Base http.RoundTripper
@@ -24,13 +25,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	for range fencing.All(req.Context()) {
+	extra := make(http.Header)
+	fencing.Inject(req.Context(), extra)
+	if len(extra) > 0 {
 		req = req.Clone(req.Context())
 		if req.Header == nil {
 			req.Header = make(http.Header)
 		}
-		fencing.Inject(req.Context(), req.Header)
-		break
+		fencing.Inject(req.Context(), req.Header) // beside what is there, which it does not repeat
 	}
 	return base.RoundTrip(req)
 }

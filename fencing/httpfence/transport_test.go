@@ -2,10 +2,8 @@ package httpfence_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,62 +69,6 @@ func TestExtractPutsFencesIntoTheContext(t *testing.T) {
 	w = httptest.NewRecorder()
 	handler.ServeHTTP(w, malformedRequest())
 	require.Equal(t, 400, w.Code)
-}
-
-func TestResponseError(t *testing.T) {
-	stale := &fencing.StaleError{Resource: `ü"` + strings.Repeat("\x00", 500), Got: 17, Seen: 18}
-	for name, tt := range map[string]struct{ sent, want error }{
-		"stale":     {stale, fencing.ErrStale},
-		"missing":   {fence(fencing.Read, "a", 0).Validate(), fencing.ErrMissing},
-		"malformed": {fence(fencing.Read, "", 1).Validate(), fencing.ErrMalformed},
-		"another":   {io.ErrUnexpectedEOF, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := httptest.NewRecorder()
-			httpfence.WriteProblem(w, tt.sent)
-			text := w.Body.String()
-			resp := w.Result()
-			require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
-			got := httpfence.ResponseError(resp)
-			if tt.want == nil {
-				require.NoError(t, got)
-			} else {
-				require.ErrorIs(t, got, tt.want)
-			}
-			if tt.want == fencing.ErrStale {
-				require.Equal(t, stale, got, "a hop loses nothing")
-			}
-			rest, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, text, string(rest), "the body can still be read")
-		})
-	}
-}
-
-func TestResponseErrorIgnoresOtherAnswers(t *testing.T) {
-	ours := `{"type":"` + httpfence.TypeStale + `","resource":"a","got":"1","seen":"2"}`
-	for name, tt := range map[string]struct {
-		status            int
-		contentType, body string
-	}{
-		"success":             {200, "application/problem+json", ours},
-		"another media type":  {412, "application/json", ours},
-		"no media type":       {412, "", ours},
-		"another problem":     {412, "application/problem+json", `{"type":"about:blank"}`},
-		"not JSON":            {412, "application/problem+json", `<html>`},
-		"token out of range":  {412, "application/problem+json", strings.Replace(ours, `"2"`, `"-2"`, 1)},
-		"more than the limit": {412, "application/problem+json", strings.Repeat(" ", 1<<20) + ours},
-	} {
-		t.Run(name, func(t *testing.T) {
-			body := io.NopCloser(strings.NewReader(tt.body))
-			resp := &http.Response{StatusCode: tt.status, Header: http.Header{"Content-Type": {tt.contentType}}, Body: body}
-			require.NoError(t, httpfence.ResponseError(resp))
-			rest, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, tt.body, string(rest))
-		})
-	}
-	require.NoError(t, httpfence.ResponseError(&http.Response{StatusCode: 412, Header: http.Header{"Content-Type": {"application/problem+json"}}}))
 }
 
 func jsonField(t *testing.T, text []byte, name string) string {

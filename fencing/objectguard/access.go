@@ -12,8 +12,9 @@ import (
 type object struct {
 	header
 	data       []byte
-	generation string // what it was read as
-	changed    bool   // it has to be written
+	generation string            // what it was read as
+	attributes map[string]string // what it was read with
+	changed    bool              // it has to be written
 }
 
 func (o object) raised(f fencing.Fence) object {
@@ -28,46 +29,58 @@ func (o object) with(data []byte) object {
 	return o
 }
 
-type rule func(fencing.Registers, fencing.Fence) error
+// access is what a method of a Guard does with an object.
+type access struct {
+	check  func(fencing.Registers, fencing.Fence) error
+	change func(object) (object, error)
+	adopts bool // it takes an object without a header for the data of a guarded one
+}
 
-// access is every access: it reads, checks, changes and writes until nobody has
-// come in between, and returns the object as it then is.
-func (g *Guard) access(
-	ctx context.Context, f fencing.Fence, key string, check rule, change func(object) (object, error),
-) (object, error) {
+// do is every access: it reads, checks, changes and writes until nobody has come
+// in between, and returns the object as it then is.
+func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (object, error) {
 	if err := f.Validate(); err != nil {
 		return object{}, err
 	}
+	var p pace
 	for {
-		current, err := g.load(ctx, key, f.Resource)
+		current, err := g.load(ctx, key, f.Resource, a.adopts)
 		if err != nil {
 			return object{}, err
 		}
-		if err := check(current.registers(), f); err != nil {
+		if err := a.check(current.registers(), f); err != nil {
 			return object{}, err
 		}
-		next, err := change(current)
+		next, err := a.change(current)
 		if err != nil {
 			return object{}, err
 		}
 		if !next.changed {
 			return next, nil
 		}
-		if err := g.store(ctx, key, next); !errors.Is(err, ErrConflict) {
-			return next, err
+		if err = g.store(ctx, key, next, &p); !errors.Is(err, ErrConflict) {
+			return next, failed(key, err)
+		}
+		if stop := p.wait(ctx, current.generation); stop != nil {
+			return object{}, failed(key, fmt.Errorf("%w: %w", stop, err))
 		}
 	}
 }
 
-func (g *Guard) load(ctx context.Context, key, lock string) (object, error) {
-	content, generation, err := g.bucket.Get(ctx, key)
+func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object, error) {
+	stored, err := g.bucket.Get(ctx, key)
 	if err != nil {
 		return object{}, failed(key, err)
 	}
-	if generation == "" {
+	if stored.Generation == "" {
 		return object{header: header{Lock: lock, Deleted: true}}, nil
 	}
-	h, data, err := open(content)
+	h, data, err := open(stored.Content)
+	o := object{header: h, data: data, generation: stored.Generation, attributes: stored.Attributes}
+	if err != nil && adopts {
+		o.header, o.data, o.changed = header{Lock: lock}, stored.Content, true
+		return o, nil
+	}
 	if err != nil {
 		return object{}, failed(key, err)
 	}
@@ -75,26 +88,39 @@ func (g *Guard) load(ctx context.Context, key, lock string) (object, error) {
 		return object{}, fmt.Errorf("%w: %q belongs to %q, not to %q", ErrLock, key, h.Lock, lock)
 	}
 	if h.Deleted {
-		data = nil
+		o.data = nil
 	}
-	return object{header: h, data: data, generation: generation}, nil
+	return o, nil
 }
 
 // store writes o if the object is still what o was read as. Where the bucket's
 // answer does not say whether it did, the object does, as long as it is ours: the
-// id is in no other write. If it is not, ours may still be on its way, or was
-// overwritten already.
-func (g *Guard) store(ctx context.Context, key string, o object) error {
+// id is in no other write. While the object is still what o was read as, the same
+// content is sent again: if the first comes after all, one of the two finds its
+// condition broken. Once the object is neither, ours may have been overwritten.
+func (g *Guard) store(ctx context.Context, key string, o object, p *pace) error {
 	content, id, err := seal(o.header, o.data)
 	if err != nil {
-		return failed(key, err)
-	}
-	err = g.bucket.PutIf(ctx, key, content, o.generation)
-	if err == nil || errors.Is(err, ErrConflict) {
 		return err
 	}
-	if now, failure := g.load(ctx, key, o.Lock); failure == nil && now.ID == id {
-		return nil
+	put := Object{Content: content, Generation: o.generation, Attributes: o.attributes}
+	var doubt error // of the last call that may have stored it
+	for {
+		err := g.bucket.PutIf(ctx, key, put)
+		refused, conflict := errors.Is(err, ErrRefused), errors.Is(err, ErrConflict)
+		if err == nil || (refused || conflict) && doubt == nil {
+			return err
+		}
+		if !refused && !conflict {
+			doubt = err
+		}
+		now, failure := g.load(ctx, key, o.Lock, false)
+		if failure == nil && now.ID == id {
+			return nil
+		}
+		overwritten := failure == nil && now.generation != o.generation
+		if refused || overwritten || p.wait(ctx, o.generation) != nil {
+			return fmt.Errorf("%w: %w", ErrUnknown, doubt)
+		}
 	}
-	return fmt.Errorf("objectguard: %q: it is not known whether the write took place: %w", key, err)
 }

@@ -18,6 +18,10 @@
 // guard begins anew. So check, raise and write are one atomic step, and a stale
 // holder is refused however late its request arrives.
 //
+// A write that the store does not answer, or answers with a failure of its own, is
+// sent again: with the same id and under the same condition, so that at most one of
+// the requests takes effect. The id in the object tells whether one did.
+//
 // The registers cannot lie in the object's metadata: S3's ETag is a digest of the
 // content alone. If a newer holder writes the same content again the ETag is what
 // it was, and the condition of a stale holder holds. Hence the id, which is random
@@ -32,6 +36,10 @@
 // number, and the guarded object says which one is valid.
 //
 // An object belongs to the lock whose holder first wrote it, because tokens of
-// different locks cannot be compared. All writers must use this package; whoever
-// reads without it, and without a lock, takes the data off with [Open].
+// different locks cannot be compared. An object that was there before is taken over
+// with [Guard.Adopt]. What the store keeps beside the content, such as its type,
+// stays as it was.
+//
+// All writers must use this package; whoever reads without it, and without a lock,
+// takes the data off with [Open].
 package objectguard

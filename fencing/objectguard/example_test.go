@@ -81,6 +81,24 @@ func ExampleOpen() {
 	// Output: {"state":"shipped"} 7 <nil>
 }
 
+// An object from before is taken over once, and keeps what the store has beside its
+// content.
+func ExampleGuard_Adopt() {
+	bucket := newMemory()
+	bucket.objects["42.json"] = []byte("packed") // a plain PUT, some time ago
+	guard := objectguard.New(bucket)
+	ctx := context.Background()
+
+	fmt.Println(errors.Is(guard.Write(ctx, write(7), "42.json", nil), objectguard.ErrUnguarded))
+	must(guard.Adopt(ctx, write(7), "42.json"))
+	must(guard.Write(ctx, write(7), "42.json", []byte("shipped")))
+	data, err := guard.Read(ctx, read(8), "42.json")
+	fmt.Println(string(data), err)
+	// Output:
+	// true
+	// shipped <nil>
+}
+
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrUnguarded says that an object was not written by this package, so nothing is
-// known of who wrote it. No guard touches it.
+// known of who wrote it. Only [Guard.Adopt] touches it.
 var ErrUnguarded = errors.New("objectguard: not a guarded object")
 
 // header is the line before the data.

@@ -9,18 +9,28 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// ErrLock says that an object belongs to another lock.
-var ErrLock = errors.New("objectguard: the object belongs to another lock")
+var (
+	// ErrLock says that an object belongs to another lock.
+	ErrLock = errors.New("objectguard: the object belongs to another lock")
+
+	// ErrUnknown says that it is not known whether an access took place: the store
+	// did not answer, or not clearly, until ctx ended or the guard gave up.
+	ErrUnknown = errors.New("objectguard: it is not known whether the write took place")
+)
 
 // Guard checks fences against the registers in the objects of a bucket. It holds
 // no state and is safe for concurrent use.
 //
-// Of its methods, those that refuse an access change nothing and return an error
-// that matches [fencing.ErrStale], [fencing.ErrMissing] (no token, or a
-// [fencing.Read] fence for a write), [fencing.ErrMalformed], [ErrLock] or
-// [ErrUnguarded]. They return when the access took place, was refused, or ctx
-// ended: while others change the object they begin anew, and each time somebody
-// has succeeded. Any other error of a write leaves it open whether it took place.
+// Of its methods, those that refuse an access return an error that matches
+// [fencing.ErrStale], [fencing.ErrMissing] (no token, or a [fencing.Read] fence
+// for a write), [fencing.ErrMalformed], [ErrLock] or [ErrUnguarded]; where the
+// store refuses it, [ErrRefused]. An error that matches [ErrUnknown] leaves it
+// open whether the access took place. After any other nothing was stored.
+//
+// While others change the object a method begins anew, with growing pauses, and
+// each time somebody has succeeded; this ends when ctx does. Where the store fails
+// or reports conflicts although the object stays what it was, a method gives up
+// after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
 type Guard struct{ bucket Bucket }
 
 // New returns a guard of the objects in bucket.
@@ -31,9 +41,7 @@ func New(bucket Bucket) *Guard { return &Guard{bucket: bucket} }
 // readers are too. An object that does not exist is an error that matches
 // [fs.ErrNotExist], and its register is raised as well.
 func (g *Guard) Read(ctx context.Context, f fencing.Fence, key string) ([]byte, error) {
-	o, err := g.access(ctx, f, key, fencing.Registers.Check, func(o object) (object, error) {
-		return o.raised(f), nil
-	})
+	o, err := g.do(ctx, f, key, access{check: fencing.Registers.Check, change: raising(f)})
 	if err != nil {
 		return nil, err
 	}
@@ -88,34 +96,51 @@ func (g *Guard) Delete(ctx context.Context, f fencing.Fence, key string) error {
 // It compares with the registers of this object. So whoever changes the data that
 // this one is derived from deletes this object first, under the same lock.
 func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key string, data []byte) error {
-	_, err := g.access(ctx, f, key, fencing.Registers.CheckDerived, func(o object) (object, error) {
-		return o.with(data), nil
+	_, err := g.do(ctx, f, key, access{
+		check:  fencing.Registers.CheckDerived,
+		change: func(o object) (object, error) { return o.with(data), nil },
 	})
 	return err
 }
 
 // Seen returns the registers of an object, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, key string) (fencing.Registers, error) {
-	content, generation, err := g.bucket.Get(ctx, key)
-	if err != nil || generation == "" {
+	stored, err := g.bucket.Get(ctx, key)
+	if err != nil || stored.Generation == "" {
 		return fencing.Registers{}, failed(key, err)
 	}
-	_, seen, err := Open(content)
+	_, seen, err := Open(stored.Content)
 	return seen, failed(key, err)
 }
 
 func (g *Guard) write(ctx context.Context, f fencing.Fence, key string, change func(object) (object, error)) error {
+	if err := allowed(f, key); err != nil {
+		return err
+	}
+	_, err := g.do(ctx, f, key, access{
+		check: fencing.Registers.Check,
+		change: func(o object) (object, error) {
+			next, err := change(o)
+			return next.raised(f), err
+		},
+	})
+	return err
+}
+
+// allowed refuses a fence that does not let its holder write.
+func allowed(f fencing.Fence, key string) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
 	if f.Mode != fencing.Write {
 		return fmt.Errorf("%w for writing %q: %v", fencing.ErrMissing, key, f)
 	}
-	_, err := g.access(ctx, f, key, fencing.Registers.Check, func(o object) (object, error) {
-		next, err := change(o)
-		return next.raised(f), err
-	})
-	return err
+	return nil
+}
+
+// raising is the change of an access that only raises the register.
+func raising(f fencing.Fence) func(object) (object, error) {
+	return func(o object) (object, error) { return o.raised(f), nil }
 }
 
 func notExist(key string) error {

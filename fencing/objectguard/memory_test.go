@@ -11,34 +11,37 @@ import (
 
 // memory is a bucket whose generations are S3's: digests of the content.
 type memory struct {
-	mu      sync.Mutex
-	objects map[string][]byte
-	gets    int
-	puts    int // those that stored
+	mu         sync.Mutex
+	objects    map[string][]byte
+	attributes map[string]map[string]string
+	gets       int
+	puts       int // those that stored
 }
 
-func newMemory() *memory { return &memory{objects: map[string][]byte{}} }
+func newMemory() *memory {
+	return &memory{objects: map[string][]byte{}, attributes: map[string]map[string]string{}}
+}
 
 func generationOf(content []byte) string {
 	digest := md5.Sum(content)
 	return hex.EncodeToString(digest[:])
 }
 
-func (m *memory) Get(ctx context.Context, key string) ([]byte, string, error) {
+func (m *memory) Get(ctx context.Context, key string) (objectguard.Object, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, "", err
+		return objectguard.Object{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gets++
 	content, ok := m.objects[key]
 	if !ok {
-		return nil, "", nil
+		return objectguard.Object{}, nil
 	}
-	return content, generationOf(content), nil
+	return objectguard.Object{Content: content, Generation: generationOf(content), Attributes: m.attributes[key]}, nil
 }
 
-func (m *memory) PutIf(ctx context.Context, key string, content []byte, generation string) error {
+func (m *memory) PutIf(ctx context.Context, key string, o objectguard.Object) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -48,20 +51,23 @@ func (m *memory) PutIf(ctx context.Context, key string, content []byte, generati
 	if old, ok := m.objects[key]; ok {
 		now = generationOf(old)
 	}
-	if now != generation {
+	if now != o.Generation {
 		return objectguard.ErrConflict
 	}
 	m.puts++
-	m.objects[key] = append([]byte(nil), content...)
+	m.objects[key] = append([]byte(nil), o.Content...)
+	m.attributes[key] = o.Attributes
 	return nil
 }
 
-// hooked does something before or in the place of a bucket's writes.
+// putFunc does something before or in the place of a bucket's writes.
+type putFunc func(ctx context.Context, key string, o objectguard.Object) error
+
 type hooked struct {
 	*memory
-	put func(ctx context.Context, key string, content []byte, generation string) error
+	put putFunc
 }
 
-func (h hooked) PutIf(ctx context.Context, key string, content []byte, generation string) error {
-	return h.put(ctx, key, content, generation)
+func (h hooked) PutIf(ctx context.Context, key string, o objectguard.Object) error {
+	return h.put(ctx, key, o)
 }

@@ -14,9 +14,20 @@ import (
 
 const slots = 16384
 
-// startCluster starts three masters that share the slots, and returns a client of
-// all.
+// startCluster returns a client of a new Cluster.
 func startCluster(t *testing.T) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress:  []string{startNodes(t)[0].Addr()},
+		DisableCache: true,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// startNodes starts three masters that share the slots.
+func startNodes(t *testing.T) []*testredis.Server {
 	t.Helper()
 	const masters = 3
 	var nodes []*testredis.Server
@@ -31,13 +42,7 @@ func startCluster(t *testing.T) rueidis.Client {
 	for _, node := range nodes {
 		awaitCluster(t, node)
 	}
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress:  []string{nodes[0].Addr()},
-		DisableCache: true,
-	})
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	return client
+	return nodes
 }
 
 // awaitCluster returns when the node knows an owner of every slot. A node says so

@@ -12,6 +12,10 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
+// ErrEvicts says that the server may have evicted the registers of a resource: it
+// has none, and maxmemory-policy lets the server evict them. Nothing was done.
+var ErrEvicts = errors.New("redisguard: the server evicts registers")
+
 // Guard does fenced accesses to the data of one Redis or Cluster. It is safe for
 // concurrent use and holds nothing that must be closed; the client stays the
 // caller's.
@@ -28,7 +32,10 @@ type Option func(*Guard) error
 // used for d, at least 1 s. Without it they stay, a hundred bytes or so for every
 // resource and hash tag: a forgotten register lets the next stale token pass. So d
 // must exceed the longest pause that a holder may survive; it is for resources
-// whose number only grows.
+// whose number only grows. It needs a server with maxmemory-policy noeviction.
+//
+// Of guards that use one register, the longest setting wins: none shortens its
+// life, and once a guard without a TTL has used it, it stays.
 func WithRegisterTTL(d time.Duration) Option {
 	return func(g *Guard) error {
 		if d < time.Second {
@@ -61,8 +68,8 @@ func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 // and raises the register for writes. The script is believed to write only where
 // f is a Write fence. The keys, at least one, must have one hash tag.
 //
-// Refused, nothing is done; see the package for what an error says. A register
-// stays raised when the script fails.
+// Refused, nothing is done; see the package for what an error says. The register
+// is raised when the script fails too.
 func (g *Guard) Do(ctx context.Context, f fencing.Fence, script *Script, keys, args []string) (rueidis.RedisMessage, error) {
 	rule := ruleRead
 	if f.Mode == fencing.Write {
@@ -132,18 +139,22 @@ func (g *Guard) run(ctx context.Context, f fencing.Fence, by rule, script *Scrip
 	return verdict(f, keys[0], reply)
 }
 
-// verdict reads {1, reply} and {0, token}.
+// verdict reads {1, reply}, {0, token} and {2, policy}.
 func verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
 	if len(reply) != 2 {
 		return none, failed(key, fmt.Errorf("a reply of %d elements instead of 2", len(reply)))
 	}
-	accepted, err := reply[0].AsInt64()
+	kind, err := reply[0].AsInt64()
 	if err != nil {
 		return none, failed(key, err)
 	}
-	if accepted == 1 {
+	switch kind {
+	case 1:
 		return reply[1], nil
+	case 2:
+		policy, _ := reply[1].ToString()
+		return none, failed(key, fmt.Errorf("%w: %q has none, and maxmemory-policy is %s", ErrEvicts, f.Resource, policy))
 	}
 	seen, err := tokenOf(reply[1])
 	if err != nil {

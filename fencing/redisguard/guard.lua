@@ -3,10 +3,12 @@
 -- KEYS   what the access uses, all of one hash tag; behind them the register
 -- ARGV   what the access uses; behind them token, mode, register's TTL in ms, 0 for none
 --        mode: r reads, w writes, d stores what was derived from a read
--- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it}
+-- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it}, refused because a register
+--        that is not there may have been evicted {2, maxmemory-policy}
 -- Twice  the check answers the same: an equal token passes and a register never goes back; the access is as
 --        harmless twice as it is by itself
--- Cost   HMGET; HSET where a register rises; PEXPIRE where there is a TTL; the access
+-- Cost   HMGET; INFO where there is no register; the access; PERSIST, or PEXPIRE where there is a TTL; HSET where a
+--        register rises
 --
 -- The register is a hash: r and w are the greatest tokens that have read and written. Tokens are below 2^53, so a
 -- Lua number is exact; '%.0f' prints it without an exponent.
@@ -20,8 +22,15 @@ end
 local ttl, mode, token = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
 local register = table.remove(KEYS)
 
+-- tonumber takes nan and hexadecimal too, and nan is never greater than a token.
+local function parse(text)
+  local n = string.match(text, '^%d+$') and tonumber(text)
+  return n and n < 2 ^ 53 and n
+end
+
 local seen = redis.call('HMGET', register, 'r', 'w')
-local maxr, maxw, t = tonumber(seen[1] or '0'), tonumber(seen[2] or '0'), tonumber(token)
+local known = seen[1] or seen[2]
+local maxr, maxw, t = parse(seen[1] or '0'), parse(seen[2] or '0'), tonumber(token)
 if not maxr or not maxw then
   return redis.error_reply('WRONGTYPE the register holds something that is no token')
 end
@@ -30,11 +39,37 @@ local limit = maxw
 if mode == 'w' and maxr > maxw then limit = maxr end
 if t < limit then return {0, string.format('%.0f', limit)} end
 
+-- A register that is not there is new only where the server cannot have evicted it: policies named volatile-* take
+-- keys with a TTL, those named allkeys-* take any. An embedded server without this section does not evict.
+if not known then
+  local info = redis.pcall('INFO', 'memory')
+  if type(info) == 'table' then
+    if not string.find(info.err, 'not supported', 1, true) then
+      return redis.error_reply('NOPERM a new register needs INFO memory: ' .. info.err)
+    end
+    info = ''
+  end
+  local policy = string.match(info, 'maxmemory_policy:([%w-]+)') or 'noeviction'
+  local spared = policy == 'noeviction' or (ttl == '0' and string.sub(policy, 1, 9) == 'volatile-')
+  if not spared then return {2, policy} end
+end
+
+-- The access comes first: behind any other command that writes, the server would no longer hold it to maxmemory. The
+-- register rises even where the access fails, because it may have written before that.
+local done, reply = pcall(access)
+
+-- The longest life wins, and none is longer than that without a TTL; GT takes it for that. These two commands need no
+-- memory, and behind them HSET is not held to maxmemory either: a full server still lets the next holder delete.
+if ttl == '0' then
+  redis.call('PERSIST', register)
+else
+  redis.call('PEXPIRE', register, ttl, 'GT')
+end
 if (mode == 'r' and t > maxr) or (mode == 'w' and t > maxw) then
   redis.call('HSET', register, mode, token)
+  if ttl ~= '0' and not known then redis.call('PEXPIRE', register, ttl) end
 end
-if ttl ~= '0' then redis.call('PEXPIRE', register, ttl) end
 
-local reply = access()
+if not done then return {err = type(reply) == 'table' and reply.err or tostring(reply)} end
 if type(reply) == 'table' and reply.err then return reply end
 return {1, reply or false}

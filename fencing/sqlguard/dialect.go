@@ -7,7 +7,7 @@ type Dialect uint8
 
 // The dialects.
 const (
-	PostgreSQL Dialect = 1 // 9.5 or newer
+	PostgreSQL Dialect = 1 // 9.6 or newer
 	MySQL      Dialect = 2 // MySQL 5.7 or newer, MariaDB 10.2 or newer; InnoDB tables
 	SQLite     Dialect = 3 // 3.24 or newer
 )

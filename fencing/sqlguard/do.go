@@ -25,27 +25,48 @@ import (
 // moment. Hence the claim waits for a write that is under way, but nobody waits
 // for the work of a read: reads run side by side, and beside later writes.
 //
-// Work that failed is not tried again. An error of the commit leaves open whether
-// it took place.
+// A claim that fails by a conflict, see [IsConflict], is tried again some times, as no work has run by then. Work that
+// failed is not tried again. An error of the commit leaves open whether it took place, unless it is a conflict.
+//
+// A read whose transaction does not show its claim is [ErrClaimNotVisible]. In MySQL and MariaDB a transaction that
+// ended while work was under way is [ErrTransactionEnded]; PostgreSQL and SQLite refuse the rest of such a
+// transaction by themselves. In none of them may work send COMMIT or ROLLBACK.
+//
+// A write of a holder that is paused keeps the guard row locked, and whoever comes next waiting. In PostgreSQL the
+// server ends the transaction when it has been idle for longer than the lease behind ctx's fence, or ctx itself, had
+// left when Do began, but not before a second; see [fencing.Deadline]. The other databases have no such limit for a
+// transaction; docs/fencing.md says what to set.
 func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(tx *sql.Tx) error) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
 	if f.Mode == fencing.Write {
 		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), work, func(tx *sql.Tx) error {
-			return g.Claim(ctx, tx, f)
+			return g.claimBounded(ctx, tx, f)
 		})
 	}
-	if err := g.Claim(ctx, db, f); err != nil {
+	if err := retryConflicts(ctx, func() error { return g.Claim(ctx, db, f) }); err != nil {
 		return err
 	}
 	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), work, func(tx *sql.Tx) error {
-		seen, err := g.Seen(ctx, tx, f.Resource)
-		if err != nil {
-			return err
-		}
-		return seen.Check(f)
+		return g.recheck(ctx, tx, f)
 	})
+}
+
+// recheck checks a read again, in the snapshot of its work. The snapshot has to show the claim: then it also shows
+// every older write, since none was accepted after the claim.
+func (g *Guard) recheck(ctx context.Context, tx *sql.Tx, f fencing.Fence) error {
+	seen, err := g.Seen(ctx, tx, f.Resource)
+	if err != nil {
+		return err
+	}
+	if err := seen.Check(f); err != nil {
+		return err
+	}
+	if seen.MaxRead < f.Token {
+		return fmt.Errorf("%w: %v, the newest read in its snapshot is %d", ErrClaimNotVisible, f, uint64(seen.MaxRead))
+	}
+	return nil
 }
 
 // options leaves SQLite's isolation alone: it is always serializable, its drivers
@@ -55,22 +76,4 @@ func (g *Guard) options(level sql.IsolationLevel, readOnly bool) *sql.TxOptions 
 		level = sql.LevelDefault
 	}
 	return &sql.TxOptions{Isolation: level, ReadOnly: readOnly}
-}
-
-func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, work, check func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, opts)
-	if err != nil {
-		return fmt.Errorf("sqlguard: begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := check(tx); err != nil {
-		return err
-	}
-	if err := work(tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("sqlguard: commit: %w", err)
-	}
-	return nil
 }

@@ -5,7 +5,7 @@
 // # Guard table
 //
 // A [Guard] keeps the two registers of package fencing in a table of its own, one
-// row a resource, beside the data that it guards. It fits any schema:
+// row per resource, beside the data that it guards. It fits any schema:
 //
 //	guard, err := sqlguard.New(sqlguard.PostgreSQL)
 //	err = guard.Create(ctx, db) // once; or put guard.Schema() into a migration
@@ -30,10 +30,11 @@
 //	UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
 //
 // If that changed no row, [Dialect.CheckUpdate] tells a stale token from a row
-// that does not exist; [Dialect.CheckUpsert] does it for an upsert. The price of
-// a single column: it remembers writers only, so a paused writer is still
-// accepted after a newer reader has read. Where readers hold locks too, use the
-// table.
+// that does not exist; [Dialect.CheckUpsert] does it for an upsert. The column is
+// NOT NULL, and rows are marked as deleted, never deleted: with the row goes the
+// memory of who wrote last, and a stale insert is accepted. The price of a single
+// column: it remembers writers only, so a paused writer is still accepted after a
+// newer reader has read. Where readers hold locks too, use the table.
 //
 // # Names
 //

@@ -9,7 +9,23 @@ var (
 	// ErrTable says that a table's name is refused, and by which rule.
 	ErrTable = errors.New("sqlguard: invalid table name")
 
-	// ErrNoRow says that a fenced statement had no row to change: nothing was
-	// written, and no newer token is to blame.
+	// ErrNoRow says that a fenced statement changed no row, and that no newer token is in the row now: there is no such
+	// row, or another condition of the statement was not met. Nothing was written. A row that a newer holder has deleted
+	// looks the same, so it is no leave to insert one; package documentation, "Fence column", says what helps.
 	ErrNoRow = errors.New("sqlguard: no such row")
+
+	// ErrNoVerdict says that the database's answer does not tell whether the access was accepted. It counts as refused:
+	// roll back.
+	ErrNoVerdict = errors.New("sqlguard: the answer is no verdict")
+
+	// ErrClaimNotVisible says that the transaction of a read does not show the claim that was committed before it. It
+	// runs on a replica that lags behind, or somebody deleted the guard row. The work did not run; read from the primary,
+	// or try again.
+	ErrClaimNotVisible = errors.New("sqlguard: the transaction does not show the claim")
+
+	// ErrTransactionEnded says that the transaction which held the check ended while the work was under way: by a
+	// deadlock whose error the work dropped, by a statement that commits (DDL in MySQL), or by a COMMIT or ROLLBACK of the
+	// work's own. What the work wrote before that moment is rolled back or committed as a whole; what it wrote after it is
+	// committed, unchecked.
+	ErrTransactionEnded = errors.New("sqlguard: the transaction ended inside the work")
 )

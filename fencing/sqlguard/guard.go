@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // Guard checks fences against the registers in its table. It holds no connection
@@ -70,9 +72,9 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 		return err
 	}
 	if f.Mode == fencing.Write {
-		return g.check(ctx, tx, f, g.statements.claimWrite, fencing.Registers.Check)
+		return g.check(ctx, tx, f, g.statements.claimWrite, 0, fencing.Registers.Check)
 	}
-	return g.check(ctx, tx, f, g.statements.claimRead, fencing.Registers.Check)
+	return g.check(ctx, tx, f, g.statements.claimRead, 0, fencing.Registers.Check)
 }
 
 // Derive is [Guard.Claim] for storing what was derived from a read, such as a row
@@ -83,13 +85,13 @@ func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
-	return g.check(ctx, tx, f, g.statements.derive, fencing.Registers.CheckDerived)
+	return g.check(ctx, tx, f, g.statements.derive, 0, fencing.Registers.CheckDerived)
 }
 
 // Statement returns what [Guard.Claim] sends, for handles that are not those of
 // database/sql, such as a pgx.Tx or pgx.Batch. In PostgreSQL and SQLite f is
-// stale if it changed no row; in MySQL if the insert id in its reply is greater
-// than the token.
+// accepted if it changed a row; in MySQL if the insert id in its reply, less one,
+// is 0 to the token. Anything else, MySQL's insert id 0 too, is a refusal.
 func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error) {
 	if err := f.Validate(); err != nil {
 		return "", nil, err
@@ -98,14 +100,14 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 	if f.Mode == fencing.Write {
 		s = g.statements.claimWrite
 	}
-	return s.text, s.args(f), nil
+	return s.text, s.args(f, 0), nil
 }
 
 // Seen returns the registers of a resource, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
 	var seen fencing.Registers
 	s := g.statements.registers
-	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource})...)
+	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource}, 0)...)
 	if err := row.Scan(&seen.MaxWrite, &seen.MaxRead); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fencing.Registers{}, fmt.Errorf("sqlguard: registers of %q: %w", resource, err)
 	}
@@ -115,8 +117,8 @@ func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Regis
 type rule func(fencing.Registers, fencing.Fence) error
 
 // check runs a statement that decides and raises; by only words the refusal.
-func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, by rule) error {
-	result, err := tx.ExecContext(ctx, s.text, s.args(f)...)
+func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, idle time.Duration, by rule) error {
+	result, err := tx.ExecContext(ctx, s.text, s.args(f, idle)...)
 	if err != nil {
 		return fmt.Errorf("sqlguard: check %v: %w", f, err)
 	}
@@ -132,7 +134,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, 
 	}
 	seen, err := g.Seen(ctx, tx, f.Resource)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
+		return joined.Errors(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
 	}
 	if err := by(seen, f); err != nil {
 		return err
@@ -141,14 +143,16 @@ func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, 
 	return fmt.Errorf("%w: %v, and its registers went back", fencing.ErrStale, f)
 }
 
-// checkInsertID reads MySQL's verdict: the insert id is the greatest token that
-// the fence must not be older than.
+// checkInsertID reads MySQL's verdict: the insert id, less one, is the greatest
+// token that the fence must not be older than.
 func checkInsertID(result sql.Result, f fencing.Fence) error {
-	limit, err := result.LastInsertId()
-	if err != nil {
+	id, err := result.LastInsertId()
+	switch seen := fencing.Token(id - 1); {
+	case err != nil:
 		return fmt.Errorf("sqlguard: check %v: %w", f, err)
-	}
-	if seen := fencing.Token(limit); seen > f.Token {
+	case id < 1:
+		return fmt.Errorf("%w: check %v: insert id %d", ErrNoVerdict, f, id)
+	case seen > f.Token:
 		return &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
 	}
 	return nil

@@ -9,20 +9,26 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// CheckUpdate judges an UPDATE (or DELETE) of one row that carries its own fence:
+// CheckUpdate judges an UPDATE of one row that carries its own fence:
 //
 //	result, err := tx.ExecContext(ctx,
 //		`UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`, ...)
 //	err = sqlguard.PostgreSQL.CheckUpdate(ctx, tx, f, result, `SELECT fence FROM accounts WHERE id = $1`, id)
 //
+// In MySQL, whose count leaves out a row that had the new values already, the
+// statement has to say that it found the row:
+//
+//	UPDATE accounts SET balance = ?, fence = LAST_INSERT_ID(?) WHERE id = ? AND fence <= ?
+//
 // If a row was changed it returns nil and sends nothing. If none was, lookup
 // decides, which selects the row's fence alone and has no locking clause: a newer
-// fence is a [*fencing.StaleError]; otherwise there was no such row at the time of
-// the UPDATE, which is [ErrNoRow].
+// fence is a [*fencing.StaleError]; otherwise no row met the statement's
+// conditions, which is [ErrNoRow]. A MySQL statement without LAST_INSERT_ID, or
+// one with a further condition, that changed no row while the row has this very
+// token is [ErrNoVerdict].
 //
-// MySQL, unless its client asks for found rows, also counts no row where the
-// UPDATE wrote the values that were there already. As it writes the fence, the
-// row then has this very token, and CheckUpdate returns nil.
+// The fence column is NOT NULL, and a row that has one is never deleted: with it
+// goes the memory of who wrote last. Mark it as deleted instead, by an UPDATE.
 func (d Dialect) CheckUpdate(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
@@ -30,7 +36,7 @@ func (d Dialect) CheckUpdate(
 	if err != nil {
 		return fmt.Errorf("sqlguard: update under %v: %w", f, err)
 	}
-	if changed > 0 {
+	if changed > 0 || d == MySQL && foundRow(result, f) {
 		return nil
 	}
 	seen, err := d.fenceOf(ctx, tx, f, lookup, args)
@@ -38,10 +44,18 @@ func (d Dialect) CheckUpdate(
 	case err != nil:
 		return err
 	case d == MySQL && seen == f.Token:
-		return nil
+		return fmt.Errorf("%w: no row changed under %v, whose token the row has: fence = LAST_INSERT_ID(?) would tell "+
+			"an unmet condition from values that were there already", ErrNoVerdict, f)
 	default:
-		return fmt.Errorf("%w when it was to be updated under %v", ErrNoRow, f)
+		return fmt.Errorf("%w that meets the conditions of an update under %v", ErrNoRow, f)
 	}
+}
+
+// foundRow reports whether an UPDATE with LAST_INSERT_ID(token) found a row: the
+// server evaluates it for each row that it writes, and puts it into the reply.
+func foundRow(result sql.Result, f fencing.Fence) bool {
+	id, err := result.LastInsertId()
+	return err == nil && id > 0 && fencing.Token(id) == f.Token
 }
 
 // CheckUpsert is [Dialect.CheckUpdate] for a statement that inserts the row where
@@ -52,23 +66,30 @@ func (d Dialect) CheckUpdate(
 //	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
 //	WHERE accounts.fence <= excluded.fence
 //
-// In MySQL, where the fence must be the last that is assigned:
+// In MySQL each column decides for itself, with no further condition:
 //
 //	INSERT INTO accounts (id, balance, fence) VALUES (?, ?, ?)
 //	ON DUPLICATE KEY UPDATE
 //	balance = IF(fence <= VALUES(fence), VALUES(balance), balance), fence = GREATEST(fence, VALUES(fence))
 //
-// Only 2 rows affected are sure to be an update in MySQL; for any other count
-// CheckUpsert looks the fence up.
+// There the count says nothing, so CheckUpsert always looks the fence up. Run it
+// in a transaction and roll back on an error: a column without its IF was written
+// even though the fence is refused.
+//
+// The stale upsert of a row that was deleted is an insert like any other and is
+// accepted. Rows that are upserted are marked as deleted, never deleted; or their
+// lock is checked by the guard table.
 func (d Dialect) CheckUpsert(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
-	changed, err := result.RowsAffected()
-	if err != nil {
-		return fmt.Errorf("sqlguard: upsert under %v: %w", f, err)
-	}
-	if d == MySQL && changed == 2 || d != MySQL && changed > 0 {
-		return nil
+	if d != MySQL {
+		changed, err := result.RowsAffected()
+		if err != nil {
+			return fmt.Errorf("sqlguard: upsert under %v: %w", f, err)
+		}
+		if changed > 0 {
+			return nil
+		}
 	}
 	seen, err := d.fenceOf(ctx, tx, f, lookup, args)
 	switch {
@@ -77,7 +98,7 @@ func (d Dialect) CheckUpsert(
 	case d == MySQL && seen == f.Token:
 		return nil
 	default:
-		return fmt.Errorf("%w after an upsert under %v", ErrNoRow, f)
+		return fmt.Errorf("%w that meets the conditions of an upsert under %v", ErrNoRow, f)
 	}
 }
 
@@ -88,15 +109,17 @@ func (d Dialect) fenceOf(ctx context.Context, tx Tx, f fencing.Fence, lookup str
 		// snapshot, which may be older than what the statement before was refused by.
 		lookup += " FOR UPDATE"
 	}
-	var seen fencing.Token
-	err := tx.QueryRowContext(ctx, lookup, args...).Scan(&seen)
+	var column sql.Null[fencing.Token]
+	err := tx.QueryRowContext(ctx, lookup, args...).Scan(&column)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return 0, fmt.Errorf("%w for %v", ErrNoRow, f)
+		return 0, fmt.Errorf("%w for %v, or none any more", ErrNoRow, f)
 	case err != nil:
 		return 0, fmt.Errorf("sqlguard: look up the fence for %v: %w", f, err)
-	case seen > f.Token:
-		return 0, &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
+	case !column.Valid:
+		return 0, fmt.Errorf("%w: the row's fence is NULL, for %v", ErrNoVerdict, f)
+	case column.V > f.Token:
+		return 0, &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: column.V}
 	}
-	return seen, nil
+	return column.V, nil
 }

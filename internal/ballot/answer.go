@@ -40,6 +40,7 @@ func (b *Ballot) Ask(i int) {
 func (b *Ballot) Late(i int, err error) {
 	if v := &b.votes[i]; v.State == Asked {
 		v.Slow, v.Err = true, err
+		b.news = true
 	}
 }
 
@@ -47,10 +48,11 @@ func (b *Ballot) Late(i int, err error) {
 // before the grant, and the vote stays as it is.
 func (b *Ballot) Answered(i int, a Answer) {
 	v := &b.votes[i]
+	b.news = true
 	v.Unknown = v.Unknown || a.Unknown
 	awaited := v.State == Asked
 	switch {
-	case a.Status == IsGranted && (awaited || v.isNews(a.Token)):
+	case a.Status == IsGranted && (awaited || v.isLater(a.Token)):
 		// It may be the hand-off to a request before this one whose answer was lost.
 		v.grant(a.Token, a.Until, v.Unknown)
 	case !awaited:
@@ -65,7 +67,7 @@ func (b *Ballot) Answered(i int, a Answer) {
 
 // Granted takes in a grant that a message or a refresh told of.
 func (b *Ballot) Granted(i int, token fencing.Token, until clock.Instant) {
-	if v := &b.votes[i]; v.isNews(token) {
+	if v := &b.votes[i]; v.isLater(token) {
 		v.grant(token, until, true)
 	}
 }

@@ -31,12 +31,13 @@ type Ballot struct {
 	entry  Entry
 	votes  []Vote
 	target fencing.Token // 0 before a quorum has granted
+	news   bool          // a master has answered, or is not waited for any more, since the votes were looked at
 	single [1]Vote
 }
 
 // Start makes b the ballot of a new hold over this many masters.
 func (b *Ballot) Start(entry Entry, masters int) {
-	b.entry, b.target = entry, 0
+	b.entry, b.target, b.news = entry, 0, false
 	switch {
 	case masters == 1:
 		b.single[0] = Vote{}
@@ -82,7 +83,8 @@ type Action struct {
 
 // Next appends what has to be sent now, and notes that it is under way.
 func (b *Ballot) Next(actions []Action) []Action {
-	giveWay := b.votesAreSplit()
+	giveWay := b.news && b.votesAreSplit()
+	b.news = false // a grant that is kept is not offered again for the same reason
 	for i := range b.votes {
 		v := &b.votes[i]
 		switch {

@@ -2,6 +2,7 @@ package ballot_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,8 +62,10 @@ func (w *world) step(event, i int) {
 	switch event {
 	case 0, 1, 2, 3:
 		w.deliver(i)
-	case 4, 5, 6, 7, 8:
-		w.answer(i)
+	case 4, 5, 6, 7:
+		w.answer(i, false)
+	case 8:
+		w.answer(i, true)
 	case 9, 10:
 		w.look(i)
 	case 11, 12:
@@ -105,19 +108,24 @@ func (w *world) step(event, i int) {
 }
 
 func (w *world) deliver(i int) {
-	for _, r := range w.requests[i] {
-		if !r.ran {
-			w.run(i, r)
-			return
-		}
+	if at := slices.IndexFunc(w.requests[i], func(r *request) bool { return !r.ran }); at >= 0 {
+		w.run(i, w.requests[i][at])
 	}
 }
 
-func (w *world) answer(i int) {
-	if q := w.requests[i]; len(q) > 0 && q[0].ran {
-		w.requests[i] = q[1:]
-		w.answered(i, q[0], q[0].answer)
+// answer brings the first or the last answer that there is: they overtake each other.
+func (w *world) answer(i int, last bool) {
+	ran := func(r *request) bool { return r.ran }
+	at := slices.IndexFunc(w.requests[i], ran)
+	if at < 0 {
+		return
 	}
+	for last && at+1 < len(w.requests[i]) && w.requests[i][at+1].ran {
+		at++
+	}
+	r := w.requests[i][at]
+	w.requests[i] = slices.Delete(w.requests[i], at, at+1)
+	w.answered(i, r, r.answer)
 }
 
 // fail refuses the next request before it runs.
@@ -209,7 +217,7 @@ func (w *world) calm() {
 			w.look(i)
 			for range 3 {
 				w.deliver(i)
-				w.answer(i)
+				w.answer(i, false)
 				w.message()
 				if w.over || w.token != 0 {
 					return

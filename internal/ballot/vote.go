@@ -52,9 +52,9 @@ type Vote struct {
 // Counts reports whether the grant stands as far as is known. One that was offered back may be gone.
 func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded }
 
-// isNews reports whether a grant is later than all that is known of this master: its tokens grow. So news need no order,
-// and what has ended (yielded, outvoted) does not come back by an old message.
-func (v *Vote) isNews(token fencing.Token) bool { return token > v.Token && token > v.yielded }
+// isLater reports whether a grant is later than all that is known of this master: its tokens grow. So messages and answers
+// need no order, and what has ended (yielded, outvoted) does not come back by an old one.
+func (v *Vote) isLater(token fencing.Token) bool { return token > v.Token && token > v.yielded }
 
 // Live reports whether the master may have something of this hold.
 func (v *Vote) Live() bool {

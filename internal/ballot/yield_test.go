@@ -38,7 +38,10 @@ func TestWhenAGrantIsOfferedBack(t *testing.T) {
 	}
 }
 
-func late(b *ballot.Ballot) { b.Late(C, errSilent) }
+func late(b *ballot.Ballot) {
+	b.Next(nil) // it is still awaited
+	b.Late(C, errSilent)
+}
 
 func early(b *ballot.Ballot) {
 	b.YieldRequested(A)
@@ -131,9 +134,21 @@ func TestAYieldIsSentOfALaterGrantOnlyAfterTheAnswerToTheFirst(t *testing.T) {
 	b := yielding(t)
 	b.Granted(A, 3, now.Add(trust))
 	require.True(t, b.Vote(A).Counts())
-	require.Empty(t, b.Next(nil))
+	b.YieldRequested(A)
+	require.Empty(t, append(b.Next(nil), b.Remind(A, nil)...))
 	b.Yielded(A, 1, queued)
 	require.Equal(t, ballot.Granted, b.Vote(A).State, "the answer is older than the grant")
+	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
+}
+
+func TestAGrantThatIsKeptIsOfferedAgainOnlyForAnotherReason(t *testing.T) {
+	b := yielding(t)
+	b.Yielded(A, 1, granted(3))
+	require.Empty(t, b.Next(nil))
+	b.Refreshed(B, absent)
+	b.Ask(B)
+	require.Empty(t, b.Next(nil))
+	b.Answered(B, queued)
 	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
 }
 

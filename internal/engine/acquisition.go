@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/redis/rueidis"
 
@@ -16,10 +17,12 @@ type acquisition struct {
 	lease    *Lease
 	entry    Entry
 	asks     int           // requests sent
+	restarts int           // holds that came to nothing
 	holder   *Holder       // one of those in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
 	notified bool          // a message came before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by who waits for it
+	asked    chan struct{} // tells who waits that several masters are asked anew
 	failed   *Failure      // why it ended without a lease
 }
 
@@ -43,6 +46,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if len(e.masters) == 1 {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
+		a.asked = make(chan struct{}, 1)
 		a.askAll()
 	}
 	return a.await(ctx)
@@ -104,6 +108,12 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
 	a.asks++
 	a.lease.ballot.Ask(m.Index)
+	if a.asked != nil {
+		select {
+		case a.asked <- struct{}{}:
+		default:
+		}
+	}
 	return a.lease.hold, a.acquireArgs(vote, into)
 }
 
@@ -124,6 +134,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
+	a.debug(fmt.Sprintf("answered %d %+v", m.Index, reply))
 	a.decide()
 	if l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
 		a.enqueue(m, reply.left, reply.err)
@@ -219,7 +230,12 @@ func (a *acquisition) restart() {
 		return
 	}
 	proposal := l.e.proposal()
+	a.restarts++
 	for _, m := range l.e.masters {
-		a.post(m, proposal, true)
+		if a.restarts <= attempts {
+			a.post(m, proposal, true)
+		} else { // what makes grants come to nothing may last
+			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
+		}
 	}
 }

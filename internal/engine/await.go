@@ -11,43 +11,47 @@ import (
 // await returns when the lease is held or the acquisition has failed.
 func (a *acquisition) await(ctx context.Context) error {
 	ready := a.untilReady()
-	if ready == nil || len(a.lease.e.masters) > 1 && !a.awaitAnswers(ctx) {
+	if ready == nil {
 		return a.outcome()
 	}
-	select {
-	case <-ready:
-	case <-ctx.Done():
-		a.cancel(ctx)
+	if len(a.lease.e.masters) == 1 {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			a.cancel(ctx)
+		}
+		return a.outcome()
 	}
-	return a.outcome()
-}
-
-// awaitAnswers waits until the verdict has fallen, and at most for the node timeout: then it falls without those masters
-// that have not answered. What they say later still counts. It reports whether there is something left to wait for.
-func (a *acquisition) awaitAnswers(ctx context.Context) (open bool) {
 	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
 	defer timeout.Stop()
-	select {
-	case <-a.ready:
-		return false
-	case <-ctx.Done():
-		a.cancel(ctx)
-		return false
-	case <-timeout.C:
+	for {
+		select {
+		case <-ready:
+			return a.outcome()
+		case <-ctx.Done():
+			a.cancel(ctx)
+			return a.outcome()
+		case <-a.asked:
+			timeout.Reset(a.lease.e.cfg.NodeTimeout)
+		case <-timeout.C:
+			a.withoutLate()
+		}
 	}
+}
+
+// withoutLate lets the verdict fall without those masters that have not answered within the node timeout. What they say
+// later still counts.
+func (a *acquisition) withoutLate() {
 	l := a.lease
 	l.mu.Lock()
 	defer l.unlock()
 	if l.phase != asking {
-		return false
+		return
 	}
 	for i := range l.ballot.Masters() {
-		if v := l.ballot.Vote(i); v.State == ballot.Asked {
-			l.ballot.Late(i, &transport.NoReply{After: l.e.cfg.NodeTimeout})
-		}
+		l.ballot.Late(i, &transport.NoReply{After: l.e.cfg.NodeTimeout})
 	}
 	a.decide()
-	return l.phase == asking
 }
 
 // untilReady returns what is closed at the end of asking, or nil if that has come.
@@ -65,6 +69,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.phase == asking {
+		a.debug("cancel")
 		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
 	}
 }

@@ -14,7 +14,13 @@ import (
 const layout = "2"
 
 // request is what a master is asked of its marker; see marker.lua.
-type request struct{ purpose, set, seat, seats string }
+type request struct {
+	purpose, set, seat, seats string
+	instead                   string // the set whose marker is replaced
+}
+
+// unread is a number of connections that no client opens: the marker was read over a connection that is being replaced.
+const unread = ^uint64(0)
 
 func all(n int, r request) []*request {
 	requests := make([]*request, n)
@@ -27,12 +33,14 @@ func all(n int, r request) []*request {
 // card is what one master showed.
 type card struct {
 	layout, rules, set, seat, seats, run, id, role string
+	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
+	dials                                          uint64 // of the client, before the marker was read
 	err                                            error
 }
 
 // visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
-// quorum.
+// quorum, and for that only within the grace.
 func (s *membership) visit(ctx context.Context, requests []*request) []card {
 	e := s.e
 	type arrival struct {
@@ -41,7 +49,8 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 	}
 	cards := make([]card, len(requests))
 	arrivals := make(chan arrival, len(requests))
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	late, grace := s.visitTimes()
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	open := 0
 	for i, r := range requests {
@@ -50,18 +59,32 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 			continue
 		}
 		open++
-		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, millis(max(e.cfg.LongestTTL, quarantineMin))}
+		quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
+		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i), r.instead}
 		visit := func() {
-			result, _ := e.masters[i].Do(ctx, e.markerScript, []string{e.markerKey}, args)
-			arrivals <- arrival{i, readCard(result)}
+			m := e.masters[i]
+			if len(e.masters) > 1 { // another connection, opened later, would make the master a stranger again
+				m.Listen()
+				select {
+				case <-m.Listened():
+				case <-ctx.Done():
+				}
+			}
+			dials := m.Dials()
+			result, _ := m.Do(ctx, e.markerScript, []string{e.markerKey}, args)
+			c := readCard(result)
+			if c.dials = dials; m.Dials() != dials && c.err == nil {
+				c.dials = unread
+			}
+			arrivals <- arrival{i, c}
 		}
 		if !e.spawn(visit) {
 			return cards
 		}
 	}
-	timeout := time.NewTimer(e.cfg.NodeTimeout)
+	timeout := time.NewTimer(late)
 	defer timeout.Stop()
-	for late, got := false, 0; open > 0 && (!late || got < e.quorum()); {
+	for isLate, got := false, 0; open > 0 && (!isLate || got < e.quorum()); {
 		select {
 		case a := <-arrivals:
 			cards[a.i] = a.c
@@ -70,7 +93,9 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 				got++
 			}
 		case <-timeout.C:
-			late = true
+			isLate = true
+		case <-ctx.Done():
+			return cards
 		}
 	}
 	return cards

@@ -82,7 +82,7 @@ func New(cfg Config) *Engine {
 	e.connect(channel(cfg.Prefix, client))
 	e.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
-		e.spawn(func() { m.Run(e.life) })
+		e.spawn(m.Run)
 	}
 	return e
 }
@@ -96,7 +96,7 @@ const quarantineMin = 2 * time.Second
 
 func (e *Engine) connect(channel string) {
 	shared := &transport.Config{
-		Clock: e.clock, Drift: e.drift, Patience: patience, MarkerKey: e.markerKey, Channel: channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, MarkerKey: e.markerKey, Channel: channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
 		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf,
 	}

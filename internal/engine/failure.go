@@ -116,7 +116,7 @@ func (l *Loss) Unwrap() error { return l.Err }
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
-	Conflict  bool // a key of the lock holds something else
+	Conflict  bool // keys of the lock hold something else: it is not tried again
 	Nodes     []NodeFailure
 }
 

@@ -92,12 +92,19 @@ func (e *Engine) onDeaf(m *transport.Master, err error) {
 	if cause == nil {
 		return
 	}
-	for _, a := range e.waiters[m.Index].all() {
-		a.lease.mu.Lock()
-		if a.lease.phase == asking {
-			a.giveUp(a.failure(Silent, cause))
+	e.failWaiters(Silent, cause)
+}
+
+// failWaiters ends every acquisition that waits.
+func (e *Engine) failWaiters(kind Kind, cause error) {
+	for _, w := range e.waiters {
+		for _, a := range w.all() {
+			a.lease.mu.Lock()
+			if a.lease.phase == asking {
+				a.giveUp(a.failure(kind, cause))
+			}
+			a.lease.unlock()
 		}
-		a.lease.unlock()
 	}
 }
 

@@ -61,6 +61,13 @@ func (l *Lease) Mode() fencing.Mode { return l.mode }
 // Owner returns the owner's id.
 func (l *Lease) Owner() string { return l.owner }
 
+// Hold returns the id of this acquisition.
+func (l *Lease) Hold() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold
+}
+
 // Token returns the fencing token.
 func (l *Lease) Token() fencing.Token {
 	l.mu.Lock()

@@ -22,6 +22,8 @@ type membership struct {
 	usable  bool          // one found nothing against the set, and a quorum in order
 	settled bool          // the last one found every master in order
 	seats   []string      // of the masters, as far as they were seen
+	runs    []string      // the run ids that they had
+	grace   time.Duration // how long a quorum is waited for
 }
 
 // survey is one look at all masters.
@@ -46,8 +48,37 @@ func (e *Abstaining) Error() string {
 // surveyPause is how long after an incomplete or refused survey the next acquisition starts another.
 const surveyPause = time.Second
 
+// A quorum is waited for a little longer in the first survey, for which connections have to be opened.
+const (
+	graceFirst = 2 * time.Second
+	graceMin   = 500 * time.Millisecond
+)
+
+// recheckPause is how long after a survey a master's word that it needs another is not heard: it may be from before.
+const recheckPause = 50 * time.Millisecond
+
 func newMembership(e *Engine) *membership {
-	return &membership{e: e, seats: make([]string, len(e.cfg.Clients))}
+	return &membership{
+		e: e, seats: make([]string, len(e.cfg.Clients)), runs: make([]string, len(e.cfg.Clients)),
+		grace: max(e.cfg.NodeTimeout, graceFirst),
+	}
+}
+
+// visitTimes returns for how long all masters are waited for, and for how long a quorum.
+func (s *membership) visitTimes() (late, grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.usable {
+		return s.e.cfg.NodeTimeout, s.grace
+	}
+	return s.grace / 2, s.grace // a set that is founded without one of its masters has to wait for it later
+}
+
+// runBefore returns the run id that master i had when it was last seen in order.
+func (s *membership) runBefore(i int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[i]
 }
 
 // check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
@@ -86,7 +117,7 @@ func (c *survey) over() bool {
 func (s *membership) recheck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.current; c == nil || c.over() {
+	if c := s.current; c == nil || c.over() && s.e.clock.Now().Mono-s.ended >= recheckPause {
 		s.startLocked()
 	}
 }
@@ -107,12 +138,22 @@ func (s *membership) finish(c *survey) {
 		inOrder = s.adopt(cards)
 	}
 	s.mu.Lock()
-	news := changed || !s.usable
+	before := s.usable
 	c.err, s.ended = err, s.e.clock.Now().Mono
 	s.settled = err == nil && inOrder == len(cards)
 	s.usable = err == nil && inOrder >= s.e.quorum()
+	if !s.usable { // the links may be slow
+		s.grace = min(2*s.grace, patience)
+	}
+	if s.usable {
+		s.grace = max(s.e.cfg.NodeTimeout, graceMin)
+	}
+	news := changed || s.usable && !before
 	s.mu.Unlock()
 	close(c.done)
+	if err != nil {
+		s.e.failWaiters(Unusable, err)
+	}
 	if news {
 		for _, w := range s.e.waiters {
 			w.wakeAll()
@@ -128,10 +169,10 @@ func (s *membership) adopt(cards []card) (inOrder int) {
 		}
 		inOrder++
 		s.mu.Lock()
-		s.seats[i] = c.seat
+		s.seats[i], s.runs[i] = c.seat, c.run
 		s.mu.Unlock()
 		if len(cards) > 1 {
-			s.e.masters[i].SetIdentity(c.id)
+			s.e.masters[i].SetIdentity(c.id, c.dials)
 		}
 	}
 	for _, c := range cards {

@@ -157,8 +157,12 @@ func (v *releaseVotes) verdict(l *Lease) error {
 		return nil
 	}
 	u := &Unconfirmed{Name: l.name, Need: v.need, Got: v.had + v.hadNot, Nodes: v.failures}
+	conflicts := 0
 	for _, f := range v.failures {
-		u.Conflict = u.Conflict || transport.Conflict(f.Err)
+		if transport.Conflict(f.Err) {
+			conflicts++
+		}
 	}
+	u.Conflict = conflicts > v.all-v.need
 	return u
 }

@@ -103,8 +103,12 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	if len(f) != 5 {
 		return nil
 	}
+	owner := f[2]
+	if owner == "-" {
+		owner = hold
+	}
 	return &Holder{
-		Owner: f[2], Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Remaining: remaining, Held: held,
+		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Remaining: remaining, Held: held,
 	}
 }
 

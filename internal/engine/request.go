@@ -54,9 +54,14 @@ func (t Terms) Prepare() *Terms {
 
 func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 
-// details is what a master keeps of a hold as it is: mode, hand-off TTL, owner, where its process listens, meta.
+// details is what a master keeps of a hold as it is: mode, hand-off TTL, owner ("-" where that is the hold itself),
+// where its process listens, meta.
 func (l *Lease) details() string {
-	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + l.owner + " " + l.e.route + " " + l.terms.Meta
+	owner := l.owner
+	if owner == l.hold {
+		owner = "-"
+	}
+	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + l.e.route + " " + l.terms.Meta
 }
 
 // proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a

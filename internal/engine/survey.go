@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,19 +21,26 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 		cards = s.visit(ctx, all(1, request{purpose: "single"}))
 		return cards, false, s.e.validate(cards)
 	}
+	requests := all(len(s.e.masters), request{purpose: "look"})
 	for look := 1; ; look++ {
-		cards = s.visit(ctx, all(len(s.e.masters), request{purpose: "look"}))
+		cards = s.revisit(ctx, requests, cards)
+		s.reconcile(cards)
 		if err := s.e.validate(cards); err != nil {
 			return cards, false, err
 		}
 		answered, marked := 0, 0
-		for _, c := range cards {
+		for i, c := range cards {
 			if c.err == nil {
 				answered++
+			} else {
+				requests[i] = nil // looked at again in the next survey
 			}
 			if c.set != "" {
 				marked++
 			}
+		}
+		if os.Getenv("FLDEBUG") != "" {
+			fmt.Fprintf(os.Stderr, "%v survey look %d answered %d marked %d %+v\n", s.e.clock.Now().Mono, look, answered, marked, cards)
 		}
 		switch {
 		case marked == answered:
@@ -48,7 +57,7 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return cards, false, ctx.Err()
+			return cards, false, nil
 		}
 	}
 }
@@ -76,9 +85,43 @@ func (s *membership) found(ctx context.Context, cards []card, purpose string) ([
 	requests[first] = &founding
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
-		return cards, false, founder.err
+		return cards, false, nil
 	}
 	return s.give(ctx, cards, founder, purpose)
+}
+
+// reconcile settles which set counts where two processes have founded one over the same masters, each without seeing
+// what the other did: that of most masters, and of two the one with the smaller id. The others are taken for masters
+// without a marker, and so abstain before they vote for it.
+func (s *membership) reconcile(cards []card) {
+	members := make(map[string]int)
+	best := ""
+	for _, c := range cards {
+		if c.set == "" || !s.e.sameMasters(c.seats) {
+			continue
+		}
+		members[c.set]++
+		if n := members[c.set]; best == "" || n > members[best] || n == members[best] && c.set < best {
+			best = c.set
+		}
+	}
+	for i := range cards {
+		if c := &cards[i]; c.set != "" && c.set != best && s.e.sameMasters(c.seats) {
+			c.rival, c.set, c.seat = c.set, "", ""
+		}
+	}
+}
+
+// sameMasters reports whether seats are the addresses of this engine's masters, in whatever order.
+func (e *Engine) sameMasters(seats string) bool {
+	theirs := strings.Fields(seats)
+	ours := make([]string, 0, len(e.masters))
+	for _, m := range e.masters {
+		ours = append(ours, m.Addr())
+	}
+	slices.Sort(theirs)
+	slices.Sort(ours)
+	return slices.Equal(theirs, ours)
 }
 
 // readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
@@ -91,6 +134,12 @@ func (s *membership) readmit(ctx context.Context, cards []card) ([]card, bool, e
 // give makes the masters without markers members of a set, and returns what all show then.
 func (s *membership) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
 	seats := strings.Fields(member.seats)
+	taken := make([]bool, len(seats))
+	for _, c := range cards {
+		if n, err := strconv.Atoi(c.seat); err == nil && n < len(taken) {
+			taken[n] = true
+		}
+	}
 	requests := make([]*request, len(cards))
 	for i, c := range cards {
 		switch {
@@ -100,27 +149,47 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 			requests[i] = &request{purpose: "look"}
 			continue
 		}
-		seat := s.seatOf(i, seats)
+		seat := s.seatOf(i, seats, taken)
 		if seat < 0 {
 			return cards, false, s.e.refusedMember(i, seats)
 		}
-		requests[i] = &request{purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats}
-	}
-	now := s.visit(ctx, requests)
-	for i := range now {
-		if requests[i] == nil {
-			now[i] = cards[i]
+		taken[seat] = true
+		requests[i] = &request{
+			purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats, instead: c.rival,
 		}
 	}
+	now := s.revisit(ctx, requests, cards)
 	return now, true, s.e.validate(now)
 }
 
-// seatOf returns the seat of master i: the one that it was seen on before, or that of its address; -1 if it has none.
-func (s *membership) seatOf(i int, seats []string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n, err := strconv.Atoi(s.seats[i]); err == nil {
-		return n
+// revisit is visit for those that are asked; the others show what they showed before.
+func (s *membership) revisit(ctx context.Context, requests []*request, before []card) []card {
+	now := s.visit(ctx, requests)
+	for i := range before {
+		if requests[i] == nil {
+			now[i] = before[i]
+		}
 	}
-	return slices.Index(seats, s.e.masters[i].Addr())
+	return now
+}
+
+// seatOf returns the seat of master i among those that are not taken: the one that it was seen on before, or one of its
+// address; -1 if it has none.
+func (s *membership) seatOf(i int, seats []string, taken []bool) int {
+	s.mu.Lock()
+	before, err := strconv.Atoi(s.seats[i])
+	s.mu.Unlock()
+	if err == nil && before < len(taken) && !taken[before] {
+		return before
+	}
+	addr := s.e.masters[i].Addr()
+	if i < len(seats) && seats[i] == addr && !taken[i] {
+		return i
+	}
+	for seat := range seats {
+		if seats[seat] == addr && !taken[seat] {
+			return seat
+		}
+	}
+	return -1
 }

@@ -34,6 +34,7 @@
 //	reply, err := srv.Command("SET", "k", "v")       // string, int64, nil or []any
 //	srv.ResetStats(); srv.Stats()["evalsha"].Calls; srv.Info("server")["run_id"]
 //	replica.ReplicaOf(srv)
+//	skewed := testredis.StartSkewed(t); skewed.Skew(-time.Hour)   // needs gcc, see Require
 //
 // # One set of faults
 //

@@ -18,6 +18,7 @@ import (
 // of bubbles too, in real time.
 type Mini struct {
 	t      testing.TB
+	addr   string
 	redis  *miniredis.Miniredis
 	mu     sync.Mutex
 	links  []*Link
@@ -30,7 +31,7 @@ type Mini struct {
 // NewMini returns an empty server. Its links and itself are closed when the test ends, after clients.
 func NewMini(t testing.TB) *Mini {
 	t.Helper()
-	m := &Mini{t: t, redis: miniredis.NewMiniRedis()}
+	m := &Mini{t: t, addr: "mini:6379", redis: miniredis.NewMiniRedis()}
 	m.redis.ClockTTL(true)
 	if conn, err := m.redis.Dial(); err != nil { // the first dial starts the server
 		t.Fatalf("miniredis: %v", err)
@@ -47,13 +48,16 @@ func NewMini(t testing.TB) *Mini {
 	return m
 }
 
+// SetAddr sets the address under which clients of links that are made from now on know the server.
+func (m *Mini) SetAddr(addr string) { m.addr = addr }
+
 // Miniredis returns the server itself, for direct access to its keys.
 func (m *Mini) Miniredis() *miniredis.Miniredis { return m.redis }
 
 // NewLink returns a new link to the server. Give each client its own, so that each can be broken alone.
 func (m *Mini) NewLink() *Link {
 	l := newLink(m.dial)
-	l.option = ClientOption("mini:6379")
+	l.option = ClientOption(m.addr)
 	l.option.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return l.connect(ctx, d.Timeout)
 	}

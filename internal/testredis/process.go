@@ -25,6 +25,7 @@ type Server struct {
 	t      testing.TB
 	binary string
 	args   []string
+	env    []string // beside the test's own
 	dir    string
 	port   int
 	conn   commandConn
@@ -46,12 +47,17 @@ func Require(t testing.TB) {
 	if len(Binaries()) > 0 {
 		return
 	}
-	const missing = "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER"
+	missing(t, "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER")
+}
+
+// missing ends a test for want of a program: where CI=true as a failure.
+func missing(t testing.TB, what string) {
+	t.Helper()
 	end := t.Skip
 	if os.Getenv("CI") == "true" {
 		end = t.Fatal
 	}
-	end(missing)
+	end(what)
 }
 
 // Binaries returns the server binaries that are installed, the default one first: what the variable
@@ -82,18 +88,24 @@ func Start(t testing.TB, args ...string) *Server {
 func StartBinary(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, binary: binary, args: args, dir: t.TempDir()}
-	t.Cleanup(s.Kill)
+	s.begin()
+	return s
+}
+
+// begin starts the process for the first time, on a port that is free.
+func (s *Server) begin() {
+	s.t.Helper()
+	s.t.Cleanup(s.Kill)
 	var err error
 	for range 5 {
 		if s.port, err = freePort(); err != nil {
 			continue
 		}
 		if err = s.launch(); err == nil {
-			return s
+			return
 		}
 	}
-	t.Fatalf("%s: %v", binary, err)
-	return nil
+	s.t.Fatalf("%s: %v", s.binary, err)
 }
 
 // Addr returns the host:port of the server. It stays the same over Restart.
@@ -161,6 +173,9 @@ func (s *Server) run() error {
 	}, s.args...)
 	cmd := exec.Command(s.binary, args...)
 	cmd.Dir = s.dir
+	if len(s.env) > 0 {
+		cmd.Env = append(os.Environ(), s.env...)
+	}
 	dieWithParent(cmd)
 	proc := &process{cmd: cmd, ended: make(chan struct{})}
 	if err := proc.start(); err != nil {

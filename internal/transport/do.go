@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -29,6 +30,18 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	return r, sent
 }
 
+// errReconnected is the answer of one of several masters to a request that may have gone over another connection than
+// the caller's vote was made for, and so to another server.
+var errReconnected = errors.New("the connection was replaced while the request was on its way")
+
+// sameConnection keeps the answer to a request if no connection has been opened since.
+func (m *Master) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
+	if m.cfg.Quarantine > 0 && r.NonRedisError() == nil && m.Dials() != before {
+		return rueidis.NewErrorResult(errReconnected)
+	}
+	return r
+}
+
 // recently bounds the age of the last answer over a connection that is taken to stand still. Within it a broken
 // connection can cost a caller one dial.
 const recently = 100 * time.Millisecond
@@ -38,7 +51,7 @@ const recently = 100 * time.Millisecond
 const warm = 64
 
 func (m *Master) connected(now clock.Instant) bool {
-	return (m.ordered || m.answers.Load() >= warm) && !m.health.failing() && m.clock.answeredWithin(recently, now)
+	return (m.tuned != nil || m.answers.Load() >= warm) && !m.health.failing() && m.clock.answeredWithin(recently, now)
 }
 
 // note keeps the health of the master. The end of the caller's own context says nothing of it.
@@ -64,7 +77,7 @@ func (m *Master) note(ctx context.Context, r rueidis.RedisResult) {
 func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	reply := make(chan rueidis.RedisResult, 1)
 	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
-	if !m.cfg.Spawn(func() { reply <- m.send(withValues{m.pipeline.life(), ctx}, s, ownKeys, ownArgs) }) {
+	if !m.cfg.Spawn(func() { reply <- m.send(withValues{m.cfg.Life, ctx}, s, ownKeys, ownArgs) }) {
 		return m.send(ctx, s, keys, args) // at the end of the engine
 	}
 	select {

@@ -12,12 +12,22 @@ import (
 // until the engine closes. Messages are hints: whenever the connection is new, all waiters ask again, and between times
 // their refresh finds whatever was missed.
 type listener struct {
-	m    *Master
-	once sync.Once
+	m     *Master
+	once  sync.Once
+	tried chan struct{} // closed when the first attempt to listen is over
 }
 
 func (l *listener) start() {
-	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.m.pipeline.life()) }) })
+	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.m.cfg.Life) }) })
+}
+
+// firstTry closes tried.
+func (l *listener) firstTry() {
+	select {
+	case <-l.tried:
+	default:
+		close(l.tried)
+	}
 }
 
 // supervise dedicates a connection again whenever the last one broke: rueidis does not.
@@ -53,11 +63,13 @@ func (l *listener) listen(ctx context.Context) (stood bool) {
 	cancel()
 	if err != nil {
 		c.Close()
+		l.firstTry()
 		if ctx.Err() == nil {
 			l.m.cfg.OnDeaf(l.m, err)
 		}
 		return false
 	}
+	l.firstTry()
 	l.m.cfg.OnListen(l.m)
 	select {
 	case <-broken:

@@ -17,6 +17,7 @@ import (
 
 // Config is what the masters of one locker share.
 type Config struct {
+	Life       context.Context // ends when the engine gives up on the masters
 	Clock      clock.Clock
 	Drift      clock.Drift
 	Patience   time.Duration          // how long a batch is waited for
@@ -35,11 +36,11 @@ type Master struct {
 	Index    int
 	cfg      *Config
 	client   rueidis.Client
-	ordered  bool // the client has one connection
+	tuned    tuned // nil for a client that is not from rwlock.Dial
 	health   health
 	clock    serverClock
 	answers  atomic.Int64 // in a row, without a failed request
-	voteTail atomic.Pointer[string]
+	identity atomic.Pointer[identity]
 	detached sync.Pool // of *Detached
 	pipeline *pipeline
 	listener *listener
@@ -48,11 +49,10 @@ type Master struct {
 // NewMaster returns a master. Run its Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m := &Master{Index: index, cfg: cfg, client: client, clock: serverClock{drift: cfg.Drift}}
-	single, ok := client.(interface{ SingleConnection() bool })
-	m.ordered = ok && single.SingleConnection()
+	m.tuned, _ = client.(tuned)
 	m.pipeline = newPipeline(m)
-	m.listener = &listener{m: m}
-	m.SetIdentity("?") // no marker has that
+	m.listener = &listener{m: m, tried: make(chan struct{})}
+	m.SetIdentity(unknown, 0)
 	return m
 }
 
@@ -64,19 +64,47 @@ func (m *Master) Addr() string {
 // Standalone reports whether the master is always one and the same server.
 func (m *Master) Standalone() bool { return m.client.Mode() == rueidis.ClientModeStandalone }
 
-// SetIdentity notes what the marker of one of several masters says that it is.
-func (m *Master) SetIdentity(id string) {
-	tail := " " + id + " " + strconv.FormatInt(m.cfg.Quarantine.Milliseconds(), 10) + " 0"
-	m.voteTail.Store(&tail)
+// tuned is what a client from rwlock.Dial tells of itself: it has one connection for calls, and has opened so many.
+type tuned interface{ Dials() uint64 }
+
+// Dials returns how many connections the client has opened, 0 where it does not tell.
+func (m *Master) Dials() uint64 {
+	if m.tuned == nil {
+		return 0
+	}
+	return m.tuned.Dials()
+}
+
+// identity is what the marker of one of several masters says that it is, and over which connection that was read.
+type identity struct {
+	dials          uint64
+	tail, stranger string
+}
+
+// unknown is the id of a master whose marker has not been read over this connection. No marker has it.
+const unknown = "?"
+
+// SetIdentity notes what the marker says, and how many connections had been opened before it was read.
+func (m *Master) SetIdentity(id string, dials uint64) {
+	rest := " " + strconv.FormatInt(m.cfg.Quarantine.Milliseconds(), 10) + " 0"
+	if m.tuned == nil {
+		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script looks at its run id
+	}
+	m.identity.Store(&identity{dials, " " + id + rest, " " + unknown + rest})
 }
 
 // Vote returns the first argument of every script that changes a lock: with the floor of new tokens, in microseconds,
-// where several masters decide.
+// where several masters decide. A master that is reached over another connection than its marker was does not vote
+// before that has been read again.
 func (m *Master) Vote(proposal int64) string {
 	if m.cfg.Quarantine == 0 {
 		return "0"
 	}
-	return strconv.FormatInt(proposal, 10) + *m.voteTail.Load()
+	id := m.identity.Load()
+	if id.dials != m.Dials() {
+		return strconv.FormatInt(proposal, 10) + id.stranger
+	}
+	return strconv.FormatInt(proposal, 10) + id.tail
 }
 
 // Sample notes the server's clock, as told by the answer to a request sent at that instant.
@@ -95,8 +123,11 @@ func (m *Master) Backoff(now time.Duration) (until time.Duration, cause error) {
 // Listen makes messages arrive from now on. It does not wait for the connection.
 func (m *Master) Listen() { m.listener.start() }
 
-// Run sends what is posted until ctx ends; then nothing more is sent.
-func (m *Master) Run(ctx context.Context) { m.pipeline.run(ctx) }
+// Listened is closed when the first attempt to listen is over: its connection is opened by then.
+func (m *Master) Listened() <-chan struct{} { return m.listener.tried }
+
+// Run sends what is posted until the engine gives up on the masters; then nothing more is sent.
+func (m *Master) Run() { m.pipeline.run(m.cfg.Life) }
 
 // Post sends the call with the next batch. Calls keep their order.
 func (m *Master) Post(c Call) { m.pipeline.post(c) }

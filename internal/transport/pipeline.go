@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -21,32 +20,27 @@ type Call struct {
 	Urgent bool                                            // a user waits for it: tried also during a backoff
 }
 
-// pipeline sends the calls of one master from one goroutine: whatever has gathered while a batch was on its way is the
-// next batch. Each master has its own, so a slow one holds up nobody else's renewals.
+// pipeline sends the calls of one master: whatever has gathered while its batches are on their way is the next batch.
+// Each master has its own, so a slow one holds up nobody else's renewals. Calls of one hold need no order: a release
+// leaves a tombstone for whatever is unanswered.
 type pipeline struct {
 	m        *Master
 	mu       sync.Mutex
 	calls    []Call
 	renewals renewalHeap
+	renewing bool // a batch with renewals is on its way: those that come gather
 	kick     chan struct{}
-	ctx      atomic.Pointer[context.Context] // of run
 }
 
-// A batch is bounded, so that what expires soon does not wait behind all the rest.
+// A batch is bounded, so that what expires soon does not wait behind all the rest. Several may be on their way, so that
+// a call does not wait for the answers to others; few, so that they gather.
 const (
+	batchesAtOnce    = 4
 	callsPerBatch    = 256
 	renewalsPerBatch = 8 * renewalsPerCall
 )
 
 func newPipeline(m *Master) *pipeline { return &pipeline{m: m, kick: make(chan struct{}, 1)} }
-
-// life ends when the pipeline does.
-func (p *pipeline) life() context.Context {
-	if ctx := p.ctx.Load(); ctx != nil {
-		return *ctx
-	}
-	return context.Background()
-}
 
 func (p *pipeline) post(c Call) {
 	p.mu.Lock()
@@ -70,11 +64,13 @@ func (p *pipeline) wake() {
 }
 
 func (p *pipeline) run(ctx context.Context) {
-	p.ctx.Store(&ctx)
 	retry := time.NewTimer(clock.Never)
 	defer retry.Stop()
+	var underWay sync.WaitGroup
+	defer underWay.Wait()
+	slots := make(chan struct{}, batchesAtOnce)
 	for {
-		retry.Reset(p.sendAll(ctx))
+		retry.Reset(p.sendAll(ctx, slots, &underWay))
 		select {
 		case <-p.kick:
 		case <-retry.C:
@@ -86,39 +82,64 @@ func (p *pipeline) run(ctx context.Context) {
 
 // sendAll sends batch after batch until nothing is left, or nothing that may be tried now; then it returns after how
 // long to look again.
-func (p *pipeline) sendAll(ctx context.Context) time.Duration {
-	for ctx.Err() == nil {
-		now := p.m.cfg.Clock.Now()
-		batch, later := p.take(now)
+func (p *pipeline) sendAll(ctx context.Context, slots chan struct{}, underWay *sync.WaitGroup) time.Duration {
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return clock.Never
+		}
+		batch, renews, later := p.take(p.m.cfg.Clock.Now())
 		if len(batch) == 0 {
+			<-slots
 			return later
 		}
-		p.send(ctx, batch)
+		underWay.Go(func() {
+			p.send(ctx, batch)
+			if renews {
+				p.renewed()
+			}
+			<-slots
+		})
 	}
-	return clock.Never
+}
+
+// renewed lets the renewals go that have gathered.
+func (p *pipeline) renewed() {
+	p.mu.Lock()
+	p.renewing = false
+	waiting := len(p.renewals) > 0
+	p.mu.Unlock()
+	if waiting {
+		p.wake()
+	}
 }
 
 // take returns the next batch. During a backoff, calls that are not urgent fail at once, and the rest waits for the
 // moment of the next attempt.
-func (p *pipeline) take(now clock.Instant) (batch []Call, later time.Duration) {
+func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later time.Duration) {
 	_, cause := p.m.health.backoff(now.Mono)
 	later = clock.Never
 	if cause != nil {
 		p.failWhatCanWait(cause, now)
 	}
 	p.mu.Lock()
-	waiting := len(p.calls)+len(p.renewals) > 0
+	waiting := len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing
 	p.mu.Unlock()
 	if !waiting {
-		return nil, later
+		return nil, false, later
 	}
 	if p.m.health.failing() {
 		if at, refused := p.m.health.urgent(now.Mono); refused != nil {
-			return nil, at - now.Mono
+			return nil, false, at - now.Mono
 		}
 	}
 	p.mu.Lock()
-	due, obsolete := p.renewals.take(now, renewalsPerBatch)
+	var due, obsolete []*Renewal
+	if !p.renewing {
+		due, obsolete = p.renewals.take(now, renewalsPerBatch)
+		p.renewing = len(due) > 0
+	}
 	n := min(len(p.calls), callsPerBatch)
 	batch = append(p.renewalCalls(due), p.calls[:n]...)
 	if p.calls = p.calls[n:]; len(p.calls) == 0 {
@@ -128,7 +149,7 @@ func (p *pipeline) take(now clock.Instant) (batch []Call, later time.Duration) {
 	for _, r := range obsolete {
 		r.Done(false, &NoReply{After: 0}, now)
 	}
-	return batch, later
+	return batch, len(due) > 0, later
 }
 
 func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
@@ -149,7 +170,7 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 }
 
 func (p *pipeline) send(ctx context.Context, batch []Call) {
-	sent := p.m.cfg.Clock.Now()
+	sent, dials := p.m.cfg.Clock.Now(), p.m.Dials()
 	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Patience)
 	defer cancel()
 	results := p.exchange(withoutDeadline{ctx}, batch)
@@ -165,7 +186,7 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 		} else if p.m.health.failing() {
 			p.m.health.succeeded()
 		}
-		batch[i].Done(r, sent)
+		batch[i].Done(p.m.sameConnection(dials, r), sent)
 	}
 }
 

@@ -77,12 +77,12 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 		keys = append(keys, marker)
 	}
 	return Call{Script: p.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
-		p.renewed(due, r, sent)
+		p.answered(due, r, sent)
 	}}
 }
 
-// renewed hands each renewal its part of the reply: the server's time, then 1 or 0 for each.
-func (p *pipeline) renewed(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
+// answered hands each renewal its part of the reply: the server's time, then 1 or 0 for each.
+func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
 	reply, err := r.AsIntSlice()
 	if err == nil && len(reply) != len(due)+1 {
 		err = fmt.Errorf("malformed reply of %d fields", len(reply))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -59,30 +58,33 @@ func TestTheServerHonoursConditions(t *testing.T) {
 
 func TestBucket(t *testing.T) {
 	b, ctx := s3bucket.New(start(t, nil), bucket), t.Context()
-	content, generation, err := b.Get(ctx, "a")
+	found, err := b.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Empty(t, generation)
-	require.Empty(t, content)
+	require.Zero(t, found)
 
-	require.NoError(t, b.PutIf(ctx, "a", []byte("one"), ""))
-	require.ErrorIs(t, b.PutIf(ctx, "a", []byte("two"), ""), objectguard.ErrConflict)
-	content, one, err := b.Get(ctx, "a")
+	put := func(content, generation string) error {
+		return b.PutIf(ctx, "a", objectguard.Object{Content: []byte(content), Generation: generation})
+	}
+	require.NoError(t, put("one", ""))
+	require.ErrorIs(t, put("two", ""), objectguard.ErrConflict)
+	one, err := b.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, "one", string(content))
-	require.NoError(t, b.PutIf(ctx, "a", []byte("two"), one))
-	require.ErrorIs(t, b.PutIf(ctx, "a", []byte("three"), one), objectguard.ErrConflict)
-	content, two, err := b.Get(ctx, "a")
+	require.Equal(t, "one", string(one.Content))
+	require.NoError(t, put("two", one.Generation))
+	require.ErrorIs(t, put("three", one.Generation), objectguard.ErrConflict)
+	two, err := b.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, "two", string(content))
-	require.NotEqual(t, one, two)
+	require.Equal(t, "two", string(two.Content))
+	require.NotEqual(t, one.Generation, two.Generation)
 }
 
 func TestErrorsThatAreNoConflicts(t *testing.T) {
 	b := s3bucket.New(start(t, nil), "no-such-bucket")
-	_, _, err := b.Get(t.Context(), "a")
+	_, err := b.Get(t.Context(), "a")
 	require.ErrorContains(t, err, "no-such-bucket")
-	err = b.PutIf(t.Context(), "a", nil, `"0123456789abcdef0123456789abcdef"`)
+	err = b.PutIf(t.Context(), "a", objectguard.Object{Generation: `"0123456789abcdef0123456789abcdef"`})
 	require.ErrorContains(t, err, "no-such-bucket")
+	require.ErrorIs(t, err, objectguard.ErrRefused)
 	require.NotErrorIs(t, err, objectguard.ErrConflict)
 }
 
@@ -130,36 +132,6 @@ func TestLostAnswer(t *testing.T) {
 	require.Equal(t, "two", string(data))
 }
 
-// Statuses that say that nothing was written, and one that does not.
-func TestStatusesOfAPut(t *testing.T) {
-	for status, conflict := range map[int]bool{
-		http.StatusPreconditionFailed:  true,
-		http.StatusConflict:            true,
-		http.StatusInternalServerError: false,
-		http.StatusServiceUnavailable:  false,
-		http.StatusForbidden:           false,
-	} {
-		var answer atomic.Int32
-		var puts atomic.Int32
-		client := start(t, func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if answer.Load() == 0 {
-					next.ServeHTTP(w, r)
-					return
-				}
-				puts.Add(1)
-				_, _ = io.Copy(io.Discard, r.Body)
-				w.WriteHeader(int(answer.Load()))
-			})
-		})
-		answer.Store(int32(status))
-		err := s3bucket.New(client, bucket).PutIf(t.Context(), "a", []byte("x"), "")
-		require.Error(t, err)
-		require.Equal(t, conflict, errors.Is(err, objectguard.ErrConflict), "%d: %v", status, err)
-		require.EqualValues(t, 1, puts.Load(), "%d: sent once", status)
-	}
-}
-
 const (
 	requests = 4 // of each holder at a time
 	counts   = 40
@@ -183,18 +155,18 @@ func TestCountsWithoutAGuardAreLost(t *testing.T) {
 	client := start(t, nil)
 	b := s3bucket.New(client, bucket)
 	accepted := count(t, func(ctx context.Context, _ fencing.Fence) error {
-		old, _, err := b.Get(ctx, "a")
+		old, err := b.Get(ctx, "a")
 		if err != nil {
 			return err
 		}
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{
-			Bucket: aws.String(bucket), Key: aws.String("a"), Body: bytes.NewReader(increment(old)),
+			Bucket: aws.String(bucket), Key: aws.String("a"), Body: bytes.NewReader(increment(old.Content)),
 		})
 		return err
 	})
-	data, _, err := b.Get(t.Context(), "a")
+	last, err := b.Get(t.Context(), "a")
 	require.NoError(t, err)
-	stored, err := strconv.ParseInt(string(data), 10, 64)
+	stored, err := strconv.ParseInt(string(last.Content), 10, 64)
 	require.NoError(t, err)
 	require.Less(t, stored, accepted)
 	t.Logf("%d of %d counts lost", accepted-stored, accepted)

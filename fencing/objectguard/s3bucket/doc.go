@@ -9,6 +9,11 @@
 // overwrites without an error, and then nothing is fenced: let [Bucket.Probe] find
 // out, once, when the service starts.
 //
+// A PUT replaces an object with its properties. Content-Type, Content-Encoding,
+// Content-Language, Content-Disposition, Cache-Control, Expires and x-amz-meta-* are
+// written as they were read. Tags, ACL, storage class and encryption are not: they
+// are what the bucket gives to a new object.
+//
 // Do not let a lifecycle rule or a person delete or overwrite guarded objects:
 // their registers would be gone.
 package s3bucket

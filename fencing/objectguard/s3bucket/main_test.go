@@ -48,7 +48,7 @@ func start(tb testing.TB, between func(http.Handler) http.Handler) *s3.Client {
 	return client
 }
 
-func connect(url string, transport *http.Client) *s3.Client {
+func connect(url string, transport s3.HTTPClient) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: &url,
 		Region:       "us-east-1",

@@ -33,19 +33,19 @@ func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
 	if err := b.attempt(ctx, key, "two", "", false); err != nil {
 		return err
 	}
-	_, first, err := b.Get(ctx, key)
+	first, err := b.Get(ctx, key)
 	if err != nil {
 		return err
 	}
-	if err := b.attempt(ctx, key, "three", first, true); err != nil {
+	if err := b.attempt(ctx, key, "three", first.Generation, true); err != nil {
 		return err
 	}
-	return b.attempt(ctx, key, "four", first, false)
+	return b.attempt(ctx, key, "four", first.Generation, false)
 }
 
 // attempt writes conditionally and compares the outcome with what it has to be.
 func (b *Bucket) attempt(ctx context.Context, key, content, generation string, holds bool) error {
-	err := b.PutIf(ctx, key, []byte(content), generation)
+	err := b.PutIf(ctx, key, objectguard.Object{Content: []byte(content), Generation: generation})
 	switch {
 	case err != nil && !errors.Is(err, objectguard.ErrConflict):
 		return err

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	increments = 50_000 // accepted ones, of each run on each store
-	processes  = 8      // each with a locker and a connection pool of its own
+	increments = 4_000 // accepted ones, of each run on each store
+	processes  = 8     // each with a locker and a connection pool of its own
 	accounts   = 16
 	session    = 10 // increments that a holder makes from one read
 )
@@ -65,7 +65,7 @@ func TestBalancesUnderRealLocks(t *testing.T) {
 		require.NoError(t, err)
 		locks := func(t *testing.T) service {
 			redis := testredis.Start(t)
-			return service{func() locker { return newRemote(t, redis) }, 1000}
+			return service{func() locker { return newRemote(t, redis) }, 200}
 		}
 		t.Run(store.Name+"/guard table", func(t *testing.T) {
 			requireExact(t, store, locks(t), guarded{guard, store.Dialect})

@@ -85,7 +85,7 @@ type fenced struct{ dialect sqlguard.Dialect }
 func (b fenced) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) (balance int, err error) {
 	err = transact(ctx, db, func(tx *sql.Tx) error {
 		// Claim before the first read.
-		claim := numbered(b.dialect, `UPDATE accounts SET fence = ? WHERE id = ? AND fence <= ?`)
+		claim := numbered(b.dialect, `UPDATE accounts SET fence = `+b.token()+` WHERE id = ? AND fence <= ?`)
 		if err := b.update(ctx, tx, id, f, claim, f.Token, id, f.Token); err != nil {
 			return err
 		}
@@ -97,9 +97,17 @@ func (b fenced) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) (
 
 func (b fenced) write(ctx context.Context, db *sql.DB, id, balance int, f fencing.Fence) error {
 	return transact(ctx, db, func(tx *sql.Tx) error {
-		text := numbered(b.dialect, `UPDATE accounts SET balance = ?, fence = ? WHERE id = ? AND fence <= ?`)
+		text := numbered(b.dialect, `UPDATE accounts SET balance = ?, fence = `+b.token()+` WHERE id = ? AND fence <= ?`)
 		return b.update(ctx, tx, id, f, text, balance, f.Token, id, f.Token)
 	})
+}
+
+// token is the parameter of the token that a statement writes.
+func (b fenced) token() string {
+	if b.dialect == sqlguard.MySQL {
+		return "LAST_INSERT_ID(?)"
+	}
+	return "?"
 }
 
 func (b fenced) update(ctx context.Context, tx *sql.Tx, id int, f fencing.Fence, text string, args ...any) error {

@@ -5,20 +5,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
-	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
-// open returns a new SQLite database with a guard table and the statements given.
+// open returns a new SQLite database, in memory, with a guard table and the
+// statements given.
 func open(statements ...string) (*sql.DB, *sqlguard.Guard, func()) {
-	dir, err := os.MkdirTemp("", "example")
+	db, err := sql.Open("sqlite", ":memory:")
 	must(err)
-	db, err := sql.Open("sqlite", sqltest.SQLiteDSN(filepath.Join(dir, "db")))
-	must(err)
+	db.SetMaxOpenConns(1) // each connection has a database of its own
 	guard, err := sqlguard.New(sqlguard.SQLite)
 	must(err)
 	must(guard.Create(context.Background(), db))
@@ -26,10 +23,7 @@ func open(statements ...string) (*sql.DB, *sqlguard.Guard, func()) {
 		_, err := db.Exec(statement)
 		must(err)
 	}
-	return db, guard, func() {
-		must(db.Close())
-		must(os.RemoveAll(dir))
-	}
+	return db, guard, func() { must(db.Close()) }
 }
 
 func must(err error) {

@@ -52,7 +52,7 @@ func TestHandlesOfSqlx(t *testing.T) {
 }
 
 func TestHandlesOfPgx(t *testing.T) {
-	store := servers.Stores()[0]
+	store := servers.Store("PostgreSQL")
 	_, dsn := store.Database(t)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestTheGuardAddsOneStatementToATransaction(t *testing.T) {
-	store := servers.Stores()[0]
+	store := servers.Store("PostgreSQL")
 	_, dsn := store.Database(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

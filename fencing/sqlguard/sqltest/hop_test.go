@@ -99,7 +99,7 @@ func TestFromTheLeaseToTheDatabase(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, locker.Close()) }()
 
-			paused, err := locker.Lock(t.Context(), "accounts/7", rwlock.WithTTL(100*time.Millisecond), rwlock.WithoutRenewal())
+			paused, err := locker.Lock(t.Context(), "accounts/7", rwlock.WithTTL(500*time.Millisecond), rwlock.WithoutRenewal())
 			require.NoError(t, err)
 			unaware := context.WithoutCancel(paused.Context(t.Context()))
 			require.NoError(t, post(unaware, shop.URL))

@@ -11,7 +11,7 @@ import (
 
 var mariadb = kind{
 	name:    "MariaDB",
-	install: "mariadb-server",
+	install: "apt-get install mariadb-server",
 	program: []string{"/usr/sbin/mariadbd", "/usr/local/bin/mariadbd", "/usr/local/mysql/bin/mariadbd"},
 	user:    "mysql",
 	driver:  "mysql",

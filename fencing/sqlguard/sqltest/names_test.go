@@ -39,10 +39,14 @@ func TestHostileNamesAreNamesAndNothingElse(t *testing.T) {
 // The MySQL driver can put arguments into the text itself: the same names, then
 // quoted by the driver.
 func TestHostileNamesInterpolatedByTheDriver(t *testing.T) {
-	store := servers.Stores()[1]
-	driver, dsn := store.Database(t)
-	db := sqltest.Open(t, driver, dsn+"?interpolateParams=true&charset=utf8mb4")
-	testHostileNames(t, db, newGuard(t, store, db))
+	for _, name := range []string{"MariaDB", "MySQL"} {
+		t.Run(name, func(t *testing.T) {
+			store := servers.Store(name)
+			driver, dsn := store.Database(t)
+			db := sqltest.Open(t, driver, dsn+"?interpolateParams=true&charset=utf8mb4")
+			testHostileNames(t, db, newGuard(t, store, db))
+		})
+	}
 }
 
 func testHostileNames(t *testing.T, db *sql.DB, guard *sqlguard.Guard) {
@@ -76,7 +80,7 @@ func FuzzNames(f *testing.F) {
 	}
 	guard, err := sqlguard.New(sqlguard.SQLite)
 	require.NoError(f, err)
-	db := sqltest.Open(f, "sqlite", sqltest.SQLiteDSN(f.TempDir()+"/db"))
+	db := servers.Store("SQLite").Open(f)
 	require.NoError(f, guard.Create(f.Context(), db))
 	f.Fuzz(func(t *testing.T, name string) {
 		fence := write(name, 7)
@@ -109,7 +113,7 @@ func TestTablesOfAnyAcceptedName(t *testing.T) {
 }
 
 func TestTableInASchema(t *testing.T) {
-	store := servers.Stores()[0]
+	store := servers.Store("PostgreSQL")
 	db := store.Open(t)
 	_, err := db.Exec(`CREATE SCHEMA locks`)
 	require.NoError(t, err)

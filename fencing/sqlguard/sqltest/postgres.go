@@ -11,7 +11,7 @@ import (
 
 var postgres = kind{
 	name:    "PostgreSQL",
-	install: "postgresql",
+	install: "apt-get install postgresql",
 	program: []string{"/usr/lib/postgresql/*/bin/postgres", "/usr/local/bin/postgres", "/usr/local/pgsql/bin/postgres"},
 	user:    "postgres",
 	driver:  "pgx",
@@ -24,6 +24,8 @@ var postgres = kind{
 	serve: func(program, dir string, port int) *exec.Cmd {
 		return exec.Command(program, "-D", filepath.Join(dir, "data"), "-h", "127.0.0.1", "-p", fmt.Sprint(port),
 			"-c", "unix_socket_directories=", "-c", "max_connections=100", "-c", "shared_buffers=64MB",
+			// Shared memory in the data directory, which is removed with it.
+			"-c", "dynamic_shared_memory_type=mmap",
 			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	},
 	dsn: func(port int, database string) string {

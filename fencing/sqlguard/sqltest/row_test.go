@@ -19,7 +19,7 @@ type texts struct{ update, upsert, lookup string }
 func textsOf(d sqlguard.Dialect) texts {
 	if d == sqlguard.MySQL {
 		return texts{
-			update: `UPDATE accounts SET balance = ?, fence = ? WHERE id = ? AND fence <= ?`,
+			update: `UPDATE accounts SET balance = ?, fence = LAST_INSERT_ID(?) WHERE id = ? AND fence <= ?`,
 			upsert: `INSERT INTO accounts (id, balance, fence) VALUES (?, ?, ?)
 				ON DUPLICATE KEY UPDATE
 				balance = IF(fence <= VALUES(fence), VALUES(balance), balance), fence = GREATEST(fence, VALUES(fence))`,
@@ -59,8 +59,8 @@ func upsert(t testing.TB, d sqlguard.Dialect, tx sqlguard.Tx, id, balance int, t
 	return d.CheckUpsert(t.Context(), tx, account(id, token), result, textsOf(d).lookup, id)
 }
 
-// onEveryRowStore runs a test on each store, and on MariaDB also with a client
-// that counts found rows instead of changed ones.
+// onEveryRowStore runs a test on each store, and on MariaDB and MySQL also with a
+// client that counts found rows instead of changed ones.
 func onEveryRowStore(t *testing.T, test func(*testing.T, sqlguard.Dialect, *sql.DB)) {
 	t.Helper()
 	for _, store := range servers.Stores() {

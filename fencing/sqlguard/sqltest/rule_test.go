@@ -159,7 +159,7 @@ func requireStale(t *testing.T, err error, f fencing.Fence, seen fencing.Registe
 func TestInvalidFencesAreRefusedUnsent(t *testing.T) {
 	guard, err := sqlguard.New(sqlguard.SQLite)
 	require.NoError(t, err)
-	db := sqltest.Open(t, "sqlite", sqltest.SQLiteDSN(t.TempDir()+"/db")) // no guard table in it
+	db := servers.Store("SQLite").Open(t) // no guard table in it
 	work := func(*sql.Tx) error { t.Error("work ran"); return nil }
 	for name, c := range map[string]struct {
 		fence fencing.Fence

@@ -53,29 +53,37 @@ func Open(tb testing.TB, driver, dsn string) *sql.DB {
 // Servers are the servers of one run of tests. The zero value is ready, and safe
 // for concurrent use.
 type Servers struct {
-	postgres, mariadb once
-	databases         atomic.Int64
+	folder                   once[*workspace]
+	postgres, mariadb, mysql once[*server]
+	databases                atomic.Int64
 }
 
-type once struct {
+// once makes a value when it is first asked for.
+type once[T any] struct {
 	sync.Once
-	server *server
-	err    error
+	value T
+	err   error
 }
 
-// Close ends every server that was started.
+func (o *once[T]) get(make func() (T, error)) (T, error) {
+	o.Do(func() { o.value, o.err = make() })
+	return o.value, o.err
+}
+
+// Close ends every server that was started and removes all files.
 func (s *Servers) Close() error {
-	var failed []error
-	for _, o := range []*once{&s.postgres, &s.mariadb} {
-		if o.server != nil {
-			o.server.end()
-			failed = append(failed, os.RemoveAll(o.server.dir))
+	for _, o := range []*once[*server]{&s.postgres, &s.mariadb, &s.mysql} {
+		if o.value != nil {
+			o.value.end()
 		}
 	}
-	return errors.Join(failed...)
+	if s.folder.value == nil {
+		return nil
+	}
+	return s.folder.value.close()
 }
 
-// Stores returns PostgreSQL, MariaDB and SQLite.
+// Stores returns PostgreSQL, MariaDB, MySQL and SQLite.
 func (s *Servers) Stores() []Store {
 	return []Store{
 		{Name: "PostgreSQL", Dialect: sqlguard.PostgreSQL, create: func(tb testing.TB) (string, string) {
@@ -84,11 +92,21 @@ func (s *Servers) Stores() []Store {
 		{Name: "MariaDB", Dialect: sqlguard.MySQL, create: func(tb testing.TB) (string, string) {
 			return s.database(tb, &s.mariadb, mariadb)
 		}},
-		{Name: "SQLite", Dialect: sqlguard.SQLite, create: func(tb testing.TB) (string, string) {
-			file := filepath.Join(tb.TempDir(), "db")
-			return "sqlite", SQLiteDSN(file)
+		{Name: "MySQL", Dialect: sqlguard.MySQL, create: func(tb testing.TB) (string, string) {
+			return s.database(tb, &s.mysql, mysql)
 		}},
+		{Name: "SQLite", Dialect: sqlguard.SQLite, create: s.file},
 	}
+}
+
+// Store returns the store of this name.
+func (s *Servers) Store(name string) Store {
+	for _, store := range s.Stores() {
+		if store.Name == name {
+			return store
+		}
+	}
+	panic("sqltest: no store " + name)
 }
 
 // SQLiteDSN is the data source of a file that several connections write to: they
@@ -97,18 +115,37 @@ func SQLiteDSN(file string) string {
 	return "file:" + file + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 }
 
-func (s *Servers) database(tb testing.TB, o *once, k kind) (driver, dsn string) {
+// file returns a file for SQLite, which goes with the test.
+func (s *Servers) file(tb testing.TB) (driver, dsn string) {
 	tb.Helper()
-	o.Do(func() { o.server, o.err = k.start() })
-	if missing := (*missingError)(nil); errors.As(o.err, &missing) && os.Getenv("CI") != "true" {
-		tb.Skip(missing)
-	}
-	if o.err != nil {
-		tb.Fatal(o.err)
-	}
-	name := fmt.Sprintf("test%d", s.databases.Add(1))
-	if _, err := o.server.admin.ExecContext(context.Background(), "CREATE DATABASE "+name); err != nil {
+	in, err := s.folder.get(newWorkspace)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	return o.server.driver, o.server.dsn(name)
+	dir, err := in.folder("SQLite")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return "sqlite", SQLiteDSN(filepath.Join(dir, "db"))
+}
+
+func (s *Servers) database(tb testing.TB, o *once[*server], k kind) (driver, dsn string) {
+	tb.Helper()
+	in, err := s.folder.get(newWorkspace)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	running, err := o.get(func() (*server, error) { return k.start(in) })
+	if missing := (*missingError)(nil); errors.As(err, &missing) && (missing.known || os.Getenv("CI") != "true") {
+		tb.Skip(missing)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	name := fmt.Sprintf("test%d", s.databases.Add(1))
+	if _, err := running.admin.ExecContext(context.Background(), "CREATE DATABASE "+name); err != nil {
+		tb.Fatal(err)
+	}
+	return running.driver, running.dsn(name)
 }

@@ -1,0 +1,136 @@
+package httpfence_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/httpfence"
+)
+
+// served runs a handler on a loopback port.
+func served(t *testing.T, h http.Handler) (client *http.Client, address string) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.Client(), server.URL
+}
+
+func orders(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+// A gateway copies the header of the request, and its Transport sends what the context has: the service behind it must
+// get what it would get without the gateway, however the client has written the name.
+func TestThroughAGateway(t *testing.T) {
+	var guard fencing.Watermark
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", httpfence.Guarded(&guard,
+		func(r *http.Request) string { return "orders/" + r.PathValue("id") }, http.HandlerFunc(orders)))
+	client, service := served(t, mux)
+	target, err := url.Parse(service)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = &httpfence.Transport{Base: client.Transport}
+	viaGateway, gateway := served(t, httpfence.Extract(proxy))
+
+	for name, tt := range map[string]struct {
+		path   string
+		fence  string
+		status int
+	}{
+		"canonical":        {"/orders/42", `"10";lock="orders/42";mode=write`, 204},
+		"slash encoded":    {"/orders/42", `"10";lock="orders%2F42";mode=write`, 204},
+		"spaces":           {"/orders/42", `"10"; lock="orders/42"; mode=write`, 204},
+		"another order":    {"/orders/42", `"10";mode=write;lock="orders/42"`, 204},
+		"space in a name":  {"/orders/4%202", `"10";lock="orders/4 2";mode=write`, 204},
+		"slash in a name":  {"/orders/4%2F2", `"10";lock="orders/4/2";mode=write`, 204},
+		"%25 in a name":    {"/orders/4%252F2", `"10";lock="orders/4%252F2";mode=write`, 204},
+		"letters beyond":   {"/orders/%C3%BC", `"10";lock="orders/%c3%bc";mode=write`, 204},
+		"another resource": {"/orders/42", `"10";lock="orders/43";mode=write`, 428},
+		"stale":            {"/orders/42", `"9";lock="orders%2F42";mode=write`, 412},
+		"none":             {"/orders/42", "", 428},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, guard.Claim(fence(fencing.Write, "orders/42", 10)))
+			for base, from := range map[string]*http.Client{service: client, gateway: viaGateway} {
+				r, err := http.NewRequestWithContext(t.Context(), "POST", base+tt.path, nil)
+				require.NoError(t, err)
+				if tt.fence != "" {
+					r.Header.Set(fencing.HeaderName, tt.fence)
+				}
+				resp, err := from.Do(r)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, tt.status, resp.StatusCode, base)
+				if tt.status != 204 {
+					require.Error(t, httpfence.ResponseError(resp), "the gateway lets the refusal through")
+				}
+			}
+		})
+	}
+}
+
+// The answer to HEAD has no body, over a real connection.
+func TestRefusedHead(t *testing.T) {
+	var guard fencing.Watermark
+	require.NoError(t, guard.Claim(fence(fencing.Write, "orders", 18)))
+	client, address := served(t, httpfence.Guarded(&guard,
+		func(*http.Request) string { return "orders" }, http.HandlerFunc(orders)))
+	for token, want := range map[fencing.Token]error{17: fencing.ErrStale, 0: fencing.ErrMissing} {
+		r, err := http.NewRequestWithContext(t.Context(), "HEAD", address, nil)
+		require.NoError(t, err)
+		if token > 0 {
+			r.Header.Set(fencing.HeaderName, fencing.FormatHeader(fence(fencing.Read, "orders", token)))
+		}
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.ErrorIs(t, httpfence.ResponseError(resp), want)
+	}
+}
+
+func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
+	var guard fencing.Watermark
+	resource := func(*http.Request) string { return "orders" }
+	handler := httpfence.Guarded(&guard, resource, http.HandlerFunc(orders), fencing.MaxAhead(time.Minute))
+	send := func(token fencing.Token) int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request("POST", "/", fence(fencing.Write, "orders", token)))
+		return w.Code
+	}
+	require.Equal(t, 400, send(fencing.MaxToken))
+	require.Equal(t, 400, send(fencing.Token(time.Now().Add(time.Hour).UnixMicro())))
+	require.Equal(t, 204, send(fencing.Token(time.Now().UnixMicro())), "the real holder is not kept out")
+
+	w := httptest.NewRecorder()
+	httpfence.Extract(http.HandlerFunc(orders), fencing.MaxAhead(time.Minute)).ServeHTTP(w,
+		request("POST", "/", fence(fencing.Write, "orders", fencing.MaxToken)))
+	require.Equal(t, 400, w.Code)
+}
+
+func TestTransportSendsTheOwner(t *testing.T) {
+	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
+	var got string
+	client, address := served(t, httpfence.Extract(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = fencing.OwnerFromContext(r.Context()).String()
+	})))
+	client.Transport = &httpfence.Transport{Base: client.Transport}
+	ctx := fencing.NewOwnerContext(t.Context(), text(owner))
+	r, err := http.NewRequestWithContext(ctx, "POST", address, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, owner, got)
+	require.Empty(t, r.Header, "a RoundTripper must not change the request")
+}
+
+// text is a fmt.Stringer of its own text.
+type text string
+
+func (t text) String() string { return string(t) }

@@ -1,0 +1,202 @@
+package objectguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/objectguard"
+)
+
+var errNoAnswer = errors.New("connection reset")
+
+// A conflict that stays although nobody changes the object ends, after pauses that grow.
+func TestStandingConflictEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
+			at = append(at, time.Now())
+			return objectguard.ErrConflict
+		}})
+		began := time.Now()
+		err := guard.Write(t.Context(), write(5), "a", nil)
+		require.ErrorIs(t, err, objectguard.ErrConflict)
+		require.NotErrorIs(t, err, objectguard.ErrUnknown, "nothing was stored")
+		require.ErrorContains(t, err, "10 attempts")
+		require.Len(t, at, 10)
+		require.InDelta(t, 1.9, time.Since(began).Seconds(), 0.7)
+		for i := 2; i < len(at); i++ {
+			last, pause := at[i-1].Sub(at[i-2]), at[i].Sub(at[i-1])
+			require.LessOrEqual(t, pause, 640*time.Millisecond)
+			if i < 7 {
+				require.GreaterOrEqual(t, pause, last, "pauses double and are up to half as long by chance")
+			}
+		}
+	})
+}
+
+// As long as the object changes somebody succeeds, so the access goes on for as long as its context lets it.
+func TestConflictsWithProgressGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket, puts := newMemory(), 0
+		rival := objectguard.New(bucket)
+		guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+			if puts++; puts < 50 {
+				require.NoError(t, rival.Write(ctx, write(5), key, []byte(strconv.Itoa(puts))))
+			}
+			return bucket.PutIf(ctx, key, o)
+		}})
+		require.NoError(t, guard.Write(t.Context(), write(5), "a", []byte("done")))
+		require.Equal(t, 50, puts)
+	})
+}
+
+// Forty at once: each round trip of the store takes 20 ms, so without pauses nearly all of them collide all the time.
+func TestCrowdSpreadsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const crowd = 40
+		bucket := newMemory()
+		var mu sync.Mutex
+		puts := 0
+		guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+			mu.Lock()
+			puts++
+			mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
+			return bucket.PutIf(ctx, key, o)
+		}})
+		var group sync.WaitGroup
+		for range crowd {
+			group.Go(func() {
+				add := func(data []byte) ([]byte, error) { return append(data[:len(data):len(data)], 'x'), nil }
+				if err := guard.Update(t.Context(), write(5), "a", add); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		data, err := guard.Read(t.Context(), write(5), "a")
+		require.NoError(t, err)
+		require.Len(t, data, crowd)
+		require.Less(t, puts, crowd*crowd/4, "without pauses some n*n/2")
+		t.Logf("%d writes sent for %d updates", puts, crowd)
+	})
+}
+
+func TestContextEndsTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
+			return objectguard.ErrConflict
+		}})
+		began := time.Now()
+		err := guard.Write(ctx, write(5), "a", nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, objectguard.ErrConflict, "what was waited for")
+		require.NotErrorIs(t, err, objectguard.ErrUnknown)
+		require.Equal(t, 50*time.Millisecond, time.Since(began))
+	})
+}
+
+// What the store refuses is not tried again and is known not to have taken place, unless an earlier attempt is in doubt.
+func TestRefusedByTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forbidden := fmt.Errorf("%w: 403", objectguard.ErrRefused)
+		for _, answers := range [][]error{{forbidden}, {objectguard.ErrConflict, forbidden}, {errNoAnswer, forbidden}} {
+			puts := 0
+			guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
+				puts++
+				return answers[puts-1]
+			}})
+			err := guard.Write(t.Context(), write(5), "a", nil)
+			require.Len(t, answers, puts)
+			if answers[0] == errNoAnswer {
+				require.ErrorIs(t, err, objectguard.ErrUnknown)
+				require.ErrorIs(t, err, errNoAnswer)
+				continue
+			}
+			require.ErrorIs(t, err, objectguard.ErrRefused)
+			require.NotErrorIs(t, err, objectguard.ErrUnknown)
+			require.ErrorContains(t, err, "403")
+		}
+	})
+}
+
+// A write without an answer: the same content goes again until the object tells, and change runs no second time.
+func TestWriteWithoutAnAnswer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lost    int  // how many answers
+		stored  bool // by the first call
+		late    bool // the first call stores when the second one arrives
+		unknown bool // the outcome
+	}{
+		"stored":                 {lost: 1, stored: true},
+		"not stored":             {lost: 1},
+		"not stored, often":      {lost: 9},
+		"comes after all":        {lost: 1, late: true},
+		"comes, nothing is told": {lost: 2, late: true},
+		"never answered":         {lost: 1000, unknown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket, puts, changes := newMemory(), 0, 0
+				var first objectguard.Object
+				guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+					puts++
+					if puts == 1 {
+						first = o
+					}
+					require.Equal(t, first, o, "the same content under the same condition")
+					if puts == 1 && tt.stored || puts == 2 && tt.late {
+						require.NoError(t, bucket.PutIf(ctx, key, first))
+					}
+					if puts <= tt.lost {
+						return errNoAnswer
+					}
+					return bucket.PutIf(ctx, key, o)
+				}})
+				err := guard.Update(t.Context(), write(5), "a", func(old []byte) ([]byte, error) {
+					changes++
+					return append(old, 'x'), nil
+				})
+				require.Equal(t, 1, changes)
+				if tt.unknown {
+					require.ErrorIs(t, err, objectguard.ErrUnknown)
+					require.ErrorIs(t, err, errNoAnswer)
+					require.NotErrorIs(t, err, fencing.ErrStale)
+					require.Equal(t, 10, puts)
+					return
+				}
+				require.NoError(t, err)
+				data, err := objectguard.New(bucket).Read(t.Context(), write(5), "a")
+				require.NoError(t, err)
+				require.Equal(t, "x", string(data))
+				require.Equal(t, 1, bucket.puts, "stored once")
+			})
+		})
+	}
+}
+
+// Somebody overwrites the object before anybody could look: it is not known whether ours was there in between.
+func TestOvertakenWithoutAnAnswer(t *testing.T) {
+	bucket, puts := newMemory(), 0
+	rival := objectguard.New(bucket)
+	guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, _ objectguard.Object) error {
+		puts++
+		require.NoError(t, rival.Write(ctx, write(6), key, []byte("newer")))
+		return errNoAnswer
+	}})
+	err := guard.Write(t.Context(), write(5), "a", []byte("x"))
+	require.ErrorIs(t, err, objectguard.ErrUnknown)
+	require.NotErrorIs(t, err, fencing.ErrStale, "that would say that nothing was stored")
+	require.Equal(t, 1, puts)
+}

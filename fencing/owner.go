@@ -1,0 +1,112 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// OwnerHeaderName is the field that carries the owner: the logical thread of control for
+// which package reentrant takes locks, so that a process that serves a call joins the
+// holds of its caller. In gRPC's metadata its name is in lower case. It is a structured
+// field (RFC 8941) with one String:
+//
+//	Fencing-Owner: "01K9Z3NDEKTSV4RRFFQ69G5FAV"
+//
+// An owner is a ULID other than zero: 26 digits of Crockford's base 32, in either case.
+// Who knows it can join the owner's holds, so it belongs to callers that are
+// authenticated, and not into public logs.
+const OwnerHeaderName = "Fencing-Owner"
+
+// ownerLen is the number of digits of a ULID.
+const ownerLen = 26
+
+type ownerKey struct{}
+
+// NewOwnerContext returns a context for which locks are taken on behalf of owner, in the
+// place of any owner that ctx has. It is for packages that take locks, such as reentrant.
+// owner.String returns a ULID as [OwnerHeaderName] has it, or "" to say that there is no
+// owner.
+func NewOwnerContext(ctx context.Context, owner fmt.Stringer) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+// OwnerFromContext returns the owner that was given to [NewOwnerContext], or one that
+// [Extract] found; nil if there is none.
+func OwnerFromContext(ctx context.Context) fmt.Stringer {
+	owner, _ := ctx.Value(ownerKey{}).(fmt.Stringer)
+	return owner
+}
+
+// ownerText is an owner that came from another process, in capitals.
+type ownerText string
+
+func (o ownerText) String() string { return string(o) }
+
+// injectOwner adds nothing to an owner that c carries already. Another one is not
+// replaced: the receiver refuses the two.
+func injectOwner(ctx context.Context, c Carrier) {
+	owner := OwnerFromContext(ctx)
+	if owner == nil {
+		return
+	}
+	text := strings.ToUpper(owner.String())
+	if !isOwner(text) {
+		return
+	}
+	if present, err := parseOwner(c.Values(OwnerHeaderName)); err != nil || string(present) != text {
+		c.Add(OwnerHeaderName, `"`+text+`"`)
+	}
+}
+
+// parseOwner reads the values of [OwnerHeaderName], empty if they name nobody. Several are
+// accepted where they are the same.
+func parseOwner(values []string) (ownerText, error) {
+	if err := checkSize(values); err != nil {
+		return "", err
+	}
+	var owner ownerText
+	for _, value := range values {
+		s := &scanner{value: value, rest: strings.Trim(value, " ")}
+		for s.rest != "" {
+			found, err := s.owner()
+			if err != nil {
+				return "", err
+			}
+			if owner != "" && found != owner {
+				return "", malformed("owner", value, "a second owner")
+			}
+			owner = found
+			if err := s.separator(); err != nil {
+				return "", err
+			}
+		}
+	}
+	return owner, nil
+}
+
+func (s *scanner) owner() (ownerText, error) {
+	text, err := s.quoted()
+	if err != nil {
+		return "", err
+	}
+	owner := strings.ToUpper(text)
+	if !isOwner(owner) {
+		return "", malformed("owner", text, "it must be a ULID other than zero")
+	}
+	return ownerText(owner), nil
+}
+
+// isOwner reports whether text is a ULID other than zero, in capitals. Its 26 digits have
+// 130 bits, two more than a ULID, so the first is at most 7.
+func isOwner(text string) bool {
+	if len(text) != ownerLen || text[0] > '7' || text == strings.Repeat("0", ownerLen) {
+		return false
+	}
+	for i := range len(text) {
+		if strings.IndexByte("0123456789ABCDEFGHJKMNPQRSTVWXYZ", text[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,119 @@
+package redisguard_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+var aclLine = regexp.MustCompile(`(?m)^ACL SETUSER .*$`)
+
+// documentedACL returns the lines of the page, as they are pasted: two for any server and one more for a Cluster.
+func documentedACL(t *testing.T) (lines [][]string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/fencing.md")
+	require.NoError(t, err)
+	for _, line := range aclLine.FindAllString(string(page), -1) {
+		lines = append(lines, strings.Fields(line))
+	}
+	require.Len(t, lines, 3)
+	return lines
+}
+
+func as(t *testing.T, node *testredis.Server, user string, forceSingle bool) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{node.Addr()}, Username: user, Password: "secret",
+		DisableCache: true, ForceSingleClient: forceSingle,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// everyMethod does what the documented user is to be able to do, on a server without its data and scripts.
+func everyMethod(t *testing.T, client rueidis.Client, opts ...redisguard.Option) error {
+	t.Helper()
+	g, ctx := newGuard(t, client, opts...), context.Background()
+	const resource, key = "orders/42", "order:{42}:state"
+	var errs []error
+	_, err := g.Get(ctx, read(resource, 1), key)
+	if !rueidis.IsRedisNil(err) {
+		errs = append(errs, err)
+	}
+	_, err = g.Seen(ctx, resource, key)
+	errs = append(errs, err,
+		g.Claim(ctx, write(resource, 2), key),
+		g.Set(ctx, write(resource, 2), key, "v", time.Hour),
+		g.Derive(ctx, read(resource, 3), key, "v", 0),
+		g.HSet(ctx, write(resource, 3), "order:43", map[string]string{"f": "v"}),
+		g.Del(ctx, write(resource, 3), key))
+	return errors.Join(errs...)
+}
+
+func TestDocumentedACL(t *testing.T) {
+	server, ctx := testredis.Start(t), context.Background()
+	lines := documentedACL(t)
+	for _, line := range lines[:2] {
+		command(t, server, line...)
+	}
+	client := as(t, server, lines[0][2], true)
+	require.NoError(t, everyMethod(t, client))
+	command(t, server, "FLUSHALL")
+	require.NoError(t, everyMethod(t, client, redisguard.WithRegisterTTL(time.Hour)))
+
+	g := newGuard(t, client)
+	require.ErrorContains(t, g.Set(ctx, write("orders/42", 9), "invoice:7", "v", 0), "NOPERM", "other data")
+	require.ErrorContains(t, g.Set(ctx, write("invoices/7", 9), "order:7", "v", 0), "NOPERM", "other registers")
+	for _, forbidden := range [][]string{
+		{"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"KEYS", "*"}, {"GET", "invoice:7"},
+	} {
+		require.ErrorContains(t, client.Do(ctx, client.B().Arbitrary(forbidden...).Build()).Error(), "NOPERM", "%v", forbidden)
+	}
+}
+
+// Each right is needed: without any one of them, something that the package does is refused.
+func TestDocumentedACLHasNothingToSpare(t *testing.T) {
+	server := testredis.Start(t)
+	lines := documentedACL(t)
+	rights := slices.Concat(lines[0][3:], lines[1][3:])
+	for i, right := range rights {
+		if !strings.HasPrefix(right, "+") && !strings.HasPrefix(right, "~") || right == "+@connection" {
+			continue // rueidis does without what is in it, where it has to
+		}
+		command(t, server, "FLUSHALL")
+		command(t, server, "SCRIPT", "FLUSH")
+		fewer := slices.Delete(slices.Clone(rights), i, i+1)
+		command(t, server, slices.Concat([]string{"ACL", "SETUSER", "narrow"}, fewer)...)
+		client := as(t, server, "narrow", true)
+		err := everyMethod(t, client)
+		if err == nil {
+			command(t, server, "FLUSHALL")
+			err = everyMethod(t, client, redisguard.WithRegisterTTL(time.Hour))
+		}
+		require.Error(t, err, "without %s", right)
+		require.Regexp(t, "NOPERM|can't run this command|no permission", err.Error(), "without %s", right)
+	}
+}
+
+func TestDocumentedACLInACluster(t *testing.T) {
+	nodes := startNodes(t)
+	lines := documentedACL(t)
+	for _, node := range nodes {
+		for _, line := range lines {
+			command(t, node, line...)
+		}
+	}
+	require.NoError(t, everyMethod(t, as(t, nodes[0], lines[0][2], false)))
+}

@@ -1,0 +1,182 @@
+package redisguard_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// Guards with different settings share a register: the longest life wins, whoever comes last.
+func testMixedTTLs(t *testing.T, client rueidis.Client) {
+	ctx := context.Background()
+	const forever = time.Duration(-1)
+	for i, tt := range []struct {
+		ttls []time.Duration // of the guards, in turn; 0: none
+		left time.Duration   // at least so much is left in the end, if it is not forever
+	}{
+		{[]time.Duration{0, time.Hour}, forever},
+		{[]time.Duration{0, time.Hour, 0}, forever},
+		{[]time.Duration{time.Hour, 0}, forever},
+		{[]time.Duration{48 * time.Hour, time.Hour}, 47 * time.Hour},
+		{[]time.Duration{time.Hour, 48 * time.Hour}, 47 * time.Hour},
+	} {
+		for _, rising := range []bool{false, true} {
+			key, token := fmt.Sprint("k", i, rising), fencing.Token(10)
+			for _, ttl := range tt.ttls {
+				var opts []redisguard.Option
+				if ttl > 0 {
+					opts = append(opts, redisguard.WithRegisterTTL(ttl))
+				}
+				require.NoError(t, newGuard(t, client, opts...).Claim(ctx, write("a", token), key))
+				if rising {
+					token++
+				}
+			}
+			ms, err := client.Do(ctx, client.B().Pttl().Key("fencing:{"+key+"}:a").Build()).AsInt64()
+			require.NoError(t, err)
+			about := fmt.Sprintf("%v, rising=%t", tt.ttls, rising)
+			if tt.left == forever {
+				require.EqualValues(t, -1, ms, about)
+			} else {
+				require.Greater(t, time.Duration(ms)*time.Millisecond, tt.left, about)
+			}
+		}
+	}
+}
+
+// What is in a register decides on accesses, so nothing but a token is taken for one: nan would let all pass.
+func testRegistersHoldTokens(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	for i, text := range []string{"", "x", "nan", "0x10", "1e300", "-1", " 1", "1.5", "9007199254740992"} {
+		for _, field := range []string{"r", "w"} {
+			key := fmt.Sprint("k", i, field)
+			hset := client.B().Hset().Key("fencing:{"+key+"}:a").FieldValue().FieldValue(field, text).Build()
+			require.NoError(t, client.Do(ctx, hset).Error())
+			require.ErrorContains(t, g.Set(ctx, write("a", 9), key, "v", 0), "no token", "%q", text)
+			_, err := g.Seen(ctx, "a", key)
+			require.ErrorIs(t, err, fencing.ErrMalformed, "%q", text)
+			exists, err := client.Do(ctx, client.B().Exists().Key(key).Build()).AsInt64()
+			require.NoError(t, err)
+			require.Zero(t, exists)
+		}
+	}
+}
+
+// The register rises although the access failed, because that may have written before it failed.
+func testRegisterRisesWithAFailingScript(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	for i, body := range []string{
+		`redis.call('SET', KEYS[1], 'half') error('raised')`,
+		`redis.call('SET', KEYS[1], 'half') redis.call('LPOP')`,
+		`redis.call('SET', KEYS[1], 'half') return redis.error_reply('MINE it went wrong')`,
+	} {
+		key := fmt.Sprint("k", i)
+		require.Error(t, second(g.Do(ctx, write("a", 9), redisguard.NewScript(body), []string{key}, nil)))
+		require.ErrorIs(t, g.Set(ctx, write("a", 8), key, "late", 0), fencing.ErrStale, body)
+		value, err := g.Get(ctx, write("a", 9), key)
+		require.NoError(t, err)
+		require.Equal(t, "half", value)
+	}
+}
+
+// A resource without a register is a new one only where the server does not evict registers.
+func TestPoliciesThatEvictRegisters(t *testing.T) {
+	ctx := context.Background()
+	server := testredis.Start(t)
+	client := server.Client(t)
+	for _, tt := range []struct {
+		policy    string
+		opts      []redisguard.Option
+		evictable bool
+	}{
+		{"noeviction", nil, false},
+		{"noeviction", []redisguard.Option{redisguard.WithRegisterTTL(time.Hour)}, false},
+		{"volatile-lru", nil, false},
+		{"volatile-lru", []redisguard.Option{redisguard.WithRegisterTTL(time.Hour)}, true},
+		{"volatile-ttl", []redisguard.Option{redisguard.WithRegisterTTL(time.Hour)}, true},
+		{"allkeys-lru", nil, true},
+		{"allkeys-random", []redisguard.Option{redisguard.WithRegisterTTL(time.Hour)}, true},
+	} {
+		t.Run(fmt.Sprintf("%s/ttl=%t", tt.policy, tt.opts != nil), func(t *testing.T) {
+			command(t, server, "FLUSHALL")
+			g := newGuard(t, client, tt.opts...)
+			command(t, server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+			require.NoError(t, g.Claim(ctx, write("known", 10), "k"))
+			command(t, server, "CONFIG", "SET", "maxmemory-policy", tt.policy)
+			require.NoError(t, g.Set(ctx, write("known", 10), "k", "v", 0))
+			require.ErrorIs(t, g.Set(ctx, write("known", 9), "k", "v", 0), fencing.ErrStale)
+
+			_, readErr := g.Get(ctx, read("new 1", 10), "k1")
+			errs := []error{g.Set(ctx, write("new 2", 10), "k2", "v", 0), g.Derive(ctx, read("new 3", 10), "k3", "v", 0)}
+			if !tt.evictable {
+				require.True(t, rueidis.IsRedisNil(readErr), "%v", readErr)
+				require.NoError(t, errs[0])
+				require.NoError(t, errs[1])
+				return
+			}
+			for _, err := range append(errs, readErr) {
+				require.ErrorIs(t, err, redisguard.ErrEvicts)
+				require.ErrorContains(t, err, tt.policy)
+				require.ErrorContains(t, err, "new ")
+			}
+			require.EqualValues(t, 0, command(t, server, "EXISTS", "k2", "k3", "fencing:{k2}:new 2"), "nothing was done")
+		})
+	}
+}
+
+// Registers are lost for real here, and no stale write passes for that.
+func TestEvictedRegistersLetNothingPass(t *testing.T) {
+	const resources, fill = 100, 3000
+	ctx := context.Background()
+	server := testredis.Start(t)
+	client := server.Client(t)
+	g := newGuard(t, client, redisguard.WithRegisterTTL(time.Hour))
+	name := func(i int) string { return fmt.Sprint("k", i) }
+	for i := range resources {
+		require.NoError(t, g.Set(ctx, write(name(i), 10), name(i), "new", 0))
+	}
+	command(t, server, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl") // those that end first
+	command(t, server, "CONFIG", "SET", "maxmemory", "3mb")
+	for i := range fill {
+		command(t, server, "SET", fmt.Sprint("cache", i), strings.Repeat("c", 1000), "EX", "86400")
+	}
+	lost := 0
+	for i := range resources {
+		seen, err := g.Seen(ctx, name(i), name(i))
+		require.NoError(t, err)
+		if seen == (fencing.Registers{}) {
+			lost++
+		}
+		err = g.Set(ctx, write(name(i), 5), name(i), "stale", 0)
+		require.Error(t, err)
+		if seen == (fencing.Registers{}) {
+			require.ErrorIs(t, err, redisguard.ErrEvicts)
+		}
+	}
+	require.Positive(t, lost, "the server evicted no register: the test shows nothing")
+	t.Logf("%d of %d registers were evicted", lost, resources)
+}
+
+// A replica may lag behind, so it must not even let a reader with a known token pass.
+func TestReplicaDoesNoAccess(t *testing.T) {
+	ctx := context.Background()
+	master, replica := testredis.Start(t), testredis.Start(t)
+	require.NoError(t, newGuard(t, master.Client(t)).Set(ctx, write("a", 10), "k", "v", 0))
+	replica.ReplicaOf(master)
+	for _, opts := range [][]redisguard.Option{nil, {redisguard.WithRegisterTTL(time.Hour)}} {
+		g := newGuard(t, replica.Client(t), opts...)
+		for _, f := range []fencing.Fence{write("a", 10), read("a", 10), read("a", 11)} {
+			_, err := g.Get(ctx, f, "k")
+			require.ErrorContains(t, err, "READONLY", "%v", f)
+		}
+	}
+}

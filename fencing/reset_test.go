@@ -1,0 +1,62 @@
+package fencing_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+func TestResetAfterATokenFromTheFuture(t *testing.T) {
+	var w fencing.Watermark
+	require.NoError(t, w.Claim(write("a", fencing.MaxToken)))
+	require.NoError(t, w.Claim(read("a", fencing.MaxToken)))
+	require.NoError(t, w.Claim(write("b", 99)))
+	require.ErrorIs(t, w.Claim(write("a", 20)), fencing.ErrStale, "every holder is refused")
+
+	require.NoError(t, w.Reset(t.Context(), write("a", 20)))
+	maxRead, maxWrite := w.Seen("a")
+	require.EqualValues(t, 20, maxRead)
+	require.EqualValues(t, 20, maxWrite)
+	require.ErrorIs(t, w.Claim(read("a", 19)), fencing.ErrStale, "what is older than the repair stays out")
+	require.ErrorIs(t, w.Claim(write("a", 19)), fencing.ErrStale)
+	require.NoError(t, w.Claim(write("a", 21)))
+	_, maxWrite = w.Seen("b")
+	require.EqualValues(t, 99, maxWrite, "another resource")
+}
+
+func TestResetRefusesWhatIsNoWritersFence(t *testing.T) {
+	var w fencing.Watermark
+	require.NoError(t, w.Claim(write("a", 10)))
+	require.ErrorIs(t, w.Reset(t.Context(), read("a", 9)), fencing.ErrMalformed)
+	require.ErrorIs(t, w.Reset(t.Context(), fencing.Fence{Resource: "a", Token: 9}), fencing.ErrMalformed)
+	require.ErrorIs(t, w.Reset(t.Context(), write("a", 0)), fencing.ErrMissing)
+	require.ErrorIs(t, w.Reset(t.Context(), write("a", fencing.MaxToken+1)), fencing.ErrMalformed)
+	_, maxWrite := w.Seen("a")
+	require.EqualValues(t, 10, maxWrite)
+}
+
+// A reader is under way: another reader would not have to wait for it.
+func TestResetWaitsForAccessesUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w fencing.Watermark
+		under, end, reset := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			_ = w.Do(t.Context(), read("a", 99), func(context.Context) error {
+				close(under)
+				<-end
+				return nil
+			})
+		}()
+		<-under
+		go func() { reset <- w.Reset(t.Context(), write("a", 20)) }()
+		synctest.Wait()
+		require.Empty(t, reset)
+		close(end)
+		require.NoError(t, <-reset)
+		require.NoError(t, w.Claim(write("a", 21)))
+	})
+}

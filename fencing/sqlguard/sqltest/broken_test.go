@@ -1,0 +1,103 @@
+package sqltest_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
+)
+
+func onMySQLAndMariaDB(t *testing.T, test func(*testing.T, sqltest.Store, *sql.DB, *sqlguard.Guard)) {
+	t.Helper()
+	for _, name := range []string{"MariaDB", "MySQL"} {
+		t.Run(name, func(t *testing.T) {
+			store := servers.Store(name)
+			db := store.Open(t)
+			test(t, store, db, newGuard(t, store, db))
+		})
+	}
+}
+
+func send(text string) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		_, err := tx.Exec(text)
+		return err
+	}
+}
+
+func TestTransactionThatEndedInsideTheWork(t *testing.T) {
+	onMySQLAndMariaDB(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		newer := guard.Do
+		for token, ending := range []string{
+			`CREATE TABLE other (id INT)`, `COMMIT`, `ROLLBACK`, `START TRANSACTION`,
+		} {
+			f := account(0, fencing.Token(2*token+1))
+			err := guard.Do(t.Context(), db, f, func(tx *sql.Tx) error {
+				require.NoError(t, send(ending)(tx))
+				f.Token++
+				require.NoError(t, newer(t.Context(), db, f, nothing), "nobody holds the row any more")
+				return updateBalance(t.Context(), tx, sqlguard.MySQL, 0, -1)
+			})
+			require.ErrorIs(t, err, sqlguard.ErrTransactionEnded, ending)
+			require.False(t, sqlguard.IsConflict(err))
+		}
+		for _, f := range []string{`COMMIT`, `START TRANSACTION`} {
+			require.ErrorIs(t, guard.Do(t.Context(), db, read("b", 1), send(f)), sqlguard.ErrTransactionEnded)
+		}
+	})
+}
+
+// deadlock makes the work of a guarded write the victim of a deadlock, and returns what Do did. The work gives onVictim
+// the error of its statement.
+func deadlock(
+	t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard, onVictim func(*sql.Tx, error) error,
+) error {
+	t.Helper()
+	makeAccounts(t, db, 50)
+	other := begin(t, db)
+	for id := 2; id < 40; id++ { // MySQL and MariaDB roll back the one that has changed less
+		require.NoError(t, updateBalance(t.Context(), other, store.Dialect, id, 7))
+	}
+	done := make(chan error, 1)
+	runs := 0
+	err := guard.Do(t.Context(), db, write("accounts", 10), func(tx *sql.Tx) error {
+		runs++
+		if store.Dialect == sqlguard.PostgreSQL { // it rolls back the one whose patience ends first
+			require.NoError(t, send(`SET LOCAL deadlock_timeout = '10ms'`)(tx))
+			require.NoError(t, send(`SET deadlock_timeout = '10min'`)(other))
+		}
+		require.NoError(t, updateBalance(t.Context(), tx, store.Dialect, 1, 100))
+		go func() { done <- updateBalance(t.Context(), other, store.Dialect, 1, 7) }()
+		awaitLockWait(t, store, db)
+		err := updateBalance(t.Context(), tx, store.Dialect, 2, 100)
+		require.Error(t, err)
+		return onVictim(tx, err)
+	})
+	require.NoError(t, <-done)
+	require.NoError(t, other.Commit())
+	require.Equal(t, 1, runs, "work that has run is not run again")
+	return err
+}
+
+func TestDeadlockThatTheWorkDropped(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		if store.Dialect == sqlguard.SQLite {
+			t.Skip("one writer at a time: no deadlocks")
+		}
+		err := deadlock(t, store, db, guard, func(tx *sql.Tx, _ error) error {
+			_ = updateBalance(t.Context(), tx, store.Dialect, 49, 100) // as if nothing had happened
+			return nil
+		})
+		require.Error(t, err)
+		if store.Dialect == sqlguard.MySQL {
+			require.ErrorIs(t, err, sqlguard.ErrTransactionEnded)
+		}
+		require.False(t, sqlguard.IsConflict(err), "not to be repeated: a part of it may be committed")
+		require.Equal(t, 7, balances(t, db)[1])
+	})
+}

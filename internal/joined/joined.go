@@ -1,0 +1,57 @@
+// Package joined makes one error of several, as errors.Join does, but with its text on one line: a log line, a
+// problem body and a status message have one.
+package joined
+
+import (
+	"errors"
+	"strings"
+)
+
+// Errors returns what the errors that are not nil have in common: nil if there are none, the error itself if there is
+// one, and otherwise an error that matches each of them. The text is theirs, in the given order, with "; " between,
+// and wherever one of them has a line break.
+func Errors(errs ...error) error {
+	var all []error
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return &several{all}
+}
+
+type several struct{ errs []error }
+
+func (s *several) Error() string {
+	var lines []string
+	for _, err := range s.errs {
+		for line := range strings.Lines(err.Error()) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+// Unwrap is for errors.Is and errors.As.
+func (s *several) Unwrap() []error { return s.errs }
+
+// Part returns of several errors, joined by whatever, the first that matches target: what its text says is about that
+// and nothing else. An error that is one is returned as it is.
+func Part(err, target error) error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	for _, part := range several.Unwrap() {
+		if errors.Is(part, target) {
+			return Part(part, target)
+		}
+	}
+	return err
+}

@@ -1,0 +1,28 @@
+//go:build unix
+
+package testredis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+func TestSkewedServerHasTheClockThatItIsGiven(t *testing.T) {
+	server := testredis.StartSkewed(t)
+	ahead := func() time.Duration {
+		reply, err := server.Command("EVAL", "return tonumber(redis.call('TIME')[1])", "0")
+		require.NoError(t, err)
+		return time.Until(time.Unix(reply.(int64), 0))
+	}
+	for _, skew := range []time.Duration{0, time.Hour, -time.Hour, 0} {
+		server.Skew(skew)
+		require.InDelta(t, skew, ahead(), float64(20*time.Second))
+	}
+	server.Skew(time.Hour)
+	server.Restart()
+	require.InDelta(t, time.Hour, ahead(), float64(20*time.Second))
+}

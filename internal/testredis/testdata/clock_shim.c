@@ -1,0 +1,52 @@
+/* Preloaded into a server, this shifts the wall clock that it sees by the number of microseconds in the file that
+   FENCELOCK_CLOCK names. The file is mapped, so that the test can set the clock while the server runs. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int64_t *shift_us;
+
+__attribute__((constructor)) static void map_shift(void) {
+    const char *name = getenv("FENCELOCK_CLOCK");
+    int fd = name ? open(name, O_RDONLY) : -1;
+    if (fd < 0) return;
+    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    if (page != MAP_FAILED) shift_us = page;
+    close(fd);
+}
+
+static int64_t shifted_us(struct timespec *real) {
+    syscall(SYS_clock_gettime, CLOCK_REALTIME, real);
+    return real->tv_sec * INT64_C(1000000) + real->tv_nsec / 1000 + (shift_us ? *shift_us : 0);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out) {
+    if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) return syscall(SYS_clock_gettime, clock, out);
+    struct timespec real;
+    int64_t us = shifted_us(&real);
+    out->tv_sec = us / 1000000;
+    out->tv_nsec = us % 1000000 * 1000 + real.tv_nsec % 1000;
+    return 0;
+}
+
+int gettimeofday(struct timeval *restrict out, void *restrict zone) {
+    (void)zone;
+    struct timespec real;
+    int64_t us = shifted_us(&real);
+    out->tv_sec = us / 1000000;
+    out->tv_usec = us % 1000000;
+    return 0;
+}
+
+time_t time(time_t *out) {
+    struct timespec real;
+    time_t now = shifted_us(&real) / 1000000;
+    if (out) *out = now;
+    return now;
+}

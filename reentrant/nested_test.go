@@ -1,0 +1,43 @@
+package reentrant_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever. So
+// would one through a second reentrant locker, which does not know of the first one's holds.
+func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
+		p := w.process()
+		ctx, _ := owned(t)
+		second := reentrant.New(p.remote)
+		none := func(context.Context) error { return nil }
+		require.ErrorIs(t, p.remote.Do(ctx, "a", func(ctx context.Context) error { return p.Do(ctx, "a", none) }), rwlock.ErrNested)
+		require.ErrorIs(t, p.Do(ctx, "a", func(ctx context.Context) error { return p.remote.RDo(ctx, "a", none) }), rwlock.ErrNested)
+		require.ErrorIs(t, p.Do(ctx, "a", func(ctx context.Context) error { return second.Do(ctx, "a", none) }), rwlock.ErrNested)
+		require.Empty(t, p.inspect(t, "a").Holders)
+	})
+}
+
+// A fork runs beside its parent, so it waits for the parent's section like anybody else; and another process joins it.
+func TestAForkWaitsForItsParent(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p, q := w.process(), w.process()
+		ctx, owner := owned(t)
+		entered := make(chan error)
+		require.NoError(t, p.Do(ctx, "a", func(ctx context.Context) error {
+			fork := reentrant.Fork(context.WithoutCancel(ctx))
+			go func() { entered <- p.Do(fork, "a", func(context.Context) error { return nil }) }()
+			p.awaitWaiters(t, "a", 1)
+			return q.Do(reentrant.AsOwner(ctx, owner), "a", func(context.Context) error { return nil })
+		}))
+		require.NoError(t, <-entered)
+	})
+}

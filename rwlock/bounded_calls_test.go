@@ -1,0 +1,160 @@
+package rwlock_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// No single call makes a server work for as many waiters as there may be.
+
+// portion is how many waiters one call may deal with, and several processes in one moment.
+const portion = 256
+
+func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const readers = 1000
+		holder, p := w.process(), w.process()
+		held := holder.lock("n", rwlock.Write)
+		var mu sync.Mutex
+		told := make(map[time.Time]int)
+		p.link.DropPushes(func(push []string) bool {
+			if push[0] == "message" {
+				mu.Lock()
+				defer mu.Unlock()
+				told[time.Now()]++
+			}
+			return false
+		})
+		var all []*pending
+		for range readers {
+			all = append(all, p.acquire(w.ctx, "n", rwlock.Read))
+		}
+		w.untilWaiting("n", readers)
+		holder.link.Delay(time.Millisecond)
+		p.link.DelayDir(testredis.ToServer, time.Millisecond)
+		w.release(held)
+		for _, a := range all {
+			w.release(a.granted())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for at, n := range told {
+			require.LessOrEqual(w.t, n, portion, "admitted in one moment, %v after the release", time.Since(at))
+		}
+	})
+}
+
+func TestManyWaitersAreRefreshedInPortions(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const waiters = 1000
+		w.process().lock("n", rwlock.Write)
+		p := w.process()
+		for range waiters {
+			a := p.acquire(w.ctx, "n", rwlock.Write)
+			defer a.wait()
+		}
+		defer p.Close()
+		w.untilWaiting("n", waiters)
+		var mu sync.Mutex
+		longest, refreshes := 0, 0
+		p.link.OnCommand(func(cmd []string) {
+			if running(scripts.Refresh)(cmd) {
+				mu.Lock()
+				defer mu.Unlock()
+				longest, refreshes = max(longest, len(cmd)), refreshes+1
+			}
+		})
+		w.pass(2 * w.refresh())
+		mu.Lock()
+		defer mu.Unlock()
+		require.Positive(w.t, refreshes)
+		require.Less(w.t, longest, waiters*3/4, "words of the longest refresh, which keeps every other name waiting")
+	})
+}
+
+// A server that grants what is over already, for whatever reason, is not asked again without end.
+func TestGrantThatIsOverDoesNotLoopHot(t *testing.T) {
+	for _, left := range []int{0, -5, 1} {
+		t.Run(fmt.Sprint(left, " ms left"), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.process()
+				p.warmUp()
+				p.link.Delay(time.Millisecond)
+				asked := 0
+				w.mini.Miniredis().Server().SetPreHook(func(c *server.Peer, name string, args ...string) bool {
+					if !running(scripts.Acquire)(append([]string{name}, args...)) {
+						return false
+					}
+					asked++
+					c.WriteLen(4)
+					c.WriteInt(1)
+					c.WriteBulk(strconv.FormatInt(time.Now().UnixMicro(), 10))
+					c.WriteInt(left)
+					c.WriteBulk(strconv.FormatInt(time.Now().UnixMicro(), 10))
+					return true
+				})
+				const long = 2 * time.Second
+				a := p.acquire(w.ctx, "n", rwlock.Write, rwlock.WithMaxWait(long))
+				require.Error(w.t, a.failed())
+				require.Positive(w.t, asked)
+				require.LessOrEqual(w.t, asked, 20*int(long/time.Second), "requests within %v", long)
+			})
+		})
+	}
+}
+
+// Two lockers may share a client that has room for one subscription.
+func TestCloseWithOneBlockingConnection(t *testing.T) {
+	server := testredis.Start(t)
+	option := server.Option()
+	option.BlockingPoolSize = 1
+	client, err := rueidis.NewClient(option)
+	require.NoError(t, err)
+	defer client.Close()
+	var lockers []*rwlock.Locker
+	for _, prefix := range []string{"a", "b"} {
+		locker, err := rwlock.New(client, rwlock.WithPrefix(prefix), rwlock.WithTTL(2*time.Second))
+		require.NoError(t, err)
+		lockers = append(lockers, locker)
+		held, err := locker.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		over := make(chan error)
+		go func() {
+			next, err := locker.Lock(t.Context(), "n")
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			over <- err
+		}()
+		for locker.Stats().Waiting == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-over)
+	}
+	closed := make(chan struct{})
+	go func() {
+		_ = lockers[1].Close()
+		close(closed)
+	}()
+	limit := time.NewTimer(10 * time.Second)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		t.Error("Close waits for the other locker's connection")
+	}
+	require.NoError(t, lockers[0].Close())
+	<-closed
+}

@@ -1,0 +1,94 @@
+package rwlock
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// QuorumError is a call that fewer masters carried out than a quorum needs. Nothing is known of the lock's holders
+// then. It matches ErrNoQuorum, or ErrConflict where so many masters hold something else under a key of the lock that
+// no quorum can come about.
+type QuorumError struct {
+	Name      string
+	Need, Got int         // masters; one Redis is a quorum of one
+	Nodes     []NodeError // those that failed, each with its own cause
+	Err       error       // the end of the waiting, or nil
+
+	conflict bool
+	unknown  bool
+}
+
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	b.WriteString("rwlock: ")
+	if e.Name != "" {
+		fmt.Fprintf(&b, "lock %q: ", e.Name)
+	}
+	switch {
+	case e.conflict:
+		b.WriteString("key holds something else")
+	case e.Need == 1:
+		b.WriteString("no usable answer from Redis")
+	default:
+		fmt.Fprintf(&b, "no quorum: %d of the masters must answer, %d did", e.Need, e.Got)
+	}
+	for i := range e.Nodes {
+		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	return b.String()
+}
+
+// Is matches ErrNoQuorum or ErrConflict, never both.
+func (e *QuorumError) Is(target error) bool {
+	if e.conflict {
+		return target == ErrConflict
+	}
+	return target == ErrNoQuorum
+}
+
+// Unwrap returns the masters' causes and what ended the waiting.
+func (e *QuorumError) Unwrap() []error {
+	var all []error
+	for i := range e.Nodes {
+		all = append(all, &e.Nodes[i])
+	}
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
+}
+
+// NodeError is one master's failure. Its message names the master by its address.
+type NodeError struct {
+	Index int // in the order given to New
+	Addr  string
+	Err   error // the server's refusal, the failure of the link, *NoReplyError or *AbstainError
+}
+
+func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// NoReplyError is the cause of a master that did not answer within the time that one master is given: the node timeout,
+// for a release the release timeout, or what ctx left. It never matches the end of a context.
+type NoReplyError struct{ After time.Duration }
+
+func (e *NoReplyError) Error() string {
+	return "no reply in " + e.After.Round(time.Millisecond).String()
+}
+
+// AbstainError is the cause of a master that answered but has no vote: it may have lost leases that still live. For is
+// how long that lasts; 0 is not known, for a master that has never voted.
+type AbstainError struct{ For time.Duration }
+
+func (e *AbstainError) Error() string {
+	if e.For == 0 {
+		return "abstains: it is empty and has not been set up yet"
+	}
+	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
+}

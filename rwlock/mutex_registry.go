@@ -1,0 +1,99 @@
+package rwlock
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/seed74116694/fencelock/internal/settings"
+)
+
+// mutexes are the RWMutexes of a locker, so that all goroutines that ask for a name share one. It keeps those that are
+// in use: held, or waited for. Of the others it only knows, as long as somebody refers to them.
+type mutexes struct {
+	closed chan struct{} // closed with the locker
+	once   sync.Once
+
+	mu    sync.Mutex // taken after an RWMutex's
+	known map[mutexKey]weak.Pointer[RWMutex]
+	inUse map[string]*RWMutex
+}
+
+type mutexKey struct {
+	name     string
+	settings settings.Lock
+}
+
+func newMutexes() *mutexes {
+	return &mutexes{
+		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*RWMutex),
+	}
+}
+
+// close lets everybody know who waits in this process.
+func (r *mutexes) close() { r.once.Do(func() { close(r.closed) }) }
+
+// get returns the RWMutex of that name and these settings: the one that there is, or the one that create makes.
+func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWMutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := mutexKey{name, s}
+	if m := r.known[key].Value(); m != nil {
+		return m
+	}
+	m := create()
+	known := weak.Make(m)
+	r.known[key] = known
+	runtime.AddCleanup(m, func(key mutexKey) { r.forget(key, known) }, key)
+	return m
+}
+
+// forget takes out an RWMutex that nobody can refer to any more.
+func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known[key] == known { // else there is another one by now
+		delete(r.known, key)
+	}
+}
+
+// claim puts an RWMutex in use, unless one of that name with other settings is: goroutines that exclude each other in
+// this process share a lease, and so its terms.
+func (r *mutexes) claim(m *RWMutex) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if other := r.inUse[m.name]; other != nil && other != m {
+		return difference(m.name, &other.settings, &m.settings)
+	}
+	r.inUse[m.name] = m
+	return nil
+}
+
+// disclaim undoes claim.
+func (r *mutexes) disclaim(m *RWMutex) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inUse, m.name)
+}
+
+// difference says which option differs.
+func difference(name string, has, wants *settings.Lock) *OptionError {
+	for _, o := range []struct {
+		option     string
+		has, wants any
+	}{
+		{"WithTTL", has.TTL, wants.TTL},
+		{"WithMaxWait", has.MaxWait, wants.MaxWait},
+		{"WithMaxHold", has.MaxHold, wants.MaxHold},
+		{"WithMeta", has.Meta, wants.Meta},
+		{"WithoutRenewal", !has.Renew, !wants.Renew},
+	} {
+		if o.has != o.wants {
+			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)
+			return &OptionError{Option: o.option, Value: o.wants, Rule: rule}
+		}
+	}
+	rule := fmt.Sprintf("must be those of the RWMutex %q that this process is using", name)
+	return &OptionError{Option: "options", Value: "others", Rule: rule}
+}

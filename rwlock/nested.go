@@ -1,0 +1,47 @@
+package rwlock
+
+import (
+	"context"
+	"fmt"
+)
+
+// leaseContext carries the lease whose section a context belongs to. The fence in the context would not do: it may come
+// from another process or another locker, and a fence of the same name around it would hide one of this locker.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+// leaseKey asks a context for its innermost *leaseContext.
+type leaseKey struct{}
+
+func (c *leaseContext) Value(key any) any {
+	if _, ok := key.(leaseKey); ok {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker which still
+// stands; the one of an RWMutex that its holder has not unlocked yet stands even if it was lost. Whoever waited there would wait for itself: that section cannot end before it returns. For a reader too, as
+// soon as a writer queues between its two read locks.
+//
+// An owner is exempt from the sections of other owners: reentrant.Fork says that it runs beside its parent. Its own
+// sections count, since package reentrant asks for a lock that its owner holds only if it does not know of that hold.
+func (l *Locker) nested(ctx context.Context, name, owner string, locked *Lease) error {
+	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
+		lease := c.lease
+		if lease.locker != l || lease.Name() != name || owner != "" && lease.owned && lease.Owner() != owner {
+			continue
+		}
+		if lease == locked || lease.Err() == nil {
+			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from", ErrNested, name, lease.Mode())
+		}
+	}
+	return nil
+}
+
+func innermostLease(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
+}

@@ -1,0 +1,152 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// taking are the ways to wait for a lock; each gives it back.
+func taking(p *process) map[string]func(ctx context.Context, name string) error {
+	none := func(context.Context) error { return nil }
+	released := func(lease *rwlock.Lease, err error) error {
+		if err != nil {
+			return err
+		}
+		return lease.Release(context.Background())
+	}
+	return map[string]func(ctx context.Context, name string) error{
+		"Lock":  func(ctx context.Context, name string) error { return released(p.Lock(ctx, name)) },
+		"RLock": func(ctx context.Context, name string) error { return released(p.RLock(ctx, name)) },
+		"Do":    func(ctx context.Context, name string) error { return p.Do(ctx, name, none) },
+		"RDo":   func(ctx context.Context, name string) error { return p.RDo(ctx, name, none) },
+		"RWMutex.Lock": func(ctx context.Context, name string) error {
+			mu := p.RWMutex(name)
+			if err := mu.Lock(ctx); err != nil {
+				return err
+			}
+			return mu.Unlock(ctx)
+		},
+		"RWMutex.RLock": func(ctx context.Context, name string) error {
+			mu := p.RWMutex(name)
+			if err := mu.RLock(ctx); err != nil {
+				return err
+			}
+			return mu.RUnlock(ctx)
+		},
+	}
+}
+
+// sections are the ways to be in a section, each of which ends with its work.
+func sections(p *process) map[string]func(ctx context.Context, name string, work func(context.Context) error) error {
+	return map[string]func(ctx context.Context, name string, work func(context.Context) error) error{
+		"Do": func(ctx context.Context, name string, work func(context.Context) error) error {
+			return p.Do(ctx, name, work)
+		},
+		"RDo": func(ctx context.Context, name string, work func(context.Context) error) error {
+			return p.RDo(ctx, name, work)
+		},
+		"RWMutex.Lock": func(ctx context.Context, name string, work func(context.Context) error) error {
+			mu := p.RWMutex(name)
+			if err := mu.Lock(ctx); err != nil {
+				return err
+			}
+			defer func() { _ = mu.Unlock(ctx) }()
+			return work(mu.Context(ctx))
+		},
+		"RWMutex.RLock": func(ctx context.Context, name string, work func(context.Context) error) error {
+			mu := p.RWMutex(name)
+			if err := mu.RLock(ctx); err != nil {
+				return err
+			}
+			defer func() { _ = mu.RUnlock(ctx) }()
+			return work(mu.Context(ctx))
+		},
+	}
+}
+
+// Whoever waits for a lock inside its own section would wait for itself, for ever.
+func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		for around, section := range sections(p) {
+			for entry, take := range taking(p) {
+				ctx, cancel := context.WithTimeout(w.ctx, w.ttl)
+				require.NoError(w.t, section(ctx, "n", func(ctx context.Context) error {
+					calls := p.link.Calls("EVALSHA")
+					for _, inner := range []context.Context{ctx, context.WithoutCancel(ctx)} {
+						err := take(inner, "n")
+						require.ErrorIs(w.t, err, rwlock.ErrNested, "%s in %s", entry, around)
+						require.NotErrorIs(w.t, err, rwlock.ErrNotAcquired)
+						require.ErrorContains(w.t, err, `lock "n" is held for `)
+						require.ErrorContains(w.t, err, "reentrant")
+					}
+					require.Equal(w.t, calls, p.link.Calls("EVALSHA"), "nothing is sent")
+					require.NoError(w.t, take(ctx, "another"), "%s in %s", entry, around)
+					return nil
+				}), "%s in %s", entry, around)
+				cancel()
+			}
+		}
+		w.onlyTokensLeft()
+	})
+}
+
+// The section is found behind those of other locks, other lockers and foreign fences of the same name.
+func TestTheSectionIsFoundBehindOthers(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, other := w.process(), w.process(rwlock.WithPrefix("other"))
+		err := p.Do(w.ctx, "n", func(ctx context.Context) error {
+			return other.Do(ctx, "n", func(ctx context.Context) error {
+				return p.Do(ctx, "m", func(ctx context.Context) error {
+					ctx = fencing.NewContext(ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
+					return p.RDo(ctx, "n", func(context.Context) error { panic("entered") })
+				})
+			})
+		})
+		require.ErrorIs(w.t, err, rwlock.ErrNested)
+	})
+}
+
+// A fence proves nothing of this locker: only a lease of its own that still stands is in the way of itself.
+func TestAFenceAloneRefusesNobody(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process(rwlock.WithPrefix("other"))
+		foreign := fencing.NewContext(w.ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
+		ofOther := q.lock("n", rwlock.Write).Context(w.ctx)
+		over := p.lock("n", rwlock.Write)
+		ofReleased := context.WithoutCancel(over.Context(w.ctx))
+		w.release(over)
+		lost := p.lock("n", rwlock.Write)
+		ofLost := context.WithoutCancel(lost.Context(w.ctx))
+		w.flushAll()
+		require.ErrorIs(w.t, lost.Renew(w.ctx), rwlock.ErrLost)
+		for what, ctx := range map[string]context.Context{
+			"a fence from elsewhere": foreign, "another locker's": ofOther, "released": ofReleased, "lost": ofLost,
+		} {
+			for entry, take := range taking(p) {
+				require.NoError(w.t, take(ctx, "n"), "%s: %s", what, entry)
+			}
+		}
+	})
+}
+
+// A single attempt cannot wait for itself: it reports what it finds.
+func TestATryInsideTheOwnSection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		for around, section := range sections(p) {
+			require.NoError(w.t, section(w.ctx, "n", func(ctx context.Context) error {
+				_, err := p.TryLock(ctx, "n")
+				require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, around)
+				require.ErrorIs(w.t, p.RWMutex("n").TryLock(ctx), rwlock.ErrNotAcquired, around)
+				return nil
+			}))
+		}
+		w.onlyTokensLeft()
+	})
+}

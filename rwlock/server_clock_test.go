@@ -1,0 +1,52 @@
+package rwlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A renewal sets the expiry that it was asked for. What a server's clock was set back by must not be left on top of it
+// when the holder crashes.
+
+func TestServerClockSetBackBlocksNobody(t *testing.T) {
+	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+			t.Run(mode.String()+" lock, set back by "+back.String(), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					w.ttl = 2 * time.Second
+					w.mini.Skew(0)
+					p, q := w.process(), w.process()
+					lease := p.lock("n", mode)
+					w.mini.Skew(-back)
+					w.pass(2 * w.ttl)
+					require.NoError(w.t, lease.Err(), "renewed as ever")
+					require.LessOrEqual(w.t, w.inspect("n").Holders[0].Remaining, w.ttl)
+					p.die()
+					died := time.Now()
+					next := q.acquire(w.ctx, "n", rwlock.Write)
+					w.release(next.granted())
+					require.LessOrEqual(w.t, next.at.Sub(died), 2*w.ttl, "a crashed holder is in the way for its TTL")
+				})
+			})
+		}
+	}
+}
+
+func TestServerClockSetBackOnARealServer(t *testing.T) {
+	server := testredis.StartSkewed(t)
+	w := &world{t: t, ctx: t.Context(), ttl: time.Second, server: server.Server}
+	w.observer = w.process()
+	p, q := w.process(), w.process()
+	p.lock("n", rwlock.Write)
+	server.Skew(-time.Hour)
+	renewed := p.Stats().Renewed
+	w.eventually("the lease is renewed under the new clock", func() bool { return p.Stats().Renewed > renewed+2 })
+	require.LessOrEqual(t, w.inspect("n").Holders[0].Remaining, w.ttl)
+	p.die()
+	w.release(q.acquire(w.ctx, "n", rwlock.Write).granted())
+}

@@ -1,0 +1,184 @@
+package scripts_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// commands returns how many commands the scripts run for these calls. The server has to know them.
+func (e *env) commands(calls ...call) int {
+	e.t.Helper()
+	e.server.ResetStats()
+	for _, c := range calls {
+		e.run(c)
+	}
+	sum := 0
+	for name, stat := range e.server.Stats() {
+		if name != "evalsha" {
+			sum += stat.Calls
+		}
+	}
+	return sum
+}
+
+// loadAll lets the server know every script, so that none is sent whole while commands are counted.
+func (e *env) loadAll() {
+	e.t.Helper()
+	for _, source := range scripts.All() {
+		require.NoError(e.t, e.do("SCRIPT", "LOAD", source).Error())
+	}
+}
+
+func many(n int, with func(hold string) call) []call {
+	calls := make([]call, n)
+	for i := range calls {
+		calls[i] = with(fmt.Sprint(1_000_000 + i))
+	}
+	return calls
+}
+
+// The cost that the headers tell, in commands: what goes up here is noticed, what goes down is to be told there.
+func TestCostInCommands(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.loadAll()
+		for range 2 { // a new lock, and one that has been used
+			require.Equal(e.t, 4, e.commands(acquire(writer("01"))))
+			require.Equal(e.t, 2, e.commands(release("01", 0)))
+			require.Equal(e.t, 6, e.commands(acquire(reader("01"))))
+			require.Equal(e.t, 3, e.commands(release("01", 0)))
+			named := e.commands(acquire(writer("01").by("a"))) + e.commands(release("01", 0))
+			require.LessOrEqual(e.t, named, 8, "a named owner")
+		}
+		e.run(acquire(reader("01")))
+		require.LessOrEqual(e.t, e.commands(acquire(reader("02"))), 7, "beside another reader")
+		require.Equal(e.t, 4, e.commands(release("02", 0)))
+		e.run(release("01", 0))
+
+		token := e.run(acquire(writer("01")))[1]
+		require.Equal(e.t, 3, e.commands(tryAcquire(writer("02"))), "refused")
+		require.Equal(e.t, 4, e.commands(renew("01", ttl, token)))
+		enqueue := e.commands(acquire(writer("02")))
+		handOff := e.commands(release("01", 0))
+		require.LessOrEqual(e.t, enqueue+handOff, 16, "%d + %d", enqueue, handOff)
+		for _, hold := range []string{"03", "04", "05"} {
+			e.run(acquire(writer(hold)))
+		}
+		enqueue = e.commands(acquire(writer("06")))
+		handOff = e.commands(release("02", 0))
+		require.LessOrEqual(e.t, enqueue+handOff, 16, "with others in the queue: %d + %d", enqueue, handOff)
+	})
+}
+
+func TestRenewalsShareTheirCost(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.loadAll()
+		for i, perLease := range []int{3, 5} {
+			all := call{scripts.Renew, nil, []string{"0"}}
+			for n := range 100 {
+				c := acquire([]func(string) request{writer, reader}[i]("01"))
+				c.keys = lockKeys(fmt.Sprint(i, "-", n))
+				all.keys = append(all.keys, c.keys[:2]...)
+				all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
+			}
+			require.Equal(e.t, 100*perLease+1, e.commands(all))
+			for _, status := range e.run(all)[1:] {
+				require.EqualValues(e.t, 1, status)
+			}
+		}
+	})
+}
+
+// A process refreshes all its waiters of a lock for the price of one.
+func TestRefreshOfManyWaitersIsOneCommand(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.loadAll()
+		for _, holder := range []request{writer("01"), reader("01")} {
+			e.flushAll()
+			e.run(acquire(holder))
+			holds := []string{}
+			for _, c := range many(64, func(hold string) call { holds = append(holds, hold); return acquire(writer(hold)) }) {
+				e.run(c)
+			}
+			require.LessOrEqual(e.t, e.commands(refresh(holds...)), 8)
+			for i := range holds {
+				require.EqualValues(e.t, 0, e.run(refresh(holds...))[3+3*i])
+			}
+		}
+	})
+}
+
+// What a call costs does not depend on how many wait or read.
+func TestCostDoesNotGrow(t *testing.T) {
+	sizes := []int{10, 1_000, 10_000}
+	if testing.Short() {
+		sizes = sizes[:2]
+	}
+	onServers(t, func(e *env) {
+		e.loadAll()
+		costs := map[string][]int{}
+		note := func(what string, calls ...call) { costs[what] = append(costs[what], e.commands(calls...)) }
+		for _, n := range sizes {
+			e.flushAll()
+			token := e.run(acquire(writer("01")))[1]
+			e.all(many(n, func(hold string) call { return acquire(writer(hold).lasting(10 * ttl).waiting(10 * ttl)) }))
+			note("queue", acquire(writer("02")))
+			note("refused", tryAcquire(writer("03")))
+			note("renew", renew("01", ttl, token))
+			note("refresh", refresh("02"))
+			note("leave the queue", release("02", 0))
+			note("hand-off", release("01", 0))
+			note("asked again", acquire(writer("1000000")))
+			e.run(release("1000000", 0))
+			e.pass(5 * ttl * time.Millisecond) // the second has expired
+			note("expired", acquire(writer("04")))
+		}
+		for _, n := range []int{1, 100, 1_000} {
+			e.flushAll()
+			e.all(many(n, func(hold string) call { return acquire(reader(hold).lasting(10 * ttl)) }))
+			e.run(acquire(reader("05")))
+			note("one more reader", acquire(reader("06")))
+			note("one reader less", release("06", 0))
+			note("refused by readers", tryAcquire(writer("07")))
+			note("queued behind readers", acquire(writer("08")))
+			note("one reader less before a writer", release("05", 0))
+		}
+		for what, counts := range costs {
+			// A key that gets the same expiry twice in one millisecond costs one command more.
+			for _, count := range counts {
+				require.InDelta(e.t, counts[0], count, 1, "%s: %v", what, counts)
+			}
+		}
+	})
+}
+
+// all sends calls together.
+func (e *env) all(calls []call) {
+	e.t.Helper()
+	for from := 0; from < len(calls); from += 500 {
+		e.pipeline(calls[from:min(from+500, len(calls))])
+	}
+}
+
+// A held lock and an idle one take little memory.
+func TestBytesOfALock(t *testing.T) {
+	onServers(t, func(e *env) {
+		used := func() (sum int64) {
+			for key := range e.dump() {
+				n, err := e.do("MEMORY", "USAGE", key).AsInt64()
+				require.NoError(e.t, err)
+				sum += n
+			}
+			return sum
+		}
+		c := acquire(request{hold: "01", mode: "w", ttl: ttl, claim: claim, route: "p" + channel, meta: "host-7:1234"})
+		e.run(c)
+		require.LessOrEqual(e.t, used(), int64(400), "held")
+		e.run(release("01", 0))
+		require.LessOrEqual(e.t, used(), int64(200), "left behind")
+	})
+}

@@ -1,0 +1,233 @@
+package scripts_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// env is a server to run scripts on: miniredis in a synctest bubble, or a real one.
+type env struct {
+	t      *testing.T
+	client rueidis.Client
+	mini   *testredis.Mini   // nil on a real server
+	server *testredis.Server // nil in fake time
+	passed time.Duration     // by pass, on a real server
+}
+
+func inFakeTime(t *testing.T, test func(e *env)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		test(&env{t: t, client: mini.Client(t), mini: mini})
+	})
+}
+
+// onServers runs a test on every server binary that is installed.
+func onServers(t *testing.T, test func(e *env), args ...string) {
+	t.Helper()
+	if len(testredis.Binaries()) == 0 {
+		t.Run("redis-server", func(t *testing.T) { testredis.Require(t) })
+	}
+	for _, binary := range testredis.Binaries() {
+		t.Run(filepath.Base(binary), func(t *testing.T) {
+			server := testredis.StartBinary(t, binary, args...)
+			test(&env{t: t, client: server.Client(t), server: server})
+		})
+	}
+}
+
+func everywhere(t *testing.T, test func(e *env)) {
+	t.Run("fake time", func(t *testing.T) { inFakeTime(t, test) })
+	onServers(t, test)
+}
+
+// try runs a script: by digest, and whole where the server does not know it.
+func (e *env) try(c call) (any, error) {
+	build := e.client.B()
+	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digest(c.script)).
+		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
+	if refusal, ok := rueidis.IsRedisErr(r.Error()); ok && refusal.IsNoScript() {
+		r = e.client.Do(context.Background(), build.Eval().Script(scripts.Source(c.script)).
+			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
+	}
+	return r.ToAny()
+}
+
+// run is try, and fails the test if that fails. The reply consists of int64, string and []any.
+func (e *env) run(c call) []any {
+	e.t.Helper()
+	reply, err := e.try(c)
+	require.NoError(e.t, err, "%s %q", c.script, c.args)
+	return reply.([]any)
+}
+
+func (e *env) do(args ...string) rueidis.RedisResult {
+	return e.client.Do(context.Background(), e.client.B().Arbitrary(args...).Build())
+}
+
+func (e *env) flushAll() {
+	e.t.Helper()
+	require.NoError(e.t, e.do("FLUSHALL").Error())
+}
+
+// pass lets time go by for the lock. A real server's clock cannot be moved, so there every expiry of the lock is moved
+// back instead: what a test sees does not depend on how long it takes.
+func (e *env) pass(d time.Duration) {
+	e.t.Helper()
+	if e.mini != nil {
+		time.Sleep(d)
+		return
+	}
+	e.passed += d
+	ms := d.Milliseconds()
+	fields, err := e.do("HGETALL", lockKey).AsStrMap()
+	require.NoError(e.t, err)
+	for field, text := range fields {
+		if field == "w" {
+			r := writeHold.FindStringSubmatch(text)
+			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
+		} else if r := record.FindStringSubmatch(text); r != nil {
+			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
+			if r[1] == "g" {
+				expiry = "0" // it is in holds
+			}
+			e.setFields(lockKey, field, strings.Join([]string{r[1], expiry, r[3], since, r[5]}, " "))
+		}
+	}
+	for _, key := range []string{lockKeys("n")[1], lockKeys("n")[3]} {
+		members, err := e.do("ZRANGE", key, "0", "-1").AsStrSlice()
+		require.NoError(e.t, err)
+		for _, member := range members {
+			require.NoError(e.t, e.do("ZINCRBY", key, fmt.Sprint(-ms), member).Error())
+		}
+	}
+}
+
+func earlier(text string, ms int64) string {
+	at, _ := strconv.ParseInt(text, 10, 64)
+	return fmt.Sprint(at - ms)
+}
+
+func (e *env) now() time.Time {
+	e.t.Helper()
+	clock, err := e.do("TIME").AsStrSlice()
+	require.NoError(e.t, err)
+	seconds, _ := strconv.ParseInt(clock[0], 10, 64)
+	micros, _ := strconv.ParseInt(clock[1], 10, 64)
+	return time.UnixMicro(seconds*1e6 + micros)
+}
+
+// dump returns all keys with their contents and what is left of them.
+func (e *env) dump() map[string][]string {
+	e.t.Helper()
+	names, err := e.do("KEYS", "*").AsStrSlice()
+	require.NoError(e.t, err)
+	all := map[string][]string{}
+	for _, key := range names {
+		kind, err := e.do("TYPE", key).ToString()
+		require.NoError(e.t, err)
+		var content []string
+		switch kind {
+		case "string":
+			var text string
+			text, err = e.do("GET", key).ToString()
+			content = []string{text}
+		case "hash":
+			var fields map[string]string
+			fields, err = e.do("HGETALL", key).AsStrMap()
+			for field, text := range fields {
+				content = append(content, field+"="+text)
+			}
+			slices.Sort(content)
+		case "zset":
+			var scored []rueidis.ZScore
+			scored, err = e.do("ZRANGE", key, "0", "-1", "WITHSCORES").AsZScores()
+			for _, z := range scored {
+				content = append(content, fmt.Sprintf("%s %.0f", z.Member, z.Score))
+			}
+		}
+		require.NoError(e.t, err, kind)
+		left, err := e.do("PTTL", key).AsInt64()
+		require.NoError(e.t, err)
+		all[key] = append(content, fmt.Sprintf("left %d", left))
+	}
+	return all
+}
+
+// field returns a field of a hash, "" where it is absent.
+func (e *env) field(key, field string) string {
+	e.t.Helper()
+	text, err := e.do("HGET", key, field).ToString()
+	if rueidis.IsRedisNil(err) {
+		return ""
+	}
+	require.NoError(e.t, err)
+	return text
+}
+
+// members returns how many members the lock's hash counts in one of its zsets, "" where it counts nothing.
+func (e *env) members(of string) string {
+	e.t.Helper()
+	counts := strings.Fields(e.field(lockKey, "n"))
+	for i, key := range []string{"holds", "queue", "aside"} {
+		if key == of && i < len(counts) && counts[i] != "0" {
+			return counts[i]
+		}
+	}
+	return ""
+}
+
+func (e *env) setFields(key string, fieldsAndTexts ...any) {
+	e.t.Helper()
+	require.NoError(e.t, e.do(append([]string{"HSET", key}, texts(fieldsAndTexts)...)...).Error())
+}
+
+// subscribe returns what comes to a channel from now on.
+func (e *env) subscribe(channel string) <-chan string { return e.listen(channel, false) }
+
+func (e *env) listen(channel string, sharded bool) <-chan string {
+	e.t.Helper()
+	c, done := e.client.Dedicate()
+	e.t.Cleanup(done)
+	heard := make(chan string, 1000)
+	c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { heard <- m.Message }})
+	subscribe := c.B().Subscribe().Channel(channel).Build()
+	if sharded {
+		subscribe = c.B().Ssubscribe().Channel(channel).Build()
+	}
+	require.NoError(e.t, c.Do(context.Background(), subscribe).Error())
+	return heard
+}
+
+// pipeline sends calls together; the server has to know their scripts.
+func (e *env) pipeline(calls []call) {
+	e.t.Helper()
+	commands := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		commands[i] = e.client.B().Evalsha().Sha1(digest(c.script)).
+			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+	}
+	for i, r := range e.client.DoMulti(context.Background(), commands...) {
+		require.NoError(e.t, r.Error(), "%s %q", calls[i].script, calls[i].args)
+	}
+}
+
+func digest(name scripts.Name) string {
+	sum := sha1.Sum([]byte(scripts.Source(name)))
+	return hex.EncodeToString(sum[:])
+}

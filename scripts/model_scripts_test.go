@@ -1,0 +1,217 @@
+package scripts_test
+
+import "slices"
+
+// The scripts of the model. Each returns the status and the token of the reply.
+
+func (m *model) acquire(r modelHold, order string, life int64) (status, token int64) {
+	own := m.find(r.id)
+	quiet := len(m.queue) == 0 && len(m.aside) == 0 && own.state == 0 && m.writer == nil
+	straight := quiet && (len(m.holds) == 0 || r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0)
+	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h"
+	if !straight && !behind {
+		if own.state == 'x' && own.expiry > m.ms {
+			return 3, 0
+		}
+		if own.waits() {
+			m.await(own)
+		}
+		m.settle()
+		switch own = m.find(r.id); {
+		case own.granted():
+			return 1, own.token
+		case own.waits():
+			return 0, 0
+		}
+	}
+	enters := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
+	if len(m.queue) > 0 && (order != "h" || m.queue[0].id < r.id) {
+		enters = false
+	}
+	switch {
+	case enters:
+		token = m.mint(r.mode)
+		m.grant(r, token, life)
+		return 1, token
+	case order == "0":
+		return 2, 0
+	case order == "a":
+		m.s++
+		r.place = m.s
+	}
+	r.state, r.expiry = 'q', m.ms+r.claim
+	m.enqueue(r)
+	return 0, 0
+}
+
+// readsClock tells whether a release goes beyond its common case.
+func (m *model) releaseReadsClock(id string, tombstone int64, several bool) bool {
+	own := m.find(id)
+	switch {
+	case len(m.queue) > 0 || len(m.aside) > 0 || tombstone > 0 && several:
+		return true
+	case own.state == 'w':
+		return len(m.holds) > 0
+	case own.state == 'g':
+		return m.writer != nil || own.owner != own.id
+	default:
+		return m.writer != nil || len(m.holds) > 0 || tombstone > 0
+	}
+}
+
+func (m *model) release(id string, tombstone int64, several bool) (status int64) {
+	straight := !m.releaseReadsClock(id, tombstone, several)
+	own := m.find(id)
+	switch {
+	case own.granted():
+		status = 1
+	case own.waits():
+		status = 2
+	}
+	if status > 0 {
+		m.drop(own)
+	}
+	if straight {
+		return status
+	}
+	m.purge()
+	if tombstone > 0 && (several || status == 0) {
+		m.drop(m.find(id)) // an older one
+		m.aside = append(m.aside, modelHold{id: id, state: 'x', expiry: m.ms + tombstone})
+	}
+	m.admit(false)
+	return status
+}
+
+func (m *model) refresh(ids ...string) (statuses, tokens []int64) {
+	for _, id := range ids {
+		if own := m.find(id); own.waits() {
+			m.await(own)
+		}
+	}
+	m.purge()
+	m.admit(true)
+	for _, id := range ids {
+		own, status := m.find(id), int64(2)
+		switch {
+		case own.granted():
+			status = 1
+		case own.waits():
+			status = 0
+		}
+		statuses, tokens = append(statuses, status), append(tokens, own.token*min(status%2, 1))
+	}
+	return statuses, tokens
+}
+
+func (m *model) renew(id string, life, token int64) (status int64) {
+	own := m.find(id)
+	if !own.stands(m.ms) || own.token != token {
+		return 0
+	}
+	own.expiry = m.ms + life
+	if own.state == 'w' {
+		m.writer = &own
+		return 1
+	}
+	m.holds[slices.IndexFunc(m.holds, byID(id))] = own
+	return 1
+}
+
+func (m *model) join(r modelHold, life int64) (status, token int64) {
+	if own := m.find(r.id); own.state == 'x' && own.expiry > m.ms {
+		return 3, 0
+	}
+	m.settle()
+	own, owner := m.find(r.id), m.owners[r.owner]
+	if own.granted() {
+		return 1, own.token
+	}
+	stands := owner.mode == "r" && m.writer == nil || m.writer != nil && m.writer.owner == r.owner
+	switch {
+	case own.state != 0 || owner.count == 0 || !stands:
+		return 0, 0
+	case owner.mode == "r" && r.mode == "w":
+		return 2, 0
+	}
+	r.mode = owner.mode
+	m.grant(r, owner.token, life)
+	return 1, owner.token
+}
+
+func (m *model) raise(id string, token int64) (status, value int64) {
+	own := m.find(id)
+	switch {
+	case !own.stands(m.ms) || own.token > token:
+		return 0, 0
+	case own.token == token:
+		return 1, token
+	case token > m.us+1_000_000:
+		return 6, 0
+	case own.mode == "w" && m.t >= token:
+		return 0, 0
+	}
+	own.token, m.t = token, max(m.t, token)
+	if own.mode == "w" {
+		m.tw = token
+	}
+	if o, named := m.owners[own.owner]; named && own.owner != own.id {
+		o.token = token
+		m.owners[own.owner] = o
+	}
+	if own.state == 'w' {
+		m.writer = &own
+	} else {
+		m.holds[slices.IndexFunc(m.holds, byID(id))] = own
+	}
+	return 1, token
+}
+
+func (m *model) yield(id string, token int64) (status, value int64) {
+	m.settle()
+	own := m.find(id)
+	switch {
+	case own.granted() && own.token == token:
+		m.drop(own)
+		if len(m.queue) == 0 || m.queue[0].id >= id {
+			m.grant(own, m.mint(own.mode), max(own.claim, own.expiry-m.ms))
+			break
+		}
+		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 0, 0
+		m.enqueue(own)
+		m.settle()
+	case own.waits():
+		m.await(own)
+		m.admit(false)
+	}
+	switch own = m.find(id); {
+	case own.granted():
+		return 1, own.token
+	case own.waits():
+		return 0, 0
+	}
+	return 2, 0
+}
+
+func (m *model) regain(r modelHold, life, token int64) (status, value int64) {
+	m.purge()
+	own := m.find(r.id)
+	if own.granted() {
+		m.admit(false)
+		if own.token == token {
+			return 1, token
+		}
+		return 0, 0
+	}
+	last := m.t
+	if m.quorum && r.mode == "r" {
+		last = m.tw
+	}
+	if m.writer == nil && (r.mode == "r" || len(m.holds) == 0) && own.state != 'x' && last <= token {
+		m.drop(own)
+		m.grant(r, token, life)
+		status, value = 1, token
+	}
+	m.admit(false)
+	return status, value
+}

@@ -1,0 +1,273 @@
+package scripts_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// player holds what a random sequence has to go by.
+type player struct {
+	e      *env
+	draw   func(n int) int
+	m      *model
+	asked  []request        // what was asked for, the newest last
+	tokens map[string]int64 // what holds were told
+	vote   vote
+	last   call
+	log    []string
+}
+
+func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
+	p := &player{e: e, draw: draw, m: newModel(quorum), tokens: map[string]int64{}}
+	defer func() {
+		if e.t.Failed() {
+			e.t.Logf("the last steps:\n%s", strings.Join(p.log[max(0, len(p.log)-40):], "\n"))
+		}
+	}()
+	e.newMarker()
+	for range steps {
+		if draw(3) == 0 {
+			e.pass(time.Duration(draw(claim)) * time.Millisecond)
+		}
+		p.step()
+		if draw(4) == 0 {
+			p.send(p.last)
+		}
+		p.check()
+	}
+	if draw(2) == 0 { // all give back what they have, or all have crashed
+		for _, r := range p.asked {
+			p.play(release(r.hold, 0))
+		}
+	}
+	e.pass(2 * ttl * time.Millisecond)
+	p.play(refresh())
+	e.onlyTokensStay()
+}
+
+func (p *player) pick() request {
+	if len(p.asked) == 0 {
+		return p.fresh()
+	}
+	return p.asked[max(0, len(p.asked)-1-p.draw(8))]
+}
+
+func (p *player) fresh() request {
+	r := request{hold: fmt.Sprintf("%d%04d", 1+p.draw(9), len(p.asked)), mode: []string{"r", "r", "w"}[p.draw(3)]}
+	r.ttl, r.claim = ttl, claim
+	switch p.draw(5) {
+	case 0, 1:
+		r.owner = string(rune('A' + p.draw(3)))
+	case 2:
+		r.owner = r.hold
+	}
+	if p.draw(3) == 0 {
+		r.route = deaf
+	}
+	r.meta = strings.Repeat("m", p.draw(3)*15)
+	p.asked = append(p.asked, r)
+	return r
+}
+
+func (p *player) step() {
+	queueing := acquire
+	if p.m.quorum {
+		queueing = acquireByID
+	}
+	switch p.draw(16) {
+	case 0, 1, 2, 3:
+		p.play(queueing(p.fresh()))
+	case 4:
+		p.play(tryAcquire(p.fresh()))
+	case 5:
+		p.play(queueing(p.pick()))
+	case 6:
+		r := p.fresh()
+		r.owner = string(rune('A' + p.draw(3)))
+		p.play(join(r))
+	case 7, 8:
+		r := p.pick()
+		p.play(renew(r.hold, ttl, p.tokens[ulid(r.hold)]+int64(p.draw(8)/7)))
+	case 9, 10:
+		p.play(refresh(p.pick().hold, p.pick().hold))
+	case 11:
+		p.play(releaseAll(p.pick().hold, ttl))
+	case 12:
+		p.playQuorum()
+	default:
+		p.play(release(p.pick().hold, []int{0, 0, 0, ttl}[p.draw(4)]))
+	}
+}
+
+func (p *player) playQuorum() {
+	r := p.pick()
+	token := p.tokens[ulid(r.hold)]
+	if !p.m.quorum {
+		return
+	}
+	switch p.draw(4) {
+	case 0:
+		p.play(raise(r.hold, token+int64(p.draw(3))*900_000))
+	case 1, 2:
+		p.play(yield(r.hold, token))
+	default:
+		p.play(regain(r, max(token, 1), p.draw(2)))
+	}
+}
+
+// play sends a request, to one of several masters with some proposal.
+func (p *player) play(c call) {
+	p.e.t.Helper()
+	if p.m.quorum {
+		p.vote = vote{proposal: p.e.now().UnixMicro() + int64(p.draw(5)-2)*700_000, seen: setID}
+		c = p.vote.of(c)
+	}
+	p.send(c)
+}
+
+// send sends a request and compares its answer with the model's.
+func (p *player) send(c call) {
+	p.e.t.Helper()
+	if c.script == "" {
+		return
+	}
+	p.last = c
+	before := p.m.t
+	reply := p.e.run(c)
+	got, want := p.compare(c, reply)
+	remember(c, reply, p.tokens)
+	p.log = append(p.log, fmt.Sprintf("%s %q -> %v, want %v", c.script, c.args, reply, want))
+	require.Equal(p.e.t, want, got, p.log[len(p.log)-1])
+	require.GreaterOrEqual(p.e.t, p.m.t, before, "tokens go forward")
+}
+
+func (p *player) compare(c call, reply []any) (got, want []int64) {
+	id, number := c.args[1:], func(i int) int64 {
+		n, _ := strconv.ParseInt(c.args[i], 10, 64)
+		return n
+	}
+	n := make([]int64, len(reply))
+	for i, field := range reply {
+		n[i], _ = field.(int64)
+	}
+	clock := map[scripts.Name]int{scripts.Refresh: 0, scripts.Renew: 0, scripts.Release: 1}
+	at, ok := clock[c.script]
+	if !ok {
+		at = 3
+	}
+	p.m.begin(n[at], p.e.passed, p.vote.proposal)
+	var status, token int64
+	switch c.script {
+	case scripts.Acquire:
+		status, token = p.m.acquire(asHold(id[0], c.args[4]), c.args[3], number(2))
+	case scripts.Join:
+		status, token = p.m.join(asHold(id[0], c.args[5]), number(4))
+	case scripts.Raise:
+		status, token = p.m.raise(id[0], number(2))
+	case scripts.Yield:
+		status, token = p.m.yield(id[0], number(2))
+	case scripts.Regain:
+		status, token = p.m.regain(asHold(id[0], c.args[4]), number(2), number(3))
+	case scripts.Renew:
+		return n[1:], []int64{p.m.renew(id[0], number(2), number(3))}
+	case scripts.Release:
+		if reads := p.m.releaseReadsClock(id[0], number(2), c.args[3] == "1"); !reads {
+			require.Zero(p.e.t, n[1], "the clock is read in the common case")
+		}
+		return []int64{n[0], n[2]}, []int64{p.m.release(id[0], number(2), c.args[3] == "1"), 0}
+	case scripts.Refresh:
+		statuses, tokens := p.m.refresh(id...)
+		for i := range statuses {
+			got, want = append(got, n[3+3*i], n[4+3*i]), append(want, statuses[i], tokens[i])
+		}
+		return got, want
+	}
+	return n[:2], []int64{status, token}
+}
+
+// asHold reads the details that a request was sent with.
+func asHold(id, details string) modelHold {
+	part := strings.Fields(details)
+	claim, _ := strconv.ParseInt(part[1], 10, 64)
+	owner := part[2]
+	if owner == "-" {
+		owner = id
+	}
+	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, unheard: part[3] == deaf}
+}
+
+// check compares what inspect.lua shows with the model, and looks at the promises themselves.
+func (p *player) check() {
+	p.e.t.Helper()
+	reply := p.e.run(inspect())
+	p.m.begin(reply[0].(int64), p.e.passed, 0)
+	var want, waiting []modelHold
+	standing := p.m.holds
+	if p.m.writer != nil {
+		standing = append(slices.Clone(standing), *p.m.writer)
+	}
+	for _, h := range standing {
+		if h.expiry > p.m.ms {
+			want = append(want, modelHold{id: h.id, owner: h.owner, mode: h.mode, expiry: h.expiry, token: h.token})
+		}
+	}
+	for _, h := range append(slices.Clone(p.m.queue), p.m.aside...) {
+		if h.expiry > p.m.ms && h.state != 'x' {
+			waiting = append(waiting, modelHold{id: h.id, owner: h.owner, mode: h.mode, state: h.state, place: h.place})
+		}
+	}
+	slices.SortFunc(want, func(x, y modelHold) int {
+		return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+	})
+	slices.SortFunc(waiting, func(x, y modelHold) int {
+		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(x.id, y.id))
+	})
+	var holders, waiters []modelHold
+	for _, entry := range reply[3].([]any) {
+		h := entry.([]any)
+		holders = append(holders, modelHold{
+			id: h[0].(string), owner: h[1].(string), mode: h[2].(string), expiry: p.m.ms + h[5].(int64), token: h[7].(int64),
+		})
+		require.Equal(p.e.t, max(p.m.owners[h[1].(string)].count, 1), h[4], "counter of %s", h[1])
+	}
+	for _, entry := range reply[4].([]any) {
+		w := entry.([]any)
+		waiters = append(waiters, modelHold{
+			id: w[0].(string), owner: w[1].(string), mode: w[2].(string), state: w[6].(string)[0], place: w[7].(int64),
+		})
+	}
+	require.Equal(p.e.t, want, holders)
+	require.Equal(p.e.t, waiting, waiters)
+	require.Equal(p.e.t, p.m.t, reply[2])
+	p.countsAgree()
+
+	exclusive := map[string]bool{}
+	for _, h := range holders {
+		exclusive[h.mode+h.owner] = true
+		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
+	}
+}
+
+// countsAgree compares the counts in the hash with the zsets.
+func (p *player) countsAgree() {
+	p.e.t.Helper()
+	counts := [3]int64{}
+	for i := range counts {
+		members, err := p.e.do("ZCARD", lockKeys("n")[i+1]).AsInt64()
+		require.NoError(p.e.t, err)
+		counts[i] = members
+	}
+	want := ""
+	if counts != [3]int64{} {
+		want = fmt.Sprintf("%d %d %d", counts[0], counts[1], counts[2])
+	}
+	require.Equal(p.e.t, want, p.e.field(lockKey, "n"))
+}

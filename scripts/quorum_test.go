@@ -1,0 +1,286 @@
+package scripts_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+var votes = vote{proposal: 1, seen: setID}
+
+// ahead is a vote with a proposal some microseconds ahead of the server's clock.
+func (e *env) ahead(us int64) vote { return vote{proposal: e.now().UnixMicro() + us, seen: setID} }
+
+// voting are the scripts that ask for a vote; the others work without one.
+func voting() map[scripts.Name]call {
+	return map[scripts.Name]call{
+		scripts.Acquire: acquireByID(writer("01")), scripts.Join: join(reader("01").by("a")),
+		scripts.Raise: raise("01", 5), scripts.Yield: yield("01", 5), scripts.Regain: regain(writer("01"), 5, 0),
+	}
+}
+
+func TestMasterAbstains(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for name, c := range voting() {
+			require.Equal(e.t, []any{int64(4), int64(0), int64(0)}, e.run(votes.of(c))[:3], "%s without a marker", name)
+		}
+		require.Empty(e.t, e.dump())
+		e.newMarker()
+		token := e.run(votes.of(acquireByID(writer("01"))))[1]
+		e.run(votes.of(acquireByID(writer("02"))))
+		e.setFields(markerKey, "until", e.now().UnixMilli()+ttl)
+		for name, c := range voting() {
+			reply := e.run(votes.of(c))
+			require.EqualValues(e.t, 4, reply[0], name)
+			require.InDelta(e.t, ttl, reply[2], 10_000, name)
+		}
+
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token)))[1], "what stands is renewed")
+		require.EqualValues(e.t, 1, e.run(votes.of(release("01", 0)))[0], "and released")
+		reply := e.run(votes.of(refresh("02")))
+		require.EqualValues(e.t, 0, reply[3], "but nobody is let in")
+		require.InDelta(e.t, claim, reply[1], 10_000)
+		e.setFields(markerKey, "until", e.now().UnixMilli())
+		if e.mini != nil {
+			time.Sleep(time.Millisecond)
+		}
+		require.EqualValues(e.t, 1, e.run(votes.of(refresh("02")))[3], "before it votes again")
+	})
+}
+
+func TestMarkerOfAnotherSetIsToldApart(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for name, c := range voting() {
+			require.EqualValues(e.t, 5, e.run(vote{proposal: 1, seen: "01JSET:older"}.of(c))[0], name)
+			require.NotEqualValues(e.t, 5, e.run(vote{proposal: 1}.of(c))[0], "%s, who has not seen one", name)
+		}
+		require.EqualValues(e.t, 1, e.run(vote{proposal: 1, seen: "other"}.of(release("01", 0)))[0])
+		require.EqualValues(e.t, 2, e.run(vote{proposal: 1, seen: "other"}.of(refresh("01")))[3])
+	})
+}
+
+// A script that the server had to be sent whole compares the run id, whichever script it is.
+func TestChangedRunIDStartsTheQuarantine(t *testing.T) {
+	everyScript := voting()
+	everyScript[scripts.Release] = release("01", 0)
+	everyScript[scripts.Refresh] = refresh("01")
+	everyScript[scripts.Renew] = renew("01", ttl, 5)
+	check := vote{proposal: 1, seen: setID, check: 1}
+	onServers(t, func(e *env) {
+		run := e.server.Info("server")["run_id"]
+		for name, c := range everyScript {
+			e.flushAll()
+			e.newMarker()
+			e.run(votes.of(c))
+			require.Equal(e.t, "run", e.field(markerKey, "run"), "without check")
+			e.run(check.of(c))
+			until := e.field(markerKey, "until")
+			require.Regexp(e.t, `^\d{13}$`, until, name)
+			require.Equal(e.t, run, e.field(markerKey, "run"), name)
+			require.Equal(e.t, "01JSET:"+run, e.field(markerKey, "id"), name)
+			e.run(check.of(c))
+			require.Equal(e.t, until, e.field(markerKey, "until"), "%s: it starts once", name)
+			if _, votes := voting()[name]; votes {
+				require.EqualValues(e.t, 4, e.run(check.of(c))[0])
+			}
+		}
+		e.newMarker()
+		e.setFields(markerKey, "run", "")
+		e.run(check.of(acquireByID(writer("01"))))
+		require.Equal(e.t, "0", e.field(markerKey, "until"), "an unknown run id is no changed one")
+		require.Equal(e.t, "01JSET:"+run, e.field(markerKey, "id"))
+
+		e.flushAll()
+		e.newMarker()
+		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-info").Error())
+		require.EqualValues(e.t, 1, e.run(check.of(acquireByID(writer("01"))))[0], "INFO refused: nothing is known")
+		require.Equal(e.t, "run", e.field(markerKey, "run"))
+	})
+	inFakeTime(t, func(e *env) { // miniredis does not know INFO server
+		e.newMarker()
+		require.EqualValues(e.t, 1, e.run(check.of(acquireByID(writer("01"))))[0])
+	})
+}
+
+// One of several masters takes the client's proposal, but neither a counter back nor its own clock ahead by over 1 s,
+// nor less than the end of its last quarantine.
+func TestProposalIsAFloor(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for _, mode := range []func(string) request{writer, reader} {
+			require.NoError(e.t, e.do("DEL", lockKey).Error())
+			mint := func(v vote) (token, us int64) {
+				reply := e.run(v.of(acquireByID(mode("01"))))
+				require.EqualValues(e.t, 1, reply[0])
+				e.run(v.of(release("01", 0)))
+				return reply[1].(int64), reply[3].(int64)
+			}
+			token, us := mint(votes)
+			require.Equal(e.t, us, token, "without a counter it takes its own clock")
+			if mode("").mode == "w" {
+				next, _ := mint(votes)
+				require.Equal(e.t, token+1, next, "with one the proposal alone")
+			}
+			ahead := us + 700_000
+			next, _ := mint(vote{proposal: ahead, seen: setID})
+			require.Equal(e.t, ahead, next)
+			next, us = mint(vote{proposal: maxExact, seen: setID})
+			require.Equal(e.t, us+1_000_000, next, "a client's clock far ahead is capped")
+			until := e.now().UnixMilli() - 1
+			require.NoError(e.t, e.do("DEL", lockKey).Error())
+			e.setFields(lockKey, "t", 7, "tw", 7)
+			e.setFields(markerKey, "until", until)
+			next, _ = mint(votes)
+			require.Equal(e.t, until*1000, next, "what it may have forgotten was counted before that")
+			e.setFields(markerKey, "until", 0)
+		}
+	})
+}
+
+// Readers are ordered against writers, not among each other: with one proposal they get one token.
+func TestReadersShareAProposal(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		first := e.ahead(100_000)
+		write := e.run(first.of(acquireByID(writer("01"))))[1].(int64)
+		e.run(first.of(release("01", 0)))
+		require.Equal(e.t, fmt.Sprint(write), e.field(lockKey, "tw"))
+
+		same := vote{proposal: first.proposal + 50, seen: setID}
+		for _, hold := range []string{"02", "03", "04"} {
+			require.Equal(e.t, same.proposal, e.run(same.of(acquireByID(reader(hold))))[1])
+		}
+		late := vote{proposal: first.proposal - 50_000, seen: setID}
+		require.Equal(e.t, write+1, e.run(late.of(acquireByID(reader("05"))))[1], "a client that is behind")
+		require.Equal(e.t, fmt.Sprint(same.proposal), e.field(lockKey, "t"), "takes nothing back")
+		require.EqualValues(e.t, 1, e.run(votes.of(raise("05", same.proposal)))[0], "and is raised past other readers")
+		require.EqualValues(e.t, 1, e.run(votes.of(raise("05", same.proposal)))[0], "again")
+		require.Equal(e.t, fmt.Sprint(write), e.field(lockKey, "tw"))
+		for _, hold := range []string{"02", "03", "04", "05"} {
+			e.run(votes.of(release(hold, 0)))
+		}
+		require.Equal(e.t, same.proposal+1, e.run(late.of(acquireByID(writer("06"))))[1], "a writer is above them all")
+	})
+}
+
+func TestRaise(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(e.ahead(-5_000_000).of(acquireByID(writer("01").by("a"))))[1].(int64)
+		status := func(hold string, token int64) int64 { return e.run(votes.of(raise(hold, token)))[0].(int64) }
+		require.EqualValues(e.t, 0, status("02", token+1), "not held here")
+		require.EqualValues(e.t, 0, status("01", token-1), "a smaller one")
+		require.EqualValues(e.t, 6, status("01", token+10_000_000_000), "this clock is too far behind")
+		require.EqualValues(e.t, 1, status("01", token+10))
+		require.Equal(e.t, fmt.Sprint(token+10), e.field(lockKey, "t"))
+		require.Equal(e.t, fmt.Sprint(token+10), e.field(lockKey, "tw"))
+		require.EqualValues(e.t, 1, status("01", token+10), "it is acknowledged again")
+		require.EqualValues(e.t, token+10, e.run(votes.of(join(reader("03").by("a"))))[1], "who joins has it too")
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token+10)))[1])
+		e.pass(2 * ttl * time.Millisecond)
+		require.EqualValues(e.t, 0, status("01", token+30), "expired")
+
+		e.flushAll()
+		e.newMarker()
+		read := e.run(votes.of(acquireByID(reader("01"))))[1].(int64)
+		e.pass(2 * ttl * time.Millisecond)
+		require.EqualValues(e.t, 0, status("01", read+30), "expired")
+	})
+}
+
+func TestRegain(t *testing.T) {
+	everywhere(t, func(e *env) {
+		status := func(v vote, r request, token int64, trusted int) int64 {
+			return e.run(v.of(regain(r, token, trusted)))[0].(int64)
+		}
+		e.newMarker()
+		require.EqualValues(e.t, 1, status(votes, writer("01").by("a"), 100, 0))
+		require.EqualValues(e.t, 1, status(votes, writer("01").by("a"), 100, 0), "it stands already")
+		require.EqualValues(e.t, 0, status(votes, writer("01").by("a"), 101, 0), "with another token")
+		require.Equal(e.t, []string{"100", "100"}, []string{e.field(lockKey, "t"), e.field(lockKey, "tw")})
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
+		require.EqualValues(e.t, 100, e.run(votes.of(join(reader("02").by("a"))))[1], "whom others join")
+		require.EqualValues(e.t, 0, status(votes, writer("03"), 200, 0), "somebody else holds it")
+		require.EqualValues(e.t, 0, status(votes, reader("03"), 200, 0))
+		e.run(votes.of(release("01", 0)))
+		e.run(votes.of(release("02", 0)))
+		require.EqualValues(e.t, 0, status(votes, writer("03"), 99, 0), "something was counted since")
+		require.EqualValues(e.t, 0, status(votes, reader("03"), 99, 0), "a write")
+		require.EqualValues(e.t, 1, status(votes, reader("03"), 100, 0))
+		require.EqualValues(e.t, 1, status(votes, reader("04"), 300, 0))
+		require.EqualValues(e.t, 1, status(votes, reader("05"), 200, 0), "a read that was counted since does not matter")
+		require.EqualValues(e.t, 0, status(votes, writer("06"), 400, 0), "readers hold it")
+		require.Equal(e.t, []string{"300", "100"}, []string{e.field(lockKey, "t"), e.field(lockKey, "tw")})
+
+		e.flushAll()
+		e.newMarker()
+		e.run(votes.of(release("07", ttl)))
+		require.EqualValues(e.t, 0, status(votes, writer("07"), 500, 0), "released before it came")
+		e.run(votes.of(acquireByID(writer("08"))))
+		e.run(votes.of(acquireByID(writer("09"))))
+		e.pass(2 * ttl * time.Millisecond)
+		token := e.now().UnixMicro() + 10_000_000
+		require.EqualValues(e.t, 1, status(votes, writer("09"), token, 0), "it waited here, behind one who has expired")
+		require.Empty(e.t, e.members("queue"))
+
+		e.flushAll()
+		e.setFields(markerKey, "set", "01JSET", "run", "run", "id", setID, "until", e.now().UnixMilli()+ttl)
+		require.EqualValues(e.t, 4, status(votes, writer("01"), 100, 0), "trust has run out")
+		again := vote{proposal: 1, seen: "01JSET:older"}
+		require.EqualValues(e.t, 5, status(again, writer("01"), 100, 1), "it has lost its data once more")
+		require.EqualValues(e.t, 1, status(votes, writer("01"), 100, 1), "the master held it when it lost its data")
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
+	})
+}
+
+// A younger holder without a quorum is asked to yield, and an older one is let in; nobody is asked twice for one wait.
+func TestYield(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		younger := e.run(votes.of(acquireByID(writer("05"))))[1].(int64)
+		messages := e.subscribe(channel)
+		e.run(votes.of(acquireByID(writer("07"))))
+		require.Empty(e.t, e.heard(messages), "an older one holds it")
+		e.run(votes.of(acquireByID(writer("03"))))
+		require.Equal(e.t, []string{ulid("05")}, e.heard(messages), "nudged")
+		yielded := e.run(votes.of(yield("05", younger)))
+		require.Equal(e.t, []any{int64(0), int64(0)}, yielded[:2])
+		require.InDelta(e.t, claim, yielded[2], 10_000)
+		granted := e.heard(messages)
+		require.Len(e.t, granted, 1)
+		require.Contains(e.t, granted[0], ulid("03")+" ")
+		older := e.run(votes.of(refresh("03")))[4].(int64)
+		require.Greater(e.t, older, younger)
+		kept := e.run(votes.of(yield("03", older)))
+		require.EqualValues(e.t, 1, kept[0])
+		require.Greater(e.t, kept[1], older, "a grant that is kept is a new one")
+		require.EqualValues(e.t, 0, e.run(votes.of(renew("03", ttl, older)))[1])
+		require.EqualValues(e.t, 1, e.run(votes.of(acquireByID(writer("03"))))[0])
+
+		// The older one has died: the lock comes back, with a new token.
+		e.run(votes.of(release("03", 0)))
+		again := e.run(votes.of(acquireByID(writer("05"))))[1].(int64)
+		e.run(votes.of(acquireByID(writer("02").listening("pnobody"))))
+		back := e.run(votes.of(yield("05", again)))
+		require.EqualValues(e.t, 1, back[0])
+		require.Greater(e.t, back[1], again)
+	})
+}
+
+// Readers who hold it are nudged, at most 16 of them.
+func TestNudgesAreBounded(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for i := range 30 {
+			e.run(votes.of(acquireByID(reader(fmt.Sprint("5", 10+i)))))
+		}
+		messages := e.subscribe(channel)
+		e.run(votes.of(acquireByID(writer("40"))))
+		require.Len(e.t, e.heard(messages), 16)
+	})
+}

@@ -1,0 +1,189 @@
+package scripts_test
+
+import "time"
+
+// step is one request of a sequence, what the first run of it must answer, and for how long nothing happens before.
+type step struct {
+	pause  time.Duration
+	call   func(tokens map[string]int64) call
+	status int64
+	second int64 // the status of the second run, where it differs
+}
+
+const same = -1
+
+func is(status int64, c call) step {
+	return step{call: func(map[string]int64) call { return c }, status: status, second: same}
+}
+
+func ends(status int64, c call) step {
+	s := is(status, c)
+	s.second = 0
+	return s
+}
+
+// renews is a renewal with the token that the hold was last told.
+func renews(status int64, hold string) step { return renewsTo(status, hold, ttl) }
+
+func renewsTo(status int64, hold string, ttl int) step {
+	by := func(tokens map[string]int64) call { return renew(hold, ttl, tokens[ulid(hold)]) }
+	return step{call: by, status: status, second: same}
+}
+
+func after(d time.Duration, s step) step {
+	s.pause = d * time.Millisecond
+	return s
+}
+
+func quorum(s step) step {
+	single := s.call
+	s.call = func(tokens map[string]int64) call { return vote{proposal: 100, seen: setID}.of(single(tokens)) }
+	return s
+}
+
+var deaf = "p" + channel // nobody listens there
+
+// sequences take a lock through its whole life.
+var sequences = map[string][]step{
+	"write, hand-off, gone": {
+		is(1, acquire(writer("01"))),
+		is(2, tryAcquire(writer("02"))),
+		is(2, tryAcquire(reader("02"))),
+		is(0, acquire(writer("03"))),
+		is(0, acquire(reader("04"))),
+		renews(1, "01"),
+		renews(0, "03"),
+		is(0, refresh("03", "04")),
+		ends(1, release("01", 0)),
+		is(1, refresh("03")),
+		renews(1, "03"),
+		renews(0, "01"),
+		ends(1, release("03", 0)),
+		is(1, acquire(reader("04"))),
+		renews(1, "04"),
+		ends(1, release("04", 0)),
+		is(0, release("04", 0)),
+		renews(0, "04"),
+		is(2, refresh("04")),
+	},
+	"readers and a writer between them": {
+		is(1, acquire(reader("01"))),
+		is(1, acquire(reader("02").lasting(2*ttl))),
+		is(0, acquire(writer("03"))),
+		is(0, acquire(reader("04"))),
+		is(2, tryAcquire(reader("05"))),
+		ends(1, release("02", 0)),
+		ends(2, release("03", 0)),
+		is(1, refresh("04")),
+		renews(1, "04"),
+		is(0, acquire(writer("06"))),
+		ends(1, release("04", 0)),
+		ends(1, release("01", 0)),
+		is(1, refresh("06")),
+		ends(1, release("06", 0)),
+	},
+	"expiry": {
+		is(1, acquire(writer("01"))),
+		is(0, acquire(writer("02").waiting(2*ttl))),
+		is(0, acquire(writer("03"))),
+		after(ttl, is(1, refresh("02"))),
+		renews(0, "01"),
+		is(0, release("01", 0)),
+		after(claim, renews(1, "02")),
+		is(2, refresh("03")),
+		after(2*ttl, renews(0, "02")),
+		is(1, acquire(reader("04"))),
+		after(2*ttl, is(1, acquire(writer("05")))),
+		ends(1, release("05", 0)),
+	},
+	"a renewal sets what it is asked for": {
+		is(1, acquire(writer("01").lasting(3*ttl))),
+		renewsTo(1, "01", claim),
+		after(2*claim, renews(0, "01")),
+		is(1, acquire(reader("02").lasting(3*ttl))),
+		renewsTo(1, "02", claim),
+		after(2*claim, renews(0, "02")),
+		is(1, acquire(writer("03"))),
+		ends(1, release("03", 0)),
+	},
+	"tombstones": {
+		is(0, release("01", ttl)),
+		is(3, acquire(writer("01"))),
+		is(3, join(writer("01").by("a"))),
+		is(1, acquire(writer("02"))),
+		ends(1, releaseAll("02", ttl)),
+		is(3, acquire(writer("02"))),
+		is(1, acquire(reader("03"))),
+		is(0, acquire(writer("04"))),
+		ends(2, releaseAll("04", ttl)),
+		is(3, acquire(writer("04"))),
+		after(2*ttl, is(1, acquire(writer("01")))),
+		ends(1, release("01", 0)),
+	},
+	"nesting": {
+		is(0, join(writer("01").by("a"))),
+		is(1, acquire(writer("02").by("a"))),
+		is(1, join(writer("03").by("a").lasting(2*ttl))),
+		is(1, join(reader("04").by("a"))),
+		is(0, join(reader("05").by("b"))),
+		is(0, acquire(reader("06").by("b"))),
+		ends(1, release("02", 0)),
+		renews(1, "03"),
+		ends(1, release("03", 0)),
+		ends(1, release("04", 0)),
+		is(1, refresh("06")),
+		is(2, join(writer("07").by("b"))),
+		is(1, join(reader("08").by("b"))),
+		renews(1, "08"),
+		ends(1, release("06", 0)),
+		ends(1, release("08", 0)),
+		is(0, join(reader("09").by("b"))),
+	},
+	"dead and deaf waiters": {
+		is(1, acquire(writer("01"))),
+		is(0, acquire(writer("02").listening(deaf))),
+		is(0, acquire(reader("03").listening(deaf))),
+		is(0, acquire(reader("04"))),
+		ends(1, release("01", 0)),
+		is(0, acquire(writer("02").listening(deaf))),
+		is(1, refresh("04")),
+		ends(1, release("04", 0)),
+		is(1, refresh("02")),
+		is(0, refresh("03")),
+		ends(1, release("02", 0)),
+		is(1, refresh("03")),
+		ends(1, release("03", 0)),
+		is(1, acquire(writer("05"))),
+		is(0, acquire(writer("06").listening(deaf))),
+		ends(1, release("05", 0)),
+		ends(2, releaseAll("06", ttl)),
+		is(3, acquire(writer("06"))),
+	},
+	"one of several masters": {
+		quorum(is(1, acquireByID(writer("05")))),
+		quorum(is(0, acquireByID(writer("03")))),
+		quorum(is(0, raise("03", 1))),
+		quorum(is(0, raise("05", 1))),
+		quorum(step{call: func(tokens map[string]int64) call {
+			return raise("05", tokens[ulid("05")]+5)
+		}, status: 1, second: same}),
+		quorum(step{call: func(tokens map[string]int64) call {
+			return yield("05", tokens[ulid("05")])
+		}, status: 0, second: same}),
+		quorum(is(1, refresh("03"))),
+		quorum(step{call: func(tokens map[string]int64) call {
+			return yield("03", tokens[ulid("03")])
+		}, status: 1, second: same}),
+		quorum(is(2, yield("09", 1))),
+		quorum(is(1, acquireByID(writer("03")))),
+		quorum(renews(1, "03")),
+		quorum(ends(1, release("03", 0))),
+		quorum(is(1, refresh("05"))),
+		quorum(ends(1, release("05", 0))),
+		quorum(step{call: func(tokens map[string]int64) call {
+			return regain(writer("05"), tokens[ulid("05")], 0)
+		}, status: 1, second: same}),
+		quorum(is(0, regain(writer("06"), 1, 1))),
+		quorum(ends(1, release("05", 0))),
+	},
+}

@@ -1,0 +1,130 @@
+-- settle.lua: what happens to a lock by itself: holds expire, and whoever waits enters. Included after lock.lua.
+--
+-- KEYS   1-4 as in lock.lua
+-- ARGV   1 as in vote.lua
+-- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it
+-- Twice  what has been purged is gone, and who has been granted is no longer in the queue
+-- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
+--        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others
+local bound, more = 64, 0
+
+-- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
+local function sweep(key, n, states)
+  if n == 0 then return 0 end
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first[1] and first[2] - ms <= 0 then
+    local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
+    call('ZREM', key, unpack(ids))
+    for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
+      local state, _, _, _, details = parse(record)
+      if state and string.find(states, state, 1, true) then
+        local owner = state == 'g' and named(ids[i], details)
+        if owner then count(owner, -1) end
+        fields[ids[i]] = false
+      end
+    end
+    first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if first[1] and first[2] - ms <= 0 then more = 1 end
+    n = call('ZCARD', key)
+  end
+  if not first[1] then return 0 end -- also where the zset was evicted
+  return n, first[1], tonumber(first[2])
+end
+
+-- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
+-- has gone the one of them that lasts longest takes its place.
+local function purge()
+  if wHold and wExpiry <= ms then drop(wHold, 'w') end
+  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
+  aside = sweep(asideKey, aside, 'px')
+  if h[1] and not wHold and readers > 0 then
+    local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
+    local _, _, _, since, details = parse(recordOf(last[1]))
+    if details and last[2] - ms > 0 then
+      readers = readers - call('ZREM', holdsKey, last[1])
+      fields[last[1]] = false
+      setWriter(last[1], tonumber(last[2]), since, details)
+    end
+  end
+end
+
+-- Tells a process of a grant or asks it to yield. Returns how many have heard it, or nil where that is not known: a
+-- refused message must not undo what has been decided.
+local function tell(details, message)
+  local letter, channel = match(details, '^%a %d+ %S+ (%a)(%S+)')
+  if not letter then return nil end
+  local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
+  return letter ~= 'b' and type(heard) == 'number' and heard or nil
+end
+
+-- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
+-- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
+-- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
+local function offer(id, state, expiry, place, since, details)
+  local mode, claim = match(details, '^(%a) (%d+)')
+  if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
+  local token = mint(mode)
+  local heard = tell(details, id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim)
+  local dead = heard == 0 and state == 'q' and not alive[id]
+  if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
+    keep(asideKey, aside == 0, 0)
+    aside = aside + 1
+    fields[id] = 'p ' .. expiry .. ' ' .. place .. ' ' .. since .. ' ' .. details
+    return false
+  end
+  grant(id, token, tonumber(claim), details)
+  return true
+end
+
+-- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
+-- returns with a head that could have been granted, except what is left for the next call.
+-- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
+-- the script ends there, and nobody hears of a grant that is not written.
+-- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
+-- one who holds the lock for days.
+local function admit(beneath)
+  local granted, others = 0, 0
+  while queued > 0 and (beneath or not wHold) do
+    if granted == bound or others == bound then
+      more = 1
+      return
+    end
+    local open = not wHold and not abstains
+    local popped = open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
+    if not id then -- evicted
+      queued = 0
+      return
+    end
+    local record = recordOf(id) -- none: it was deleted or evicted
+    local state, expiry, place, since, details = parse(record)
+    local lives = (state == 'q' or state == 'd') and expiry - ms > 0
+    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w') then
+      headHold, headExpiry = id, tonumber(expiry)
+      return
+    end
+    if not popped then call('ZREM', queueKey, id) end
+    if record then
+      queued = queued - 1
+      fields[id] = false
+    end
+    if lives and offer(id, state, expiry, place, since, details) then
+      granted = granted + 1
+    else
+      others = others + 1
+    end
+  end
+end
+
+-- Milliseconds until asking again can tell something new: until w, or the first hold or the head of the queue, can
+-- expire. 1 where something was left for the next call, 0 where nothing is known.
+local function wake()
+  if more == 1 then return 1 end
+  local at = wExpiry
+  if not wHold then
+    at = firstExpiry
+    if headExpiry and (not at or headExpiry < at) then at = headExpiry end
+    if abstains and refusal[3] > 0 and queued > 0 and (not at or ms + refusal[3] < at) then at = ms + refusal[3] end
+  end
+  return at and math.max(at - ms, 1) or 0
+end

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+)
+
+// A replace in a module's own go.mod holds for that module only: whoever depends on it would look for the version that
+// it requires. The workspace stands for that version instead.
+func TestNestedModulesReplaceNothing(t *testing.T) {
+	repository := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(repository, "go.work"))
+	require.NoError(t, err)
+	work, err := modfile.ParseWork("go.work", text, nil)
+	require.NoError(t, err)
+	require.Len(t, work.Replace, 1)
+	require.Equal(t, rootPath, work.Replace[0].Old.Path)
+	require.Equal(t, "./", work.Replace[0].New.Path)
+
+	used := map[string]bool{}
+	for _, use := range work.Use {
+		folder := strings.TrimPrefix(use.Path, "./")
+		used[folder] = true
+		text, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))
+		require.NoError(t, err)
+		mod, err := modfile.Parse(folder, text, nil)
+		require.NoError(t, err)
+		require.Empty(t, mod.Replace, folder)
+		for _, r := range mod.Require {
+			if r.Mod.Path == rootPath {
+				require.Equal(t, work.Replace[0].Old.Version, r.Mod.Version, folder)
+			}
+		}
+	}
+	for _, folder := range published {
+		require.True(t, used[folder], folder)
+	}
+}
+
+// Whoever depends on a nested module may have a later version of the root module in the build, whose internal packages
+// promise nothing.
+func TestPublishedModulesImportNothingInternal(t *testing.T) {
+	for _, folder := range published {
+		paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, paths)
+		for _, path := range paths {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, spec := range file.Imports {
+				require.NotContains(t, spec.Path.Value, rootPath+"/internal", path)
+			}
+		}
+	}
+}
+
+// The whole procedure in a temporary repository, and then what a stranger does: a module that requires a nested one, from
+// a module proxy that has what the tags have, outside any workspace.
+func TestAReleaseCanBeFetched(t *testing.T) {
+	const version = "v0.7.3"
+	repository := cloneForTest(t)
+	tags, err := prepare(repository, version)
+	require.NoError(t, err)
+	require.Equal(t, version, tags[0])
+	must(t)(git(repository, "commit", "-m", "release"))
+	for _, tag := range tags {
+		must(t)(git(repository, "tag", tag))
+	}
+	require.Empty(t, must(t)(git(repository, "status", "--porcelain")))
+
+	proxy := newProxy(t)
+	proxy.add(t, repository, module.Version{Path: rootPath, Version: version}, "")
+	for _, folder := range published {
+		nested := module.Version{Path: path.Join(rootPath, folder), Version: version}
+		proxy.add(t, repository, nested, folder)
+	}
+	for _, folder := range published {
+		nested := module.Version{Path: path.Join(rootPath, folder), Version: version}
+		t.Run(folder, func(t *testing.T) {
+			stranger := t.TempDir()
+			write(t, filepath.Join(stranger, "go.mod"), "module example.com/stranger\n\ngo 1.26.0\n")
+			write(t, filepath.Join(stranger, "main.go"),
+				fmt.Sprintf("package main\n\nimport _ %q\n\nfunc main() {}\n", nested.Path))
+			proxy.run(t, stranger, "get", nested.String())
+			require.Contains(t, proxy.run(t, stranger, "list", "-m", rootPath), version)
+			proxy.run(t, stranger, "list", "-deps", "./...")
+
+			// And what the tag has of the module itself states all that it and its tests need, with its sums.
+			proxy.run(t, filepath.Join(repository, folder), "list", "-mod=readonly", "-deps", "-test", "./...")
+		})
+	}
+}
+
+func TestPrepareRefusesOtherVersions(t *testing.T) {
+	for _, version := range []string{"", "0.2.0", "v0.2", "v1", "v2.0.0", "v0.2.0+x", "latest"} {
+		_, err := prepare(t.TempDir(), version)
+		require.ErrorContains(t, err, "must be a version", version)
+	}
+}
+
+// cloneForTest returns a repository with one commit, of the files that this one has now.
+func cloneForTest(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		skip(t, "git is not installed: apt-get install git")
+	}
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		t.Setenv("GIT_"+who+"_NAME", "test")
+		t.Setenv("GIT_"+who+"_EMAIL", "test@example.com")
+	}
+	source, clone := filepath.Join("..", ".."), t.TempDir()
+	require.NoError(t, filepath.WalkDir(source, func(from string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.Name() == ".git" && entry.IsDir():
+			return filepath.SkipDir
+		case entry.Name() == ".git" || !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(clone, strings.TrimPrefix(from, source))
+		if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+			return err
+		}
+		return os.WriteFile(to, text, 0o666)
+	}))
+	must(t)(git(clone, "init", "--quiet"))
+	must(t)(git(clone, "add", "--all"))
+	must(t)(git(clone, "commit", "--quiet", "-m", "as it is"))
+	return clone
+}
+
+func must(t *testing.T) func(string, error) string {
+	return func(answer string, err error) string {
+		t.Helper()
+		require.NoError(t, err)
+		return answer
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+}
+
+// skip is for what is missing on this machine; where everything has to run, that is a failure.
+func skip(t *testing.T, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
