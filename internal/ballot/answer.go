@@ -44,50 +44,48 @@ func (b *Ballot) Late(i int, err error) {
 	}
 }
 
-// Answered takes in the reply to an acquire or a join.
+// Answered takes in the reply to an acquire or a join. A message of the grant may have overtaken it: then it is from
+// before the grant, and the vote stays as it is.
 func (b *Ballot) Answered(i int, a Answer) {
 	v := &b.votes[i]
 	b.news = true
-	if a.Status == IsGranted {
-		b.grant(v, a.Token, a.Until, false)
-		return
-	}
-	if v.State != Asked && v.State != Unasked {
-		return // a message of the grant has overtaken this answer, which is from before it
-	}
-	v.Slow, v.Err = false, nil
-	switch a.Status {
-	case NoAnswer:
-		b.fail(v, a)
-	case IsQueued:
-		v.State = Queued
-	case IsAbsent, IsReading, IsRefused:
-		v.State, v.Reading = Refused, a.Status == IsReading
+	v.Unknown = v.Unknown || a.Unknown
+	awaited := v.State == Asked
+	switch {
+	case a.Status == IsGranted && (awaited || v.isLater(a.Token)):
+		// It may be the hand-off to a request before this one whose answer was lost.
+		v.grant(a.Token, a.Until, v.Unknown)
+	case !awaited:
+	case a.Status == NoAnswer:
+		v.fail(a)
+	case a.Status == IsQueued:
+		v.State, v.Err = Queued, nil
+	default:
+		v.State, v.Err, v.Reading = Refused, nil, a.Status == IsReading
 	}
 }
 
 // Granted takes in a grant that a message or a refresh told of.
 func (b *Ballot) Granted(i int, token fencing.Token, until clock.Instant) {
-	b.grant(&b.votes[i], token, until, true)
-}
-
-// grant is where every grant comes through. One whose token was offered back is old news, except as the answer to a
-// request that was sent since: then it stands, and is offered back again.
-func (b *Ballot) grant(v *Vote, token fencing.Token, until clock.Instant, handedOff bool) {
-	switch {
-	case v.State == Granted && v.Token == token:
-		return
-	case token <= v.yielded && v.State != Asked:
-		return
+	if v := &b.votes[i]; v.isLater(token) {
+		v.grant(token, until, true)
 	}
-	v.State, v.Token, v.Until, v.HandedOff = Granted, token, until, handedOff
-	v.Slow, v.Err = false, nil
-	v.inflight = None // what was asked of an earlier grant does not concern this one
 }
 
-func (b *Ballot) fail(v *Vote, a Answer) {
+// grant may bring a token that was offered back, as the answer to a request that was sent since. It stands, but does
+// not count: it is offered back again.
+func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
+	v.State, v.Token, v.Until, v.HandedOff, v.Err = Granted, token, until, handedOff, nil
+}
+
+func (v *Vote) fail(a Answer) {
 	v.State, v.Err, v.Permanent, v.Conflict = Failed, a.Err, a.Permanent, a.Conflict
-	v.Unknown = v.Unknown || a.Unknown
+}
+
+// failKept is a failure that leaves the master with what it has of the hold.
+func (v *Vote) failKept(a Answer) {
+	v.fail(a)
+	v.Unknown = true
 }
 
 // Refreshed takes in what a refresh says of a waiter that is still queued or unknown there, or why it failed. It
@@ -104,7 +102,7 @@ func (b *Ballot) Refreshed(i int, a Answer) (askAgain bool) {
 		return true
 	case a.Status != NoAnswer:
 	case a.Permanent:
-		b.fail(v, a)
+		v.failKept(a)
 	default:
 		v.Err = a.Err // it keeps its place if a later refresh comes in time
 	}
@@ -114,15 +112,16 @@ func (b *Ballot) Refreshed(i int, a Answer) (askAgain bool) {
 // Raised takes in the reply to a raise to the target.
 func (b *Ballot) Raised(i int, target fencing.Token, a Answer) {
 	v := &b.votes[i]
-	if v.inflight != Raise || v.inflightToken != target {
+	if v.inflight != Raise {
 		return
 	}
 	v.inflight = None
 	switch {
+	case v.Token >= target: // a later grant, which the raise was too early for
 	case a.Status == IsGranted && a.Token == target:
 		v.Token, v.Until = a.Token, a.Until
 	case a.Status == NoAnswer && a.Unknown:
-		v.State, v.Err, v.Unknown = Failed, a.Err, true
+		v.failKept(a)
 	default:
 		v.State, v.Err = Outvoted, a.Err // the grant stands with a token that does not count
 	}
@@ -135,7 +134,7 @@ func (b *Ballot) Renewing(i int, token fencing.Token) bool {
 	if !v.Counts() || v.Token != token || v.inflight != None {
 		return false
 	}
-	v.inflight, v.inflightToken = Renew, token
+	v.inflight = Renew
 	return true
 }
 
@@ -153,8 +152,9 @@ func (b *Ballot) Renewed(i int, a Answer, now clock.Instant) {
 	}
 	v.inflight, v.Err = None, a.Err
 	switch {
+	case v.Token != b.target: // a later grant has come meanwhile
 	case a.Status == NoAnswer:
-	case a.Status == IsGranted && (len(b.votes) == 1 || !v.Until.Passed(now)):
+	case a.Status == IsGranted && !v.Until.Passed(now):
 		v.Until = a.Until
 	default:
 		v.State = Outvoted
@@ -167,18 +167,16 @@ func (b *Ballot) Standing(token fencing.Token) int {
 }
 
 // Regaining notes that master i is asked to take back a hold that a quorum has. It returns whether trust in its earlier
-// grant is unbroken, and false for ok where nothing is to be sent: the hold stands there, or a request is under way.
+// grant is unbroken, and false for ok where nothing is to be sent: a grant stands there with whatever token, a request
+// is under way, or the token was offered back there once and can never count again.
 func (b *Ballot) Regaining(i int, token fencing.Token, now clock.Instant) (trusted, ok bool) {
 	v := &b.votes[i]
-	if v.inflight != None || v.State == Asked || v.State == Granted && v.Token < token {
+	stands := v.State == Granted && !v.Until.Passed(now)
+	if v.inflight != None || v.State == Asked || stands || token <= v.yielded {
 		return false, false
 	}
-	if v.Counts() && v.Token == token && !v.Until.Passed(now) {
-		return false, false
-	}
-	trusted = v.State == Outvoted && v.Token == token && v.Token > v.yielded && !v.Until.Passed(now)
-	v.inflight, v.inflightToken = Regain, token
-	return trusted, true
+	v.inflight = Regain
+	return v.Token == token && !v.Until.Passed(now), true
 }
 
 // Regained takes in the reply to a regain.
@@ -189,30 +187,30 @@ func (b *Ballot) Regained(i int, token fencing.Token, a Answer) {
 	}
 	v.inflight, v.Err = None, a.Err
 	v.Unknown = v.Unknown || a.Unknown
-	if a.Status == IsGranted && a.Token == token && token > v.yielded {
+	if a.Status == IsGranted && a.Token == token {
 		v.State, v.Token, v.Until = Granted, token, a.Until
 	}
 }
 
-// Yielded takes in the reply to the yield of the grant with this token. One to an earlier yield changes nothing.
+// Yielded takes in the reply to the yield of the grant with this token.
 func (b *Ballot) Yielded(i int, token fencing.Token, a Answer) {
 	v := &b.votes[i]
-	if v.inflight != Yield || v.inflightToken != token {
+	if v.inflight != Yield {
 		return
 	}
-	v.inflight, v.Err = None, a.Err
+	v.inflight = None
 	switch {
 	case a.Status == IsGranted:
-		b.grant(v, a.Token, a.Until, v.HandedOff)
+		b.Granted(i, a.Token, a.Until) // the queue's: kept for another claim, or come back at once
+	case v.Token != token: // a later grant has come meanwhile
 	case a.Status == IsQueued:
-		v.State = Queued
+		v.State, v.Err = Queued, nil
 	case a.Status == NoAnswer && a.Permanent:
-		b.fail(v, a)
-		v.Unknown = true // the grant stands
+		v.failKept(a)
 	case a.Status == NoAnswer:
-		v.Unknown = v.Unknown || a.Unknown // the next Remind yields again: only its own answer tells where it stands
+		v.Err = a.Err // the next Remind yields again: only its own answer tells where it stands
 	default:
-		v.State = Unasked
+		v.State, v.Err = Unasked, nil
 	}
 }
 

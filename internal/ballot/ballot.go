@@ -88,9 +88,9 @@ func (b *Ballot) Next(actions []Action) []Action {
 	for i := range b.votes {
 		v := &b.votes[i]
 		switch {
-		case v.State != Granted || b.entry == Join:
-		case b.target != 0 && v.Token < b.target && v.inflight == None:
-			v.inflight, v.inflightToken = Raise, b.target
+		case v.State != Granted || v.inflight != None || b.entry == Join:
+		case v.Token < b.target:
+			v.inflight = Raise
 			actions = append(actions, Action{i, Raise, b.target})
 		case b.mayYield(v) && v.Counts() && (giveWay || v.yieldRequested):
 			actions = append(actions, b.yield(i))
@@ -115,8 +115,8 @@ func (b *Ballot) mayYield(v *Vote) bool {
 func (b *Ballot) yield(i int) Action {
 	v := &b.votes[i]
 	v.yieldRequested = false
-	v.yielded = v.Token
-	v.inflight, v.inflightToken = Yield, v.Token
+	v.yielded = max(v.yielded, v.Token)
+	v.inflight = Yield
 	return Action{i, Yield, v.Token}
 }
 
@@ -124,5 +124,5 @@ func (b *Ballot) yield(i int) Action {
 // oldest contender keeps its grants, since no older one waits behind it, so one round settles a split vote.
 func (b *Ballot) votesAreSplit() bool {
 	asked := b.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
-	return len(b.votes) > 1 && asked == 0 && b.countState(Queued) > 0
+	return asked == 0 && b.countState(Queued) > 0
 }

@@ -88,13 +88,8 @@ func (b *Ballot) decideTarget() bool {
 // when it was granted.
 func (b *Ballot) commonToken() (token fencing.Token, grants int) {
 	for i := range b.votes {
-		v := &b.votes[i]
-		if v.State != Granted {
-			continue
-		}
-		same := b.count(func(w *Vote) bool { return w.State == Granted && w.Token == v.Token })
-		if same > grants {
-			token, grants = v.Token, same
+		if same := b.Standing(b.votes[i].Token); same > grants {
+			token, grants = b.votes[i].Token, same
 		}
 	}
 	return token, grants
@@ -107,7 +102,7 @@ func (b *Ballot) reachable() int {
 		case Asked:
 			return true
 		case Granted:
-			return v.Token == b.target || v.Token < b.target && b.entry != Join
+			return v.Counts() && v.Token == b.target || v.Token < b.target && b.entry != Join
 		default:
 			return false
 		}
@@ -146,7 +141,7 @@ func (b *Ballot) mostPossible() int {
 // joinFailure tells an owner that has no standing hold from one that only reads. Taken for the former because a master
 // has not heard of its hold yet, a reader would queue a write lock behind its own read lock and wait for itself.
 func (b *Ballot) joinFailure() Verdict {
-	reading := b.count(func(v *Vote) bool { return v.State == Refused && v.Reading })
+	reading := b.count(func(v *Vote) bool { return v.Reading })
 	absent := b.countState(Refused) - reading
 	switch {
 	case absent > len(b.votes)-b.Quorum():

@@ -40,12 +40,11 @@ type Vote struct {
 	Permanent bool          // asking again cannot help
 	Conflict  bool          // a key of the lock holds something else
 	HandedOff bool          // granted from the queue, for the claim only
-	Unknown   bool          // a request has no answer and may still run
+	Unknown   bool          // a request that can bring the hold about has no answer and may still run
 	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
 	Reading   bool          // a join for writing was refused, since its owner only reads
 
-	inflight       Op
-	inflightToken  fencing.Token // of the grant that is yielded, or the target of a raise
+	inflight       Op            // asked of the grant, and not answered yet
 	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
 	yieldRequested bool          // an older hold waits behind this one
 }
@@ -53,13 +52,17 @@ type Vote struct {
 // Counts reports whether the grant stands as far as is known. One that was offered back may be gone.
 func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded }
 
+// isLater reports whether a grant is later than all that is known of this master: its tokens grow. So messages and answers
+// need no order, and what has ended (yielded, outvoted) does not come back by an old one.
+func (v *Vote) isLater(token fencing.Token) bool { return token > v.Token && token > v.yielded }
+
 // Live reports whether the master may have something of this hold.
 func (v *Vote) Live() bool {
 	switch v.State {
-	case Asked, Queued, Granted, Outvoted:
+	case Queued, Granted, Outvoted:
 		return true
 	default:
-		return v.Unknown || v.inflight != None
+		return v.Unanswered()
 	}
 }
 
@@ -67,9 +70,12 @@ func (v *Vote) Live() bool {
 func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked && !v.Slow }
 
 // Unanswered reports whether a request that can bring the hold about may still run: a release must leave a tombstone.
-func (v *Vote) Unanswered() bool {
-	return v.Unknown || v.State == Asked || v.inflight != None && v.inflight != Renew
-}
+// Neither a raise nor a yield nor a renewal brings back a hold that is gone.
+func (v *Vote) Unanswered() bool { return v.Unknown || v.State == Asked || v.inflight == Regain }
+
+// Straggles reports whether such a request may still run although the master has the hold already: then the tombstone is
+// due even where the release finds the hold.
+func (v *Vote) Straggles() bool { return v.Unknown || v.inflight == Regain }
 
 func (v *Vote) answered() bool {
 	switch v.State {

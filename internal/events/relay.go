@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Capacity is how many events may wait beside the final ones of leases whose beginning was told.
+// Capacity is how many events may wait before Offer takes no more. Final ones are taken beyond it.
 const Capacity = 4096
 
 // Relay runs functions in order on one goroutine, which it starts with the first one. Its zero value is ready.
@@ -21,7 +21,7 @@ type Relay struct {
 	running  bool
 	idle     chan struct{} // closed when the goroutine has nothing left; made by Close
 	dropped  atomic.Uint64
-	consumer atomic.Int64 // id of the goroutine that runs the functions
+	consumer atomic.Int64 // id of the goroutine that runs the functions, or ran the last ones
 }
 
 // Offer queues f unless too many wait already, which it counts and reports as false.
@@ -55,34 +55,40 @@ func (r *Relay) push(f func()) {
 // Dropped returns how many events were not taken.
 func (r *Relay) Dropped() uint64 { return r.dropped.Load() }
 
+// run ends when nothing is left; another goroutine is started when it is needed.
 func (r *Relay) run() {
 	r.consumer.Store(goroutineID())
-	for {
-		f := r.next()
-		if f == nil {
-			return
+	finished := false
+	defer func() {
+		if !finished { // the function has ended this goroutine by runtime.Goexit
+			go r.run()
 		}
+	}()
+	for f := r.next(true); f != nil; f = r.next(true) {
 		f()
 	}
+	finished = true
 }
 
-// next returns nil when nothing is left; then the goroutine ends, and another is started when it is needed.
-func (r *Relay) next() func() {
+// next takes the first function of the queue. Where there is none it returns nil, and notes that nothing runs any more if
+// the caller is about to end.
+func (r *Relay) next(last bool) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) == 0 {
+	if len(r.queue) > 0 {
+		f := r.queue[0]
+		r.queue[0] = nil
+		r.queue = r.queue[1:]
+		return f
+	}
+	if last {
 		r.queue, r.running = nil, false
-		r.consumer.Store(0)
 		if r.idle != nil {
 			close(r.idle)
 			r.idle = nil
 		}
-		return nil
 	}
-	f := r.queue[0]
-	r.queue[0] = nil
-	r.queue = r.queue[1:]
-	return f
+	return nil
 }
 
 // Close returns when all that was queued has run. It waits for no longer than the limit, for code that does not return;
@@ -113,15 +119,7 @@ func (r *Relay) Close(limit time.Duration) {
 
 // drain runs what is queued on the goroutine of a function that the relay is running.
 func (r *Relay) drain() {
-	for {
-		r.mu.Lock()
-		if len(r.queue) == 0 {
-			r.mu.Unlock()
-			return
-		}
-		f := r.queue[0]
-		r.queue = r.queue[1:]
-		r.mu.Unlock()
+	for f := r.next(false); f != nil; f = r.next(false) {
 		f()
 	}
 }

@@ -1,0 +1,41 @@
+package ballot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+)
+
+func TestOneMasterCostsNoAllocation(t *testing.T) {
+	var b ballot.Ballot
+	for _, entry := range []ballot.Entry{ballot.Wait, ballot.Try, ballot.Join} {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			b.Start(entry, 1)
+			b.Ask(0)
+			b.Answered(0, granted(5))
+			if v, _, _ := b.Decide(now); v != ballot.Held || len(b.Next(nil)) > 0 || b.HandedOff() {
+				t.Error("not held")
+			}
+			b.Renewing(0, 5)
+			b.Renewed(0, granted(5), now)
+			b.TrustedUntil(5)
+		}))
+	}
+}
+
+func TestABallotThatIsUsedAgainCostsNoAllocation(t *testing.T) {
+	var b ballot.Ballot
+	b.Start(ballot.Wait, 5)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		b.Start(ballot.Wait, 5)
+		for i := range 5 {
+			b.Ask(i)
+			b.Answered(i, granted(5))
+		}
+		if v, _, _ := b.Decide(now); v != ballot.Held {
+			t.Error("not held")
+		}
+	}))
+}

@@ -1,0 +1,126 @@
+package ballot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+)
+
+// counterexamples are the runs that refute a shortcut in redlock/model, as far as the client takes part in them: each
+// ends where the rule saves it.
+var counterexamples = map[string]func(*testing.T){
+	"both-report": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(7), granted(7))
+		require.EqualValues(t, 7, reported(b, now))
+	},
+	"no-raise": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), granted(2))
+		require.Equal(t, ballot.Open, verdict(b, now), "the largest answer of one quorum says nothing about the next")
+		require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
+		b.Raised(A, 2, granted(2))
+		require.EqualValues(t, 2, reported(b, now))
+	},
+	"raise-unheld": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), granted(2), refused)
+		b.Decide(now)
+		b.Next(nil)
+		b.Raised(A, 2, refused) // the grant is gone
+		require.Equal(t, ballot.TooLate, verdict(b, now))
+	},
+	"count-above": func(t *testing.T) {
+		b := asked(ballot.Wait, 5, granted(1), granted(2), granted(2))
+		require.Equal(t, ballot.Open, verdict(b, now))
+		b.Answered(3, granted(3))
+		require.Equal(t, ballot.Open, verdict(b, now), "a master that has gone past the target does not count")
+		b.Answered(4, granted(2))
+		require.EqualValues(t, 2, reported(b, now))
+	},
+	"check-first": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), granted(2))
+		require.Equal(t, ballot.Open, verdict(b, now))
+		b.Next(nil)
+		b.Raised(A, 2, grantedUntil(2, tooLate.Add(trust)))
+		require.Equal(t, ballot.TooLate, verdict(b, tooLate), "the trust in B ended during the raise")
+	},
+	"decide-twice": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), granted(2))
+		b.Decide(now)
+		require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
+		b.Answered(C, granted(3))
+		require.Equal(t, ballot.Open, verdict(b, now))
+		require.Empty(t, b.Next(nil), "nothing is raised to a later answer")
+		b.Raised(A, 2, granted(2))
+		require.EqualValues(t, 2, reported(b, now))
+	},
+	"renew-lapsed": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, grantedUntil(2, later), granted(2), granted(2))
+		b.Decide(now)
+		require.True(t, b.Renewing(A, 2))
+		b.Renewed(A, grantedUntil(2, tooLate.Add(trust)), later) // its snapshot brought the grant back
+		require.Equal(t, 2, b.Standing(2), "the grant had run out in between")
+	},
+	"regain-abstaining": func(t *testing.T) {
+		b := holding(queued)
+		trusted, ok := b.Regaining(C, 2, now)
+		require.True(t, ok)
+		require.False(t, trusted, "it never had a grant there, so it says nothing of who had one")
+	},
+	"no-tombstone": func(t *testing.T) {
+		b := holding(refused)
+		require.False(t, b.Vote(C).Unanswered())
+		b.Regaining(C, 2, now)
+		require.True(t, b.Vote(C).Live())
+		require.True(t, b.Vote(C).Unanswered(), "the regain may come after the release")
+	},
+	"no-yield": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), queued, queued)
+		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Next(nil))
+	},
+	"overtake": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, silent, down)
+		require.True(t, b.Vote(A).Live() && b.Vote(A).Unanswered(), "it may have run, or run yet")
+		require.False(t, b.Vote(B).Live())
+		require.True(t, b.Vote(C).Live() && b.Vote(C).Unanswered(), "it is on its way")
+	},
+	"yield-counted": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), queued, queued)
+		b.Next(nil)
+		b.Granted(B, 1, now.Add(trust))
+		require.Equal(t, ballot.Open, verdict(b, now), "before the answer the grant may be gone")
+		b.Yielded(A, 1, silent)
+		require.Equal(t, ballot.Open, verdict(b, now), "and without an answer")
+	},
+	"yield-unnamed": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), queued, queued)
+		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Next(nil), "a yield names the grant that it gives up")
+		b.Granted(A, 3, now.Add(trust)) // handed off, before the yield is answered
+		b.Yielded(A, 1, queued)
+		b.Granted(B, 3, now.Add(trust))
+		require.EqualValues(t, 3, reported(b, now), "the answer to the yield of the old grant is not about the new one")
+	},
+	"yield-kept": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), queued, queued)
+		b.Next(nil)
+		b.Yielded(A, 1, granted(1))
+		b.Granted(B, 1, now.Add(trust))
+		require.Equal(t, ballot.Open, verdict(b, now), "the second copy of the yield may find an older hold")
+		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Remind(A, nil))
+	},
+	"old-answers": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(5), queued, queued)
+		b.Next(nil)
+		b.Yielded(A, 5, queued)
+		b.Granted(B, 5, now.Add(trust))
+		b.Granted(A, 5, now.Add(trust)) // the message of what was given up
+		require.Equal(t, ballot.Open, verdict(b, now))
+		require.Equal(t, ballot.Queued, b.Vote(A).State)
+	},
+}
+
+func TestCounterexamplesOfTheModel(t *testing.T) {
+	for name, run := range counterexamples {
+		t.Run(name, run)
+	}
+}

@@ -1,0 +1,175 @@
+package ballot_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
+)
+
+type op uint8
+
+const (
+	opAcquire op = iota
+	opRaise
+	opYield
+	opRefresh
+	opRenew
+	opRegain
+)
+
+// request is one on its way to a master, or its answer on the way back.
+type request struct {
+	op      op
+	token   fencing.Token
+	trusted bool
+	ran     bool
+	answer  ballot.Answer
+}
+
+// message tells of a hand-off. Messages come over another connection, in any order.
+type message struct {
+	master int
+	answer ballot.Answer
+}
+
+// world is one hold, its masters, and everything between them.
+type world struct {
+	t        testing.TB
+	entry    ballot.Entry
+	b        ballot.Ballot
+	masters  []simMaster
+	requests [][]*request // of each master, in order
+	strays   [][]*request // those whose connection broke: they run later or never
+	messages []message
+	now      time.Duration
+	token    fencing.Token // of the lease, 0 before
+	over     bool
+}
+
+func newWorld(t testing.TB, entry ballot.Entry, masters int) *world {
+	w := &world{
+		t: t, entry: entry, masters: make([]simMaster, masters), now: time.Hour,
+		requests: make([][]*request, masters), strays: make([][]*request, masters),
+	}
+	w.b.Start(entry, masters)
+	return w
+}
+
+func (w *world) run(i int, r *request) {
+	m := &w.masters[i]
+	switch r.op {
+	case opAcquire:
+		r.answer = m.acquire(w.entry, w.now)
+	case opRaise:
+		r.answer = m.raise(r.token, w.now)
+	case opYield:
+		r.answer = m.yield(r.token, w.now)
+	case opRefresh:
+		r.answer = m.refresh(w.now)
+	case opRenew:
+		r.answer = m.renew(r.token, w.now)
+	case opRegain:
+		r.answer = m.regain(r.token, r.trusted, w.now)
+	}
+	r.ran = true
+}
+
+// answered hands an answer to the ballot, as the engine does.
+func (w *world) answered(i int, r *request, a ballot.Answer) {
+	switch r.op {
+	case opAcquire:
+		w.b.Answered(i, a)
+	case opRaise:
+		w.b.Raised(i, r.token, a)
+	case opYield:
+		w.b.Yielded(i, r.token, a)
+	case opRenew:
+		w.b.Renewed(i, a, instant(w.now))
+	case opRegain:
+		w.b.Regained(i, r.token, a)
+	case opRefresh:
+		if a.Status == ballot.IsGranted {
+			w.b.Granted(i, a.Token, a.Until)
+		} else {
+			w.b.Refreshed(i, a)
+		}
+	}
+	w.decide()
+}
+
+// send posts a request, of which a vote has at most one under way beside its acquire.
+func (w *world) send(i int, r *request) {
+	for _, other := range w.requests[i] {
+		if other.op == r.op || other.op != opAcquire && other.op != opRefresh && r.op != opRefresh {
+			w.t.Fatalf("operation %d is sent while %d is under way", r.op, other.op)
+		}
+	}
+	w.requests[i] = append(w.requests[i], r)
+}
+
+// look is the periodic look at a waiting hold.
+func (w *world) look(i int) {
+	if w.token != 0 {
+		return
+	}
+	switch w.b.Vote(i).State {
+	case ballot.Unasked, ballot.Failed:
+		if w.entry == ballot.Wait || w.b.Vote(i).State == ballot.Unasked {
+			w.b.Ask(i)
+			w.send(i, &request{op: opAcquire})
+		}
+	case ballot.Granted:
+		w.perform(w.b.Remind(i, nil))
+	case ballot.Queued:
+		if !slices.ContainsFunc(w.requests[i], func(r *request) bool { return r.op == opRefresh }) {
+			w.send(i, &request{op: opRefresh})
+		}
+	}
+}
+
+func (w *world) perform(actions []ballot.Action) {
+	for _, a := range actions {
+		r := &request{op: opRaise, token: a.Token}
+		if a.Op == ballot.Yield {
+			r.op = opYield
+		}
+		w.send(a.Master, r)
+	}
+}
+
+func (w *world) decide() {
+	if w.token == 0 {
+		switch verdict, token, until := w.b.Decide(instant(w.now)); verdict {
+		case ballot.Open:
+		case ballot.Held:
+			w.token = token
+			w.mustStand(until.Mono)
+		default:
+			w.over = true
+			return
+		}
+	}
+	w.perform(w.b.Next(nil))
+}
+
+// extend renews or regains the lease on a master, while it stands.
+func (w *world) extend(i int) {
+	if w.token == 0 {
+		return
+	}
+	if w.b.Renewing(i, w.token) {
+		w.send(i, &request{op: opRenew, token: w.token})
+		return
+	}
+	trusted, ok := w.b.Regaining(i, w.token, instant(w.now))
+	if !ok {
+		return
+	}
+	if trusted && !w.masters[i].backs(w.token, w.now) {
+		w.t.Fatalf("regained with trust that master %d does not deserve", i)
+	}
+	w.send(i, &request{op: opRegain, token: w.token, trusted: trusted})
+}

@@ -1,0 +1,99 @@
+package ballot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/ballot"
+)
+
+// raising returns a ballot with the target 2, where C is queued and A is being raised to it.
+func raising(t *testing.T) *ballot.Ballot {
+	b := asked(ballot.Wait, 3, granted(1), granted(2), queued)
+	require.Equal(t, ballot.Open, verdict(b, now))
+	require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
+	return b
+}
+
+func TestAnswersToARaise(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer ballot.Answer
+		want   ballot.Verdict
+		live   bool
+	}{
+		"raised":                       {granted(2), ballot.Held, true},
+		"raised too late":              {grantedUntil(2, now), ballot.TooLate, true},
+		"not held there any more":      {refused, ballot.TooLate, true},
+		"did not run: the grant is it": {down, ballot.TooLate, true},
+		"not answered":                 {silent, ballot.TooLate, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := raising(t)
+			b.Raised(A, 2, test.answer)
+			require.Equal(t, test.want, verdict(b, now))
+			require.Equal(t, test.live, b.Vote(A).Live())
+			require.Empty(t, b.Next(nil), "it is not raised again")
+		})
+	}
+}
+
+func TestARaiseIsSentOnce(t *testing.T) {
+	b := raising(t)
+	require.Empty(t, b.Next(nil))
+	require.Empty(t, b.Remind(A, nil))
+}
+
+func TestAfterARaiseWithoutAnswerTheMasterIsAsked(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(1), granted(2))
+	b.Decide(now)
+	b.Next(nil)
+	b.Raised(A, 2, silent)
+	require.Equal(t, ballot.Failed, b.Vote(A).State)
+	require.Equal(t, errSilent, b.Vote(A).Err)
+	b.Ask(A)
+	b.Answered(A, granted(1)) // it has not run
+	require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
+	b.Raised(A, 2, granted(2))
+	require.EqualValues(t, 2, reported(b, now))
+}
+
+func TestALateGrantIsRaisedToTheTokenThatIsHeld(t *testing.T) {
+	b := holding()
+	b.Answered(C, granted(1))
+	require.Equal(t, []ballot.Action{raise(C, 2)}, b.Next(nil))
+	b.Raised(C, 2, granted(2))
+	require.Equal(t, 3, b.Standing(2))
+}
+
+func TestAGrantThatCameDuringARaiseIsNotTheRaisedOne(t *testing.T) {
+	b := raising(t)
+	b.Granted(A, 4, now.Add(trust))
+	b.Raised(A, 2, granted(2))
+	require.Equal(t, ballot.TooLate, verdict(b, now), "A has gone past the target")
+}
+
+func TestAnUnknownAnswerToARaiseIsNoGrant(t *testing.T) {
+	b := raising(t)
+	b.Raised(B, 2, granted(2)) // B was not raised
+	b.Raised(A, 2, granted(1))
+	require.Equal(t, ballot.TooLate, verdict(b, now))
+}
+
+func TestAJoinRaisesNothing(t *testing.T) {
+	b := asked(ballot.Join, 3, granted(2), granted(2), granted(1))
+	require.EqualValues(t, 2, reported(b, now))
+	require.Empty(t, b.Next(nil))
+	b = asked(ballot.Join, 3, grantedUntil(2, now), granted(2), granted(1))
+	require.Equal(t, ballot.TooLate, verdict(b, now))
+}
+
+func TestAJoinCannotReachATokenThatOthersHave(t *testing.T) {
+	b := asked(ballot.Join, 3, granted(2), granted(2))
+	b.Decide(now)
+	b.Renewing(B, 2)
+	b.Renewed(B, absent, now)
+	require.Equal(t, ballot.Open, verdict(b, now), "C has yet to answer")
+	b.Answered(C, granted(1))
+	require.Equal(t, ballot.TooLate, verdict(b, now))
+}

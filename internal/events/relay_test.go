@@ -1,0 +1,132 @@
+package events_test
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/events"
+)
+
+// limit is how long Close waits in these tests, in fake time.
+const limit = 3 * time.Second
+
+// journal notes what has run, in order.
+type journal struct {
+	mu  sync.Mutex
+	ran []int
+}
+
+func (j *journal) entry(i int) func() {
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.ran = append(j.ran, i)
+	}
+}
+
+func (j *journal) all() []int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.ran
+}
+
+// blocked offers an event that does not return before release, and waits until it runs.
+func blocked(t *testing.T, r *events.Relay) (release func()) {
+	t.Helper()
+	running, over := make(chan struct{}), make(chan struct{})
+	require.True(t, r.Offer(func() {
+		close(running)
+		<-over
+	}))
+	<-running
+	return sync.OnceFunc(func() { close(over) })
+}
+
+func sequence(from, to int) (numbers []int) {
+	for i := from; i < to; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+func TestEventsRunInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var j journal
+		release := blocked(t, &r)
+		for i := range 100 {
+			if i%3 == 0 {
+				r.Final(j.entry(i))
+			} else {
+				require.True(t, r.Offer(j.entry(i)))
+			}
+		}
+		require.Empty(t, j.all())
+		release()
+		r.Close(limit)
+		require.Equal(t, sequence(0, 100), j.all())
+	})
+}
+
+func TestAnEventMayOfferOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var j journal
+		r.Offer(func() {
+			r.Offer(j.entry(1))
+			r.Final(j.entry(2))
+			j.entry(0)()
+		})
+		r.Close(limit)
+		require.Equal(t, sequence(0, 3), j.all())
+	})
+}
+
+func TestOneEventAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var running, most int // no mutex: the race detector sees a second goroutine
+		var offers sync.WaitGroup
+		for range 8 {
+			offers.Go(func() {
+				for range 50 {
+					r.Offer(func() {
+						running++
+						most = max(most, running)
+						runtime.Gosched()
+						running--
+					})
+				}
+			})
+		}
+		offers.Wait()
+		r.Close(limit)
+		require.Equal(t, 1, most)
+	})
+}
+
+func TestNoGoroutineIsLeftWithNothingToDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var j journal
+		for i := range 3 {
+			r.Offer(j.entry(i))
+			synctest.Wait()
+			require.Equal(t, sequence(0, i+1), j.all())
+			require.NotContains(t, goroutines(), "Relay", "and another is started for the next event")
+		}
+	})
+}
+
+func goroutines() string {
+	var all [64 << 10]byte
+	stacks := string(all[:runtime.Stack(all[:], true)])
+	_, others, _ := strings.Cut(stacks, "\n\n") // the first is the caller's
+	return others
+}
