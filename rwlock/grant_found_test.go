@@ -81,7 +81,7 @@ func TestRenewalOfAnotherTokenIsALoss(t *testing.T) {
 		first := lease.Token()
 		w.pass(100 * time.Millisecond)
 		w.mini.Rollback(old)
-		w.pass(time.Second) // the old holder's time is over there
+		w.pass(600 * time.Millisecond) // the old holder's time is over there, and no renewal has come yet
 		p.link.DropPushes(func(push []string) bool { return push[0] == "message" })
 		_, err := other.TryLock(w.ctx, "n")
 		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)

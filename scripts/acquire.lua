@@ -71,7 +71,7 @@ end
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies
 -- aside: it is purged by whoever comes.
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or '0', -1) == '0' then
+if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or ' 0', -2) == ' 0' then
   local has = call('HMGET', lock, 'd', 'e', 's')
   if order == 'a' then
     local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')

@@ -3,7 +3,8 @@
 --
 -- KEYS   1 marker  hash: layout, rules, set (the set's id), seat, seats (the addresses of all masters, as its founder
 --                  named them, by seat), run (the server's run id, '' where INFO is refused), until (ms; it votes from
---                  then on), id (set and run together: what a vote names), past (the run ids that it had before)
+--                  then on), id (set, run and until together: what a vote names, another one after every quarantine),
+--                  past (the run ids that it had before)
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
 --        it votes at once) or 'return' (it abstains first)
 --        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the run id that the client has seen here before,
@@ -36,7 +37,8 @@ if has[3] and has[3] == ARGV[9] and purpose == 'return' then has[3] = false end
 if role ~= 'slave' then
   if not has[3] and purpose ~= 'look' then
     local from = purpose == 'birth' and '0' or int(ms + quarantine)
-    has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, ARGV[4] .. ':' .. run, '' }
+    has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, '', '' }
+    has[8] = has[3] .. ':' .. run .. ':' .. from
     for i, name in ipairs(fields) do redis.call('HSET', marker, name, has[i]) end
   elseif has[3] then
     local from, past, seen = tonumber(has[6]) or 0, has[9] or '', ARGV[8] or ''
@@ -48,14 +50,15 @@ if role ~= 'slave' then
       past = seen .. ' ' .. past
     end
     if past ~= (has[9] or '') then
-      has[7], has[8], has[9] = run, has[3] .. ':' .. run, string.sub(past, 1, 328)
-      redis.call('HSET', marker, 'run', run, 'id', has[8], 'until', int(from), 'past', has[9])
+      has[7], has[9] = run, string.sub(past, 1, 328)
+      redis.call('HSET', marker, 'run', run, 'past', has[9])
     end
     if from > ms + quarantine then -- its clock was ahead when it wrote that
       from = ms + quarantine
-      redis.call('HSET', marker, 'until', int(from))
     end
-    has[6] = from
+    local id = has[3] .. ':' .. has[7] .. ':' .. int(from)
+    if id ~= has[8] then redis.call('HSET', marker, 'until', int(from), 'id', id) end
+    has[6], has[8] = from, id
   end
 end
 return { us, has[1] or '', has[2] or '', has[3] or '', has[4] or '', has[5] or '', tonumber(has[6] or '0'), run,

@@ -39,6 +39,7 @@ func TestMasterAbstains(t *testing.T) {
 			require.InDelta(e.t, ttl, reply[2], 10_000, name)
 		}
 
+		require.EqualValues(e.t, 0, e.run(votes.of(refresh("01")))[3], "no waiter is told of a grant that may be from a snapshot")
 		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token)))[1], "what stands is renewed")
 		require.EqualValues(e.t, 1, e.run(votes.of(release("01", 0)))[0], "and released")
 		reply := e.run(votes.of(refresh("02")))
@@ -82,7 +83,7 @@ func TestChangedRunIDStartsTheQuarantine(t *testing.T) {
 			until := e.field(markerKey, "until")
 			require.Regexp(e.t, `^\d{13}$`, until, name)
 			require.Equal(e.t, run, e.field(markerKey, "run"), name)
-			require.Equal(e.t, "01JSET:"+run, e.field(markerKey, "id"), name)
+			require.Equal(e.t, "01JSET:"+run+":"+until, e.field(markerKey, "id"), "%s: another one after every quarantine", name)
 			e.run(check.of(c))
 			require.Equal(e.t, until, e.field(markerKey, "until"), "%s: it starts once", name)
 			if _, votes := voting()[name]; votes {
@@ -93,7 +94,7 @@ func TestChangedRunIDStartsTheQuarantine(t *testing.T) {
 		e.setFields(markerKey, "run", "")
 		e.run(check.of(acquireByID(writer("01"))))
 		require.Equal(e.t, "0", e.field(markerKey, "until"), "an unknown run id is no changed one")
-		require.Equal(e.t, "01JSET:"+run, e.field(markerKey, "id"))
+		require.Equal(e.t, "01JSET:"+run+":0", e.field(markerKey, "id"))
 
 		e.flushAll()
 		e.newMarker()

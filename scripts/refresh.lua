@@ -42,8 +42,9 @@ for i = 2, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)
+  -- A master that abstains may have brought back a grant that had ended.
   if (state == 'w' or state == 'g') and expiry > ms then
-    status, token, left = 1, value, expiry - ms
+    if abstains then status = 0 else status, token, left = 1, value, expiry - ms end
   elseif state == 'q' or state == 'd' or state == 'p' then
     status = 0
   end

@@ -21,7 +21,7 @@ if several then
     if run and run ~= has[3] then
       -- Data may be lost, unless only the run id was unknown: the marker's author may have been refused INFO.
       if has[3] and has[3] ~= '' then has[1] = string.format('%.0f', ms + quarantine) end
-      has[2] = (has[4] or '') .. ':' .. run
+      has[2] = (has[4] or '') .. ':' .. run .. ':' .. (has[1] or '')
       call('HDEL', marker, 'id') -- accepted when the memory is full, and so is what follows it
       local past = string.sub((has[3] or '') .. ' ' .. (has[5] or ''), 1, 328)
       call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1], 'past', past)

@@ -11,7 +11,7 @@ import (
 // elsewhere are the counterexamples that the client's votes have no part in: the rule that each needs is one of the
 // scripts, of the engine or of the storage, and is tested there.
 var elsewhere = strings.Fields(`
-	no-abstention unchecked-run
+	no-abstention unchecked-run hear-abstaining
 	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short floor-flush
 	read-equal raise-counted
 	regain-unconfirmed regain-counted regain-same-id

@@ -175,6 +175,7 @@ func (a *acquisition) succeed() {
 	}
 	if l.ballot.HandedOff() {
 		l.e.counters.handedOff.Add(1)
+		l.renewal.confirm = true
 	}
 	a.leave()
 }

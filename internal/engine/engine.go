@@ -50,6 +50,7 @@ type Engine struct {
 	events       events.Relay
 	counters     counters
 	maxToken     atomic.Uint64 // of any lock
+	roundTrip    atomic.Int64  // the longest of late
 	membership   *membership
 
 	life    context.Context // ends when Close gives up on the masters

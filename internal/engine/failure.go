@@ -96,7 +96,7 @@ const (
 )
 
 func (r Reason) String() string {
-	return [...]string{"", "expired", "gone from the masters", "no quorum", "paused", "max hold"}[r]
+	return [...]string{"", "expired", "gone from the masters", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }
 
 // Loss is the end of a lease without Release.

@@ -150,7 +150,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant) {
 	l.tellAcquired()
 	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
-	l.renewal.confirm = l.terms.handoffTTL < l.terms.TTL && until.Mono <= handOff.Mono
+	l.renewal.confirm = l.renewal.confirm || l.terms.handoffTTL < l.terms.TTL && until.Mono <= handOff.Mono
 	l.planRenewal(now)
 	l.setTimer()
 }

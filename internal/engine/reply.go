@@ -63,6 +63,9 @@ func readReply(r rueidis.RedisResult) reply {
 // answer turns the reply into what the ballot counts. sent is the time just before the request left.
 func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(sent, p.micros)
+	if len(e.masters) > 1 && p.err == nil {
+		e.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+	}
 	switch {
 	case p.err != nil:
 		return ballot.Answer{

@@ -65,8 +65,14 @@ func (l *Lease) details() string {
 }
 
 // proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a
-// counter takes its own clock if that is further on, and their different answers would have to be raised to one.
+// counter takes its own clock if that is further on, and their different answers would have to be raised to one. Slow
+// links add their round trip.
 const proposalLead = 50 * time.Millisecond
+
+// sawRoundTrip notes how long an answer took, if that is long, and forgets slow ones by and by.
+func (e *Engine) sawRoundTrip(d time.Duration) {
+	e.roundTrip.Store(max(int64(d), e.roundTrip.Load()*7/8))
+}
 
 // proposal is the floor of the tokens that a script mints, the same for all masters, so that their answers agree, and
 // beyond every token that this engine has seen. A single master takes its own clock instead.
@@ -74,7 +80,7 @@ func (e *Engine) proposal() int64 {
 	if len(e.masters) == 1 {
 		return 0
 	}
-	return max(e.clock.Now().Wall.Add(proposalLead).UnixMicro(), int64(e.maxToken.Load())+1)
+	return max(e.clock.Now().Wall.Add(proposalLead+time.Duration(e.roundTrip.Load())).UnixMicro(), int64(e.maxToken.Load())+1)
 }
 
 // order is how a hold queues: by arrival where one master decides, and by hold id, which all masters order alike, where

@@ -23,9 +23,9 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 		}
 	}
 	if m.connected(sent) {
-		r = m.send(ctx, s, keys, args)
+		r, sent = m.send(ctx, s, keys, args)
 	} else {
-		r = m.sendAside(ctx, s, keys, args)
+		r, sent = m.sendAside(ctx, s, keys, args)
 	}
 	r = m.nameTimeout(r, sent)
 	m.note(ctx, r)
@@ -85,33 +85,45 @@ func (m *Master) note(ctx context.Context, r rueidis.RedisResult) {
 }
 
 // sendAside lets the caller go when ctx ends, while the call itself, and the dial that it may need, go on.
-func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
-	reply := make(chan rueidis.RedisResult, 1)
+func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
+	type answer struct {
+		r    rueidis.RedisResult
+		sent clock.Instant
+	}
+	began := m.cfg.Clock.Now()
+	reply := make(chan answer, 1)
 	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
-	if !m.cfg.Spawn(func() { reply <- m.send(withValues{m.cfg.Life, ctx}, s, ownKeys, ownArgs) }) {
+	call := func() {
+		r, sent := m.send(withValues{m.cfg.Life, ctx}, s, ownKeys, ownArgs)
+		reply <- answer{r, sent}
+	}
+	if !m.cfg.Spawn(call) {
 		return m.send(ctx, s, keys, args) // at the end of the engine
 	}
 	silent := time.NewTimer(m.cfg.Silence)
 	defer silent.Stop()
 	for {
 		select {
-		case r := <-reply:
-			return r
+		case a := <-reply:
+			return a.r, a.sent
 		case <-ctx.Done():
-			return rueidis.NewErrorResult(ctx.Err())
+			return rueidis.NewErrorResult(ctx.Err()), began
 		case <-silent.C:
 			m.cfg.OnSilence(m, &NoReply{After: m.cfg.Silence})
 		}
 	}
 }
 
-func (m *Master) send(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
+// send returns the reply, and the time just before the request left that it is the reply to.
+func (m *Master) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	r := m.client.Do(ctx, s.byDigest(m.client.B(), keys, args))
+	sent = m.cfg.Clock.Now()
+	r = m.client.Do(ctx, s.byDigest(m.client.B(), keys, args))
 	if unknownScript(r) {
+		sent = m.cfg.Clock.Now() // the first one did not run
 		r = m.client.Do(ctx, s.whole(m.client.B(), keys, args))
 	}
-	return maskForeignEnd(ctx, r)
+	return maskForeignEnd(ctx, r), sent
 }

@@ -170,48 +170,45 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 }
 
 func (p *pipeline) send(ctx context.Context, batch []Call) {
-	sent, dials := p.m.cfg.Clock.Now(), p.m.Dials()
 	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Patience)
 	defer cancel()
-	results := p.exchange(withoutDeadline{ctx}, batch)
-	for i, r := range results {
+	if unknown := p.exchange(ctx, batch, (*Script).byDigest); len(unknown) > 0 {
+		p.exchange(ctx, unknown, (*Script).whole)
+	}
+}
+
+// exchange sends the calls together and ends each with its reply, but for those whose script the server does not know:
+// they have not run.
+func (p *pipeline) exchange(
+	ctx context.Context, batch []Call, form func(*Script, rueidis.Builder, []string, []string) rueidis.Completed,
+) (unknown []Call) {
+	sent, dials := p.m.cfg.Clock.Now(), p.m.Dials()
+	b := p.m.client.B()
+	commands := make(rueidis.Commands, len(batch))
+	for i, c := range batch {
+		commands[i] = form(c.Script, b, c.Keys, c.Args)
+	}
+	for i, r := range p.m.client.DoMulti(withoutDeadline{ctx}, commands...) {
+		if unknownScript(r) {
+			unknown = append(unknown, batch[i])
+			continue
+		}
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: p.m.cfg.Clock.Now().Mono - sent.Mono})
 		}
 		r = p.m.nameTimeout(maskForeignEnd(ctx, r), sent)
-		if err := r.NonRedisError(); err != nil {
-			p.m.clock.doubt()
-			p.m.answers.Store(0)
-			p.m.health.failed(p.m.cfg.Clock.Now().Mono, err)
-		} else if p.m.health.failing() {
-			p.m.health.succeeded()
-		}
+		p.note(r)
 		batch[i].Done(p.m.sameConnection(dials, r), sent)
 	}
+	return unknown
 }
 
-func (p *pipeline) exchange(ctx context.Context, batch []Call) []rueidis.RedisResult {
-	b := p.m.client.B()
-	commands := make(rueidis.Commands, len(batch))
-	for i, c := range batch {
-		commands[i] = c.Script.byDigest(b, c.Keys, c.Args)
+func (p *pipeline) note(r rueidis.RedisResult) {
+	if err := r.NonRedisError(); err != nil {
+		p.m.clock.doubt()
+		p.m.answers.Store(0)
+		p.m.health.failed(p.m.cfg.Clock.Now().Mono, err)
+	} else if p.m.health.failing() {
+		p.m.health.succeeded()
 	}
-	results := p.m.client.DoMulti(ctx, commands...)
-	var again []int
-	for i, r := range results {
-		if unknownScript(r) {
-			again = append(again, i)
-		}
-	}
-	if len(again) == 0 {
-		return results
-	}
-	commands = commands[:0]
-	for _, i := range again {
-		commands = append(commands, batch[i].Script.whole(b, batch[i].Keys, batch[i].Args))
-	}
-	for i, r := range p.m.client.DoMulti(ctx, commands...) {
-		results[again[i]] = r
-	}
-	return results
 }
