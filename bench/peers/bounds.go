@@ -30,26 +30,42 @@ const level = 0.95
 
 func bounds() []bound {
 	all := []bound{
-		{what: "server CPU of a pair, over floor: Lua", workload: "throughput", column: serverMicros, point: 64,
-			over: peer.FloorLua, limit: 1.6},
+		{
+			what: "server CPU of a pair, over floor: Lua", workload: "throughput", column: serverMicros, point: 64,
+			over: peer.FloorLua, limit: 1.6,
+		},
 		{what: "commands inside scripts, a writer's pair", workload: "calls", column: insideWrite, limit: 7},
 		{what: "commands inside scripts, a reader's pair", workload: "calls", column: insideRead, limit: 10},
 		{what: "pair p50 on one CPU, over floor: SET NX", workload: "latency", column: p50, over: peer.FloorSet, limit: 1.35},
 		{what: "commands inside scripts, a hand-off", workload: "calls", column: insideHandOff, limit: 16},
-		{what: "hand-offs of one client, over floor: queue", workload: "hand-off", column: handOffs, point: 1,
-			over: peer.FloorQueue, least: true, limit: .8},
-		{what: "hand-offs of 16 clients, over floor: queue", workload: "hand-off", column: handOffs, point: 16,
-			over: peer.FloorQueue, least: true, limit: .8},
-		{what: "hand-offs of 16 clients, over rueidislock", workload: "hand-off", column: handOffs, point: 16,
-			over: peer.Rueidislock, least: true, limit: 2},
-		{what: "quorum of 3, over floor: SET NX", workload: "quorum", column: perSecond, point: 3,
-			over: peer.FloorSet, least: true, limit: .75},
-		{what: "quorum of 5, over floor: SET NX", workload: "quorum", column: perSecond, point: 5,
-			over: peer.FloorSet, least: true, limit: .75},
-		{what: "10,000 leases, TTL 5 s: server CPU over floor: batch", workload: "leases-5s", column: serverShare,
-			point: 10000, over: peer.FloorBatch, limit: 3},
-		{what: "10,000 leases, TTL 5 s: client CPU over floor: batch", workload: "leases-5s", column: clientShare,
-			point: 10000, over: peer.FloorBatch, limit: 4},
+		{
+			what: "hand-offs of one client, over floor: queue", workload: "hand-off", column: handOffs, point: 1,
+			over: peer.FloorQueue, least: true, limit: .8,
+		},
+		{
+			what: "hand-offs of 16 clients, over floor: queue", workload: "hand-off", column: handOffs, point: 16,
+			over: peer.FloorQueue, least: true, limit: .8,
+		},
+		{
+			what: "hand-offs of 16 clients, over rueidislock", workload: "hand-off", column: handOffs, point: 16,
+			over: peer.Rueidislock, least: true, limit: 2,
+		},
+		{
+			what: "quorum of 3, over floor: SET NX", workload: "quorum", column: perSecond, point: 3,
+			over: peer.FloorSet, least: true, limit: .75,
+		},
+		{
+			what: "quorum of 5, over floor: SET NX", workload: "quorum", column: perSecond, point: 5,
+			over: peer.FloorSet, least: true, limit: .75,
+		},
+		{
+			what: "10,000 leases, TTL 5 s: server CPU over floor: batch", workload: "leases-5s", column: serverShare,
+			point: 10000, over: peer.FloorBatch, limit: 3,
+		},
+		{
+			what: "10,000 leases, TTL 5 s: client CPU over floor: batch", workload: "leases-5s", column: clientShare,
+			point: 10000, over: peer.FloorBatch, limit: 4,
+		},
 		{what: "10,000 leases, TTL 2 s: lost", workload: "leases-2s", column: lost, point: 10000, limit: 0},
 		{what: "bytes in Redis, a held write lock", workload: "bytes", column: bytesHeld, limit: 400},
 		{what: "bytes in Redis, left after the release", workload: "bytes", column: bytesLeft, limit: 200},
@@ -67,7 +83,10 @@ func throughputBounds() (all []bound) {
 			name  string
 			limit float64
 		}{
-			{peer.FloorLua, .75}, {peer.RedsyncGoRedis, 2}, {peer.Redislock, 2}, {peer.Rueidislock, 1},
+			{peer.FloorLua, .75},
+			{peer.RedsyncGoRedis, 2},
+			{peer.Redislock, 2},
+			{peer.Rueidislock, 1},
 			{peer.RedsyncRueidis, level},
 		} {
 			all = append(all, bound{

@@ -21,8 +21,11 @@ func calls() Workload {
 		Name:  "calls",
 		About: "commands inside scripts, and commands sent, by MONITOR; of hand-offs with 16 clients",
 		Columns: []Column{
-			{Name: insideWrite, Digits: 1}, {Name: "sent, pair", Digits: 1}, {Name: insideRead, Digits: 1},
-			{Name: insideHandOff, Digits: 1}, {Name: "sent, hand-off", Digits: 1},
+			{Name: insideWrite, Digits: 1},
+			{Name: "sent, pair", Digits: 1},
+			{Name: insideRead, Digits: 1},
+			{Name: insideHandOff, Digits: 1},
+			{Name: "sent, hand-off", Digits: 1},
 		},
 		Points: []int{0}, Once: true, Peers: peer.Select(locks), Measure: measureCalls,
 	}

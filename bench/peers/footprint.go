@@ -25,8 +25,14 @@ func footprint() Workload {
 		Name:  "bytes",
 		About: "bytes of a write lock: in Redis while held and after the release, in the client; 10,000 held at once",
 		Columns: []Column{
-			{Name: bytesHeld}, {Name: "keys alone"}, {Name: bytesLeft}, {Name: "keys alone, left"},
-			{Name: "left for", Unit: "s"}, {Name: forever, Unit: "keys"}, {Name: heapHeld}, {Name: "client stacks"},
+			{Name: bytesHeld},
+			{Name: "keys alone"},
+			{Name: bytesLeft},
+			{Name: "keys alone, left"},
+			{Name: "left for", Unit: "s"},
+			{Name: forever, Unit: "keys"},
+			{Name: heapHeld},
+			{Name: "client stacks"},
 		},
 		Points: []int{0}, Once: true, Peers: peer.Select(pairs), Measure: measureBytes,
 	}

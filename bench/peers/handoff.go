@@ -23,8 +23,11 @@ func handOff() Workload {
 		Name:  "hand-off",
 		About: "16 goroutines, of one client or of 16, want one name; counted are locks that went to one who was waiting",
 		Columns: []Column{
-			{Name: handOffs, Ratio: true}, {Name: "locks/s"}, {Name: handOffDelay, Unit: "us"},
-			{Name: fairness, Digits: 2}, {Name: "longest wait", Unit: "ms"},
+			{Name: handOffs, Ratio: true},
+			{Name: "locks/s"},
+			{Name: handOffDelay, Unit: "us"},
+			{Name: fairness, Digits: 2},
+			{Name: "longest wait", Unit: "ms"},
 		},
 		Axis: "clients", Points: []int{1, contenders}, Over: peer.FloorQueue,
 		Peers:   peer.Select(func(l peer.Library) bool { return locks(l) && (!l.Floor || l.Queues) }),

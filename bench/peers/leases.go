@@ -33,8 +33,10 @@ func keeping(name string, ttl time.Duration, points ...int) Workload {
 		Name:  name,
 		About: "locks of one client, held and kept alive with a TTL of " + ttl.String() + ", for one TTL at the least",
 		Columns: []Column{
-			{Name: serverShare, Unit: "%", Digits: 1, Ratio: true}, {Name: clientShare, Unit: "%", Digits: 1, Ratio: true},
-			{Name: "commands/s", Ratio: true}, {Name: lost},
+			{Name: serverShare, Unit: "%", Digits: 1, Ratio: true},
+			{Name: clientShare, Unit: "%", Digits: 1, Ratio: true},
+			{Name: "commands/s", Ratio: true},
+			{Name: lost},
 		},
 		Axis: "leases", Points: points, Over: peer.FloorBatch,
 		Peers: peer.Select(func(l peer.Library) bool { return l.Keeps }),

@@ -22,12 +22,18 @@ type plot struct {
 func plots() []plot {
 	return []plot{
 		{file: "throughput", title: "Lock and Release on distinct names", workload: "throughput", column: perSecond},
-		{file: "handoff-latency", title: "Hand-off among 16 clients: from the release to the next holder",
-			workload: "hand-off", column: handOffDelay, bars: true, point: contenders, log: true},
-		{file: "handoff-rate", title: "Hand-offs among 16 clients", workload: "hand-off", column: handOffs,
-			bars: true, point: contenders},
-		{file: "fairness", title: "Fairness among 16 clients: 1 if all get the same share",
-			workload: "hand-off", column: fairness, bars: true, point: contenders},
+		{
+			file: "handoff-latency", title: "Hand-off among 16 clients: from the release to the next holder",
+			workload: "hand-off", column: handOffDelay, bars: true, point: contenders, log: true,
+		},
+		{
+			file: "handoff-rate", title: "Hand-offs among 16 clients", workload: "hand-off", column: handOffs,
+			bars: true, point: contenders,
+		},
+		{
+			file: "fairness", title: "Fairness among 16 clients: 1 if all get the same share",
+			workload: "hand-off", column: fairness, bars: true, point: contenders,
+		},
 		{file: "leases", title: "Locks held and kept alive, TTL 5 s", workload: "leases-5s", column: serverShare, log: true},
 		{file: "masters", title: "64 goroutines over a quorum", workload: "quorum", column: perSecond},
 	}
