@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
@@ -29,7 +31,11 @@ type Verdict struct {
 const level = 0.95
 
 func bounds() []bound {
-	all := []bound{
+	return slices.Concat(pairBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds())
+}
+
+func pairBounds() []bound {
+	return []bound{
 		{
 			what: "server CPU of a pair, over floor: Lua", workload: "throughput", column: serverMicros, point: 64,
 			over: peer.FloorLua, limit: 1.6,
@@ -37,19 +43,6 @@ func bounds() []bound {
 		{what: "commands inside scripts, a writer's pair", workload: "calls", column: insideWrite, limit: 7},
 		{what: "commands inside scripts, a reader's pair", workload: "calls", column: insideRead, limit: 10},
 		{what: "pair p50 on one CPU, over floor: SET NX", workload: "latency", column: p50, over: peer.FloorSet, limit: 1.35},
-		{what: "commands inside scripts, a hand-off", workload: "calls", column: insideHandOff, limit: 16},
-		{
-			what: "hand-offs of one client, over floor: queue", workload: "hand-off", column: handOffs, point: 1,
-			over: peer.FloorQueue, least: true, limit: .8,
-		},
-		{
-			what: "hand-offs of 16 clients, over floor: queue", workload: "hand-off", column: handOffs, point: 16,
-			over: peer.FloorQueue, least: true, limit: .8,
-		},
-		{
-			what: "hand-offs of 16 clients, over rueidislock", workload: "hand-off", column: handOffs, point: 16,
-			over: peer.Rueidislock, least: true, limit: 2,
-		},
 		{
 			what: "quorum of 3, over floor: SET NX", workload: "quorum", column: perSecond, point: 3,
 			over: peer.FloorSet, least: true, limit: .75,
@@ -58,6 +51,30 @@ func bounds() []bound {
 			what: "quorum of 5, over floor: SET NX", workload: "quorum", column: perSecond, point: 5,
 			over: peer.FloorSet, least: true, limit: .75,
 		},
+	}
+}
+
+func handOffBounds() []bound {
+	return []bound{
+		{what: "commands inside scripts, a hand-off", workload: "calls", column: insideHandOff, limit: 16},
+		{
+			what: "hand-offs of one client, over floor: queue", workload: "hand-off", column: handOffs, point: 1,
+			over: peer.FloorQueue, least: true, limit: .8,
+		},
+		{
+			what: "hand-offs of 16 clients, over floor: queue", workload: "hand-off", column: handOffs, point: contenders,
+			over: peer.FloorQueue, least: true, limit: .8,
+		},
+		{
+			what: "hand-offs of 16 clients, over rueidislock", workload: "hand-off", column: handOffs, point: contenders,
+			over: peer.Rueidislock, least: true, limit: 2,
+		},
+		{what: "64 idle waiters: commands a refresh", workload: "idle", column: perRefresh, limit: 8},
+	}
+}
+
+func leaseBounds() []bound {
+	return []bound{
 		{
 			what: "10,000 leases, TTL 5 s: server CPU over floor: batch", workload: "leases-5s", column: serverShare,
 			point: 10000, over: peer.FloorBatch, limit: 3,
@@ -71,10 +88,7 @@ func bounds() []bound {
 		{what: "bytes in Redis, left after the release", workload: "bytes", column: bytesLeft, limit: 200},
 		{what: "keys that never expire, after the release", workload: "bytes", column: forever, limit: 0},
 		{what: "client heap, a lease", workload: "bytes", column: heapHeld, limit: 500},
-		{what: "64 idle waiters: commands a refresh", workload: "idle", column: perRefresh, limit: 8},
 	}
-	all = append(all, throughputBounds()...)
-	return append(all, growthBounds()...)
 }
 
 func throughputBounds() (all []bound) {
@@ -103,7 +117,7 @@ func growthBounds() (all []bound) {
 		for _, c := range w.Columns {
 			for _, point := range w.Points[1:] {
 				all = append(all, bound{
-					what:     "server time of " + c.Name + ", " + strconv.Itoa(point) + " " + w.Axis + " over " + strconv.Itoa(w.Points[0]),
+					what:     fmt.Sprintf("server time of %s, %d %s over %d", c.Name, point, w.Axis, w.Points[0]),
 					workload: w.Name, column: c.Name, point: point, over: peer.Ours, overPoint: w.Points[0], limit: 1.5,
 				})
 			}

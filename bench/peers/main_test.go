@@ -52,7 +52,8 @@ func TestRun(t *testing.T) {
 		require.Positive(t, timed.row(lib.Name, 0).Median[p50], lib.Name)
 	}
 	for name, want := range map[string]float64{
-		peer.FloorSet: 2, peer.FloorLua: 6, peer.RedsyncRueidis: 2, peer.RedsyncGoRedis: 2, peer.Redislock: 3, peer.Rueidislock: 4,
+		peer.FloorSet: 2, peer.FloorLua: 6, peer.RedsyncRueidis: 2, peer.RedsyncGoRedis: 2, peer.Redislock: 3,
+		peer.Rueidislock: 4,
 	} {
 		require.Equal(t, want, counted.row(name, 0).Median[insideWrite], name)
 		require.Equal(t, 2.0, counted.row(name, 0).Median["sent, pair"], name)

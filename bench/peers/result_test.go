@@ -9,24 +9,24 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// measuredPairs is a workload of two peers in three rounds, on a machine that is twice as slow in the last.
+// measuredPairs is a workload in three rounds, on a machine that gets slower and slower.
 func measuredPairs() WorkloadResult {
 	w := newWorkloadResult(Workload{
 		Name: "latency", About: "about it", Over: peer.FloorSet, Points: []int{0},
 		Columns: []Column{{Name: p50, Unit: "us", Digits: 1, Ratio: true}, {Name: "p99", Unit: "us"}},
 		Peers:   peer.Named(peer.FloorSet, peer.Ours, peer.Redislock),
 	}, 3)
-	w.row(peer.FloorSet, 0).Rounds = []Measures{{p50: 10}, {p50: 10}, {p50: 100}}
-	w.row(peer.Ours, 0).Rounds = []Measures{{p50: 12}, {p50: 13}, {p50: 140}}
-	w.row(peer.Redislock, 0).Rounds = []Measures{nil, {p50: 15}, nil}
+	w.row(peer.FloorSet, 0).Rounds = []Measures{{p50: 10}, {p50: 20}, {p50: 100}}
+	w.row(peer.Ours, 0).Rounds = []Measures{{p50: 13}, {p50: 28}, {p50: 110}}
+	w.row(peer.Redislock, 0).Rounds = []Measures{nil, {p50: 30}, nil}
 	w.Failures = []string{"redislock, round 1: gone"}
 	return w.summarised()
 }
 
 func TestRatiosAreTakenWithinARound(t *testing.T) {
 	w := measuredPairs()
-	require.InDelta(t, 13, w.row(peer.Ours, 0).Median[p50], 1e-9)
-	require.InDelta(t, 1.3, w.row(peer.Ours, 0).Ratios[p50], 1e-9, "the median of 1.2, 1.3 and 1.4")
+	require.InDelta(t, 28, w.row(peer.Ours, 0).Median[p50], 1e-9)
+	require.InDelta(t, 1.3, w.row(peer.Ours, 0).Ratios[p50], 1e-9, "the median of 1.3, 1.4 and 1.1, not 28 over 20")
 	require.InDelta(t, 1.5, w.row(peer.Redislock, 0).Ratios[p50], 1e-9, "of the rounds that there are")
 	require.NotContains(t, w.row(peer.Ours, 0).Median, "p99")
 	require.ErrorContains(t, w.failed(), "latency: redislock, round 1: gone")
@@ -39,9 +39,9 @@ func TestTable(t *testing.T) {
 (x: over floor: SET NX)
 
 peer                     p50, us      x     p99, us
-floor: SET NX               10.0   1.00           -
-fencelock                   13.0   1.30           -
-redislock                   15.0   1.50           -
+floor: SET NX               20.0   1.00           -
+fencelock                   28.0   1.30           -
+redislock                   30.0   1.50           -
 failed: redislock, round 1: gone
 
 `, out.String())
@@ -57,7 +57,7 @@ func TestBoundsAreJudged(t *testing.T) {
 	require.True(t, v.Met)
 
 	slower := measuredPairs()
-	slower.row(peer.Ours, 0).Rounds = []Measures{{p50: 12}, {p50: 14}, {p50: 140}}
+	slower.row(peer.Ours, 0).Rounds = []Measures{{p50: 14}, {p50: 28}, {p50: 110}}
 	require.False(t, judge([]WorkloadResult{slower})[0].Met)
 }
 
