@@ -65,6 +65,10 @@ func (b *bench) work(ctx context.Context, progressTo io.Writer) result {
 	watching.Go(func() { p.run(over) })
 
 	holder, others := b.team[len(b.team)-1], b.team[:len(b.team)-1]
+	playing, stopPlaying := context.WithCancel(ctx)
+	defer stopPlaying()
+	servers := &health{client: others[0], gone: stopPlaying}
+	watching.Go(func() { servers.watch(ctx, working) })
 	workers := make([]*worker, len(others)*workersPerClient)
 	for i := range workers {
 		w := &worker{stage: b.stage, client: others[i/workersPerClient], beat: beat(b.stage.names, i, len(workers))}
@@ -72,11 +76,15 @@ func (b *bench) work(ctx context.Context, progressTo io.Writer) result {
 		clients.Go(func() { w.work(working) })
 	}
 	s := &staller{stage: b.stage, holder: holder, next: others[0]}
-	clients.Go(func() { s.play(ctx, end) })
+	clients.Go(func() { s.play(playing, end) })
 	clients.Wait()
 	close(over)
 	watching.Wait()
-	return b.result(workers, time.Since(began), ctx.Err() != nil)
+	r := b.result(workers, time.Since(began), ctx.Err() != nil)
+	if err := servers.last; err != nil {
+		r.ServersGone = err.Error()
+	}
+	return r
 }
 
 func (b *bench) result(workers []*worker, elapsed time.Duration, interrupted bool) result {

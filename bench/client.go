@@ -15,6 +15,9 @@ import (
 // ttl is that of every lease but the stalled ones. A busy machine must not make the clients lose leases by accident.
 const ttl = 2 * time.Second
 
+// releaseTimeout bounds how long the clients wait at the end for servers that are gone.
+const releaseTimeout = time.Second
+
 // client is what a process of its own would have.
 type client struct {
 	id     int
@@ -31,7 +34,8 @@ func newClient(id int, m *masters) (*client, error) {
 		return nil, err
 	}
 	c.locker, err = newLocker(c.conns,
-		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(clientName(id)))
+		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(clientName(id)),
+		rwlock.WithReleaseTimeout(releaseTimeout))
 	if err != nil {
 		closeAll(c.conns)
 		return nil, err
@@ -47,12 +51,12 @@ func (c *client) close() {
 	closeAll(c.conns)
 }
 
-// probePatience is enough for a master that was restarted a moment ago and still abstains.
-const probePatience = 2 * ttl
+// startLimit is enough for a master that was restarted a moment ago and still abstains.
+const startLimit = 2 * ttl
 
-// probe takes a lock that nobody else takes: whatever is wrong with the servers comes out here, before the work.
-func (c *client) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
+// probe takes a lock that nobody else takes: whatever is wrong with the servers comes out here.
+func (c *client) probe(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	lease, err := c.locker.Lock(ctx, fmt.Sprintf("probe/%d", c.id))
 	if err != nil {
@@ -74,7 +78,7 @@ func newTeam(ctx context.Context, size int, m *masters) (team, error) {
 		}
 		t = append(t, c)
 	}
-	if err := t[0].probe(ctx); err != nil {
+	if err := t[0].probe(ctx, startLimit); err != nil {
 		t.close()
 		return nil, err
 	}

@@ -35,13 +35,13 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	var addrs string
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&addrs, "addr", "", "work on real servers: `host:port`, or an odd number of them with commas between")
-	fs.IntVar(&c.masters, "masters", 3, "number of embedded masters: 1, or odd for a quorum")
+	fs.StringVar(&addrs, "addr", "", "real servers: `host:port`, or an odd number of them,\nwith commas between")
+	fs.IntVar(&c.masters, "masters", 3, "embedded masters: 1, or odd for a quorum")
 	fs.DurationVar(&c.length, "for", 5*time.Second, "how long the clients work")
-	fs.IntVar(&c.clients, "clients", 8, "number of clients, each with its own connections")
-	fs.IntVar(&c.names, "names", 4, "number of names that they lock")
-	fs.BoolVar(&c.json, "json", false, "write the result as JSON, and nothing else to standard output")
-	fs.StringVar(&c.svg, "svg", "", "draw who held what when, and the refused late write, into this `file`")
+	fs.IntVar(&c.clients, "clients", 8, "clients, each with its own connections")
+	fs.IntVar(&c.names, "names", 4, "names that they lock")
+	fs.BoolVar(&c.json, "json", false, "write the result as JSON, and nothing else to\nstandard output")
+	fs.StringVar(&c.svg, "svg", "", "draw who held what when, and the refused late write,\ninto this `file`")
 
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(help, "Usage: go run ./bench [flags]")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +17,7 @@ import (
 // Exit statuses.
 const (
 	statusOK       = 0
-	statusViolated = 1 // or the run could not show anything
+	statusViolated = 1 // or the run could not show anything, or its result could not be written
 	statusNoRun    = 2 // bad flags, servers out of reach, a picture that cannot be written
 )
 
@@ -29,8 +31,13 @@ func main() {
 
 // run is main without the process around it. When ctx ends, the work ends early and the result is still written.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cfg, err := parseFlags(args, stdout)
+	var help bytes.Buffer
+	cfg, err := parseFlags(args, &help)
 	if errors.Is(err, flag.ErrHelp) {
+		if _, err := help.WriteTo(stdout); err != nil {
+			fmt.Fprintf(stderr, "bench: %v\n", err)
+			return statusNoRun
+		}
 		return statusOK
 	}
 	if err != nil {
@@ -48,30 +55,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
 	r := b.work(ctx, stderr)
-	if err := b.report(&r, stdout); err != nil {
-		fmt.Fprintf(stderr, "bench: %v\n", err)
-		return statusViolated
+	status := statusOK
+	for _, err := range []error{r.verdict(), b.report(&r, stdout), b.draw()} {
+		if err != nil {
+			fmt.Fprintf(stderr, "bench: %v\n", err)
+			status = statusViolated
+		}
 	}
-	return statusOK
+	return status
 }
 
-// report writes table or JSON, draws the picture and returns what there is to complain of.
+// report writes the table or JSON. Its error says that not all of it was written.
 func (b *bench) report(r *result, stdout io.Writer) error {
-	var failed error
+	out := bufio.NewWriter(stdout) // its first error stays until Flush
 	if b.cfg.json {
-		e := json.NewEncoder(stdout)
+		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
-		failed = e.Encode(r)
+		_ = e.Encode(r) // as above
 	} else {
-		writeTable(stdout, r)
+		writeTable(out, r)
+		writeFooter(out, b.cfg.svg)
 	}
-	if b.svg != nil {
-		failed = errors.Join(failed, b.draw())
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("the result could not be written: %w", err)
 	}
-	if !b.cfg.json && b.svg == nil {
-		fmt.Fprintln(stdout, "\n-svg FILE draws who held what when, and the refused late write.")
-	} else if !b.cfg.json {
-		fmt.Fprintf(stdout, "\n%s shows who held what when, and the refused late write.\n", b.cfg.svg)
-	}
-	return errors.Join(r.verdict(), failed)
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // progress tells while the work goes on: on a terminal in one line that is drawn again and again, elsewhere in plain
@@ -51,16 +53,22 @@ func (p *progress) run(over <-chan struct{}) {
 }
 
 func (p *progress) show() {
-	now, s := time.Since(p.began), p.team.stats()
-	refused, violations := p.score.counts()
-	line := fmt.Sprintf("%4.1fs of %v  acquired %d  waiting %d  lost %d  stale writes refused %d",
-		now.Seconds(), p.length, s.Acquired, s.Waiting, s.Lost, refused)
-	if violations > 0 {
-		line += fmt.Sprintf("  VIOLATIONS %d", violations)
-	}
+	line := p.line(time.Since(p.began), p.team.stats())
 	if p.terminal {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
 		return
 	}
 	fmt.Fprintln(p.out, line)
+}
+
+// line leaves the last column free: a terminal may begin a new line there, and the old one would stay.
+func (p *progress) line(now time.Duration, s rwlock.Stats) string {
+	refused, violations := p.score.counts()
+	state := fmt.Sprintf("waiting %d", s.Waiting)
+	if violations > 0 {
+		state = fmt.Sprintf("VIOLATIONS %d", violations)
+	}
+	line := fmt.Sprintf("%.1fs of %v  %s  acquired %d  lost %d  refused %d",
+		now.Seconds(), p.length, state, s.Acquired, s.Lost, refused)
+	return line[:min(len(line), columns-1)]
 }

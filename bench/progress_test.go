@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // progressOver returns what is shown in a number of seconds of fake time.
@@ -33,7 +35,7 @@ func TestProgressInPlainLines(t *testing.T) {
 	shown := progressOver(t, 3500*time.Millisecond, func(p *progress) { p.score.refusedStale() })
 	lines := strings.Split(strings.TrimSpace(shown), "\n")
 	require.Len(t, lines, 3)
-	require.Equal(t, "1.0s of 5s  acquired 0  waiting 0  lost 0  stale writes refused 1", lines[0])
+	require.Equal(t, "1.0s of 5s  waiting 0  acquired 0  lost 0  refused 1", lines[0])
 	require.NotContains(t, shown, "\x1b")
 }
 
@@ -46,4 +48,14 @@ func TestProgressOnATerminal(t *testing.T) {
 	require.Equal(t, 11, strings.Count(shown, "\r\x1b[K"), "ten times, and cleared at the end")
 	require.True(t, strings.HasSuffix(shown, "\r\x1b[K"))
 	require.Contains(t, shown, "VIOLATIONS 1")
+}
+
+func TestProgressFitsANarrowTerminal(t *testing.T) {
+	p := newProgress(nil, 100*time.Hour, nil, new(scoreboard))
+	busy := rwlock.Stats{Held: 999, Waiting: 999, Acquired: 123456789, Lost: 1234567}
+	require.Less(t, len(p.line(99*time.Hour, busy)), columns, "the last column is left free")
+	p.score.violated(exclusion, "planted")
+	line := p.line(99*time.Hour, busy)
+	require.Less(t, len(line), columns)
+	require.Contains(t, line, "VIOLATIONS 1", "what matters most is not cut off")
 }

@@ -17,6 +17,7 @@ type result struct {
 	Names       int       `json:"names"`
 	Seconds     float64   `json:"seconds"`
 	Interrupted bool      `json:"interrupted"`
+	ServersGone string    `json:"servers_gone,omitempty"` // why, if they did not last to the end
 	Write       modeCount `json:"write"`
 	Read        modeCount `json:"read"`
 	Nested      modeCount `json:"nested"`
@@ -77,6 +78,8 @@ func (r *result) verdict() error {
 		return fmt.Errorf("%d violations", r.violations())
 	case r.Interrupted:
 		return nil
+	case r.ServersGone != "":
+		return fmt.Errorf("the servers did not last to the end: %s", r.ServersGone)
 	case r.Write.Acquired+r.Read.Acquired == 0:
 		return errors.New("the run shows nothing: no lock was acquired")
 	case r.LateWrites == 0:

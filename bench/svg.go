@@ -39,8 +39,11 @@ type drawing struct {
 	left     int // sections that are not drawn
 }
 
-// draw writes the picture into the file of -svg.
+// draw writes the picture into the file of -svg, if there is one.
 func (b *bench) draw() error {
+	if b.svg == nil {
+		return nil
+	}
 	w := bufio.NewWriter(b.svg)
 	err := writeSVG(w, b.stage.picture, b.stage.names, len(b.team))
 	return errors.Join(err, w.Flush(), b.svg.Sync())

@@ -5,25 +5,21 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
+
+// columns is the width of a narrow terminal, which nothing that the bench writes exceeds.
+const columns = 60
 
 // writeTable writes the result for people.
 func writeTable(w io.Writer, r *result) {
-	kind := "servers: " + strings.Join(r.Servers, ", ")
-	if r.Embedded {
-		kind = plural(len(r.Servers), "embedded master")
-	}
-	fmt.Fprintf(w, "%s; %s of %d workers on %s for %.1f s", kind,
-		plural(r.Clients, "client"), r.Workers/r.Clients, plural(r.Names, "name"), r.Seconds)
-	if r.Interrupted {
-		fmt.Fprint(w, ", interrupted")
-	}
-	fmt.Fprintf(w, "\n\n%-10s%12s%10s%12s%12s%12s\n", "mode", "acquired", "per s", "wait p50", "wait p99", "wait max")
+	writeHead(w, r)
+	fmt.Fprintf(w, "\n%-7s%9s%8s%12s%12s%12s\n", "mode", "acquired", "per s", "wait p50", "wait p99", "wait max")
 	for _, row := range []struct {
 		mode string
 		n    modeCount
 	}{{"write", r.Write}, {"read", r.Read}, {"nested", r.Nested}} {
-		fmt.Fprintf(w, "%-10s%12d%10.0f%12s%12s%12s\n",
+		fmt.Fprintf(w, "%-7s%9d%8.0f%12s%12s%12s\n",
 			row.mode, row.n.Acquired, row.n.PerSecond, short(row.n.P50), short(row.n.P99), short(row.n.Max))
 	}
 	fmt.Fprintln(w)
@@ -32,17 +28,62 @@ func writeTable(w io.Writer, r *result) {
 		n    uint64
 		note string
 	}{
-		{"hand-offs", r.HandedOff, "granted directly by the holder before"},
+		{"hand-offs", r.HandedOff, "granted by the holder before"},
 		{"leases lost", r.LeasesLost, fmt.Sprintf("%d stalled on purpose", r.LateWrites)},
 		{"stale writes refused", r.StaleRefused, fmt.Sprintf("%d late writes tried", r.LateWrites)},
-		{"failed calls", r.Failures, r.Failure},
-		{"violations", r.violations(), fmt.Sprintf("exclusion %d, token order %d, storage %d", r.Exclusion, r.TokenOrder, r.Storage)},
+		{"failed calls", r.Failures, ""},
+		{"violations", r.violations(), fmt.Sprintf("exclusion %d, order %d, storage %d", r.Exclusion, r.TokenOrder, r.Storage)},
 	} {
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-22s%8d   %s", row.what, row.n, row.note), " "))
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-20s%7d  %s", row.what, row.n, row.note), " "))
+	}
+	if r.Failure != "" {
+		writeWrapped(w, "first failure: "+r.Failure)
 	}
 	for _, detail := range r.Violations {
-		fmt.Fprintln(w, "  ", detail)
+		writeWrapped(w, detail)
 	}
+}
+
+// writeHead tells what the run was.
+func writeHead(w io.Writer, r *result) {
+	servers := "servers: " + strings.Join(r.Servers, ", ")
+	if r.Embedded {
+		servers = plural(len(r.Servers), "embedded master")
+	}
+	writeWrapped(w, servers)
+	interrupted := ""
+	if r.Interrupted {
+		interrupted = ", interrupted"
+	}
+	writeWrapped(w, fmt.Sprintf("%s of %d workers on %s for %.1f s%s",
+		plural(r.Clients, "client"), r.Workers/r.Clients, plural(r.Names, "name"), r.Seconds, interrupted))
+}
+
+// writeFooter tells where the picture is, or how to get it.
+func writeFooter(w io.Writer, svg string) {
+	fmt.Fprintln(w)
+	if svg == "" {
+		svg = "-svg FILE"
+	}
+	writeWrapped(w, svg+" shows who held what when, and the refused late write.")
+}
+
+// writeWrapped writes a text of any length in lines that fit, all but the first indented. Only a single word may be
+// longer.
+func writeWrapped(w io.Writer, text string) {
+	var line string
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= columns:
+			line += " " + word
+		default:
+			fmt.Fprintln(w, line)
+			line = "  " + word
+		}
+	}
+	fmt.Fprintln(w, line)
 }
 
 func plural(n int, what string) string {

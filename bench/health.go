@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	probeEvery = 250 * time.Millisecond
+	// A server that does not answer for a whole TTL has ended every lease.
+	probeLimit = ttl
+)
+
+// health watches whether the servers still grant locks. The workers cannot tell at the end: to those that wait, a
+// server that is gone looks like a lock that is held.
+type health struct {
+	client *client
+	gone   func() // called after the end of the work, if the servers are gone
+	last   error  // of the last probe; to be read after watch has returned
+}
+
+// watch probes until working has ended, and once more after it. It returns at once where a probe has failed already.
+func (h *health) watch(ctx, working context.Context) {
+	for working.Err() == nil {
+		within := ctx
+		if h.last != nil {
+			within = working
+		}
+		if err := h.client.probe(within, probeLimit); within.Err() == nil {
+			h.last = err
+		}
+		pause(working, probeEvery)
+	}
+	if h.last == nil {
+		h.last = h.client.probe(ctx, probeLimit)
+	}
+	if h.last != nil {
+		h.gone()
+	}
+}

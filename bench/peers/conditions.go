@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// Conditions are what figures depend on.
+type Conditions struct {
+	Go       string            `json:"go"`
+	Platform string            `json:"platform"`
+	CPU      string            `json:"cpu"`
+	Cores    int               `json:"cores"`
+	Redis    string            `json:"redis"`
+	Modules  map[string]string `json:"modules"`
+	Rounds   int               `json:"rounds"`
+	Window   string            `json:"window"`
+}
+
+func readConditions(ctx context.Context, s *site, cfg config) (Conditions, error) {
+	c := Conditions{
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPU: cpuModel(), Cores: runtime.NumCPU(), Modules: moduleVersions(),
+		Rounds: cfg.rounds, Window: cfg.window.String(),
+	}
+	servers, err := s.empty(ctx, 1)
+	if err != nil {
+		return c, err
+	}
+	c.Redis, err = servers[0].Version(ctx)
+	return c, err
+}
+
+// measured are the modules whose versions belong to a figure.
+var measured = []string{
+	"github.com/redis/rueidis", "github.com/redis/rueidis/rueidiscompat", "github.com/redis/go-redis/v9",
+	"github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
+}
+
+func moduleVersions() map[string]string {
+	versions := make(map[string]string)
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return versions
+	}
+	for _, m := range info.Deps {
+		if !slices.Contains(measured, m.Path) {
+			continue
+		}
+		versions[m.Path] = m.Version
+		if m.Replace != nil {
+			versions[m.Path] = m.Replace.Version
+		}
+	}
+	return versions
+}
+
+// cpuModel is known on Linux only.
+func cpuModel() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func writeConditions(out *bytes.Buffer, c Conditions) {
+	fmt.Fprintf(out, "conditions: %s on %s, %d cores of %s; redis-server %s without persistence, over loopback\n",
+		c.Go, c.Platform, c.Cores, c.CPU, c.Redis)
+	fmt.Fprintf(out, "rounds: %d of %s for each peer; medians, ratios within a round\n", c.Rounds, c.Window)
+	for _, path := range measured {
+		if v := c.Modules[path]; v != "" {
+			fmt.Fprintf(out, "  %s %s\n", path, v)
+		}
+	}
+}

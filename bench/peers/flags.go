@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// config is what the command line asks for.
+type config struct {
+	workloads []Workload
+	list      bool
+	window    time.Duration
+	rounds    int
+	json      string // file name, or ""
+	svg       string // folder, or ""
+}
+
+// The limits bound a run in time.
+const (
+	maxRounds = 100
+	maxWindow = time.Minute
+)
+
+// parseFlags reads and checks the command line. The error is flag.ErrHelp after the help was written.
+func parseFlags(args []string, help io.Writer) (config, error) {
+	var c config
+	var names string
+	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for all, list to see them")
+	fs.DurationVar(&c.window, "for", time.Second, "how long a peer's turn within a round takes")
+	fs.IntVar(&c.rounds, "rounds", 3, "number of rounds")
+	fs.StringVar(&c.json, "json", "", "write every round into this `file`")
+	fs.StringVar(&c.svg, "svg", "", "draw the plots into this `folder`")
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(help, "Usage: go run -C bench/peers . [flags]")
+		fs.SetOutput(help)
+		fs.PrintDefaults()
+		return c, err
+	} else if err != nil {
+		return c, err
+	}
+	switch {
+	case fs.NArg() > 0:
+		return c, fmt.Errorf("%q is not a flag", fs.Arg(0))
+	case c.rounds < 1 || c.rounds > maxRounds:
+		return c, fmt.Errorf("-rounds %d: must be 1 to %d", c.rounds, maxRounds)
+	case c.window <= 0 || c.window > maxWindow:
+		return c, fmt.Errorf("-for %v: must be positive, and %v at most", c.window, maxWindow)
+	}
+	return c, c.choose(names)
+}
+
+func (c *config) choose(names string) error {
+	c.list = names == "list"
+	if names == "all" || c.list {
+		c.workloads = workloads()
+		return nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(workloads(), func(w Workload) bool { return w.Name == name })
+		if i < 0 {
+			return fmt.Errorf("-w: there is no workload %q (-w list names them)", name)
+		}
+		c.workloads = append(c.workloads, workloads()[i])
+	}
+	return nil
+}

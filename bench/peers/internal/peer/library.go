@@ -1,0 +1,52 @@
+package peer
+
+// Names that workloads and bounds refer to.
+const (
+	Ours           = "fencelock"
+	RedsyncGoRedis = "redsync (go-redis)"
+	RedsyncRueidis = "redsync (rueidis)"
+	Redislock      = "redislock"
+	Rueidislock    = "rueidislock"
+	FloorSet       = "floor: SET NX"
+	FloorLua       = "floor: Lua"
+	FloorQueue     = "floor: queue"
+	FloorBatch     = "floor: batch"
+)
+
+// Libraries returns all of them, the floors first.
+func Libraries() []Library {
+	return []Library{
+		{Name: FloorSet, Floor: true, Quorum: true, Open: openFloorSet},
+		{Name: FloorLua, Floor: true, Quorum: true, Open: openFloorLua},
+		{Name: FloorQueue, Floor: true, Queues: true, Open: openFloorQueue},
+		{Name: FloorBatch, Floor: true, Keeps: true, Open: openFloorBatch},
+		{Name: Ours, Quorum: true, Queues: true, Keeps: true, Open: openOurs},
+		{Name: RedsyncRueidis, Quorum: true, Keeps: true, Open: openRedsyncRueidis},
+		{Name: RedsyncGoRedis, Quorum: true, Keeps: true, Open: openRedsyncGoRedis},
+		{Name: Redislock, Keeps: true, Open: openRedislock},
+		{Name: Rueidislock, Queues: true, Keeps: true, Open: openRueidislock},
+	}
+}
+
+// Named returns the libraries of these names, in the order of Libraries.
+func Named(names ...string) []Library {
+	return Select(func(l Library) bool {
+		for _, name := range names {
+			if l.Name == name {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Select returns the libraries that have what is asked for.
+func Select(has func(Library) bool) []Library {
+	var chosen []Library
+	for _, l := range Libraries() {
+		if has(l) {
+			chosen = append(chosen, l)
+		}
+	}
+	return chosen
+}

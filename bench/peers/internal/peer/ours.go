@@ -1,0 +1,69 @@
+package peer
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Fencelock is this library as a peer.
+type Fencelock struct {
+	*rwlock.Locker
+	clients []rueidis.Client
+}
+
+func openOurs(o Options) (Peer, error) { return Open(o) }
+
+// Open returns this library's peer, for workloads that ask for more than every library has. More options than the TTL
+// are given to the locker.
+func Open(o Options, more ...rwlock.Option) (*Fencelock, error) {
+	clients, err := dial(o)
+	if err != nil {
+		return nil, err
+	}
+	options := append([]rwlock.Option{rwlock.WithTTL(o.TTL)}, more...)
+	var locker *rwlock.Locker
+	if len(clients) == 1 {
+		locker, err = rwlock.New(clients[0], options...)
+	} else {
+		locker, err = redlock.New(clients, options...)
+	}
+	if err != nil {
+		closeAll(clients)
+		return nil, err
+	}
+	return &Fencelock{locker, clients}, nil
+}
+
+// lease is a rwlock.Lease as a Hold. It is a pointer in a struct, which an interface holds without an allocation.
+type lease struct{ *rwlock.Lease }
+
+func (l lease) Lost() bool { return l.Err() != nil }
+
+// Lock takes the write lock.
+func (p *Fencelock) Lock(ctx context.Context, name string) (Hold, error) {
+	l, err := p.Locker.Lock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return lease{l}, nil
+}
+
+// RLock takes the read lock.
+func (p *Fencelock) RLock(ctx context.Context, name string) (Hold, error) {
+	l, err := p.Locker.RLock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return lease{l}, nil
+}
+
+// Close releases what is held.
+func (p *Fencelock) Close() error {
+	err := p.Locker.Close()
+	closeAll(p.clients)
+	return err
+}

@@ -1,0 +1,126 @@
+package peer_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// addrs starts servers. It skips without the program; where CI=true it fails instead.
+func addrs(t *testing.T, n int) []string {
+	t.Helper()
+	if !server.Installed() {
+		const missing = "no redis-server on PATH: install the Debian package redis-server"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	var all []string
+	for range n {
+		s, err := server.Start(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		all = append(all, s.Addr)
+	}
+	return all
+}
+
+func open(t *testing.T, lib peer.Library, servers []string) peer.Peer {
+	t.Helper()
+	p, err := lib.Open(peer.Options{Addrs: servers, TTL: peer.TTL, ClientName: "test"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// Whatever is no floor excludes others, and lets them in afterwards; whatever queues does so without being asked again.
+func TestPeersAreLocks(t *testing.T) {
+	servers := addrs(t, 1)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return !l.Floor || l.Queues }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			one, other := open(t, lib, servers), open(t, lib, servers)
+			held, err := one.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			waiting, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer giveUp()
+			_, err = other.Lock(waiting, lib.Name)
+			require.Error(t, err, "it is held")
+			require.ErrorIs(t, waiting.Err(), context.DeadlineExceeded)
+			if lib.Floor {
+				return // a waiter of the bare queue cannot give up its place
+			}
+			require.NoError(t, held.Release(t.Context()))
+			again, err := other.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			require.NoError(t, again.Release(t.Context()))
+		})
+	}
+}
+
+func TestBareQueueHandsOver(t *testing.T) {
+	servers := addrs(t, 1)
+	lib := peer.Named(peer.FloorQueue)[0]
+	one, other := open(t, lib, servers), open(t, lib, servers)
+	held, err := one.Lock(t.Context(), "name")
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		next, err := other.Lock(t.Context(), "name")
+		if err == nil {
+			err = next.Release(t.Context())
+		}
+		got <- err
+	}()
+	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, <-got)
+}
+
+func TestPeersOverAQuorum(t *testing.T) {
+	servers := addrs(t, 3)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Quorum }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			p := open(t, lib, servers)
+			for range 2 {
+				held, err := p.Lock(t.Context(), lib.Name)
+				require.NoError(t, err)
+				require.NoError(t, held.Release(t.Context()))
+			}
+		})
+	}
+}
+
+// Whatever keeps locks outlives their TTL, by itself or by extensions, and knows when it does not.
+func TestPeersKeepTheirLocks(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	servers := addrs(t, 1)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Keeps }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			p, err := lib.Open(peer.Options{Addrs: servers, TTL: ttl})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, p.Close()) }()
+			held, err := p.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			kept, byItself := held.(peer.Kept)
+			extender, byUser := held.(peer.Extender)
+			require.True(t, byItself != byUser, "one of the two")
+			if byUser {
+				require.NoError(t, extender.Extend(t.Context()))
+				require.NoError(t, held.Release(t.Context()))
+				require.Error(t, extender.Extend(t.Context()))
+				return
+			}
+			require.False(t, kept.Lost())
+			require.NoError(t, held.Release(t.Context()))
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package peer
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// rueidislockPeer has the options that make it fastest: one key a lock on one master, invalidations of others only, and
+// a limit for an attempt that a thousand goroutines do not exceed.
+type rueidislockPeer struct{ locker rueidislock.Locker }
+
+func openRueidislock(o Options) (Peer, error) {
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{ClientName: o.ClientName},
+		ClientBuilder:  func(base rueidis.ClientOption) (rueidis.Client, error) { return dialCaching(o.Addrs[0], base) },
+		KeyValidity:    o.TTL,
+		KeyMajority:    1,
+		NoLoopTracking: true,
+		TryNextAfter:   time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rueidislockPeer{locker}, nil
+}
+
+// dialCaching is rwlock.Dial but for the client-side cache, by which rueidislock hears of releases.
+func dialCaching(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	base.InitAddress, base.ForceSingleClient = []string{addr}, true
+	base.AlwaysPipelining = true
+	base.Dialer.Timeout, base.Dialer.KeepAlive = time.Second, time.Second
+	base.ConnWriteTimeout = 3 * time.Second
+	base.RingScaleEachConn = 11
+	base.ReadBufferEachConn, base.WriteBufferEachConn = 16<<10, 16<<10
+	return rueidis.NewClient(base)
+}
+
+func (p *rueidislockPeer) Lock(ctx context.Context, name string) (Hold, error) {
+	held, release, err := p.locker.WithContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &rueidislockHold{held, release}, nil
+}
+
+func (p *rueidislockPeer) Close() error {
+	p.locker.Close()
+	return nil
+}
+
+type rueidislockHold struct {
+	ctx     context.Context
+	release context.CancelFunc
+}
+
+func (h *rueidislockHold) Release(context.Context) error {
+	h.release()
+	return nil
+}
+
+func (h *rueidislockHold) Lost() bool { return h.ctx.Err() != nil }

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// Calls are commands by where they came from.
+type Calls struct {
+	Sent   int // by clients; the PINGs that keep connections alive are left out
+	Inside int // inside scripts
+}
+
+// Monitor counts every command by MONITOR, which slows the server down: nothing may be timed beside it.
+type Monitor struct {
+	server *Server
+	conn   net.Conn
+	lines  *bufio.Reader
+	marks  int
+}
+
+// monitorLimit bounds how long a line of MONITOR is waited for.
+const monitorLimit = 20 * time.Second
+
+// Monitor begins to count.
+func (s *Server) Monitor(ctx context.Context) (*Monitor, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
+	if err != nil {
+		return nil, err
+	}
+	m := &Monitor{server: s, conn: conn, lines: bufio.NewReaderSize(conn, 1<<20)}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return nil, m.fail(err)
+	}
+	if line, err := m.line(); err != nil || line != "+OK" {
+		return nil, m.fail(fmt.Errorf("MONITOR: %q, %v", line, err))
+	}
+	return m, nil
+}
+
+func (m *Monitor) fail(err error) error {
+	_ = m.conn.Close() // the cause is known
+	return err
+}
+
+func (m *Monitor) line() (string, error) {
+	if err := m.conn.SetReadDeadline(time.Now().Add(monitorLimit)); err != nil {
+		return "", err
+	}
+	line, err := m.lines.ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// Count returns the commands since Monitor or the last Count. A mark of its own tells where to stop reading.
+func (m *Monitor) Count(ctx context.Context) (Calls, error) {
+	m.marks++
+	mark := fmt.Sprintf("mark-%p-%d", m, m.marks)
+	admin := m.server.admin
+	if err := admin.Do(ctx, admin.B().Echo().Message(mark).Build()).Error(); err != nil {
+		return Calls{}, err
+	}
+	var c Calls
+	for {
+		line, err := m.line()
+		if err != nil {
+			return c, fmt.Errorf("MONITOR: %w", err)
+		}
+		if strings.HasSuffix(line, `"`+mark+`"`) {
+			return c, nil
+		}
+		c.add(line)
+	}
+}
+
+// add counts one line, such as +1700000000.123456 [0 127.0.0.1:1234] "GET" "a" or +1700000000.123456 [0 lua] "get" "a".
+func (c *Calls) add(line string) {
+	_, rest, _ := strings.Cut(line, "[")
+	source, command, found := strings.Cut(rest, "] ")
+	switch {
+	case !found:
+	case strings.HasSuffix(source, " lua"):
+		c.Inside++
+	case !strings.EqualFold(command, `"PING"`):
+		c.Sent++
+	}
+}
+
+// Close ends the counting.
+func (m *Monitor) Close() error { return m.conn.Close() }

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// threshold keeps the commands inside scripts out of the log, where thousands of them would drive out the scripts
+// themselves. Every script takes longer.
+const threshold = "5"
+
+// Timed has the server note how long it takes over each script, until the returned function is called.
+func (s *Server) Timed(ctx context.Context) (stop func(context.Context) error, err error) {
+	set := func(ctx context.Context, micros string) error {
+		return s.admin.Do(ctx, s.admin.B().ConfigSet().ParameterValue().
+			ParameterValue("slowlog-log-slower-than", micros).
+			ParameterValue("slowlog-max-len", "4096").Build()).Error()
+	}
+	return func(ctx context.Context) error { return set(ctx, "-1") }, set(ctx, threshold)
+}
+
+// ForgetTimes begins anew.
+func (s *Server) ForgetTimes(ctx context.Context) error {
+	return s.admin.Do(ctx, s.admin.B().SlowlogReset().Build()).Error()
+}
+
+// Times returns how long the server took over the scripts that clients of this name have sent, the oldest first.
+func (s *Server) Times(ctx context.Context, clientName string) ([]time.Duration, error) {
+	entries, err := s.admin.Do(ctx, s.admin.B().SlowlogGet().Count(4096).Build()).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	var times []time.Duration
+	for i := len(entries) - 1; i >= 0; i-- {
+		fields, err := entries[i].ToArray() // id, time, microseconds, command, address, client name
+		if err != nil || len(fields) < 6 {
+			continue
+		}
+		command, err := fields[3].AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		name, err := fields[5].ToString()
+		if err != nil {
+			return nil, err
+		}
+		micros, err := fields[2].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		if name == clientName && runsScript(command[0]) {
+			times = append(times, time.Duration(micros)*time.Microsecond)
+		}
+	}
+	return times, nil
+}
+
+func runsScript(command string) bool {
+	command = strings.ToUpper(command)
+	return strings.HasPrefix(command, "EVAL") || strings.HasPrefix(command, "FCALL")
+}

@@ -1,0 +1,96 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dieWithParent has the kernel kill the server when this process ends, however it ends.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// ClientCPU returns the processor time that this process has used so far.
+func ClientCPU() time.Duration {
+	var use unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &use) != nil {
+		return 0
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}
+
+const maxCPUs = 1024 // that a unix.CPUSet has room for
+
+// Pin moves this process and the servers to one processor, the last that it may use, and returns what undoes it. With
+// two processors the wake-ups between them would be most of what is measured.
+func Pin(servers ...*Server) (undo func() error, err error) {
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	var one unix.CPUSet
+	for cpu := range maxCPUs {
+		if before.IsSet(cpu) {
+			one.Zero()
+			one.Set(cpu)
+		}
+	}
+	pids := []int{os.Getpid()}
+	for _, s := range servers {
+		pids = append(pids, s.PID())
+	}
+	undo = func() error {
+		defer runtime.SetDefaultGOMAXPROCS() // which counts the processors that may be used
+		return setAffinity(pids, &before)
+	}
+	runtime.GOMAXPROCS(1) // as the runtime would have chosen, had it been started so
+	if err := setAffinity(pids, &one); err != nil {
+		return nil, errors.Join(err, undo())
+	}
+	return undo, nil
+}
+
+// setAffinity moves every thread. A thread that begins meanwhile inherits from the one that made it, which may not have
+// been moved yet; so the threads are listed until all of them are known.
+func setAffinity(pids []int, cpus *unix.CPUSet) error {
+	moved := make(map[int]bool)
+	for before := -1; before != len(moved); {
+		before = len(moved)
+		for _, pid := range pids {
+			if err := moveThreads(pid, cpus, moved); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// moveThreads moves those that were not moved yet. One that has ended needs nothing.
+func moveThreads(pid int, cpus *unix.CPUSet, moved map[int]bool) error {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return err
+		}
+		if moved[id] {
+			continue
+		}
+		if err := unix.SchedSetaffinity(id, cpus); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("sched_setaffinity of thread %d: %w", id, err)
+		}
+		moved[id] = true
+	}
+	return nil
+}

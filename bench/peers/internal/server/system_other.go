@@ -1,0 +1,16 @@
+//go:build !linux
+
+package server
+
+import (
+	"os/exec"
+	"time"
+)
+
+func dieWithParent(*exec.Cmd) {}
+
+// ClientCPU is known on Linux only, and 0 elsewhere.
+func ClientCPU() time.Duration { return 0 }
+
+// Pin does nothing: it needs Linux.
+func Pin(...*Server) (undo func() error, err error) { return func() error { return nil }, nil }

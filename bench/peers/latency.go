@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+)
+
+const p50 = "p50"
+
+// latency is about one goroutine that takes a free lock and gives it back. Client and server share a processor.
+func latency() Workload {
+	return Workload{
+		Name:    "latency",
+		About:   "Lock and Release of a free name by one goroutine; client and server on one CPU",
+		Columns: []Column{{Name: p50, Unit: "us", Digits: 1, Ratio: true}, {Name: "p99", Unit: "us", Digits: 1}},
+		Points:  []int{0}, Over: peer.FloorSet, Peers: peer.Select(pairs), Measure: measureLatency,
+	}
+}
+
+// warmUp is how many pairs come before those that count: scripts are loaded, buffers and branches are warm.
+const warmUp = 200
+
+func measureLatency(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {
+	servers, err := s.empty(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	undo, err := server.Pin(servers...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, undo()) }()
+	p, err := open(lib, servers, peer.TTL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+
+	for range warmUp {
+		if err := pair(ctx, p, "name"); err != nil {
+			return nil, err
+		}
+	}
+	took := make([]time.Duration, 0, 1<<18)
+	for end := time.Now().Add(s.window); time.Now().Before(end); {
+		began := time.Now()
+		if err := pair(ctx, p, "name"); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	middle := medianTime(took) // which sorts
+	return Measures{p50: micros(middle), "p99": micros(took[len(took)*99/100])}, nil
+}

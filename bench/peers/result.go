@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Result is a run, as -json writes it.
+type Result struct {
+	Conditions Conditions       `json:"conditions"`
+	Workloads  []WorkloadResult `json:"workloads"`
+	Bounds     []Verdict        `json:"bounds"`
+}
+
+// WorkloadResult is what became of one workload.
+type WorkloadResult struct {
+	Name     string   `json:"name"`
+	About    string   `json:"about"`
+	Axis     string   `json:"axis,omitempty"`
+	Over     string   `json:"over,omitempty"`
+	Columns  []Column `json:"columns"`
+	Rows     []*Row   `json:"rows"`
+	Failures []string `json:"failures,omitempty"`
+}
+
+// Row is one peer at one point.
+type Row struct {
+	Peer   string     `json:"peer"`
+	Point  int        `json:"point"`
+	Rounds []Measures `json:"rounds"`           // null where the peer failed
+	Median Measures   `json:"median"`           // over the rounds
+	Ratios Measures   `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
+}
+
+func newWorkloadResult(w Workload, rounds int) WorkloadResult {
+	r := WorkloadResult{Name: w.Name, About: w.About, Axis: w.Axis, Over: w.Over, Columns: w.Columns}
+	for _, point := range w.Points {
+		for _, lib := range w.Peers {
+			r.Rows = append(r.Rows, &Row{Peer: lib.Name, Point: point, Rounds: make([]Measures, rounds)})
+		}
+	}
+	return r
+}
+
+// row returns nil if there is none.
+func (w *WorkloadResult) row(peer string, point int) *Row {
+	for _, row := range w.Rows {
+		if row.Peer == peer && row.Point == point {
+			return row
+		}
+	}
+	return nil
+}
+
+// summarised takes the medians, once all rounds are in.
+func (w WorkloadResult) summarised() WorkloadResult {
+	for _, row := range w.Rows {
+		floor := w.row(w.Over, row.Point)
+		row.Median, row.Ratios = Measures{}, Measures{}
+		for _, c := range w.Columns {
+			if m, ok := medianOf(row.Rounds, c.Name); ok {
+				row.Median[c.Name] = m
+			}
+			if ratio, ok := ratioOf(row, floor, c.Name); c.Ratio && ok {
+				row.Ratios[c.Name] = ratio
+			}
+		}
+	}
+	return w
+}
+
+// medianOf returns false if no round has the measure.
+func medianOf(rounds []Measures, column string) (float64, bool) {
+	var all []float64
+	for _, m := range rounds {
+		if v, ok := m[column]; ok {
+			all = append(all, v)
+		}
+	}
+	return median(all), len(all) > 0
+}
+
+// ratioOf divides within each round, and returns the median of that.
+func ratioOf(row, over *Row, column string) (float64, bool) {
+	if row == nil || over == nil {
+		return 0, false
+	}
+	var all []float64
+	for i := range row.Rounds {
+		v, ok := row.Rounds[i][column]
+		floor, there := over.Rounds[i][column]
+		if ok && there && floor != 0 {
+			all = append(all, v/floor)
+		}
+	}
+	return median(all), len(all) > 0
+}
+
+func (w *WorkloadResult) failed() error {
+	if len(w.Failures) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", w.Name, strings.Join(w.Failures, "; "))
+}
+
+func writeJSON(file string, r Result) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// median returns 0 of nothing.
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// medianTime is the upper median; it sorts its argument. It returns 0 of nothing.
+func medianTime(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 of nothing.
+func jain(shares []float64) float64 {
+	var sum, squares float64
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}

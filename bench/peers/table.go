@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
+
+// writeWorkload writes one table: a line for each peer at each point.
+func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
+	fmt.Fprintf(out, "%s: %s\n", w.Name, w.About)
+	if w.Over != "" {
+		fmt.Fprintf(out, "(x: over %s)\n", w.Over)
+	}
+	fmt.Fprintf(out, "\n%s\n", heading(w))
+	for i, row := range w.Rows {
+		if i > 0 && row.Point != w.Rows[i-1].Point {
+			fmt.Fprintln(out)
+		}
+		if w.Axis != "" {
+			fmt.Fprintf(out, "%10d  ", row.Point)
+		}
+		fmt.Fprintf(out, "%-20s", row.Peer)
+		for _, c := range w.Columns {
+			fmt.Fprintf(out, "%*s", width(c), cell(row.Median, c.Name, c.Digits))
+			if c.Ratio {
+				fmt.Fprintf(out, "%7s", cell(row.Ratios, c.Name, 2))
+			}
+		}
+		fmt.Fprintln(out)
+	}
+	for _, failure := range w.Failures {
+		fmt.Fprintln(out, "failed:", failure)
+	}
+	fmt.Fprintln(out)
+}
+
+func heading(w WorkloadResult) string {
+	line := fmt.Sprintf("%-20s", "peer")
+	if w.Axis != "" {
+		line = fmt.Sprintf("%10s  ", w.Axis) + line
+	}
+	for _, c := range w.Columns {
+		line += fmt.Sprintf("%*s", width(c), title(c))
+		if c.Ratio {
+			line += fmt.Sprintf("%7s", "x")
+		}
+	}
+	return line
+}
+
+func title(c Column) string {
+	if c.Unit == "" {
+		return c.Name
+	}
+	return c.Name + ", " + c.Unit
+}
+
+func width(c Column) int { return max(12, len(title(c))+2) }
+
+// cell is "-" where there is no such measure.
+func cell(m Measures, column string, digits int) string {
+	v, ok := m[column]
+	if !ok {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+func writeBounds(out *bytes.Buffer, all []Verdict) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "bounds\n\n%-72s%9s%10s\n", "what", "bound", "measured")
+	for _, v := range all {
+		mark := "missed"
+		if v.Met {
+			mark = "met"
+		}
+		fmt.Fprintf(out, "%-72s%9s%10s  %s\n", v.What, v.Bound, strconv.FormatFloat(v.Measured, 'f', 2, 64), mark)
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+)
+
+// Measures are what one peer showed once, by the name of the column.
+type Measures map[string]float64
+
+// Column is one kind of measure.
+type Column struct {
+	Name   string `json:"name"`
+	Unit   string `json:"unit"`
+	Digits int    `json:"-"` // after the point, in a table
+	Ratio  bool   `json:"-"` // is shown over that of the workload's floor too
+}
+
+// Workload is one way to use locks, and what is measured of it.
+type Workload struct {
+	Name    string
+	About   string // one sentence
+	Columns []Column
+	Axis    string // what a point is, or ""
+	Points  []int  // one, 0, where there is no axis
+	Over    string // the peer that ratios are taken over, or ""
+	Once    bool   // is counted, not timed: one round is enough
+	Peers   []peer.Library
+	Measure func(ctx context.Context, s *site, lib peer.Library, point int) (Measures, error)
+}
+
+// workloads returns all of them, in the order of the tables.
+func workloads() []Workload {
+	return []Workload{
+		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
+		growthWaiters(), growthReaders(),
+	}
+}
+
+// locks reports whether a library is a lock that can be taken again and again, as all are but the renewing floor.
+func locks(l peer.Library) bool { return l.Name != peer.FloorBatch }
+
+// pairs reports whether a library is measured by uncontended pairs: a bare queue would be one more floor.
+func pairs(l peer.Library) bool { return locks(l) && l.Name != peer.FloorQueue }
