@@ -27,9 +27,8 @@ type referee struct {
 // book is what the referee knows of one name.
 type book struct {
 	inside      map[trusted]struct{}
-	newest      fencing.Token              // of all that entered
-	newestWrite fencing.Token              // of the writers among them
-	reads       map[fencing.Token]struct{} // of the readers since newestWrite
+	newest      fencing.Token // of all that entered
+	newestWrite fencing.Token // of the writers among them
 }
 
 func newReferee(score *scoreboard) *referee {
@@ -39,16 +38,20 @@ func newReferee(score *scoreboard) *referee {
 func (r *referee) book(name string) *book {
 	b := r.books[name]
 	if b == nil {
-		b = &book{inside: make(map[trusted]struct{}), reads: make(map[fencing.Token]struct{})}
+		b = &book{inside: make(map[trusted]struct{})}
 		r.books[name] = b
 	}
 	return b
 }
 
-// newest returns the greatest token of a name so far. An acquisition that begins after this call must get more.
-func (r *referee) newest(name string) fencing.Token {
+// newest returns the greatest token of a name so far that an acquisition which begins after this call must exceed: a
+// writer exceeds all, a reader all writers. Readers are not ordered among each other, and may share a token.
+func (r *referee) newest(name string, mode rwlock.Mode) fencing.Token {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if mode == rwlock.Read {
+		return r.book(name).newestWrite
+	}
 	return r.book(name).newest
 }
 
@@ -86,7 +89,7 @@ func (r *referee) checkExclusion(b *book, l trusted) {
 
 // checkOrder has two rules. Whatever was reported before the acquisition began is less. And among leases that exclude
 // each other the order of entering is that of the grants, if the newcomer is still trusted: so a writer has more than
-// all before it, and a reader more than all writers before it. Readers beside each other only differ.
+// all before it, and a reader more than all writers before it.
 func (r *referee) checkOrder(b *book, l trusted, before fencing.Token) {
 	floor := before
 	if l.Err() == nil {
@@ -95,9 +98,7 @@ func (r *referee) checkOrder(b *book, l trusted, before fencing.Token) {
 			floor = max(floor, b.newest)
 		}
 	}
-	_, twice := b.reads[l.Token()]
-	twice = twice || l.Token() == b.newestWrite
-	if l.Token() <= floor || twice {
+	if l.Token() <= floor || l.Token() == b.newestWrite {
 		r.score.violated(tokenOrder, fmt.Sprintf("%q: %s with token %v after token %v",
 			l.Name(), l.Mode(), l.Token(), max(floor, b.newestWrite)))
 	}
@@ -106,11 +107,7 @@ func (r *referee) checkOrder(b *book, l trusted, before fencing.Token) {
 func (b *book) enter(l trusted) {
 	b.inside[l] = struct{}{}
 	b.newest = max(b.newest, l.Token())
-	switch {
-	case l.Mode() == rwlock.Read:
-		b.reads[l.Token()] = struct{}{}
-	case l.Token() > b.newestWrite:
-		b.newestWrite = l.Token()
-		clear(b.reads) // whoever comes after this writer is compared with the writer
+	if l.Mode() == rwlock.Write {
+		b.newestWrite = max(b.newestWrite, l.Token())
 	}
 }

@@ -150,7 +150,7 @@ func (a *acquisition) decide() {
 		case ballot.Open:
 		case ballot.Held:
 			a.succeed()
-			l.begin(token, until, now)
+			l.begin(token, until, now, l.ballot.HandedOff())
 		case ballot.TooLate:
 			a.restart()
 			return
@@ -175,7 +175,6 @@ func (a *acquisition) succeed() {
 	}
 	if l.ballot.HandedOff() {
 		l.e.counters.handedOff.Add(1)
-		l.renewal.confirm = true
 	}
 	a.leave()
 }

@@ -139,7 +139,7 @@ func (l *Lease) unlock() {
 func (l *Lease) afterUnlock(f func()) { l.deferred = append(l.deferred, f) }
 
 // begin turns a granted acquisition into a lease, under mu.
-func (l *Lease) begin(token fencing.Token, until, now clock.Instant) {
+func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
 	l.phase, l.token, l.deadline = held, token, until
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
@@ -150,7 +150,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant) {
 	l.tellAcquired()
 	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
-	l.renewal.confirm = l.renewal.confirm || l.terms.handoffTTL < l.terms.TTL && until.Mono <= handOff.Mono
+	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
 	l.planRenewal(now)
 	l.setTimer()
 }
