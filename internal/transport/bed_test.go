@@ -173,3 +173,30 @@ func counting(option rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientO
 	}
 	return option
 }
+
+func (o *outcomes) renewed(id int) func(bool, error, clock.Instant) {
+	return func(renewed bool, err error, sent clock.Instant) {
+		o.add(outcome{id: id, err: err, renewed: renewed, sent: sent})
+	}
+}
+
+// acquire takes the lock of that number for the hold of that number, and returns the token.
+func (b *bed) acquire(id int) (token string) {
+	b.t.Helper()
+	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), acquireArgs(hold(id), time.Minute))
+	fields, err := r.ToArray()
+	require.NoError(b.t, err)
+	status, _ := fields[0].AsInt64()
+	require.EqualValues(b.t, 1, status)
+	minted, err := fields[1].AsInt64()
+	require.NoError(b.t, err)
+	return strconv.FormatInt(minted, 10)
+}
+
+// modeClient says of itself that it is of another kind.
+type modeClient struct {
+	rueidis.Client
+	mode rueidis.ClientMode
+}
+
+func (c *modeClient) Mode() rueidis.ClientMode { return c.mode }

@@ -99,6 +99,7 @@ func TestCallsOfABatchKeepTheirOrder(t *testing.T) {
 			b.Post(done.call(4+i, i%2 == 0))
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, keys, arrived[len(arrived)-200:])
 		require.Equal(t, posted, ids(done.take())[4:])
 	})
