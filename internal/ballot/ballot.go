@@ -92,7 +92,7 @@ func (b *Ballot) Next(actions []Action) []Action {
 		case v.Token < b.target:
 			v.inflight = Raise
 			actions = append(actions, Action{i, Raise, b.target})
-		case b.mayYield(v) && v.Counts() && (giveWay || v.yieldRequested):
+		case b.mayYield(v) && (giveWay || v.yieldRequested):
 			actions = append(actions, b.yield(i))
 		}
 	}

@@ -19,7 +19,7 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	sent = m.cfg.Clock.Now()
 	if m.health.failing() {
 		if _, cause := m.health.urgent(sent.Mono); cause != nil {
-			return rueidis.NewErrorResult(cause), sent
+			return rueidis.NewErrorResult(&notSent{cause}), sent
 		}
 	}
 	if m.connected(sent) {

@@ -131,7 +131,7 @@ func (m *Master) Listened() <-chan struct{} { return m.listener.tried }
 // Run sends what is posted until the engine gives up on the masters; then nothing more is sent.
 func (m *Master) Run() { m.pipeline.run(m.cfg.Life) }
 
-// Post sends the call with the next batch. Calls keep their order.
+// Post sends the call with the next batch. The calls of a batch keep their order; batches overtake each other.
 func (m *Master) Post(c Call) { m.pipeline.post(c) }
 
 // Renew sends the renewal with the next batch; what expires first goes first. It is tried also while other background

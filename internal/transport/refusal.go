@@ -16,15 +16,31 @@ type NoReply struct{ After time.Duration }
 
 func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
 
+// notSent is the answer to a request that did not leave, since the master has failed a moment before.
+type notSent struct{ cause error }
+
+func (e *notSent) Error() string { return "not tried again yet: " + e.cause.Error() }
+
+func (e *notSent) Unwrap() error { return e.cause }
+
+// refusalOf returns what the server itself said.
+func refusalOf(err error) (refusal *rueidis.RedisError, ok bool) {
+	refusal, ok = errors.AsType[*rueidis.RedisError](err)
+	return refusal, ok && !refusal.IsNil()
+}
+
 // Conflict reports whether a key of the lock holds something that is not ours.
 func Conflict(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
 }
 
-// DidNotRun reports whether the request is known not to have run: the server itself refused it, or no connection came
-// about that could have carried it. BUSY and UNKILLABLE are refusals too.
+// DidNotRun reports whether the request is known not to have run: it was not sent, the server itself refused it, or no
+// connection came about that could have carried it. BUSY and UNKILLABLE are refusals too.
 func DidNotRun(err error) bool {
-	if _, ok := rueidis.IsRedisErr(err); ok {
+	if _, ok := errors.AsType[*notSent](err); ok {
+		return true
+	}
+	if _, ok := refusalOf(err); ok {
 		return true
 	}
 	op, ok := errors.AsType[*net.OpError](err)
@@ -39,11 +55,11 @@ const serverFull = "max number of clients reached"
 
 // Permanent reports whether asking this master again is of no use.
 func (m *Master) Permanent(err error) bool {
-	redisErr, ok := rueidis.IsRedisErr(err)
+	refusal, ok := refusalOf(err)
 	if !ok {
 		return strings.Contains(err.Error(), "NOAUTH") || strings.Contains(err.Error(), "WRONGPASS")
 	}
-	text := redisErr.Error()
+	text := refusal.Error()
 	switch code := refusalCode(text); {
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
 		return true
@@ -71,6 +87,6 @@ var clusterOnly = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
 
 // FromCluster reports whether the refusal is one that only a node of a cluster gives.
 func FromCluster(err error) bool {
-	refusal, ok := rueidis.IsRedisErr(err)
+	refusal, ok := refusalOf(err)
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
 }

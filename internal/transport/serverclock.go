@@ -42,17 +42,17 @@ func (s *serverClock) doubt() {
 func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.suspect && s.micros != 0 && now.Mono-s.sent.Mono < age
+	return !s.suspect && s.micros != 0 && now.AtMostSince(s.sent) < age
 }
 
 // atMost returns the most that the server's clock can show now. It showed at most micros when the request was sent, and
 // has run at most drift faster than ours since, by whichever of our clocks ran further: one stands still in a suspended
-// machine, the other may be set.
+// machine, the other may be set. A moment before that request is no later than it.
 func (s *serverClock) atMost(now clock.Instant) (micros int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.micros == 0 {
 		return 0, false
 	}
-	return s.micros + s.drift.Stretch(now.AtMostSince(s.sent)).Microseconds() + 1, true
+	return s.micros + s.drift.Stretch(max(now.AtMostSince(s.sent), 0)).Microseconds() + 1, true
 }

@@ -1,0 +1,202 @@
+package transport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// patience is how long a batch is waited for in these tests.
+const patience = 5 * time.Second
+
+// The scripts that these tests send.
+var (
+	acquire = transport.NewScript(scripts.Acquire, "")
+	refresh = transport.NewScript(scripts.Refresh, "")
+	release = transport.NewScript(scripts.Release, "")
+	renew   = transport.NewScript(scripts.Renew, "")
+)
+
+// bed is a master and what it is embedded in.
+type bed struct {
+	*transport.Master
+	t       testing.TB
+	cfg     *transport.Config
+	end     context.CancelFunc
+	tasks   sync.WaitGroup
+	aside   atomic.Int64 // tasks that were spawned
+	closed  atomic.Bool  // nothing is spawned any more
+	heard   chan string
+	listens chan struct{}
+	deaf    chan error
+}
+
+// newBed runs the pipeline of a master until the test ends.
+func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Config)) *bed {
+	t.Helper()
+	life, end := context.WithCancel(context.Background())
+	b := &bed{
+		t: t, end: end, heard: make(chan string, 100), listens: make(chan struct{}, 100), deaf: make(chan error, 100),
+	}
+	b.cfg = &transport.Config{
+		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Channel: "channel",
+		Renew: func() *transport.Script { return renew }, Spawn: b.spawn,
+		OnMessage: func(_ *transport.Master, text string) { b.heard <- text },
+		OnListen:  func(*transport.Master) { b.listens <- struct{}{} },
+		OnDeaf:    func(_ *transport.Master, err error) { b.deaf <- err },
+	}
+	for _, change := range changes {
+		change(b.cfg)
+	}
+	b.Master = transport.NewMaster(b.cfg, 0, client)
+	b.tasks.Go(b.Run)
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bed) stop() {
+	b.end()
+	b.tasks.Wait()
+}
+
+func (b *bed) spawn(task func()) bool {
+	if b.closed.Load() {
+		return false
+	}
+	b.aside.Add(1)
+	b.tasks.Go(task)
+	return true
+}
+
+func (b *bed) now() clock.Instant { return b.cfg.Clock.Now() }
+
+// keysOf are a lock's keys on a single master.
+func keysOf(name string) []string {
+	base := "t:{" + name + "}"
+	return []string{base, base + ":h", base + ":q", base + ":x"}
+}
+
+// acquireArgs are those of a try for the write lock.
+func acquireArgs(hold string, ttl time.Duration) []string {
+	return []string{"0", hold, strconv.FormatInt(ttl.Milliseconds(), 10), "0", "w 3000 - pchannel "}
+}
+
+// do calls a script that needs nothing and tells the server's time, and notes that as the engine does.
+func (b *bed) do(ctx context.Context) error {
+	r, sent := b.Do(ctx, refresh, keysOf("any"), []string{"0"})
+	fields, err := r.AsIntSlice()
+	if err == nil {
+		b.Sample(sent, fields[0])
+	}
+	return err
+}
+
+func (b *bed) mustDo() {
+	b.t.Helper()
+	require.NoError(b.t, b.do(context.Background()))
+}
+
+// outcome is what a Call or a Renewal ended with.
+type outcome struct {
+	id      int
+	err     error
+	renewed bool
+	sent    clock.Instant
+}
+
+// outcomes gathers them in order.
+type outcomes struct {
+	mu  sync.Mutex
+	all []outcome
+}
+
+func (o *outcomes) add(one outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, one)
+}
+
+func (o *outcomes) take() (taken []outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	taken, o.all = o.all, nil
+	return taken
+}
+
+// call is a refresh that names itself by a lock of its own.
+func (o *outcomes) call(id int, urgent bool) transport.Call {
+	return transport.Call{
+		Script: refresh, Keys: keysOf(strconv.Itoa(id)), Args: []string{"0"}, Urgent: urgent,
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { o.add(outcome{id: id, err: r.Error(), sent: sent}) },
+	}
+}
+
+// tuned is a client that counts its connections, as one from rwlock.Dial does.
+type tuned struct {
+	rueidis.Client
+	dials *atomic.Uint64
+}
+
+func (c *tuned) Dials() uint64 { return c.dials.Load() }
+
+// dial returns a tuned client of these options. It is closed when the test ends.
+func dial(t testing.TB, option rueidis.ClientOption) *tuned {
+	t.Helper()
+	dials := new(atomic.Uint64)
+	client, err := rueidis.NewClient(counting(option, dials))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return &tuned{client, dials}
+}
+
+// counting counts the attempts to connect.
+func counting(option rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientOption {
+	inner := option.DialCtxFn
+	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		dials.Add(1)
+		if inner == nil {
+			return d.DialContext(ctx, "tcp", addr)
+		}
+		return inner(ctx, addr, d, c)
+	}
+	return option
+}
+
+func (o *outcomes) renewed(id int) func(bool, error, clock.Instant) {
+	return func(renewed bool, err error, sent clock.Instant) {
+		o.add(outcome{id: id, err: err, renewed: renewed, sent: sent})
+	}
+}
+
+// acquire takes the lock of that number for the hold of that number, and returns the token.
+func (b *bed) acquire(id int) (token string) {
+	b.t.Helper()
+	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), acquireArgs(hold(id), time.Minute))
+	fields, err := r.ToArray()
+	require.NoError(b.t, err)
+	status, _ := fields[0].AsInt64()
+	require.EqualValues(b.t, 1, status)
+	minted, err := fields[1].AsInt64()
+	require.NoError(b.t, err)
+	return strconv.FormatInt(minted, 10)
+}
+
+// modeClient says of itself that it is of another kind.
+type modeClient struct {
+	rueidis.Client
+	mode rueidis.ClientMode
+}
+
+func (c *modeClient) Mode() rueidis.ClientMode { return c.mode }

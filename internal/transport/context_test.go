@@ -1,0 +1,86 @@
+package transport_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+type key struct{}
+
+func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := transport.NewMaster(&transport.Config{}, 0, nil)
+		caller, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "a trace"))
+		cancel()
+		d := m.Detached(caller, time.Second)
+		require.Equal(t, "a trace", d.Value(key{}))
+		_, dated := d.Deadline()
+		require.False(t, dated, "a deadline would close the connection")
+		require.NoError(t, d.Err())
+		begun := time.Now()
+		<-d.Done()
+		require.Equal(t, time.Second, time.Since(begun))
+		require.ErrorIs(t, d.Err(), context.DeadlineExceeded)
+		d.Stop()
+	})
+}
+
+func TestADetachedContextIsUsedAgainOnlyBeforeItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := transport.NewMaster(&transport.Config{}, 0, nil)
+		for i := range 10 {
+			first := m.Detached(context.Background(), time.Second)
+			if i%2 == 0 {
+				<-first.Done()
+			}
+			first.Stop()
+			d := m.Detached(context.Background(), 3*time.Second)
+			require.NoError(t, d.Err())
+			time.Sleep(2 * time.Second)
+			require.NoError(t, d.Err(), "the time of its first use does not end it")
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Error(t, d.Err())
+			d.Stop()
+		}
+	})
+}
+
+func TestADetachedContextCostsOneAllocationAtMost(t *testing.T) {
+	m := transport.NewMaster(&transport.Config{}, 0, nil)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		m.Detached(context.Background(), time.Minute).Stop()
+	}), 1.0)
+}
+
+func TestACallUnderADetachedContext(t *testing.T) {
+	for name, client := range clients {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mini := testredis.NewMini(t)
+				b := newBed(t, client(t, mini.NewLink()))
+				b.mustDo()
+				mini.Freeze()
+				for range 3 {
+					d := b.Detached(context.Background(), 50*time.Millisecond)
+					begun := time.Now()
+					require.ErrorIs(t, b.do(d), context.DeadlineExceeded)
+					require.Equal(t, 50*time.Millisecond, time.Since(begun))
+					d.Stop()
+				}
+				mini.Thaw()
+				synctest.Wait()
+				d := b.Detached(context.Background(), time.Second)
+				require.NoError(t, b.do(d))
+				d.Stop()
+			})
+		})
+	}
+}

@@ -1,0 +1,236 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// plain is what a user passes who knows nothing of locks: several connections, no pipeline while only one calls.
+func plain(link *testredis.Link) rueidis.ClientOption {
+	tuned := link.Option()
+	return rueidis.ClientOption{
+		InitAddress: tuned.InitAddress, ForceSingleClient: true, DisableCache: true, DialCtxFn: tuned.DialCtxFn,
+	}
+}
+
+var clients = map[string]func(*testing.T, *testredis.Link) rueidis.Client{
+	"plain": func(t *testing.T, link *testredis.Link) rueidis.Client {
+		client, err := rueidis.NewClient(plain(link))
+		require.NoError(t, err)
+		t.Cleanup(client.Close)
+		return client
+	},
+	"tuned": func(t *testing.T, link *testredis.Link) rueidis.Client { return link.Client(t) },
+	"from rwlock.Dial": func(t *testing.T, link *testredis.Link) rueidis.Client {
+		client, err := rwlock.Dial("mini:6379", plain(link))
+		require.NoError(t, err)
+		t.Cleanup(client.Close)
+		return client
+	},
+}
+
+func TestACallerLeavesWhenItsContextEnds(t *testing.T) {
+	for name, client := range clients {
+		for _, warm := range []int{0, 1, 200} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mini := testredis.NewMini(t)
+					b := newBed(t, client(t, mini.NewLink()))
+					for range warm {
+						b.mustDo()
+					}
+					mini.Freeze()
+					defer mini.Thaw()
+					for range 10 {
+						ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+						begun := time.Now()
+						require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
+						require.Equal(t, 50*time.Millisecond, time.Since(begun))
+						cancel()
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestACallersEndClosesNobodysConnection(t *testing.T) {
+	for name, client := range clients {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				link := testredis.NewMini(t).NewLink()
+				b := newBed(t, client(t, link))
+				for range 200 {
+					b.mustDo()
+				}
+				conns := link.Conns()
+				link.Delay(50 * time.Millisecond)
+				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Millisecond)
+				defer cancel()
+				b.tasks.Go(func() { b.mustDo() })
+				require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
+				b.mustDo()
+				require.Equal(t, conns, link.Conns())
+			})
+		})
+	}
+}
+
+func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
+	for name, test := range map[string]struct {
+		client string
+		warm   int
+		then   func(*testing.T, *bed)
+		aside  bool
+	}{
+		"first call":                    {"from rwlock.Dial", 0, nil, true},
+		"answered a moment ago":         {"from rwlock.Dial", 1, nil, false},
+		"answered some time ago":        {"from rwlock.Dial", 1, wait, true},
+		"another's call was not":        {"from rwlock.Dial", 1, unanswered, true},
+		"several connections, not warm": {"plain", 63, nil, true},
+		"several connections, warm":     {"plain", 64, nil, false},
+		"several, and one has failed":   {"plain", 64, unanswered, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, clients[test.client](t, testredis.NewMini(t).NewLink()))
+				for range test.warm {
+					b.mustDo()
+				}
+				if test.then != nil {
+					test.then(t, b)
+				}
+				before := b.aside.Load()
+				b.mustDo()
+				require.Equal(t, test.aside, b.aside.Load() > before)
+			})
+		})
+	}
+}
+
+func wait(*testing.T, *bed) { time.Sleep(100 * time.Millisecond) }
+
+// unanswered is a call whose caller had no time.
+func unanswered(t *testing.T, b *bed) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, b.do(ctx), context.Canceled)
+}
+
+func TestAMachineThatWasSuspendedHasNoConnectionToTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept time.Duration
+		system := clock.System()
+		client := clients["from rwlock.Dial"](t, testredis.NewMini(t).NewLink())
+		b := newBed(t, client, func(cfg *transport.Config) {
+			cfg.Clock = func() (time.Duration, time.Time) {
+				mono, wall := system()
+				return mono, wall.Add(slept)
+			}
+		})
+		b.mustDo()
+		before := b.aside.Load()
+		slept = time.Hour
+		b.mustDo()
+		require.Greater(t, b.aside.Load(), before)
+	})
+}
+
+func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, link.Client(t))
+		mini.Freeze()
+		keys, args := keysOf("mine"), []string{"0"}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		b.Do(ctx, refresh, keys, args)
+		var seen []string
+		link.OnCommand(func(cmd []string) {
+			if cmd[0] == "EVALSHA" {
+				seen = append(seen, cmd[3])
+			}
+		})
+		copy(keys, keysOf("another's"))
+		mini.Thaw()
+		synctest.Wait()
+		require.Equal(t, keysOf("mine")[:1], seen)
+	})
+}
+
+func TestDoAtTheEndSpawnsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, testredis.NewMini(t).Client(t))
+		b.closed.Store(true)
+		b.mustDo()
+		require.Zero(t, b.aside.Load())
+	})
+}
+
+func TestAServerThatForgotItsScriptsGetsTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		b.mustDo()
+		require.Equal(t, 1, mini.Calls("EVAL"))
+		b.mustDo()
+		require.Equal(t, 1, mini.Calls("EVAL"))
+		mini.FlushScripts()
+		b.mustDo()
+		require.Equal(t, 2, mini.Calls("EVAL"))
+		require.Equal(t, 3, mini.Calls("EVALSHA"))
+	})
+}
+
+func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		link.Blackhole(testredis.Both)
+		link.Cut()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err := b.do(ctx)
+		require.Error(t, err)
+		require.False(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled), "%v", err)
+		require.ErrorContains(t, err, "dial")
+		link.Restore()
+	})
+}
+
+func TestADialThatTimedOutCarriedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		option := testredis.NewMini(t).Option()
+		broken := &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
+		client := &brokenClient{Client: dial(t, option), err: broken}
+		b := newBed(t, client)
+		err := b.do(context.Background())
+		require.False(t, errors.Is(err, context.DeadlineExceeded))
+		require.True(t, transport.DidNotRun(err))
+	})
+}
+
+// brokenClient is a client whose every call ends with one error.
+type brokenClient struct {
+	rueidis.Client
+	err error
+}
+
+func (c *brokenClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
+	return rueidis.NewErrorResult(c.err)
+}

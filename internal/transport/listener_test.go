@@ -1,0 +1,145 @@
+package transport_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+func TestMessagesArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		b.Listen()
+		b.Listen() // once is enough
+		<-b.listens
+		<-b.Listened()
+		require.Equal(t, 1, mini.Calls("SUBSCRIBE"))
+		mini.Miniredis().Publish("channel", "first")
+		mini.Miniredis().Publish("another", "not for us")
+		mini.Miniredis().Publish("channel", "second")
+		require.Equal(t, "first", <-b.heard)
+		require.Equal(t, "second", <-b.heard)
+		synctest.Wait()
+		require.Empty(t, b.heard)
+	})
+}
+
+func TestALostSubscriptionIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, link.Client(t))
+		b.Listen()
+		<-b.listens
+		for range 3 {
+			begun := time.Now()
+			link.Cut()
+			<-b.listens
+			require.LessOrEqual(t, time.Since(begun), transport.BackoffMin, "a subscription that stood begins anew")
+		}
+		mini.Miniredis().Publish("channel", "after it")
+		require.Equal(t, "after it", <-b.heard)
+	})
+}
+
+func TestASubscriptionIsTriedWithABackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		client := dial(t, link.Option())
+		b := newBed(t, client)
+		link.Refuse()
+		link.Cut()
+		before := client.Dials()
+		b.Listen()
+		<-b.Listened()
+		time.Sleep(time.Minute)
+		require.Less(t, client.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
+		require.Empty(t, b.listens)
+		require.NotEmpty(t, b.deaf)
+		link.Restore()
+		<-b.listens
+	})
+}
+
+func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
+	server := testredis.Start(t)
+	_, err := server.Command("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels")
+	require.NoError(t, err)
+	option := server.Option()
+	option.Username, option.Password = "mute", "secret"
+	b := newBed(t, dial(t, option))
+	b.Listen()
+	err = <-b.deaf
+	require.True(t, b.Permanent(err))
+	require.True(t, strings.HasPrefix(err.Error(), "NOPERM"), err.Error())
+	require.Empty(t, b.listens)
+}
+
+func TestAServerThatDoesNotConfirmASubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		option := mini.Option()
+		option.ConnWriteTimeout = time.Minute
+		b := newBed(t, dial(t, option))
+		b.mustDo()
+		mini.Freeze()
+		b.Listen()
+		time.Sleep(3 * patience)
+		synctest.Wait()
+		require.NotEmpty(t, b.deaf)
+		mini.Thaw()
+		<-b.listens
+	})
+}
+
+func TestTheEndOfASubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, testredis.NewMini(t).Client(t))
+		b.Listen()
+		<-b.listens
+		begun := time.Now()
+		b.stop()
+		require.Zero(t, time.Since(begun))
+		require.Empty(t, b.deaf, "the end is no failure")
+	})
+}
+
+func TestAPoolOfOneConnectionThatOthersHaveDoesNotHoldUpTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		option := testredis.NewMini(t).Option()
+		option.BlockingPoolSize = 1
+		client := dial(t, option)
+		taken, giveBack := client.Dedicate()
+		require.NoError(t, taken.Do(context.Background(), taken.B().Ping().Build()).Error())
+		b := newBed(t, client)
+		b.Listen()
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		b.stop()
+		require.LessOrEqual(t, time.Since(begun), time.Second)
+		giveBack()
+		synctest.Wait()
+		again, giveBack := client.Dedicate() // the listener has not kept it
+		require.NoError(t, again.Do(context.Background(), again.B().Ping().Build()).Error())
+		giveBack()
+	})
+}
+
+func TestAListenerThatStartsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		b.closed.Store(true)
+		b.Listen()
+		synctest.Wait()
+		require.Zero(t, mini.Calls("SUBSCRIBE"))
+	})
+}

@@ -1,0 +1,230 @@
+package transport_test
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// ticking makes every reading of the clock a moment of its own, so that the calls of one batch are those that were sent
+// at one moment.
+func ticking(cfg *transport.Config) {
+	var mu sync.Mutex
+	var ticks time.Duration
+	system := cfg.Clock
+	cfg.Clock = func() (time.Duration, time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		ticks++
+		mono, wall := system()
+		return mono + ticks, wall.Add(ticks)
+	}
+}
+
+func batches(all []outcome) []int {
+	sizes := make(map[clock.Instant]int)
+	for _, one := range all {
+		sizes[one.sent]++
+	}
+	return slices.Collect(maps.Values(sizes))
+}
+
+func ids(all []outcome) (list []int) {
+	for _, one := range all {
+		list = append(list, one.id)
+	}
+	return list
+}
+
+// fill puts as many batches on their way as may be, of one call each, over a link that takes its time.
+func fill(b *bed, link *testredis.Link, done *outcomes) {
+	b.mustDo()
+	link.Delay(10 * time.Millisecond)
+	for i := range 4 {
+		b.Post(done.call(i, false))
+		synctest.Wait()
+	}
+}
+
+func TestWhatGathersIsOneBatchAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t), ticking)
+		var done outcomes
+		fill(b, link, &done)
+		for i := range 300 {
+			b.Post(done.call(4+i, false))
+		}
+		time.Sleep(time.Second)
+		all := done.take()
+		require.Len(t, all, 304)
+		require.ElementsMatch(t, []int{1, 1, 1, 1, 256, 44}, batches(all))
+		for _, one := range all {
+			require.NoError(t, one.err)
+		}
+	})
+}
+
+func TestCallsOfABatchKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		var done outcomes
+		fill(b, link, &done)
+		var mu sync.Mutex
+		var arrived []string
+		link.OnCommand(func(cmd []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if cmd[0] == "EVALSHA" && len(cmd) > 3 {
+				arrived = append(arrived, cmd[3])
+			}
+		})
+		var posted []int
+		var keys []string
+		for i := range 200 {
+			posted, keys = append(posted, 4+i), append(keys, keysOf(strconv.Itoa(4 + i))[0])
+			b.Post(done.call(4+i, i%2 == 0))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, keys, arrived[len(arrived)-200:])
+		require.Equal(t, posted, ids(done.take())[4:])
+	})
+}
+
+func TestACallWaitsForNoOthersAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		link.Delay(10 * time.Millisecond)
+		var done outcomes
+		begun := b.now()
+		b.Post(done.call(0, false))
+		time.Sleep(5 * time.Millisecond)
+		b.Post(done.call(1, false))
+		time.Sleep(time.Second)
+		require.Equal(t, 5*time.Millisecond, done.take()[1].sent.Mono-begun.Mono)
+	})
+}
+
+func TestABatchIsWaitedForWithPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		option := mini.Option()
+		option.ConnWriteTimeout = time.Minute // the client's own patience is longer
+		b := newBed(t, dial(t, option))
+		b.mustDo()
+		mini.Freeze()
+		var done outcomes
+		b.Post(done.call(0, false))
+		time.Sleep(patience - time.Millisecond)
+		require.Empty(t, done.take())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		all := done.take()
+		require.Len(t, all, 1)
+		require.Equal(t, &transport.NoReply{After: patience}, all[0].err)
+		require.EqualError(t, all[0].err, "no reply in 5s")
+		require.False(t, transport.DidNotRun(all[0].err))
+		require.True(t, b.Failing())
+		mini.Thaw()
+	})
+}
+
+func TestDuringABackoffWhatCanWaitFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, link, client := failing(t)
+		link.Restore()
+		dials := client.Dials()
+		until, cause := b.Backoff(b.now().Mono)
+		var done outcomes
+		b.Post(done.call(0, false))
+		b.Post(done.call(1, true))
+		synctest.Wait()
+		all := done.take()
+		require.Equal(t, []int{0}, ids(all))
+		require.ErrorIs(t, all[0].err, cause)
+		require.True(t, transport.DidNotRun(all[0].err))
+		require.Equal(t, dials, client.Dials())
+		time.Sleep(until - b.now().Mono)
+		b.Post(done.call(2, false)) // the backoff is over, the gap is not
+		time.Sleep(urgentGap)
+		synctest.Wait()
+		all = done.take()
+		require.Equal(t, []int{1, 2}, ids(all))
+		require.NoError(t, all[0].err)
+		require.False(t, b.Failing())
+	})
+}
+
+func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		var mu sync.Mutex
+		statuses := make(map[string]int64)
+		post := func(hold string) {
+			b.Post(transport.Call{
+				Script: acquire, Keys: keysOf("lock"), Args: acquireArgs(hold, time.Minute),
+				Done: func(r rueidis.RedisResult, _ clock.Instant) {
+					fields, err := r.ToArray()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					statuses[hold], _ = fields[0].AsInt64()
+				},
+			})
+		}
+		b.mustDo() // refresh is known, acquire is not
+		holds := []string{hold(0), hold(1), hold(2)}
+		var done outcomes
+		for i, h := range holds {
+			post(h)
+			b.Post(done.call(i, false))
+		}
+		synctest.Wait()
+		require.Equal(t, map[string]int64{holds[0]: 1, holds[1]: 2, holds[2]: 2}, statuses, "in order, and each its own")
+		require.Len(t, done.take(), 3)
+		require.Equal(t, 4, mini.Calls("EVAL"), "one of refresh, three of acquire")
+	})
+}
+
+// hold returns an id of a hold.
+func hold(i int) string { return strings.Repeat("0", 20) + strconv.Itoa(100_000+i) }
+
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		b.mustDo()
+		mini.Freeze()
+		var done outcomes
+		b.Post(done.call(0, false))
+		synctest.Wait()
+		begun := time.Now()
+		b.stop()
+		require.Zero(t, time.Since(begun), "a frozen server does not hold up the end")
+		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
+		b.Post(done.call(1, true))
+		time.Sleep(patience)
+		require.Empty(t, done.take())
+		mini.Thaw()
+	})
+}

@@ -1,0 +1,221 @@
+package transport_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// renewal is one of the hold of that number, on a lock of its own.
+func (o *outcomes) renewal(b *bed, id int, token string, left time.Duration) *transport.Renewal {
+	keys := keysOf(strconv.Itoa(id))
+	return &transport.Renewal{
+		Lock: keys[0], Holds: keys[1], Hold: hold(id), TTL: "60000", Token: token, Deadline: b.now().Add(left),
+		Done: o.renewed(id),
+	}
+}
+
+// calls notes the holds that each renewal call names, in order.
+func renewalCalls(link *testredis.Link) func() [][]string {
+	var mu sync.Mutex
+	var calls [][]string
+	link.OnCommand(func(cmd []string) {
+		if cmd[0] != "EVALSHA" {
+			return
+		}
+		keys, _ := strconv.Atoi(cmd[2])
+		var holds []string
+		for i := 3 + keys + 1; i < len(cmd); i += 3 {
+			holds = append(holds, cmd[i])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, holds)
+	})
+	return func() [][]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return calls
+	}
+}
+
+func TestEachRenewalGetsItsPartOfTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		var done outcomes
+		for i := range 4 {
+			token := "1"
+			if i != 2 { // nobody has taken that one
+				token = b.acquire(i)
+			}
+			b.Renew(done.renewal(b, i, token, time.Minute))
+		}
+		b.Renew(done.renewal(b, 0, "1", time.Minute)) // of a token that it does not have
+		synctest.Wait()
+		renewed := map[int][]bool{}
+		for _, one := range done.take() {
+			require.NoError(t, one.err)
+			renewed[one.id] = append(renewed[one.id], one.renewed)
+		}
+		require.ElementsMatch(t, []bool{true, false}, renewed[0])
+		delete(renewed, 0)
+		require.Equal(t, map[int][]bool{1: {true}, 2: {false}, 3: {true}}, renewed)
+		_, known := b.ServerAtMost(b.now())
+		require.True(t, known, "the answer tells the server's time")
+	})
+}
+
+func TestWhatExpiresFirstIsRenewedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		calls := renewalCalls(link)
+		var done outcomes
+		link.Delay(10 * time.Millisecond)
+		b.Renew(done.renewal(b, 1000, "1", time.Minute))
+		synctest.Wait()
+		var want [][]string
+		for i := range 300 {
+			b.Renew(done.renewal(b, 299-i, "1", time.Minute+time.Duration(299-i)*time.Second))
+			if i%128 == 0 {
+				want = append(want, nil)
+			}
+			want[i/128] = append(want[i/128], hold(i))
+		}
+		time.Sleep(time.Second)
+		require.Len(t, done.take(), 301)
+		got := calls()
+		require.Equal(t, []string{hold(1000)}, got[0])
+		require.Equal(t, want, got[1:], "bounded per call")
+	})
+}
+
+func TestRenewalsGatherWhileOthersAreOnTheirWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		calls := renewalCalls(link)
+		var done outcomes
+		link.Delay(10 * time.Millisecond)
+		for i := range 10 {
+			b.Renew(done.renewal(b, i, "1", time.Minute))
+			b.Post(done.call(i, false)) // is not held up by them
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		require.Len(t, done.take(), 20)
+		renewing := 0
+		for _, holds := range calls() {
+			if len(holds) > 0 {
+				renewing++
+			}
+		}
+		require.Equal(t, 2, renewing, "the first, and what came before its answer")
+	})
+}
+
+func TestRenewalsOfNoUseLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		calls := renewalCalls(link)
+		var done outcomes
+		b.Renew(done.renewal(b, 0, "1", 0))
+		bySuspension := done.renewal(b, 1, "1", time.Minute)
+		bySuspension.Deadline.Wall = b.now().Wall
+		b.Renew(bySuspension)
+		b.Renew(done.renewal(b, 2, "1", time.Minute))
+		synctest.Wait()
+		all := done.take()
+		require.ElementsMatch(t, []int{0, 1, 2}, ids(all))
+		for _, one := range all {
+			require.Equal(t, one.id < 2, one.err != nil)
+		}
+		require.Equal(t, [][]string{{hold(2)}}, calls())
+	})
+}
+
+func TestABackoffHoldsNoRenewalBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, link, _ := failing(t)
+		for range 8 {
+			time.Sleep(transport.BackoffMax)
+			require.Error(t, b.do(context.Background()))
+		}
+		link.Restore()
+		begun := b.now().Mono
+		until, _ := b.Backoff(begun)
+		require.Greater(t, until-begun, 10*urgentGap)
+		var done outcomes
+		b.Renew(done.renewal(b, 0, "1", time.Minute))
+		time.Sleep(urgentGap)
+		synctest.Wait()
+		all := done.take()
+		require.Len(t, all, 1)
+		require.NoError(t, all[0].err)
+		require.LessOrEqual(t, all[0].sent.Mono-begun, urgentGap)
+	})
+}
+
+func TestInAClusterEveryLockIsACallOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		client := &modeClient{link.Client(t), rueidis.ClientModeCluster}
+		b := newBed(t, client)
+		b.mustDo()
+		calls := renewalCalls(link)
+		var done outcomes
+		for i := range 3 {
+			b.Renew(done.renewal(b, i, "1", time.Minute))
+		}
+		synctest.Wait()
+		require.ElementsMatch(t, [][]string{{hold(0)}, {hold(1)}, {hold(2)}}, calls())
+		require.False(t, b.Standalone())
+	})
+}
+
+func TestARefusedCallIsARefusalOfAllItsRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		b := newBed(t, mini.Client(t))
+		b.mustDo()
+		mini.Miniredis().SetError("BUSY a script runs")
+		var done outcomes
+		for i := range 3 {
+			b.Renew(done.renewal(b, i, "1", time.Minute))
+		}
+		synctest.Wait()
+		all := done.take()
+		require.Len(t, all, 3)
+		for _, one := range all {
+			require.ErrorContains(t, one.err, "BUSY")
+			require.False(t, one.renewed)
+		}
+	})
+}
+
+func TestAnAnswerOfAnotherLengthIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, testredis.NewMini(t).Client(t), func(cfg *transport.Config) {
+			cfg.Renew = func() *transport.Script { return refresh }
+		})
+		var done outcomes
+		r := done.renewal(b, 0, "1", time.Minute)
+		b.Renew(r)
+		synctest.Wait()
+		require.Error(t, done.take()[0].err)
+	})
+}

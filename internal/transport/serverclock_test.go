@@ -1,0 +1,84 @@
+package transport_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// showed is what a server's clock showed in the answer to a request sent at sentAt.
+const showed = int64(1_700_000_000_000_000)
+
+var sentAt = clock.Instant{Mono: time.Hour, Wall: time.UnixMicro(showed)}
+
+// sampled is a master that nothing runs for, with one sample of its clock.
+func sampled() *transport.Master {
+	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
+	m.Sample(sentAt, showed)
+	return m
+}
+
+func TestTheMostThatAServersClockShows(t *testing.T) {
+	moved := func(mono, wall time.Duration) clock.Instant {
+		return clock.Instant{Mono: sentAt.Mono + mono, Wall: sentAt.Wall.Add(wall)}
+	}
+	for name, test := range map[string]struct {
+		now  clock.Instant
+		most time.Duration // since the sample
+	}{
+		"at once":                       {sentAt, 0},
+		"later":                         {sentAt.Add(time.Second), 1010 * time.Millisecond},
+		"the machine was suspended":     {moved(time.Second, time.Hour), time.Hour + time.Hour/100},
+		"the wall clock was set back":   {moved(time.Second, -time.Hour), 1010 * time.Millisecond},
+		"looked at before it was asked": {sentAt.Add(-time.Millisecond), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			most, known := sampled().ServerAtMost(test.now)
+			require.True(t, known)
+			require.Equal(t, showed+test.most.Microseconds()+1, most)
+		})
+	}
+}
+
+func TestTheLatestSampleCounts(t *testing.T) {
+	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
+	_, known := m.ServerAtMost(sentAt)
+	require.False(t, known)
+	m.Sample(sentAt, 0)
+	_, known = m.ServerAtMost(sentAt)
+	require.False(t, known, "the script did not read the clock")
+
+	m.Sample(sentAt, showed)
+	m.Sample(sentAt.Add(-time.Second), showed+5_000_000) // an answer that was overtaken
+	most, _ := m.ServerAtMost(sentAt)
+	require.Equal(t, showed+1, most)
+	m.Sample(sentAt.Add(time.Second), showed-5_000_000) // the server's clock was set back
+	most, _ = m.ServerAtMost(sentAt.Add(time.Second))
+	require.Equal(t, showed-5_000_000+1, most)
+}
+
+func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.Listen()
+		<-b.listens
+		b.mustDo()
+		_, known := b.ServerAtMost(b.now())
+		require.True(t, known)
+		link.Cut()
+		synctest.Wait()
+		_, known = b.ServerAtMost(b.now())
+		require.False(t, known)
+		<-b.listens
+		b.mustDo()
+		_, known = b.ServerAtMost(b.now())
+		require.True(t, known)
+	})
+}
