@@ -48,11 +48,16 @@ func (c *tunedClient) Dials() uint64 { return c.dials.Load() }
 func counting(o rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientOption {
 	dial := o.DialCtxFn
 	if dial == nil {
+		old := o.DialFn
 		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			if c != nil {
+			switch {
+			case old != nil:
+				return old(addr, d, c)
+			case c != nil:
 				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
+			default:
+				return d.DialContext(ctx, "tcp", addr)
 			}
-			return d.DialContext(ctx, "tcp", addr)
 		}
 	}
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {

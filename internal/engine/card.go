@@ -39,14 +39,15 @@ type card struct {
 	err                                            error
 }
 
+// arrival is what one of several masters showed.
+type arrival struct {
+	master int
+	card   card
+}
+
 // visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
 // quorum, and for that only within the grace.
 func (s *membership) visit(ctx context.Context, requests []*request) []card {
-	e := s.e
-	type arrival struct {
-		i int
-		c card
-	}
 	cards := make([]card, len(requests))
 	arrivals := make(chan arrival, len(requests))
 	late, grace := s.visitTimes()
@@ -54,42 +55,23 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 	defer cancel()
 	open := 0
 	for i, r := range requests {
-		cards[i].err = &transport.NoReply{After: e.cfg.NodeTimeout}
+		cards[i].err = &transport.NoReply{After: grace}
 		if r == nil {
 			continue
 		}
-		open++
-		quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
-		args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i), r.instead}
-		visit := func() {
-			m := e.masters[i]
-			if len(e.masters) > 1 { // another connection, opened later, would make the master a stranger again
-				m.Listen()
-				select {
-				case <-m.Listened():
-				case <-ctx.Done():
-				}
-			}
-			dials := m.Dials()
-			result, _ := m.Do(ctx, e.markerScript, []string{e.markerKey}, args)
-			c := readCard(result)
-			if c.dials = dials; m.Dials() != dials && c.err == nil {
-				c.dials = unread
-			}
-			arrivals <- arrival{i, c}
-		}
-		if !e.spawn(visit) {
+		if !s.e.spawn(func() { arrivals <- arrival{i, s.ask(ctx, i, r)} }) {
 			return cards
 		}
+		open++
 	}
 	timeout := time.NewTimer(late)
 	defer timeout.Stop()
-	for isLate, got := false, 0; open > 0 && (!isLate || got < e.quorum()); {
+	for isLate, got := false, 0; open > 0 && (!isLate || got < s.e.quorum()); {
 		select {
 		case a := <-arrivals:
-			cards[a.i] = a.c
+			cards[a.master] = a.card
 			open--
-			if a.c.err == nil {
+			if a.card.err == nil {
 				got++
 			}
 		case <-timeout.C:
@@ -99,6 +81,28 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 		}
 	}
 	return cards
+}
+
+// ask returns what one master shows. Of several, each is listened to before: that connection, opened later, would make
+// the master a stranger again.
+func (s *membership) ask(ctx context.Context, i int, r *request) card {
+	e, m := s.e, s.e.masters[i]
+	if len(e.masters) > 1 {
+		m.Listen()
+		select {
+		case <-m.Listened():
+		case <-ctx.Done():
+		}
+	}
+	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
+	args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i), r.instead}
+	dials := m.Dials()
+	result, _ := m.Do(ctx, e.markerScript, []string{e.markerKey}, args)
+	c := readCard(result)
+	if c.dials = dials; m.Dials() != dials && c.err == nil {
+		c.dials = unread
+	}
+	return c
 }
 
 // rules is what all clients of a set must agree on, as the marker keeps it.

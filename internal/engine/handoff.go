@@ -66,7 +66,9 @@ func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token,
 
 // handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may be
 // another server's. A grant from after the latest that the clock can show means that it was set forward since.
-func (e *Engine) handoffTrust(m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant) (clock.Instant, bool) {
+func (e *Engine) handoffTrust(
+	m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant,
+) (clock.Instant, bool) {
 	latest, known := m.ServerAtMost(now)
 	left := ttl - time.Duration(max(latest-grantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || grantedAt > latest || !m.Standalone() {

@@ -133,7 +133,8 @@ func (v *releaseVotes) count(had bool, failure *NodeFailure) {
 	default:
 		v.hadNot++
 	}
-	if open := v.all - v.had - v.hadNot - len(v.failures); v.released() && v.hadNot+open < v.need || v.lost() || open == 0 {
+	open := v.all - v.had - v.hadNot - len(v.failures)
+	if v.released() && v.hadNot+open < v.need || v.lost() || open == 0 {
 		if !v.decided && v.certain != nil {
 			close(v.certain)
 		}
