@@ -50,11 +50,12 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		t: t, end: end, heard: make(chan string, 100), listens: make(chan struct{}, 100), deaf: make(chan error, 100),
 	}
 	b.cfg = &transport.Config{
-		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Channel: "channel",
+		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Silence: time.Second, Channel: "channel",
 		Renew: func() *transport.Script { return renew }, Spawn: b.spawn,
 		OnMessage: func(_ *transport.Master, text string) { b.heard <- text },
 		OnListen:  func(*transport.Master) { b.listens <- struct{}{} },
 		OnDeaf:    func(_ *transport.Master, err error) { b.deaf <- err },
+		OnSilence: func(*transport.Master, error) {},
 	}
 	for _, change := range changes {
 		change(b.cfg)
