@@ -52,8 +52,8 @@ type Vote struct {
 // Counts reports whether the grant stands as far as is known. One that was offered back may be gone.
 func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded }
 
-// isLater reports whether a grant is later than all that is known of this master: its tokens grow. So messages and answers
-// need no order, and what has ended (yielded, outvoted) does not come back by an old one.
+// isLater reports whether a grant is later than all that is known of this master: its tokens grow. So messages and
+// answers need no order, and what has ended (yielded, outvoted) does not come back by an old one.
 func (v *Vote) isLater(token fencing.Token) bool { return token > v.Token && token > v.yielded }
 
 // Live reports whether the master may have something of this hold.
@@ -73,8 +73,8 @@ func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked &&
 // Neither a raise nor a yield nor a renewal brings back a hold that is gone.
 func (v *Vote) Unanswered() bool { return v.Unknown || v.State == Asked || v.inflight == Regain }
 
-// Straggles reports whether such a request may still run although the master has the hold already: then the tombstone is
-// due even where the release finds the hold.
+// Straggles reports whether such a request may still run although the master has the hold already: then the tombstone
+// is due even where the release finds the hold.
 func (v *Vote) Straggles() bool { return v.Unknown || v.inflight == Regain }
 
 func (v *Vote) answered() bool {

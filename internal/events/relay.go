@@ -70,8 +70,8 @@ func (r *Relay) run() {
 	finished = true
 }
 
-// next takes the first function of the queue. Where there is none it returns nil, and notes that nothing runs any more if
-// the caller is about to end.
+// next takes the first function of the queue. Where there is none it returns nil, and notes that nothing runs any more
+// if the caller is about to end.
 func (r *Relay) next(last bool) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,7 +38,8 @@ func (s *serverClock) doubt() {
 	s.mu.Unlock()
 }
 
-// answeredWithin reports whether a request of at most this age was answered by the same server, and none has failed since.
+// answeredWithin reports whether a request of at most this age was answered by the same server, and none has failed
+// since.
 func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,150 @@
+package transport_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// A connection on which nobody has ever waited with a context is in synchronous mode: a deadline would close it.
+func TestACallersEndClosesNobodysConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		option := plain(link)
+		option.PipelineMultiplex = -1
+		client := dial(t, option)
+		b := newBed(t, client)
+		b.mustDo()
+		link.Cut()
+		synctest.Wait()
+		link.DelayNextReply(testredis.Named("EVALSHA"), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
+		require.EqualValues(t, 2, client.Dials(), "it was sent over a new connection")
+		time.Sleep(time.Second)
+		b.mustDo()
+		require.EqualValues(t, 2, client.Dials(), "which stands")
+	})
+}
+
+func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
+	for name, test := range map[string]struct {
+		client string
+		warm   int
+		then   func(*testing.T, *bed)
+		aside  bool
+	}{
+		"first call":                        {"from rwlock.Dial", 0, nil, true},
+		"answered a moment ago":             {"from rwlock.Dial", 1, nil, false},
+		"answered some time ago":            {"from rwlock.Dial", 1, wait, true},
+		"another's call was not":            {"from rwlock.Dial", 1, unanswered, true},
+		"several connections, not warm":     {"plain", 63, nil, true},
+		"several connections, warm":         {"plain", 64, nil, false},
+		"unanswered, and answered since":    {"from rwlock.Dial", 1, recovered, false},
+		"a call failed":                     {"from rwlock.Dial", 1, failed, true},
+		"a call of the pipeline failed":     {"from rwlock.Dial", 1, failedInPipeline, true},
+		"several, few answers since":        {"plain", 64, recovered, true},
+		"several, few since a failure":      {"plain", 64, failedAndRecovered, true},
+		"several, few since the pipeline's": {"plain", 64, failedInPipelineAndRecovered, true},
+		"several, and one has failed":       {"plain", 64, unanswered, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				link := testredis.NewMini(t).NewLink()
+				b := newBed(t, clients[test.client](t, link))
+				b.link = link
+				for range test.warm {
+					b.mustDo()
+				}
+				if test.then != nil {
+					test.then(t, b)
+				}
+				before := b.aside.Load()
+				b.mustDo()
+				require.Equal(t, test.aside, b.aside.Load() > before)
+			})
+		})
+	}
+}
+
+func wait(*testing.T, *bed) { time.Sleep(100 * time.Millisecond) }
+
+// unanswered is a call whose caller had no time.
+func unanswered(t *testing.T, b *bed) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, b.do(ctx), context.Canceled)
+}
+
+func recovered(t *testing.T, b *bed) {
+	unanswered(t, b)
+	b.mustDo()
+}
+
+// failed is a call whose connection broke before its reply.
+func failed(t *testing.T, b *bed) {
+	b.link.DropNextReply(testredis.Named("EVALSHA"))
+	require.Error(t, b.do(context.Background()))
+	time.Sleep(urgentGap)
+}
+
+func failedAndRecovered(t *testing.T, b *bed) {
+	failed(t, b)
+	b.mustDo()
+}
+
+func failedInPipeline(t *testing.T, b *bed) {
+	b.link.DropNextReply(testredis.Named("EVALSHA"))
+	var done outcomes
+	b.Post(done.call(0, true))
+	synctest.Wait()
+	require.Error(t, done.take()[0].err)
+	time.Sleep(urgentGap)
+}
+
+func failedInPipelineAndRecovered(t *testing.T, b *bed) {
+	failedInPipeline(t, b)
+	b.mustDo()
+}
+
+func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, clients["from rwlock.Dial"](t, link))
+		b.Listen()
+		<-b.listens
+		b.mustDo()
+		link.Cut()
+		synctest.Wait()
+		before := b.aside.Load()
+		_ = b.do(context.Background())
+		require.Greater(t, b.aside.Load(), before)
+	})
+}
+
+func TestAMachineThatWasSuspendedHasNoConnectionToTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept time.Duration
+		system := clock.System()
+		client := clients["from rwlock.Dial"](t, testredis.NewMini(t).NewLink())
+		b := newBed(t, client, func(cfg *transport.Config) {
+			cfg.Clock = func() (time.Duration, time.Time) {
+				mono, wall := system()
+				return mono, wall.Add(slept)
+			}
+		})
+		b.mustDo()
+		before := b.aside.Load()
+		slept = time.Hour
+		b.mustDo()
+		require.Greater(t, b.aside.Load(), before)
+	})
+}
