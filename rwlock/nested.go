@@ -23,8 +23,9 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker which still
-// stands; the one of an RWMutex that its holder has not unlocked yet stands even if it was lost. Whoever waited there would wait for itself: that section cannot end before it returns. For a reader too, as
-// soon as a writer queues between its two read locks.
+// stands; the one of an RWMutex that its holder has not unlocked yet stands even if it was lost. Whoever waited there
+// would wait for itself: that section cannot end before it returns. For a reader too, as soon as a writer queues
+// between its two read locks.
 //
 // An owner is exempt from the sections of other owners: reentrant.Fork says that it runs beside its parent. Its own
 // sections count, since package reentrant asks for a lock that its owner holds only if it does not know of that hold.

@@ -1,71 +1,99 @@
-// Package engine keeps the leases of one locker: it asks the masters, waits, renews, and lets go. One master is the
+// Package engine keeps the leases of one locker: it asks the masters, waits, renews, and releases. One master is the
 // case N = 1 of the same code.
 //
 // # Parts
 //
-//	Engine       the registry of leases, by hold id; Close
-//	Lease        one acquisition and, if it succeeds, the trust in it; a slot for each master
-//	schedule     every moment that something is due at: one heap, one goroutine
-//	master       one Redis: its backoff, its clock, its rooms
-//	  lane       the script calls that nobody waits for: one goroutine, batch after batch
-//	  room       the waiters of one lock on this master: refresh, early wake-ups
-//	  subscription  the hand-off messages: one goroutine, from the first waiter on
-//	cleanup      a release that goes on in the background
-//	census       which masters a quorum consists of, and whether they may vote
+//	Engine            the registry of leases by hold id; proposals; Close
+//	  acquisition     a hold that is asked for or waits, until it is granted or given up
+//	  Lease           a hold that is granted: trust in it, its renewals, its end
+//	  waitSets        the locks that this process waits for on one master, and their refreshes
+//	  pendingReleases releases of one master that go on in the background
+//	  membership      what the masters are, and whether they may be counted on together
 //
-// A caller's own requests, acquire and release, run in its goroutine, or with several masters in one goroutine each.
-// Everything else is posted to a lane. So a locker has 1 + 2N goroutines however many leases it holds, and no mutex is
-// ever held over a network call. Mutexes are taken in the order lease, master, engine or schedule.
+// It stands on packages that can be read and tested alone:
 //
-// # A hold's life
+//	ballot      decides one hold from the votes of its masters: pure, no clock, no network, no lock
+//	transport   carries script calls to a master and its messages back; everything that concerns rueidis
+//	clock       reads both clocks and computes every deadline
+//	timerqueue  fires every timer of an engine from one goroutine
+//	events      runs the user's loggers and trace functions, on a goroutine that nothing depends on
 //
-//	                 answer, message or refresh: granted by a quorum
-//	      Acquire  +---------+      with one token, and in time       +------+   renewed: a new deadline
-//	    ---------->| asking  |--------------------------------------->| held |<----+
-//	               +---------+                                        +------+-----+
-//	                    |  |  ^                                          |  |
-//	ctx ends, closed,   |  |  | granted too late, or no common token:    |  | deadline, MaxHold, a quorum says gone
-//	Try refused,        |  +--+ a new hold id                            |  +------------------------+
-//	masters refuse      |                                                | Release, Close             |
-//	                    v                                                v                            v
-//	               failed: *Failure                              ended: ErrReleased             ended: *Loss
+// An engine has 1 + N goroutines however many leases it holds: one for the timers and one for each master's pipeline;
+// with waiters one more for each master that is listened to. No mutex is held over a network call. Mutexes are taken in
+// the order lease; wait set or pending releases; engine, pipeline or timer queue.
 //
-// Whatever leaves asking or held releases the hold everywhere, a refused or unanswered one too. What a master knows of
-// the hold (a slot's standing) changes by its answers only, and after every change decide draws the verdict.
+// # The life of a hold
+//
+//	                 reply, message or refresh: granted by a quorum
+//	      Acquire  +--------+       with one token, and in time         +------+  renewed: a new deadline
+//	    ---------->| asking |------------------------------------------>| held |<----+
+//	               +--------+                                           +------+-----+
+//	                   |  |  ^                                            |  |
+//	ctx ends, closed,  |  |  | granted too late, or no common token:      |  | deadline, MaxHold, a quorum says gone
+//	Try refused,       |  +--+ a new hold id                              |  +------------------------+
+//	masters refuse     |                                                  | Release, Close             |
+//	                   v                                                  v                            v
+//	              failed: *Failure                                 ended: ErrReleased           ended: *Loss
+//
+// Whatever leaves asking or held releases the hold on every master that may have it. What is known of the hold on a
+// master is the ballot's vote; it changes by that master's replies and messages only, and after every change decide
+// acts on the verdict.
+//
+// # A Lock, a hand-off, a loss
+//
+// Lock: Acquire, askDirectly (or one post for each of several masters), transport.Master.Do, answered, ballot.Answered,
+// decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+//
+// Hand-off: the listener calls onMessage, handedOff, ballot.Granted, decide, succeed, begin; await returns.
+//
+// Loss: the timer queue calls Fire, expire, lose, finish; the contexts of the lease end, the rest is released.
 //
 // # The trust window
 //
 // A server counts a TTL from the moment it runs the script; the client does not know that moment, only that it came
-// after the request was sent. So trust ends at (sent + TTL - drift), computed in drift.trusted and nowhere else, on the
-// monotonic and on the wall clock: the first stands still while a machine is suspended, the second may be set back.
-// The schedule ends the lease there, whatever any call is doing, and Err looks at the clocks itself.
+// after the request was sent. So trust ends at (sent + TTL - drift), computed in clock.Drift.Trusted and nowhere else,
+// on the monotonic and on the wall clock: the first stands still while a machine is suspended, the second may be set
+// back. A request that a server did not run because it did not know the script does not count; trust starts when the
+// script is sent whole. The timers end the lease there, whatever any call is doing, and Err looks at the clocks itself.
+//
+// Of several masters each has its own trust in its vote. The deadline is that of the quorum which is trusted longest.
 //
 // A hand-off is granted while nobody asks. Its message names the server's time of the grant; the waiter knows from its
-// last answer that the server's clock read at most s when it sent the request, so it reads at most s + (1 + drift) x
-// (time since) now, and at least TTL - (that - granted) is left. A hand-off lasts for the claim time only, min(TTL,
-// 3 s), until the first renewal: a waiter that died holds up the queue no longer than that.
+// last reply that the server's clock read at most s when it sent the request, so it reads at most s + (1 + drift) x
+// (time since, by whichever clock ran further) now, and at least TTL - (that - granted) is left. A hand-off lasts for the
+// hand-off TTL only, min(TTL, 3 s), until the first renewal confirms it.
+//
+// # Renewals
+//
+// A lease is renewed at a third of its time. What is due on a master in one tick goes out in one script call, what
+// expires first goes first, and what has expired goes nowhere. A renewal that fails is tried again after an eighth of
+// the trust that is left, so however short that is, another try comes in time; a backoff does not hold it up. Where one
+// of several masters has lost the hold, and a quorum has just confirmed it, that master is asked to take it back.
 //
 // # Waiting
 //
 // A waiter is a short lease in the masters' queue. Whoever makes room grants the lock to the head of the queue and
-// publishes one message to its process. Messages are hints. Each process refreshes its waiters of a lock in one call,
-// three times in a waiter's lease; the answer tells of grants whose message was lost, of waiters that the server lost,
-// and when the next expiry is due, and then the room asks at that moment. A new subscription makes all rooms ask.
+// publishes one message to its process. A message that reaches nobody passes the lock on to the next at once. Messages
+// are hints. Each process refreshes its waiters of a lock together, three times in a waiter's lease; the reply tells of
+// grants whose message was lost, of waiters that the server lost, and when the next expiry is due. A new subscription
+// makes all waiters ask; a message that comes before the reply that the hold is queued is remembered.
 //
 // # What is not known
 //
-// A request without an answer may have run, or may run yet. Its hold is released in the background until a master
-// answers or it must have expired. If the connection broke, its buffers may deliver the acquire after the release; the
-// release therefore leaves a tombstone for as long as the TTL, and a late acquire of that hold finds it.
+// A request without a reply may have run, or may run yet. Its hold is released in the background until a master replies
+// or it must have expired. If the connection broke, its buffers may deliver the acquire after the release; the release
+// therefore leaves a tombstone, and a late acquire or regain of that hold finds it. Calls of one hold need no order.
 //
 // # Several masters
 //
-// All are asked at once and the verdict falls as soon as it is certain. The token is agreed on in Lease.agreed.
-// Contenders queue by hold id, which all masters order alike. Where votes are split every contender without a quorum
-// yields its grants to an older one that waits behind it (yield.lua); while the answer is out, the grant does not
-// count. The oldest keeps its grants, so one more round settles it.
+// All are asked at once and the verdict falls as soon as it is certain, and after the node timeout without those that
+// have not answered; what they say later still counts. Contenders queue by hold id, which all masters order alike.
+// Where votes are split, contenders without a quorum yield their grants to an older hold that waits behind them. The
+// oldest keeps its grants, so one more round settles it.
 //
-// A master that fails is left alone for 10 ms to 1 s. One that may have lost leases abstains (marker.lua): where the
-// marker is missing, or where the server's run id changed. The latter is compared by every script that had to be sent
-// whole, since a server that restarted has lost its script cache too.
+// A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
+// with another run id than the server has. Every client compares the two when it first sees a master, when a script had
+// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody else
+// can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each of
+// its scripts compares.
 package engine

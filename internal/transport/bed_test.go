@@ -25,7 +25,6 @@ const patience = 5 * time.Second
 var (
 	acquire = transport.NewScript(scripts.Acquire, "")
 	refresh = transport.NewScript(scripts.Refresh, "")
-	release = transport.NewScript(scripts.Release, "")
 	renew   = transport.NewScript(scripts.Renew, "")
 )
 
