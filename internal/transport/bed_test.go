@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -37,6 +38,7 @@ type bed struct {
 	tasks   sync.WaitGroup
 	aside   atomic.Int64 // tasks that were spawned
 	closed  atomic.Bool  // nothing is spawned any more
+	link    *testredis.Link
 	heard   chan string
 	listens chan struct{}
 	deaf    chan error

@@ -17,7 +17,7 @@ type key struct{}
 func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := transport.NewMaster(&transport.Config{}, 0, nil)
-		caller, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "a trace"))
+		caller, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "a trace"), time.Hour)
 		cancel()
 		d := m.Detached(caller, time.Second)
 		require.Equal(t, "a trace", d.Value(key{}))

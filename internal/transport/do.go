@@ -17,10 +17,8 @@ import (
 // is the failure.
 func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
 	sent = m.cfg.Clock.Now()
-	if m.health.failing() {
-		if _, cause := m.health.urgent(sent.Mono); cause != nil {
-			return rueidis.NewErrorResult(&notSent{cause}), sent
-		}
+	if _, cause := m.health.urgent(sent.Mono); cause != nil {
+		return rueidis.NewErrorResult(&notSent{cause}), sent
 	}
 	if m.connected(sent) {
 		r, sent = m.send(ctx, s, keys, args)
@@ -62,7 +60,7 @@ const recently = 100 * time.Millisecond
 const warm = 64
 
 func (m *Master) connected(now clock.Instant) bool {
-	return (m.tuned != nil || m.answers.Load() >= warm) && !m.health.failing() && m.clock.answeredWithin(recently, now)
+	return (m.tuned != nil || m.answers.Load() >= warm) && m.clock.answeredWithin(recently, now)
 }
 
 // note keeps the health of the master. The end of the caller's own context says nothing of it.

@@ -79,10 +79,10 @@ func TestACallersEndClosesNobodysConnection(t *testing.T) {
 				link.Delay(50 * time.Millisecond)
 				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Millisecond)
 				defer cancel()
-				b.tasks.Go(func() { b.mustDo() })
 				require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
-				b.mustDo()
+				synctest.Wait()
 				require.Equal(t, conns, link.Conns())
+				b.mustDo()
 			})
 		})
 	}
@@ -95,17 +95,25 @@ func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
 		then   func(*testing.T, *bed)
 		aside  bool
 	}{
-		"first call":                    {"from rwlock.Dial", 0, nil, true},
-		"answered a moment ago":         {"from rwlock.Dial", 1, nil, false},
-		"answered some time ago":        {"from rwlock.Dial", 1, wait, true},
-		"another's call was not":        {"from rwlock.Dial", 1, unanswered, true},
-		"several connections, not warm": {"plain", 63, nil, true},
-		"several connections, warm":     {"plain", 64, nil, false},
-		"several, and one has failed":   {"plain", 64, unanswered, true},
+		"first call":                        {"from rwlock.Dial", 0, nil, true},
+		"answered a moment ago":             {"from rwlock.Dial", 1, nil, false},
+		"answered some time ago":            {"from rwlock.Dial", 1, wait, true},
+		"another's call was not":            {"from rwlock.Dial", 1, unanswered, true},
+		"several connections, not warm":     {"plain", 63, nil, true},
+		"several connections, warm":         {"plain", 64, nil, false},
+		"unanswered, and answered since":    {"from rwlock.Dial", 1, recovered, false},
+		"a call failed":                     {"from rwlock.Dial", 1, failed, true},
+		"a call of the pipeline failed":     {"from rwlock.Dial", 1, failedInPipeline, true},
+		"several, few answers since":        {"plain", 64, recovered, true},
+		"several, few since a failure":      {"plain", 64, failedAndRecovered, true},
+		"several, few since the pipeline's": {"plain", 64, failedInPipelineAndRecovered, true},
+		"several, and one has failed":       {"plain", 64, unanswered, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, clients[test.client](t, testredis.NewMini(t).NewLink()))
+				link := testredis.NewMini(t).NewLink()
+				b := newBed(t, clients[test.client](t, link))
+				b.link = link
 				for range test.warm {
 					b.mustDo()
 				}
@@ -127,6 +135,52 @@ func unanswered(t *testing.T, b *bed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, b.do(ctx), context.Canceled)
+}
+
+func recovered(t *testing.T, b *bed) {
+	unanswered(t, b)
+	b.mustDo()
+}
+
+// failed is a call whose connection broke before its reply.
+func failed(t *testing.T, b *bed) {
+	b.link.DropNextReply(testredis.Named("EVALSHA"))
+	require.Error(t, b.do(context.Background()))
+	time.Sleep(urgentGap)
+}
+
+func failedAndRecovered(t *testing.T, b *bed) {
+	failed(t, b)
+	b.mustDo()
+}
+
+func failedInPipeline(t *testing.T, b *bed) {
+	b.link.DropNextReply(testredis.Named("EVALSHA"))
+	var done outcomes
+	b.Post(done.call(0, true))
+	synctest.Wait()
+	require.Error(t, done.take()[0].err)
+	time.Sleep(urgentGap)
+}
+
+func failedInPipelineAndRecovered(t *testing.T, b *bed) {
+	failedInPipeline(t, b)
+	b.mustDo()
+}
+
+func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, clients["from rwlock.Dial"](t, link))
+		b.Listen()
+		<-b.listens
+		b.mustDo()
+		link.Cut()
+		synctest.Wait()
+		before := b.aside.Load()
+		_ = b.do(context.Background())
+		require.Greater(t, b.aside.Load(), before)
+	})
 }
 
 func TestAMachineThatWasSuspendedHasNoConnectionToTrust(t *testing.T) {
@@ -168,6 +222,22 @@ func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
 		mini.Thaw()
 		synctest.Wait()
 		require.Equal(t, keysOf("mine")[:1], seen)
+	})
+}
+
+func TestTheCallOfACallerWhoLeftGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		link.Hold(testredis.Both)
+		link.Cut()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
+		link.Restore() // the dial that it began comes about
+		synctest.Wait()
+		require.Equal(t, 1, link.Calls("EVALSHA"))
 	})
 }
 
@@ -215,13 +285,13 @@ func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
 
 func TestADialThatTimedOutCarriedNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		option := testredis.NewMini(t).Option()
-		broken := &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
-		client := &brokenClient{Client: dial(t, option), err: broken}
-		b := newBed(t, client)
-		err := b.do(context.Background())
-		require.False(t, errors.Is(err, context.DeadlineExceeded))
-		require.True(t, transport.DidNotRun(err))
+		for _, cause := range []error{context.DeadlineExceeded, context.Canceled} {
+			broken := &net.OpError{Op: "dial", Net: "tcp", Err: cause}
+			b := newBed(t, &brokenClient{testredis.NewMini(t).Client(t), broken})
+			err := b.do(context.Background())
+			require.NotErrorIs(t, err, cause, "it is not the end of this caller's context")
+			require.True(t, transport.DidNotRun(err))
+		}
 	})
 }
 

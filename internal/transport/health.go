@@ -62,11 +62,12 @@ func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
 	return 0, nil
 }
 
-// urgent returns why not even urgent work may be tried now, and until when; nil if it may, which it notes.
+// urgent returns why not even urgent work may be tried now, and until when; nil if it may, which it notes, so that of
+// those who come together one tries.
 func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failures > 0 && now < h.triedAt+urgentGap {
+	if h.cause != nil && now < h.triedAt+urgentGap {
 		return h.triedAt + urgentGap, h.cause
 	}
 	h.triedAt = now

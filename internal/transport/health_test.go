@@ -118,7 +118,30 @@ func TestAnAnswerEndsTheBackoff(t *testing.T) {
 		require.False(t, b.Failing())
 		_, cause := b.Backoff(b.now().Mono)
 		require.NoError(t, cause)
-		b.mustDo()
+		link.DropNextReply(testredis.Named("EVALSHA"))
+		require.Error(t, b.do(context.Background()))
+		require.True(t, b.Failing(), "the next failure is the first of another row")
+	})
+}
+
+func TestOfUrgentAttemptsOneIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, link, _ := failing(t)
+		link.Restore()
+		link.Blackhole(testredis.Both)
+		time.Sleep(urgentGap)
+		begun := time.Now()
+		b.tasks.Go(func() { _ = b.do(context.Background()) })
+		synctest.Wait()
+		require.ErrorIs(t, b.do(context.Background()), syscall.ECONNREFUSED)
+		require.Zero(t, time.Since(begun))
+		b.tasks.Go(func() { _ = b.do(context.Background()) })
+		time.Sleep(2 * time.Second) // the dial has timed out
+		synctest.Wait()
+		require.Error(t, b.do(context.Background()))
+		begun = time.Now()
+		require.True(t, transport.DidNotRun(b.do(context.Background())))
+		require.Zero(t, time.Since(begun), "the gap is counted from the failure")
 	})
 }
 

@@ -83,20 +83,39 @@ func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
 	require.Empty(t, b.listens)
 }
 
+// clientsGoodbye is how long a client waits for the answers to come when one of its connections is closed.
+const clientsGoodbye = time.Second
+
+// unconfirmed is a master that has got a subscription which it does not confirm, over a patient client.
+func unconfirmed(t *testing.T) *bed {
+	link := testredis.NewMini(t).NewLink()
+	option := link.Option()
+	option.ConnWriteTimeout = time.Hour
+	b := newBed(t, dial(t, option))
+	muted := link.MuteNextReply(testredis.Named("SUBSCRIBE"))
+	b.Listen()
+	<-muted
+	return b
+}
+
 func TestAServerThatDoesNotConfirmASubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		option := mini.Option()
-		option.ConnWriteTimeout = time.Minute
-		b := newBed(t, dial(t, option))
-		b.mustDo()
-		mini.Freeze()
-		b.Listen()
-		time.Sleep(3 * patience)
-		synctest.Wait()
-		require.NotEmpty(t, b.deaf)
-		mini.Thaw()
+		b := unconfirmed(t)
+		begun := time.Now()
+		<-b.deaf
+		require.GreaterOrEqual(t, time.Since(begun), patience)
+		require.LessOrEqual(t, time.Since(begun), patience+clientsGoodbye)
 		<-b.listens
+	})
+}
+
+func TestTheEndOfAnUnconfirmedSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := unconfirmed(t)
+		begun := time.Now()
+		b.stop()
+		require.LessOrEqual(t, time.Since(begun), clientsGoodbye)
+		require.Empty(t, b.deaf, "the end is no failure")
 	})
 }
 

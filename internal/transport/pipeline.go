@@ -129,10 +129,8 @@ func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later tim
 	if !waiting {
 		return nil, false, later
 	}
-	if p.m.health.failing() {
-		if at, refused := p.m.health.urgent(now.Mono); refused != nil {
-			return nil, false, at - now.Mono
-		}
+	if at, refused := p.m.health.urgent(now.Mono); refused != nil {
+		return nil, false, at - now.Mono
 	}
 	p.mu.Lock()
 	var due, obsolete []*Renewal

@@ -145,6 +145,44 @@ func TestABatchIsWaitedForWithPatience(t *testing.T) {
 	})
 }
 
+func TestABatchThatIsNotAnsweredClosesNobodysConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, clients["plain"](t, link))
+		for range 100 {
+			b.mustDo()
+		}
+		conns := link.Conns()
+		mini.Freeze()
+		var done outcomes
+		b.Post(done.call(0, false))
+		time.Sleep(patience)
+		synctest.Wait()
+		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
+		require.Equal(t, conns, link.Conns())
+		mini.Thaw()
+	})
+}
+
+func TestWhatAPipelineHoldsBackDidNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		link.DropNextReply(testredis.Named("EVALSHA"))
+		var done outcomes
+		for i := range 2 {
+			b.Post(done.call(i, false))
+			synctest.Wait()
+		}
+		all := done.take()
+		require.False(t, transport.DidNotRun(all[0].err))
+		require.True(t, transport.DidNotRun(all[1].err))
+		require.ErrorIs(t, all[1].err, all[0].err)
+	})
+}
+
 func TestDuringABackoffWhatCanWaitFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, link, client := failing(t)

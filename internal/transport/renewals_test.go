@@ -145,6 +145,29 @@ func TestRenewalsOfNoUseLeave(t *testing.T) {
 			require.Equal(t, one.id < 2, one.err != nil)
 		}
 		require.Equal(t, [][]string{{hold(2)}}, calls())
+		b.Post(done.call(3, false))
+		b.Renew(done.renewal(b, 4, "1", 0))
+		synctest.Wait()
+		b.Renew(done.renewal(b, 5, "1", time.Minute))
+		synctest.Wait()
+		require.Equal(t, []string{hold(5)}, calls()[len(calls())-1], "and hold up nobody")
+	})
+}
+
+func TestABatchOfRenewalsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t), ticking)
+		link.Delay(10 * time.Millisecond)
+		var done outcomes
+		b.Renew(done.renewal(b, 0, "1", time.Minute))
+		synctest.Wait()
+		for i := range 1100 {
+			b.Renew(done.renewal(b, 1+i, "1", time.Minute))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.ElementsMatch(t, []int{1, 1024, 76}, batches(done.take()))
 	})
 }
 

@@ -28,7 +28,7 @@ func (s *serverClock) sample(sent clock.Instant, micros int64) {
 // forget drops the sample: after a reconnect another server may answer.
 func (s *serverClock) forget() {
 	s.mu.Lock()
-	s.micros, s.sent = 0, clock.Instant{}
+	s.micros = 0
 	s.mu.Unlock()
 }
 
@@ -38,7 +38,7 @@ func (s *serverClock) doubt() {
 	s.mu.Unlock()
 }
 
-// answeredWithin reports whether a request of at most this age was answered, and none has failed since.
+// answeredWithin reports whether a request of at most this age was answered by the same server, and none has failed since.
 func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

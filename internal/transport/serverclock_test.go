@@ -55,6 +55,7 @@ func TestTheLatestSampleCounts(t *testing.T) {
 	require.False(t, known, "the script did not read the clock")
 
 	m.Sample(sentAt, showed)
+	m.Sample(sentAt.Add(time.Millisecond), 0)
 	m.Sample(sentAt.Add(-time.Second), showed+5_000_000) // an answer that was overtaken
 	most, _ := m.ServerAtMost(sentAt)
 	require.Equal(t, showed+1, most)

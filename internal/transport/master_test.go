@@ -1,0 +1,95 @@
+package transport_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// several makes the master one of several.
+func several(cfg *transport.Config) { cfg.Quarantine, cfg.MarkerKey = 30*time.Second, "marker" }
+
+func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
+	cfg := &transport.Config{}
+	require.Equal(t, "0", transport.NewMaster(cfg, 0, nil).Vote(5), "a single master")
+
+	several(cfg)
+	dials := new(atomic.Uint64)
+	m := transport.NewMaster(cfg, 0, &tuned{nil, dials})
+	require.Equal(t, "5 ? 30000 0", m.Vote(5), "its marker has not been read")
+	m.SetIdentity("set:run", m.Dials())
+	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
+	dials.Add(1)
+	require.Equal(t, "5 ? 30000 0", m.Vote(5), "another server may be at the other end")
+	m.SetIdentity("set:run", m.Dials())
+	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
+
+	m = transport.NewMaster(cfg, 0, nil)
+	m.SetIdentity("set:run", 0)
+	require.Equal(t, "5 set:run 30000 1", m.Vote(5), "a client that tells nothing: the script looks at the run id")
+}
+
+func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*transport.Config)
+		kept   bool
+	}{
+		"one of several": {several, false},
+		"a single one":   {func(*transport.Config) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				link := testredis.NewMini(t).NewLink()
+				client := dial(t, link.Option())
+				b := newBed(t, client, test.change)
+				b.mustDo()
+				link.Delay(time.Millisecond)
+				var done outcomes
+				b.Post(done.call(0, false))
+				synctest.Wait()
+				client.dials.Add(1)
+				b.Post(done.call(1, false))
+				time.Sleep(time.Second)
+				synctest.Wait()
+				all := done.take()
+				require.Equal(t, test.kept, all[0].err == nil)
+				require.NoError(t, all[1].err)
+				require.False(t, b.Failing(), "the server has answered")
+			})
+		})
+	}
+}
+
+func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, dial(t, link.Option()), several)
+		b.SetIdentity("set:run", b.Dials())
+		var mu sync.Mutex
+		sent := make(map[string][]string)
+		link.OnCommand(func(cmd []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(cmd) > 2 {
+				sent[cmd[0]] = cmd[2:]
+			}
+		})
+		var done outcomes
+		b.Renew(done.renewal(b, 0, "7", time.Minute))
+		synctest.Wait()
+		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
+		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
+		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
+		b.Renew(done.renewal(b, 0, "7", time.Minute))
+		synctest.Wait()
+		require.Contains(t, sent["EVALSHA"], "0 set:run 30000 0")
+	})
+}
