@@ -60,7 +60,9 @@ func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token,
 			l.perform(l.ballot.Next(nil))
 		}
 	case l.phase == asking:
-		l.asking.notified = !l.e.waiters[m.Index].wake(l.name)
+		if !l.e.waiters[m.Index].wake(l.name) {
+			l.asking.notified |= 1 << (m.Index % 64)
+		}
 	}
 }
 

@@ -68,6 +68,9 @@ func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Inst
 	}
 	switch {
 	case p.err != nil:
+		if transport.Reconnected(p.err) {
+			e.membership.recheck()
+		}
 		return ballot.Answer{
 			Status: ballot.NoAnswer, Err: p.err, Unknown: !transport.DidNotRun(p.err),
 			Permanent: m.Permanent(p.err), Conflict: transport.Conflict(p.err),
