@@ -21,8 +21,10 @@ func TestRestartWhileDeaf(t *testing.T) {
 		for range 3 {
 			clients = append(clients, testredis.NewMini(t).Client(t))
 		}
-		e := New(Config{Clients: clients, Prefix: "p", NodeTimeout: time.Second, ReleaseTimeout: time.Second, LongestTTL: time.Minute,
-			Drift: 0.01, Logger: slog.New(slog.DiscardHandler), Clock: clock.System()})
+		e := New(Config{
+			Clients: clients, Prefix: "p", NodeTimeout: time.Second, ReleaseTimeout: time.Second, LongestTTL: time.Minute,
+			Drift: 0.01, Logger: slog.New(slog.DiscardHandler), Clock: clock.System(),
+		})
 		defer e.Close()
 		l := &Lease{}
 		require.NoError(t, e.Acquire(t.Context(), l, Request{Name: "a", Mode: fencing.Write, Terms: Terms{TTL: time.Minute}.Prepare()}))

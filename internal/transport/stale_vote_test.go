@@ -43,14 +43,16 @@ func TestStaleVoteOverNewConnection(t *testing.T) {
 	post := func(vote string, done chan error) {
 		args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
 		args[0] = vote
-		b.Post(transport.Call{Script: acquire, Keys: append(keysOf("x"), "t:master"), Args: args, Urgent: true,
+		b.Post(transport.Call{
+			Script: acquire, Keys: append(keysOf("x"), "t:master"), Args: args, Urgent: true,
 			Done: func(r rueidis.RedisResult, _ clock.Instant) {
 				f, err := r.AsIntSlice()
 				if err == nil && f[0] != 1 {
 					err = fmt.Errorf("status %d", f[0])
 				}
 				done <- err
-			}})
+			},
+		})
 	}
 	warm, first, second := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	post(b.Vote(1), warm)
