@@ -66,26 +66,24 @@ func TestACallerLeavesWhenItsContextEnds(t *testing.T) {
 	}
 }
 
+// A connection on which nobody has ever waited with a context is in synchronous mode: a deadline would close it.
 func TestACallersEndClosesNobodysConnection(t *testing.T) {
-	for name, client := range clients {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				link := testredis.NewMini(t).NewLink()
-				b := newBed(t, client(t, link))
-				for range 200 {
-					b.mustDo()
-				}
-				conns := link.Conns()
-				link.Delay(50 * time.Millisecond)
-				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Millisecond)
-				defer cancel()
-				require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
-				synctest.Wait()
-				require.Equal(t, conns, link.Conns())
-				b.mustDo()
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		option := plain(link)
+		option.PipelineMultiplex = -1
+		b := newBed(t, dial(t, option))
+		b.mustDo()
+		link.Cut()
+		synctest.Wait()
+		link.DelayNextReply(testredis.Named("EVALSHA"), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
+		synctest.Wait()
+		require.Equal(t, 1, link.Conns())
+		require.Equal(t, 2, link.Calls("EVALSHA"), "it was sent over the new connection")
+	})
 }
 
 func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
@@ -214,14 +212,15 @@ func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
 		b.Do(ctx, refresh, keys, args)
 		var seen []string
 		link.OnCommand(func(cmd []string) {
-			if cmd[0] == "EVALSHA" {
+			if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
 				seen = append(seen, cmd[3])
 			}
 		})
 		copy(keys, keysOf("another's"))
 		mini.Thaw()
 		synctest.Wait()
-		require.Equal(t, keysOf("mine")[:1], seen)
+		mine := keysOf("mine")[0]
+		require.Equal(t, []string{mine, mine}, seen, "by digest, and then whole")
 	})
 }
 
@@ -238,6 +237,26 @@ func TestTheCallOfACallerWhoLeftGoesOn(t *testing.T) {
 		link.Restore() // the dial that it began comes about
 		synctest.Wait()
 		require.Equal(t, 1, link.Calls("EVALSHA"))
+	})
+}
+
+func TestACallerThatWaitsLongIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		silences := make(chan error, 10)
+		b := newBed(t, mini.Client(t), func(cfg *transport.Config) {
+			cfg.OnSilence = func(_ *transport.Master, err error) { silences <- err }
+		})
+		mini.Freeze()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		begun := time.Now()
+		b.tasks.Go(func() { _ = b.do(ctx) })
+		require.Equal(t, &transport.NoReply{After: time.Second}, <-silences)
+		require.Equal(t, time.Second, time.Since(begun))
+		time.Sleep(time.Second)
+		require.Empty(t, silences, "once")
+		mini.Thaw()
 	})
 }
 
@@ -262,6 +281,20 @@ func TestAServerThatForgotItsScriptsGetsTheSource(t *testing.T) {
 		b.mustDo()
 		require.Equal(t, 2, mini.Calls("EVAL"))
 		require.Equal(t, 3, mini.Calls("EVALSHA"))
+	})
+}
+
+func TestTrustIsCountedFromTheRequestThatRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		link.Delay(10 * time.Millisecond)
+		begun := b.now().Mono
+		_, sent := b.Do(context.Background(), refresh, keysOf("any"), []string{"0"})
+		require.Equal(t, 20*time.Millisecond, sent.Mono-begun, "that with the source")
+		begun = b.now().Mono
+		_, sent = b.Do(context.Background(), refresh, keysOf("any"), []string{"0"})
+		require.Equal(t, begun, sent.Mono)
 	})
 }
 

@@ -112,6 +112,10 @@ func TestWhatWasHeldBackDidNotRunWhateverFailedBefore(t *testing.T) {
 func TestAnAnswerEndsTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, link, _ := failing(t)
+		for range 8 { // into a long backoff
+			time.Sleep(transport.BackoffMax)
+			require.Error(t, b.do(context.Background()))
+		}
 		link.Restore()
 		time.Sleep(urgentGap)
 		b.mustDo()

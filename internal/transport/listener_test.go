@@ -21,6 +21,7 @@ func TestMessagesArrive(t *testing.T) {
 		b.Listen() // once is enough
 		<-b.listens
 		<-b.Listened()
+		synctest.Wait()
 		require.Equal(t, 1, mini.Calls("SUBSCRIBE"))
 		mini.Miniredis().Publish("channel", "first")
 		mini.Miniredis().Publish("another", "not for us")
@@ -36,7 +37,9 @@ func TestALostSubscriptionIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		link := mini.NewLink()
-		b := newBed(t, link.Client(t))
+		option := link.Option()
+		option.BlockingPoolSize = 1 // the lost one was given back
+		b := newBed(t, dial(t, option))
 		b.Listen()
 		<-b.listens
 		for range 3 {

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,8 +89,10 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
 		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
 		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
-		b.Renew(done.renewal(b, 0, "7", time.Minute))
+		args := []string{b.Vote(5)}
+		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), args)
 		synctest.Wait()
-		require.Contains(t, sent["EVALSHA"], "0 set:run 30000 0")
+		require.Equal(t, "5 set:run 30000 1", sent["EVAL"][6])
+		require.Equal(t, b.Vote(5), args[0], "the caller's own arguments stay as they are")
 	})
 }

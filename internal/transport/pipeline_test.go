@@ -147,21 +147,18 @@ func TestABatchIsWaitedForWithPatience(t *testing.T) {
 
 func TestABatchThatIsNotAnsweredClosesNobodysConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		b := newBed(t, clients["plain"](t, link))
-		for range 100 {
-			b.mustDo()
-		}
-		conns := link.Conns()
-		mini.Freeze()
+		link := testredis.NewMini(t).NewLink()
+		option := plain(link)
+		option.PipelineMultiplex = -1
+		b := newBed(t, dial(t, option))
+		muted := link.MuteNextReply(testredis.Named("EVALSHA"))
 		var done outcomes
 		b.Post(done.call(0, false))
+		<-muted
 		time.Sleep(patience)
 		synctest.Wait()
 		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
-		require.Equal(t, conns, link.Conns())
-		mini.Thaw()
+		require.Equal(t, 1, link.Conns())
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,18 @@ func TestFailuresToReachAServer(t *testing.T) {
 		})
 	}
 	require.False(t, transport.Conflict(nil))
+}
+
+func TestAConnectionOnWhichNoAnswerCameInTime(t *testing.T) {
+	for op, ran := range map[string]bool{"read": true, "write": true, "dial": false} {
+		synctest.Test(t, func(t *testing.T) {
+			cause := &net.OpError{Op: op, Net: "tcp", Err: os.ErrDeadlineExceeded}
+			b := newBed(t, &brokenClient{testredis.NewMini(t).Client(t), cause})
+			err := b.do(context.Background())
+			require.Equal(t, ran, errors.As(err, new(*transport.NoReply)))
+			require.Equal(t, !ran, transport.DidNotRun(err))
+		})
+	}
 }
 
 func TestTheRefusalOfADialIsOneWhenHeldBackToo(t *testing.T) {
