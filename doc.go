@@ -1,16 +1,16 @@
-// Package fencelock is the front page of a distributed read-write lock on Redis whose every grant carries a fencing
-// token. The package holds no code; what you import lies below it.
+// Package fencelock documents a distributed read/write lock on Redis. Every grant carries a fencing token. The package
+// holds no code: import one of the packages below it.
 //
-// A lock with a time limit can fail in one way that no server prevents: the holder is paused, its time runs out,
-// another gets the lock, and then the first wakes up and writes. So a lock is only half of the answer. Here each grant
-// has a number, the token, larger than every earlier one of that lock. The work carries it to the storage in its
-// context, and the storage refuses what is older than what it has already seen.
+// Every lock with a timeout can fail in one way that no server prevents: the holder is paused, its lease expires,
+// somebody else gets the lock, and then the first holder wakes up and writes. So a lock is only half of the answer.
+// Here each grant has a number, the token, which orders it against the writes before it. The work carries the token to
+// the storage in its context, and the storage refuses what is older than what it has already seen.
 //
 // # Which form for whom
 //
 //	locker.Do(ctx, name, fn)           one critical section; start here
 //	locker.Lock, then lease.Release    long holds, explicit control
-//	locker.RWMutex(name)               in the place of a sync.RWMutex, across processes
+//	locker.RWMutex(name)               a sync.RWMutex across processes
 //	reentrant.New(locker)              sections that nest along a call chain
 //	redlock.New(masters)               the same locker over a quorum of independent masters
 //	fencing                            the service that stores the data and checks tokens
@@ -24,39 +24,45 @@
 // One writer or many readers at a time, as long as the clocks of clients and servers run at similar rates and the
 // masters (a quorum of them, if there are several) keep their data.
 //
-// Tokens of a lock strictly increase, also when its data is lost: where the counter expired, was flushed or was rolled
-// back by a failover, it goes forward from the server's clock. Readers get tokens as well. Nested acquisitions share
-// that of the outer one.
+// On one Redis every grant's token is larger than all tokens of that lock before it. Over a quorum a write's token is
+// larger than every token before it, and a read's token is larger than that of every write before it; two readers may
+// share one. The same after lost data, where the counter expired, or where a failover rolled it back: new tokens then
+// start from the server's clock. Nested acquisitions have the token of the outer one.
 //
 // A lease's context ends before anybody else can be granted the lock. The client counts from before it sent the
-// request, the server from after it came, and a local timer ends the lease without asking the network.
+// request, the server from after it came, and a local timer ends the lease without asking the network. Inside a process
+// the exclusion of an RWMutex does not depend on Redis at all.
 //
-// A holder that crashed is in the way for at most its TTL, a crashed reader without shortening or prolonging the
-// holds of the others. A waiter that crashed drops out of the queue.
+// A holder that crashed is in the way for at most its TTL; a crashed reader neither shortens nor prolongs the holds of
+// others. A waiter that crashed is passed over when its turn comes.
 //
-// On one master those who wait are served in the order in which they came: writers one by one, neighbouring readers
-// together. Independent masters all keep the same order, to within the skew of the clients' clocks.
+// On one master waiters are served in the order in which they came: writers one by one, neighbouring readers together.
+// Independent masters all keep the same order, to within the skew of the clients' clocks.
 //
 // # What is not promised
 //
 // Exclusion when a server's clock is set forward: it ends that server's holds early. Let the clocks be slewed.
 //
-// Exclusion across pauses of any length. A process may be suspended between its last look at the context and its
-// write. That is the token's part: let the storage check it, in one atomic step with the access, or do not rely on the
-// lock for correctness.
+// Exclusion while a holder is paused. A process may be suspended between its last look at the context and its write.
+// The token covers that: let the storage check it, in one atomic step with the access, or do not rely on the lock for
+// correctness.
 //
-// That work stops. A context can only ask; code that does not look at it goes on after the lease has ended.
+// That your code stops. fencelock cancels its context, and code that ignores the context keeps running after the lease
+// has ended.
 //
-// Increasing tokens when a lock's data is lost and, at the same time, the servers' clocks step back by more than the
-// time since its last grant.
+// Increasing tokens in two cases: a Redis loses its data and its clock also jumps back past the lock's last grant; or
+// all masters of a quorum are flushed at once and the lock is taken again within a second, when tokens may go back by
+// up to 1 s.
+//
+// An order among reads over a quorum. A later read may have a smaller token than an earlier one.
 //
 // Anything on a server that evicts keys: run it with the noeviction policy.
 //
-// Fairness towards a client whose link is down. Its place in the queue lapses, and it queues again from the end.
+// Fairness to a client whose link is down. Its place in the queue expires, and it queues again at the end.
 //
 // # What the storage has to do
 //
-// It keeps two registers a resource: the largest token that wrote and the largest that read. A read passes unless a
+// It keeps two registers per resource: the largest token that wrote and the largest that read. A read passes unless a
 // newer writer has been there; a write passes unless a newer writer or a newer reader has. Package fencing has the
 // check in memory, the types that carry tokens through contexts and headers, and depends on the standard library only.
 //
@@ -64,5 +70,6 @@
 //
 // Package [github.com/seed74116694/fencelock/rwlock] has the locker, its options and its errors;
 // [github.com/seed74116694/fencelock/reentrant] says who an owner is;
-// [github.com/seed74116694/fencelock/fencing] is for the other side. How a lease lives and dies is told in internal/engine.
+// [github.com/seed74116694/fencelock/fencing] is for the service that stores the data. internal/engine describes the
+// life of a lease.
 package fencelock

@@ -74,8 +74,11 @@ func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) err
 	}
 	defer locker.Close()
 	return locker.Do(ctx, "account:42", func(ctx context.Context) error {
-		fence, _ := fencing.FromContext(ctx, "account:42") // its token is larger than every earlier one
-		return store.Save(ctx, fence, balance)             // the storage refuses what is older than it has seen
+		fence, err := fencing.Require(ctx, "account:42") // its token is larger than every token before it
+		if err != nil {
+			return err
+		}
+		return store.Save(ctx, fence, balance) // the storage refuses what is older than it has seen
 	})
 }
 

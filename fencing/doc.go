@@ -8,12 +8,13 @@
 // No lock service can stop a holder that was paused, by a garbage collector, a
 // suspended machine or a slow network, past the end of its lease. When it wakes
 // up, it writes as if it held the lock. Only the storage can tell: each grant of
-// a lock comes with a [Token] that is greater than every one before, and the
-// storage refuses a token that is older than one it has seen.
+// a lock comes with a [Token] that is greater than that of every write before
+// it, and a write's is greater than every reader's before it too. The storage
+// refuses a token that is older than one it has seen.
 //
 // # The rule
 //
-// Two registers a resource: the greatest token that has written (maxW) and the
+// Two registers per resource: the greatest token that has written (maxW) and the
 // greatest that has read (maxR).
 //
 //	access    accepted while           raises

@@ -1,12 +1,18 @@
 // Package redlock takes the locks of package rwlock from a quorum of independent masters.
 //
-// New returns the same *rwlock.Locker, with the same leases, queues and tokens. A lock is held when more than half of
-// the masters have granted it with one and the same fencing token, so whatever a minority forgets, repeats or never
-// hears of, exclusion and the order of the tokens stand. Waiters are served in the order of their hold ids, which
-// begin with the time of their arrival; all masters agree on that order without asking each other.
+// New returns the same *rwlock.Locker, with the same leases and queues. A lock is held when more than half of the
+// masters have granted it with one and the same fencing token, so whatever a minority forgets, repeats or never hears
+// of, exclusion and the order of the tokens stand. A write's token is larger than every token before it; a read's is
+// larger than that of every write before it, and two readers may share one. Waiters are served in the order of their
+// hold ids, which begin with the time of their arrival; all masters agree on that order without asking each other.
 //
 // A master that comes back empty, or from an older state, has no vote until every lease that it may have forgotten has
-// expired. Masters need no persistence for that, and gain little by it.
+// expired: for the longest TTL of any client, 2 s at the least. Masters need no persistence for that, and gain little
+// by it. Leases that stand on the other masters are taken again there. Only where all masters are flushed at once is
+// there no quarantine, and a lock that is taken again within a second may get tokens that go back by up to 1 s.
+//
+// Clients of [Dial] can tell when a connection is replaced, by another server perhaps. With other clients every script
+// compares the server's run id instead, which costs an INFO.
 //
 // The protocol is checked by the model in redlock/model and by a simulation in this package's tests.
 package redlock

@@ -99,9 +99,10 @@ func WithDrift(factor float64) rwlock.Option {
 }
 
 // WithQuarantine sets for how long a master that may have lost its data has no vote: the longest TTL that any client of
-// these masters uses, the locker's own by default. All clients must agree on it, and on the number of masters; one that
-// differs is refused. To change either, stop all clients for that long, delete the key PREFIX:master on every master
-// and start them with the new setting.
+// these masters uses, the locker's own by default. It lasts 2 s at the least, whatever is set. All clients must agree
+// on it and on the masters themselves; one that differs is refused. To change either, or to put another server in the
+// place of a master, stop all clients for that long, delete the key PREFIX:master on every master that stays, and start
+// them with the new setting.
 func WithQuarantine(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = settings.Positive(d) })
 }

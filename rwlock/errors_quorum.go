@@ -88,7 +88,7 @@ type AbstainError struct{ For time.Duration }
 
 func (e *AbstainError) Error() string {
 	if e.For == 0 {
-		return "abstains: it is empty and has not been set up yet"
+		return "abstains: it has not been set up yet, or its marker is being read again"
 	}
 	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
 }

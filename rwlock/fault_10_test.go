@@ -134,11 +134,17 @@ func TestF10DeadProcessIsPassedOver(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, mode := range bothModes {
 			holder, dead, p := w.process(), w.process(), w.process()
+			for i, waiter := range []*process{dead, p} { // it is known from now on that they listen
+				held := holder.lock("subscribe", rwlock.Write)
+				next := waiter.queue("subscribe", rwlock.Write)
+				w.eventually("it listens", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == i+1 })
+				w.release(held)
+				w.release(next.granted())
+			}
 			held := holder.lock("n", rwlock.Write)
 			dead.queue("n", mode)
 			dead.queue("n", rwlock.Write)
 			next := p.queue("n", rwlock.Write)
-			w.eventually("both listen", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 2 })
 			dead.link.Refuse()
 			dead.link.Cut()
 			w.eventually("the dead one does not listen", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 1 })

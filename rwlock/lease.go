@@ -24,7 +24,8 @@ func (l *Lease) Mode() Mode { return l.inner.Mode() }
 // Owner returns the owner's id, a ULID.
 func (l *Lease) Owner() string { return l.inner.Owner() }
 
-// Token returns the fencing token: greater than that of every grant of this lock before it.
+// Token returns the fencing token. On one Redis it is greater than that of every grant of this lock before it. Over a
+// quorum a write's token is so, and a read's is greater than that of every write before it; two readers may share one.
 func (l *Lease) Token() fencing.Token { return l.inner.Token() }
 
 // Fence returns name, token and mode together, for a fencing.Guard or for the storage.

@@ -8,7 +8,8 @@
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
 --        it votes at once) or 'return' (it abstains first)
 --        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the run id that the client has seen here before,
---        or '', 9 the set whose marker 'return' replaces, or ''
+--        or '', 9 the set whose marker 'return' replaces, or '',
+--        10 the server's time (us) at which the client saw no marker: a birth that comes late is a return
 -- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there is none
 -- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past has it
 -- Cost   TIME INFO HMGET; HSET where it changes something
@@ -36,7 +37,8 @@ local quarantine = tonumber(ARGV[7])
 if has[3] and has[3] == ARGV[9] and purpose == 'return' then has[3] = false end
 if role ~= 'slave' then
   if not has[3] and purpose ~= 'look' then
-    local from = purpose == 'birth' and '0' or int(ms + quarantine)
+    local fresh = us - (tonumber(ARGV[10]) or 0) < 5000000
+    local from = purpose == 'birth' and fresh and '0' or int(ms + quarantine)
     has = { has[1] or ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], from, run, '', '' }
     has[8] = has[3] .. ':' .. run .. ':' .. from
     for i, name in ipairs(fields) do redis.call('HSET', marker, name, has[i]) end

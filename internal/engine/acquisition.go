@@ -20,7 +20,7 @@ type acquisition struct {
 	errs     []error       // of each master, from the last of those holds
 	holder   *Holder       // one of those in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
-	notified bool          // a message came before the answer that the hold is queued
+	notified uint64        // masters, as bits, whose message came before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by who waits for it
 	asked    chan struct{} // tells who waits that several masters are asked anew
 	failed   *Failure      // why it ended without a lease
@@ -231,6 +231,9 @@ func (a *acquisition) restart() {
 	proposal := l.e.proposal()
 	a.restarts++
 	for _, m := range l.e.masters {
+		if l.phase != asking { // nobody may wait: messages cannot be had
+			return
+		}
 		if a.restarts <= attempts {
 			a.post(m, proposal, true)
 		} else { // what makes grants come to nothing may last

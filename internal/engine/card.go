@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -17,6 +18,7 @@ const layout = "2"
 type request struct {
 	purpose, set, seat, seats string
 	instead                   string // the set whose marker is replaced
+	unmarked                  string // the server's time at which it had no marker
 }
 
 // unread is a number of connections that no client opens: the marker was read over a connection that is being replaced.
@@ -35,6 +37,7 @@ type card struct {
 	layout, rules, set, seat, seats, run, id, role string
 	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
+	micros                                         string // the server's time
 	dials                                          uint64 // of the client, before the marker was read
 	err                                            error
 }
@@ -89,13 +92,16 @@ func (s *membership) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
 		m.Listen()
+		listening := time.NewTimer(e.cfg.NodeTimeout)
 		select {
 		case <-m.Listened():
+		case <-listening.C: // the client's pool may be used up by others
 		case <-ctx.Done():
 		}
+		listening.Stop()
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
-	args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i), r.instead}
+	args := []string{r.purpose, layout, e.rules(), r.set, r.seat, r.seats, quarantine, s.runBefore(i), r.instead, r.unmarked}
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.markerKey}, args)
 	c := readCard(result)
@@ -165,7 +171,7 @@ func readCard(r rueidis.RedisResult) card {
 	}
 	text := row(fields)
 	return card{
-		layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
+		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}
 }

@@ -38,7 +38,8 @@ type Engine struct {
 	cfg          Config
 	clock        clock.Clock
 	drift        clock.Drift
-	route        string // how messages reach this engine, as a hold's details name it
+	channel      string      // where messages to this engine arrive
+	listening    atomic.Bool // to every master, at least once
 	markerKey    string
 	masters      []*transport.Master
 	waiters      []*waitSets        // of each master
@@ -64,6 +65,7 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[string]*Lease // by hold
+	heard  []bool            // masters that have been listened to
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline.
@@ -71,7 +73,7 @@ func New(cfg Config) *Engine {
 	client := newULID(time.Now())
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), markerKey: markerKey(cfg.Prefix),
-		route: "p" + channel(cfg.Prefix, client), deaf: make([]atomic.Pointer[NodeFailure], len(cfg.Clients)),
+		channel: channel(cfg.Prefix, client), heard: make([]bool, len(cfg.Clients)), deaf: make([]atomic.Pointer[NodeFailure], len(cfg.Clients)),
 		stop: make(chan struct{}), settled: make(chan struct{}, 1), gone: make(chan struct{}),
 		leases: make(map[string]*Lease),
 	}
@@ -80,7 +82,7 @@ func New(cfg Config) *Engine {
 	e.scripts.Store(newScriptSet(""))
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
-	e.connect(channel(cfg.Prefix, client))
+	e.connect()
 	e.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
 		e.spawn(m.Run)
@@ -95,9 +97,9 @@ const patience = 5 * time.Second
 // quarantineMin is the least that a master abstains: tokens may run ahead of its clock by a second.
 const quarantineMin = 2 * time.Second
 
-func (e *Engine) connect(channel string) {
+func (e *Engine) connect() {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout, MarkerKey: e.markerKey, Channel: channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout, MarkerKey: e.markerKey, Channel: e.channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
 		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf,
 		OnSilence: func(m *transport.Master, err error) { e.waiters[m.Index].report(err) },

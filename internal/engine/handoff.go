@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,7 +61,9 @@ func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token,
 			l.perform(l.ballot.Next(nil))
 		}
 	case l.phase == asking:
-		l.asking.notified = !l.e.waiters[m.Index].wake(l.name)
+		if !l.e.waiters[m.Index].wake(l.name) {
+			l.asking.notified |= 1 << (m.Index % 64)
+		}
 	}
 }
 
@@ -80,7 +83,17 @@ func (e *Engine) handoffTrust(
 // onListen is called when messages of the master arrive from now on.
 func (e *Engine) onListen(m *transport.Master) {
 	e.deaf[m.Index].Store(nil)
+	e.noteListening(m)
 	e.waiters[m.Index].wakeAll()
+}
+
+func (e *Engine) noteListening(m *transport.Master) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard[m.Index] = true
+	if !slices.Contains(e.heard, false) {
+		e.listening.Store(true)
+	}
 }
 
 // onDeaf is called when messages of the master cannot be had. Where that does not pass by itself, waiting would mean

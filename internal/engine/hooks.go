@@ -39,10 +39,16 @@ func (e *Engine) tell(hook func(Event), event Event) {
 
 // tellAcquired tells of a lease's beginning, under mu. Only then is its end told, whatever overflows in between.
 func (l *Lease) tellAcquired() {
-	if hook := l.e.cfg.Hooks.Acquired; hook != nil {
-		event := l.event()
-		l.untold = !l.e.events.Offer(func() { hook(event) })
+	hooks := &l.e.cfg.Hooks
+	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
+		return
 	}
+	event := l.event()
+	l.untold = !l.e.events.Offer(func() {
+		if hooks.Acquired != nil {
+			hooks.Acquired(event)
+		}
+	})
 }
 
 // tellReleased tells of a lease's end by its holder, under mu.

@@ -206,7 +206,7 @@ func (l *Lease) Fire(now clock.Instant) {
 		return
 	}
 	switch r := l.renewal.round; {
-	case r != nil && now.Mono >= r.sent.Mono+l.e.cfg.NodeTimeout:
+	case r != nil && now.Mono >= r.sent.Mono+l.e.stallAfter():
 		l.stalled(now)
 	case r == nil && now.Mono >= l.renewal.due:
 		l.startRenewal(now)
@@ -218,7 +218,7 @@ func (l *Lease) Fire(now clock.Instant) {
 func (l *Lease) setTimer() {
 	at := min(l.deadline.Mono, l.limit)
 	if r := l.renewal.round; r != nil {
-		at = min(at, r.sent.Mono+l.e.cfg.NodeTimeout)
+		at = min(at, r.sent.Mono+l.e.stallAfter())
 	} else {
 		at = min(at, l.renewal.due)
 	}

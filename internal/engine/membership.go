@@ -24,6 +24,8 @@ type membership struct {
 	seats   []string      // of the masters, as far as they were seen
 	runs    []string      // the run ids that they had
 	grace   time.Duration // how long a quorum is waited for
+
+	postponed bool // a recheck waits
 }
 
 // survey is one look at all masters.
@@ -54,7 +56,7 @@ const (
 	graceMin   = 500 * time.Millisecond
 )
 
-// recheckPause is how long after a survey a master's word that it needs another is not heard: it may be from before.
+// recheckPause is how long after a survey the next one starts at the earliest.
 const recheckPause = 50 * time.Millisecond
 
 func newMembership(e *Engine) *membership {
@@ -117,9 +119,28 @@ func (c *survey) over() bool {
 func (s *membership) recheck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.current; c == nil || c.over() && s.e.clock.Now().Mono-s.ended >= recheckPause {
+	c, since := s.current, s.e.clock.Now().Mono-s.ended
+	switch {
+	case c != nil && !c.over():
+	case c == nil || since >= recheckPause:
 		s.startLocked()
+	case !s.postponed:
+		s.postponed = s.e.spawn(func() { s.recheckAfter(recheckPause - since) })
 	}
+}
+
+func (s *membership) recheckAfter(pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.e.life.Done():
+		return
+	}
+	s.mu.Lock()
+	s.postponed = false
+	s.mu.Unlock()
+	s.recheck()
 }
 
 func (s *membership) startLocked() *survey {
@@ -133,9 +154,9 @@ func (s *membership) startLocked() *survey {
 
 func (s *membership) finish(c *survey) {
 	cards, changed, err := s.take(s.e.life)
-	inOrder := 0
+	inOrder, moved := 0, false
 	if err == nil {
-		inOrder = s.adopt(cards)
+		inOrder, moved = s.adopt(cards)
 	}
 	s.mu.Lock()
 	before := s.usable
@@ -148,7 +169,7 @@ func (s *membership) finish(c *survey) {
 	if s.usable {
 		s.grace = max(s.e.cfg.NodeTimeout, graceMin)
 	}
-	news := changed || s.usable && !before
+	news := changed || moved || s.usable && !before
 	s.mu.Unlock()
 	close(c.done)
 	if err != nil {
@@ -162,7 +183,7 @@ func (s *membership) finish(c *survey) {
 }
 
 // adopt takes over what the markers say of the masters, and returns how many are in order.
-func (s *membership) adopt(cards []card) (inOrder int) {
+func (s *membership) adopt(cards []card) (inOrder int, moved bool) {
 	for i, c := range cards {
 		if c.err != nil || c.layout == "" || len(cards) > 1 && c.set == "" {
 			continue
@@ -172,7 +193,7 @@ func (s *membership) adopt(cards []card) (inOrder int) {
 		s.seats[i], s.runs[i] = c.seat, c.run
 		s.mu.Unlock()
 		if len(cards) > 1 {
-			s.e.masters[i].SetIdentity(c.id, c.dials)
+			moved = s.e.masters[i].SetIdentity(c.id, c.dials) || moved
 		}
 	}
 	for _, c := range cards {
@@ -181,7 +202,7 @@ func (s *membership) adopt(cards []card) (inOrder int) {
 			break
 		}
 	}
-	return inOrder
+	return inOrder, moved
 }
 
 // salt gives the scripts digests that only clients of this set can have loaded. Those that may not read the run id have

@@ -34,12 +34,13 @@ func (w *waitSets) report(cause error) {
 		w.outage.pause = min(max(2*w.outage.pause, outageFirst), outageMost)
 		w.outage.next = now + w.outage.pause
 	}
+	pause := w.outage.pause
 	w.mu.Unlock()
 	if !due {
 		return
 	}
 	w.e.warn("a master does not answer those who wait for its locks",
-		slog.String("master", w.m.Addr()), slog.Duration("next_report", w.outage.pause), slog.Any("error", cause))
+		slog.String("master", w.m.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
 	if hook := w.e.cfg.Hooks.Unreachable; hook != nil && w.e.cutOff() {
 		w.e.spawn(func() { w.tellUnreachable(hook, cause) }) // the caller may hold a lease's mutex
 	}

@@ -20,7 +20,7 @@ type tombstone struct{ ms, found string }
 // cannot be for longer than the grant that it asks for would last.
 func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
 	switch v := l.ballot.Vote(m.Index); {
-	case v.Unknown:
+	case v.Straggles():
 		return tombstone{l.e.tombstoneArg(l.terms), "1"}
 	case v.Unanswered():
 		return tombstone{l.e.tombstoneArg(l.terms), "0"}
@@ -122,6 +122,7 @@ func (p *pendingReleases) Fire(now clock.Instant) {
 func (p *pendingReleases) sendLocked(most int) {
 	now := p.e.clock.Now()
 	proposal := p.e.proposal()
+	sent := false
 	for len(p.waiting) > 0 && most > 0 {
 		r := p.waiting[0]
 		p.waiting[0] = nil
@@ -130,12 +131,15 @@ func (p *pendingReleases) sendLocked(most int) {
 			p.e.unreleased(-1)
 			continue
 		}
-		most--
+		most, sent = most-1, true
 		args := []string{p.m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
 		p.m.Post(transport.Call{
 			Script: p.e.scripts.Load().release, Keys: r.keys, Args: args,
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { p.answered(r, result) },
 		})
+	}
+	if !sent && len(p.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
+		p.failures = 0
 	}
 }
 

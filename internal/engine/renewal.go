@@ -22,9 +22,8 @@ type renewal struct {
 // round is one renewal on all masters.
 type round struct {
 	sent    clock.Instant
-	lost    []*transport.Master // those that do not have the hold
-	err     error               // of the last master that failed
-	waiters []chan error        // of Renew
+	err     error        // of the last master that failed
+	waiters []chan error // of Renew
 }
 
 const (
@@ -59,9 +58,6 @@ func (l *Lease) startRenewal(now clock.Instant) *round {
 	r := &round{sent: now}
 	l.renewal.round = r
 	for i, m := range l.e.masters {
-		if v := l.ballot.Vote(i); !v.Counts() || v.Token != l.token {
-			r.lost = append(r.lost, m)
-		}
 		if !l.ballot.Renewing(i, l.token) {
 			continue
 		}
@@ -94,9 +90,6 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		answer.Status = ballot.IsAbsent
 	}
 	l.ballot.Renewed(m.Index, answer, now)
-	if r != nil && err == nil && l.ballot.Vote(m.Index).State == ballot.Outvoted {
-		r.lost = append(r.lost, m)
-	}
 	l.settle(now)
 }
 
@@ -110,26 +103,39 @@ func (l *Lease) settle(now clock.Instant) {
 		}
 		return
 	}
+	late := false
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
+		late = r == nil && until.Mono > l.deadline.Mono
 		l.deadline = until
 	}
 	switch {
+	case late: // a quorum has answered, if not within the node timeout
+		l.renewal = renewal{}
+		l.e.counters.renewed.Add(1)
+		l.planRenewal(now)
+		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
+		l.regain(now)
 	case r == nil:
 	case l.deadline.Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
 		l.renewal = renewal{}
 		l.e.counters.renewed.Add(1)
 		l.planRenewal(now)
 		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
-		l.regain(r.lost, now)
+		l.regain(now)
 		r.settle(nil)
 	case !l.ballot.RenewalsUnderWay():
-		l.renewalFailed(r, now)
+		l.stalled(now)
 	}
 	l.setTimer()
 }
 
-// stalled ends a round that has not come to a quorum within the node timeout, under mu. Masters that owe an answer are
-// not asked again; what they say still counts.
+// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip.
+func (e *Engine) stallAfter() time.Duration {
+	return e.cfg.NodeTimeout + time.Duration(e.roundTrip.Load())
+}
+
+// stalled ends a round that has not come to a quorum, be it within the node timeout, under mu. Masters that owe an
+// answer are not asked again; what they say still counts.
 func (l *Lease) stalled(now clock.Instant) {
 	r := l.renewal.round
 	if r.err == nil {
@@ -150,8 +156,8 @@ func (l *Lease) renewalFailed(r *round, now clock.Instant) {
 
 // regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that the
 // hold stands; the masters see to it that nothing else was counted.
-func (l *Lease) regain(lost []*transport.Master, now clock.Instant) {
-	for _, m := range lost {
+func (l *Lease) regain(now clock.Instant) {
+	for _, m := range l.e.masters {
 		trusted, ok := l.ballot.Regaining(m.Index, l.token, now)
 		if !ok {
 			continue

@@ -49,6 +49,9 @@ func readReply(r rueidis.RedisResult) reply {
 			return reply{err: fmt.Errorf("malformed reply: %w", err)}
 		}
 	}
+	if n[1] < 0 || fencing.Token(n[1]) > fencing.MaxToken {
+		return reply{err: fmt.Errorf("malformed reply: token %d", n[1])}
+	}
 	p := reply{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, micros: n[3]}
 	row := row(fields)
 	switch len(fields) {
@@ -68,6 +71,9 @@ func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Inst
 	}
 	switch {
 	case p.err != nil:
+		if transport.Reconnected(p.err) {
+			e.membership.recheck()
+		}
 		return ballot.Answer{
 			Status: ballot.NoAnswer, Err: p.err, Unknown: !transport.DidNotRun(p.err),
 			Permanent: m.Permanent(p.err), Conflict: transport.Conflict(p.err),

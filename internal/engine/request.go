@@ -61,7 +61,17 @@ func (l *Lease) details() string {
 	if owner == l.hold {
 		owner = "-"
 	}
-	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + l.e.route + " " + l.terms.Meta
+	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + l.e.route() + " " + l.terms.Meta
+}
+
+// route is how messages reach this engine, as a hold's details name it: p and a channel where a message that nobody
+// receives tells that nobody listens; b before this engine has listened to every master, so that its first waiters are
+// not passed over for being early.
+func (e *Engine) route() string {
+	if e.listening.Load() {
+		return "p" + e.channel
+	}
+	return "b" + e.channel
 }
 
 // proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a

@@ -75,6 +75,7 @@ func (s *membership) found(ctx context.Context, cards []card, purpose string) ([
 	}
 	founding := request{
 		purpose: purpose, set: newULID(time.Now()), seat: strconv.Itoa(first), seats: strings.Join(seats, " "),
+		unmarked: cards[first].micros,
 	}
 	requests := make([]*request, len(cards))
 	requests[first] = &founding
@@ -151,6 +152,7 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 		taken[seat] = true
 		requests[i] = &request{
 			purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats, instead: c.rival,
+			unmarked: c.micros,
 		}
 	}
 	now := s.revisit(ctx, requests, cards)

@@ -53,8 +53,9 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 			}
 		}
 	}
-	if a.notified {
-		a.notified, wake = false, time.Nanosecond
+	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 {
+		a.notified &^= told
+		wake = time.Nanosecond
 	}
 	l.e.waiters[m.Index].add(a, wake)
 	if cause != nil {

@@ -58,18 +58,10 @@ func (l *listener) listen(ctx context.Context) (stood bool) {
 	broken := c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(msg rueidis.PubSubMessage) {
 		l.m.cfg.OnMessage(l.m, msg.Message)
 	}})
-	attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
-	err := c.Do(withoutDeadline{attempt}, c.B().Subscribe().Channel(l.m.cfg.Channel).Build()).Error()
-	cancel()
-	if err != nil {
+	if !l.subscribe(ctx, c, broken) {
 		c.Close()
-		l.firstTry()
-		if ctx.Err() == nil {
-			l.m.cfg.OnDeaf(l.m, err)
-		}
 		return false
 	}
-	l.firstTry()
 	l.m.cfg.OnListen(l.m)
 	select {
 	case <-broken:
@@ -77,6 +69,37 @@ func (l *listener) listen(ctx context.Context) (stood bool) {
 	}
 	c.Close()
 	return true
+}
+
+// refusedMost bounds the pause between attempts to subscribe that the server refuses.
+const refusedMost = time.Minute
+
+// subscribe returns whether messages arrive. What a server refuses for good is tried again over the same connection:
+// a new one would look like another server.
+func (l *listener) subscribe(ctx context.Context, c rueidis.DedicatedClient, broken <-chan error) bool {
+	for pause := time.Second; ; pause = min(2*pause, refusedMost) {
+		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
+		err := c.Do(withoutDeadline{attempt}, c.B().Subscribe().Channel(l.m.cfg.Channel).Build()).Error()
+		cancel()
+		l.firstTry()
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+		l.m.cfg.OnDeaf(l.m, err)
+		if !l.m.Permanent(err) {
+			return false
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+		case <-broken:
+			wait.Stop()
+			return false
+		case <-ctx.Done():
+			wait.Stop()
+			return false
+		}
+	}
 }
 
 // dialGrace is how long the end of the engine waits for a dial that is under way.

@@ -87,12 +87,14 @@ type identity struct {
 const unknown = "?"
 
 // SetIdentity notes what the marker says, and how many connections had been opened before it was read.
-func (m *Master) SetIdentity(id string, dials uint64) {
+func (m *Master) SetIdentity(id string, dials uint64) (changed bool) {
 	rest := " " + strconv.FormatInt(m.cfg.Quarantine.Milliseconds(), 10) + " 0"
 	if m.tuned == nil {
 		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script looks at its run id
 	}
-	m.identity.Store(&identity{dials, " " + id + rest, " " + unknown + rest})
+	now := &identity{dials, " " + id + rest, " " + unknown + rest}
+	before := m.identity.Swap(now)
+	return before == nil || *before != *now
 }
 
 // Vote returns the first argument of every script that changes a lock: with the floor of new tokens, in microseconds,
@@ -140,3 +142,19 @@ func (m *Master) Renew(r *Renewal) { m.pipeline.renew(r) }
 
 // Failing reports whether the last request to the master went without an answer.
 func (m *Master) Failing() bool { return m.health.failing() }
+
+// current returns the arguments of a script as they are to go out over the connections that stand: a vote that was made
+// for the connection before, and has waited since, becomes a stranger's.
+func (m *Master) current(args []string, dials uint64) []string {
+	id := m.identity.Load()
+	if m.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
+		return args
+	}
+	proposal, known := strings.CutSuffix(args[0], id.tail)
+	if !known {
+		return args
+	}
+	args = slices.Clone(args)
+	args[0] = proposal + id.stranger
+	return args
+}

@@ -184,7 +184,7 @@ func (p *pipeline) exchange(
 	b := p.m.client.B()
 	commands := make(rueidis.Commands, len(batch))
 	for i, c := range batch {
-		commands[i] = form(c.Script, b, c.Keys, c.Args)
+		commands[i] = form(c.Script, b, c.Keys, p.m.current(c.Args, dials))
 	}
 	for i, r := range p.m.client.DoMulti(withoutDeadline{ctx}, commands...) {
 		if unknownScript(r) {

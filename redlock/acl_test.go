@@ -1,0 +1,78 @@
+package redlock_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
+// neither of clients that are tuned for locks nor of others.
+func TestACLOfAQuorumSuffices(t *testing.T) {
+	page, err := os.ReadFile("../SECURITY.md")
+	require.NoError(t, err)
+	_, line, found := strings.Cut(string(page), "Each master of a quorum")
+	require.True(t, found)
+	line = line[strings.Index(line, "ACL SETUSER"):]
+	line, _, _ = strings.Cut(line, "\n")
+	s := newRealSet(t, 3)
+	addrs := []string{}
+	for _, server := range s.servers {
+		_, err := server.Command(strings.Fields(line)...)
+		require.NoError(t, err)
+		addrs = append(addrs, server.Addr())
+	}
+	user := func(o *rueidis.ClientOption) { o.Username, o.Password = "locks", "secret" }
+	const ttl = time.Second
+	renewed := make(chan struct{}, 1)
+	trace := &rwlock.Trace{Renewed: func(rwlock.TraceEvent) {
+		select {
+		case renewed <- struct{}{}:
+		default:
+		}
+	}}
+	option := rueidis.ClientOption{}
+	user(&option)
+	clients, err := redlock.Dial(addrs, option)
+	require.NoError(t, err)
+	for _, c := range clients {
+		defer c.Close()
+	}
+	tuned, err := redlock.New(clients, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
+	require.NoError(t, err)
+	defer tuned.Close()
+	plain, ctx := s.peer(user, rwlock.WithTTL(ttl), rwlock.WithTrace(trace)), t.Context()
+
+	for _, pair := range [][2]*rwlock.Locker{{tuned, plain.Locker}, {plain.Locker, tuned}} {
+		held, err := pair[0].Lock(ctx, "orders")
+		require.NoError(t, err)
+		<-renewed
+		waiting := make(chan error, 1)
+		go func() {
+			read, err := pair[1].RLock(ctx, "orders")
+			if err == nil {
+				err = read.Release(ctx)
+			}
+			waiting <- err
+		}()
+		require.Eventually(t, func() bool {
+			state, err := pair[0].Inspect(ctx, "orders")
+			require.NoError(t, err)
+			return len(state.Waiters) == 1
+		}, time.Minute, time.Millisecond)
+		require.NoError(t, held.Release(ctx))
+		require.NoError(t, <-waiting)
+	}
+	for _, server := range s.servers {
+		refused, err := server.Command("ACL", "LOG")
+		require.NoError(t, err)
+		require.Empty(t, refused)
+	}
+}
