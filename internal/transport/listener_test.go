@@ -78,12 +78,19 @@ func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
 	require.NoError(t, err)
 	option := server.Option()
 	option.Username, option.Password = "mute", "secret"
-	b := newBed(t, dial(t, option))
+	client := dial(t, option)
+	b := newBed(t, client)
 	b.Listen()
 	err = <-b.deaf
 	require.True(t, b.Permanent(err))
 	require.True(t, strings.HasPrefix(err.Error(), "NOPERM"), err.Error())
 	require.Empty(t, b.listens)
+
+	dials := client.Dials()
+	_, err = server.Command("ACL", "SETUSER", "mute", "allchannels")
+	require.NoError(t, err)
+	<-b.listens
+	require.Equal(t, dials, client.Dials(), "a new connection would look like another server")
 }
 
 // clientsGoodbye is how long a client waits for the answers to come when one of its connections is closed.
