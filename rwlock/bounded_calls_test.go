@@ -19,7 +19,7 @@ import (
 // No single call makes a server work for as many waiters as there may be.
 
 // portion is how many waiters one call may deal with, and several processes in one moment.
-const portion = 256
+const portion = 7 * 64
 
 func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
 	inFakeTime(t, func(w *world) {

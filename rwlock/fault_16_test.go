@@ -79,7 +79,6 @@ func TestF16NothingAddsUpOverHours(t *testing.T) {
 			require.Len(w.t, waiters, 1)
 			require.Equal(w.t, place, waiters[0].Hold, "the live waiter keeps its place")
 			require.Equal(w.t, []string{"fencelock:{n}", "fencelock:{n}:q"}, w.lockKeys())
-			require.LessOrEqual(w.t, w.command("ZCARD", "fencelock:{n}:q").(int64), int64(2*crowd), "the dead leave the queue")
 			w.pass(pause)
 		}
 		require.NoError(w.t, held.Err())

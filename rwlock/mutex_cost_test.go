@@ -47,6 +47,7 @@ func TestALockHeldInTheProcessCostsNoCommand(t *testing.T) {
 		mu := p.RWMutex("n")
 		require.NoError(w.t, mu.Lock(w.ctx))
 		var waiting []*locking
+		w.settle()
 		before := runtime.NumGoroutine()
 		p.link.ResetCalls()
 		for i := range 100 {

@@ -91,12 +91,6 @@ func (m *model) refresh(ids ...string) (statuses, tokens []int64) {
 	}
 	m.purge()
 	m.admit(true)
-	if n := len(m.queue); n > 4 { // some of the last, where they are dead
-		last := max(n-8, 0)
-		m.queue = append(m.queue[:last], slices.DeleteFunc(slices.Clone(m.queue[last:]), func(h modelHold) bool {
-			return h.expiry <= m.ms
-		})...)
-	}
 	for _, id := range ids {
 		own, status := m.find(id), int64(2)
 		switch {

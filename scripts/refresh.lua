@@ -7,8 +7,7 @@
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again);
 --        more 1: refresh without holds, there is more to hand on
 -- Twice  a waiter's lease is set, not summed
--- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, ZRANGE and at most 8 HGET where
---        more than 4 wait, per grant as in settle.lua;
+-- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
 --        works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', unpack(ARGV, 2))
@@ -27,15 +26,6 @@ end
 if queued > 0 then keep(queueKey, false, 0) end
 purge()
 admit(true)
-
--- Dead waiters behind live ones: some of the last go with every refresh, so that they do not pile up behind one who
--- holds the lock for days.
-if queued > 4 then
-  for _, id in ipairs(call('ZRANGE', queueKey, -8, -1)) do
-    local state, expiry, _, _, details = find(id)
-    if (state == 'q' or state == 'd') and expiry <= ms then drop(id, state, details) end
-  end
-end
 
 local reply = { us, wake(), more }
 for i = 2, #ARGV do

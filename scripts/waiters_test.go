@@ -155,7 +155,7 @@ func TestCallsAreBounded(t *testing.T) {
 		e.pass(time.Millisecond)
 		require.EqualValues(e.t, 1, e.run(release("03", 0))[2])
 		require.Equal(e.t, "136", e.members("queue"), "dropped")
-		require.Equal(e.t, 2, goOn(e))
+		require.Equal(e.t, 3, goOn(e))
 
 		e.run(acquire(writer("04")))
 		many(e, 200, func(hold string) request { return reader(hold).listening(deaf) })
