@@ -8,7 +8,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	own := m.find(r.id)
 	quiet := len(m.queue) == 0 && len(m.aside) == 0 && own.state == 0 && m.writer == nil
 	straight := quiet && (len(m.holds) == 0 || r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0)
-	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h"
+	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0
 	if !straight && !behind {
 		if own.state == 'x' && own.expiry > m.ms {
 			return 3, 0
