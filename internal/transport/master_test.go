@@ -56,6 +56,7 @@ func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
 				b.Post(done.call(0, false))
 				synctest.Wait()
 				client.dials.Add(1)
+				time.Sleep(100 * time.Microsecond) // else both answers come in one moment, in any order
 				b.Post(done.call(1, false))
 				time.Sleep(time.Second)
 				synctest.Wait()
