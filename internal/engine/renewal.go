@@ -110,7 +110,8 @@ func (l *Lease) settle(now clock.Instant) {
 	}
 	switch {
 	case late: // a quorum has answered, if not within the node timeout
-		l.renewal = renewal{}
+		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL that it is to last for.
+		l.renewal = renewal{confirm: l.renewal.confirm && l.deadline.Mono-now.Mono < l.terms.TTL/2}
 		l.e.counters.renewed.Add(1)
 		l.planRenewal(now)
 		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
