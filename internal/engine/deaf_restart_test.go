@@ -28,18 +28,19 @@ func TestRestartWhileDeaf(t *testing.T) {
 		defer e.Close()
 		l := &Lease{}
 		require.NoError(t, e.Acquire(t.Context(), l, Request{Name: "a", Mode: fencing.Write, Terms: Terms{TTL: time.Minute}.Prepare()}))
-		for i := range e.deaf {
-			e.deaf[i].Store(&NodeFailure{Index: i, Err: errors.New("NOPERM")})
+		for i := range e.mailbox.deaf {
+			e.mailbox.deaf[i].Store(&NodeFailure{Index: i, Err: errors.New("NOPERM")})
 		}
 		w := &Lease{}
 		a := &acquisition{lease: w, entry: Wait, restarts: attempts}
-		w.e, w.name, w.terms, w.asking = e, "b", Terms{TTL: time.Minute}.Prepare(), a
-		w.keys, w.begun, w.limit = e.keysOf("b"), e.clock.Now(), clock.Never
-		a.startHold("")
-		require.True(t, e.register(w))
+		w.e, w.asking, w.limit, w.renewal.lease = e, a, clock.Never, w
+		w.name, w.terms, w.keys, w.begun = "b", Terms{TTL: time.Minute}.Prepare(), e.keys.of("b"), e.clock.Now()
+		w.hold.start("", e.mailbox.route())
+		w.ballot.Start(Wait, len(e.masters))
+		require.True(t, e.registry.add(w))
 		_ = a.untilReady()
 		w.mu.Lock()
-		defer w.unlock()
+		defer w.mu.Unlock()
 		require.NotPanics(t, a.restart)
 	})
 }

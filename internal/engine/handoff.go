@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,12 +12,12 @@ import (
 
 // onMessage takes in a message of a master: `hold token us ttl` is a hand-off, `hold` alone says that an older hold
 // waits behind it. Messages are hints; what they say of others is ignored.
-func (e *Engine) onMessage(m *transport.Master, text string) {
+func (b *mailbox) onMessage(m *transport.Master, text string) {
 	f := strings.Fields(text)
 	if len(f) != 1 && len(f) != 4 {
 		return
 	}
-	l := e.lookup(f[0])
+	l := b.e.registry.lookup(f[0])
 	switch {
 	case l == nil:
 	case len(f) == 1:
@@ -34,35 +33,35 @@ func (e *Engine) onMessage(m *transport.Master, text string) {
 }
 
 // yieldRequested offers the master's grant to an older hold.
-func (l *Lease) yieldRequested(m *transport.Master, hold string) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.phase == asking && hold == l.hold {
-		l.ballot.YieldRequested(m.Index)
-		l.perform(l.ballot.Next(nil))
+func (v *voting) yieldRequested(m *transport.Master, hold string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.phase == asking && hold == v.id {
+		v.ballot.Vote(m.Index).YieldRequested()
+		v.perform(v.ballot.Next(nil))
 	}
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Without a sample of that clock, or with nothing left, the waiter asks
 // the master, whether or not it knows already that it is queued there.
-func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token, grantedAt int64, ttl time.Duration) {
-	now := l.e.clock.Now()
-	until, known := l.e.handoffTrust(m, grantedAt, ttl, now)
-	l.mu.Lock()
-	defer l.unlock()
+func (v *voting) handedOff(m *transport.Master, hold string, token fencing.Token, grantedAt int64, ttl time.Duration) {
+	now := v.e.clock.Now()
+	until, known := v.e.handoffTrust(m, grantedAt, ttl, now)
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	switch {
-	case hold != l.hold || l.phase == ended:
+	case hold != v.id || v.phase == ended:
 	case known:
-		l.ballot.Granted(m.Index, token, until)
-		if l.asking != nil {
-			l.asking.decide()
+		v.ballot.Vote(m.Index).Granted(token, until)
+		if v.asking != nil {
+			v.asking.decide()
 		} else {
-			l.perform(l.ballot.Next(nil))
+			v.perform(v.ballot.Next(nil))
 		}
-	case l.phase == asking:
-		if !l.e.waiters[m.Index].wake(l.name) {
-			l.asking.notified |= 1 << (m.Index % 64)
+	case v.phase == asking:
+		if !v.e.waiters[m.Index].wake(v.name) {
+			v.asking.notified |= 1 << (m.Index % 64)
 		}
 	}
 }
@@ -78,62 +77,4 @@ func (e *Engine) handoffTrust(
 		return clock.Instant{}, false
 	}
 	return e.drift.Trusted(now, left), true
-}
-
-// onListen is called when messages of the master arrive from now on.
-func (e *Engine) onListen(m *transport.Master) {
-	e.deaf[m.Index].Store(nil)
-	e.noteListening(m)
-	e.waiters[m.Index].wakeAll()
-}
-
-func (e *Engine) noteListening(m *transport.Master) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.heard[m.Index] = true
-	if !slices.Contains(e.heard, false) {
-		e.listening.Store(true)
-	}
-}
-
-// onDeaf is called when messages of the master cannot be had. Where that does not pass by itself, waiting would mean
-// polling, in silence; so whoever waits is told.
-func (e *Engine) onDeaf(m *transport.Master, err error) {
-	if !m.Permanent(err) {
-		return
-	}
-	e.deaf[m.Index].Store(&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err})
-	cause := e.deafness()
-	if cause == nil {
-		return
-	}
-	e.failWaiters(Silent, cause)
-}
-
-// failWaiters ends every acquisition that waits.
-func (e *Engine) failWaiters(kind Kind, cause error) {
-	for _, w := range e.waiters {
-		for _, a := range w.all() {
-			a.lease.mu.Lock()
-			if a.lease.phase == asking {
-				a.giveUp(a.failure(kind, cause))
-			}
-			a.lease.unlock()
-		}
-	}
-}
-
-// deafness returns why messages cannot be had from so many masters that no quorum is left.
-func (e *Engine) deafness() error {
-	var last error
-	n := 0
-	for i := range e.deaf {
-		if f := e.deaf[i].Load(); f != nil {
-			n, last = n+1, f
-		}
-	}
-	if n > len(e.masters)-e.quorum() {
-		return last
-	}
-	return nil
 }

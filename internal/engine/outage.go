@@ -13,6 +13,7 @@ type outage struct {
 	pause time.Duration // 0: the master answers
 }
 
+// The pauses between two reports double from the first to the most.
 const (
 	outageFirst = time.Second
 	outageMost  = time.Minute
@@ -39,22 +40,24 @@ func (w *waitSets) report(cause error) {
 	if !due {
 		return
 	}
-	w.e.warn("a master does not answer those who wait for its locks",
+	w.e.observers.warn("a master does not answer those who wait for its locks",
 		slog.String("master", w.m.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
-	if hook := w.e.cfg.Hooks.Unreachable; hook != nil && w.e.cutOff() {
-		w.e.spawn(func() { w.tellUnreachable(hook, cause) }) // the caller may hold a lease's mutex
+	if hook := w.e.observers.hooks.Unreachable; hook != nil && w.e.cutOff() {
+		w.e.tasks.spawn(func() { w.tellUnreachable(hook, cause) }) // the caller may hold a lease's mutex
 	}
 }
 
+// tellUnreachable tells each of those who wait here.
 func (w *waitSets) tellUnreachable(hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		a.lease.mu.Lock()
 		event := a.lease.event()
 		a.lease.mu.Unlock()
-		w.e.events.Offer(func() { hook(event, cause) })
+		w.e.observers.relay.Offer(func() { hook(event, cause) })
 	}
 }
 
+// recovered notes that the master answers its waiters again, so that the next outage is told at once.
 func (w *waitSets) recovered() {
 	w.mu.Lock()
 	w.outage = outage{}

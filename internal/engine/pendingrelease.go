@@ -18,12 +18,12 @@ type tombstone struct{ ms, found string }
 // tombstoneOn returns what may still reach the master, under mu. A request without an answer may be the one that was
 // granted; one that had failed before it may be on its way all the same, over a connection that was replaced since. It
 // cannot be for longer than the grant that it asks for would last.
-func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
-	switch v := l.ballot.Vote(m.Index); {
-	case v.Straggles():
-		return tombstone{l.e.tombstoneArg(l.terms), "1"}
-	case v.Unanswered():
-		return tombstone{l.e.tombstoneArg(l.terms), "0"}
+func (v *voting) tombstoneOn(m *transport.Master) tombstone {
+	switch vote := v.ballot.Vote(m.Index); {
+	case vote.Straggles():
+		return tombstone{tombstoneArg(v.terms), "1"}
+	case vote.Unanswered():
+		return tombstone{tombstoneArg(v.terms), "0"}
 	default:
 		return tombstone{"0", "0"}
 	}
@@ -33,7 +33,9 @@ func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
 // connection is closed by then.
 const lateness = time.Minute
 
-func (e *Engine) tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
+// tombstoneArg is how long a tombstone stays: as long as the late request can do harm. Beyond the TTL of its grant, or
+// once its connection is closed, it cannot.
+func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 
 // pendingRelease is a hold that one master may still have.
 type pendingRelease struct {
@@ -45,19 +47,19 @@ type pendingRelease struct {
 }
 
 // releaseOn describes what one master may have of this hold, under mu.
-func (l *Lease) releaseOn(m *transport.Master) pendingRelease {
+func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
-		m: m, keys: l.e.scriptKeys(&l.keys), hold: l.hold, tombstone: l.tombstoneOn(m),
-		until: l.e.clock.Now().Add(l.terms.TTL + l.e.cfg.NodeTimeout),
+		m: m, keys: v.e.keys.sent(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }
 
 // releaseInBackground releases whatever any master may have of this hold, under mu.
-func (l *Lease) releaseInBackground() {
-	for i, m := range l.e.masters {
-		if l.ballot.Vote(i).Live() {
-			r := l.releaseOn(m)
-			l.afterUnlock(func() { l.e.releases[i].add(&r) })
+func (v *voting) releaseInBackground() {
+	for i, m := range v.e.masters {
+		if v.ballot.Vote(i).Live() {
+			r := v.releaseOn(m)
+			v.mu.afterUnlock(func() { v.e.releases[i].add(&r) })
 		}
 	}
 }
@@ -76,10 +78,12 @@ type pendingReleases struct {
 // releasesAtOnce bounds what is sent when a master is back.
 const releasesAtOnce = 64
 
+// add has the hold released. While the master fails it joins those that wait for the next probe: a master that comes
+// back is not met by as many requests as were given up meanwhile.
 func (p *pendingReleases) add(r *pendingRelease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.e.unreleased(+1)
+	p.e.unconfirmed.add(+1)
 	p.waiting = append(p.waiting, r)
 	if p.failures == 0 {
 		p.sendLocked(len(p.waiting))
@@ -93,11 +97,12 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.e.unreleased(+1)
+	p.e.unconfirmed.add(+1)
 	p.waiting = append(p.waiting, r)
 	p.backOffLocked()
 }
 
+// backOffLocked sets the next probe, under mu: not before the master's own backoff is over, since it would not be sent.
 func (p *pendingReleases) backOffLocked() {
 	now := p.e.clock.Now().Mono
 	at := now + transport.Backoff(p.failures)
@@ -119,16 +124,17 @@ func (p *pendingReleases) Fire(now clock.Instant) {
 	p.sendLocked(most)
 }
 
+// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself.
 func (p *pendingReleases) sendLocked(most int) {
 	now := p.e.clock.Now()
-	proposal := p.e.proposal()
+	proposal := p.e.tokens.proposal()
 	sent := false
 	for len(p.waiting) > 0 && most > 0 {
 		r := p.waiting[0]
 		p.waiting[0] = nil
 		p.waiting = p.waiting[1:]
 		if r.until.Passed(now) {
-			p.e.unreleased(-1)
+			p.e.unconfirmed.add(-1)
 			continue
 		}
 		most, sent = most-1, true
@@ -143,6 +149,8 @@ func (p *pendingReleases) sendLocked(most int) {
 	}
 }
 
+// answered ends one release, or puts it back. Every success lets the next ones go: the backoff is the master's, and one
+// answer shows that it is over.
 func (p *pendingReleases) answered(r *pendingRelease, result rueidis.RedisResult) {
 	var reply [3]int64
 	err := readInts(result, reply[:])
@@ -156,7 +164,7 @@ func (p *pendingReleases) answered(r *pendingRelease, result rueidis.RedisResult
 		p.backOffLocked()
 		return
 	}
-	p.e.unreleased(-1)
+	p.e.unconfirmed.add(-1)
 	p.failures = 0
 	p.sendLocked(releasesAtOnce)
 }

@@ -16,6 +16,7 @@ type Stats struct {
 	EventsDropped uint64
 }
 
+// counters are written where the thing happens, under the mutex of its lease or without one.
 type counters struct {
 	held, waiting                                              atomic.Int64
 	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
@@ -28,7 +29,7 @@ func (e *Engine) Stats() Stats {
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
 		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
-		EventsDropped: e.events.Dropped(),
+		EventsDropped: e.observers.relay.Dropped(),
 	}
 	if e.cutOff() {
 		s.Unreachable = s.Waiting

@@ -39,14 +39,14 @@ type waitSet struct {
 // refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	l := a.lease
-	if err := l.e.deafness(); err != nil {
+	if err := l.e.mailbox.deafness(); err != nil {
 		a.giveUp(a.failure(Silent, err))
 		return
 	}
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
-		l.e.tell(l.e.cfg.Hooks.Waiting, l.event())
+		l.e.observers.tell(l.e.observers.hooks.Waiting, l.event())
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
 				l.e.waiters[i].add(a, 0)
@@ -63,6 +63,8 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 }
 
+// add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
+// begun first, so that it stands before the refresh is due that finds what it missed.
 func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	w.m.Listen()
 	w.mu.Lock()
@@ -71,7 +73,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.scriptKeys(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.sent(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
@@ -80,6 +82,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s.setTimer(w.e.clock.Now().Mono, wake)
 }
 
+// remove takes the acquisition out, and the set with its last waiter.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,11 +153,12 @@ func (s *waitSet) Fire(now clock.Instant) {
 	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
 		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
 	})
+	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0
 	s.stale = s.stale || busy
 	s.setTimer(now.Mono, 0)
 	w.mu.Unlock()
-	proposal := w.e.proposal()
+	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	for _, a := range waiters {
 		if hold, isQueued := a.remind(w.m, proposal); isQueued && !busy {
@@ -171,17 +175,31 @@ func (s *waitSet) Fire(now clock.Instant) {
 func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, queued bool) {
 	l := a.lease
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.phase != asking {
 		return "", false
 	}
 	switch l.ballot.Vote(m.Index).State {
 	case ballot.Unasked, ballot.Failed:
 		a.post(m, proposal, false)
+		// A grant without a quorum, which an older hold on the same master may wait for.
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		return l.hold, true
+		return l.id, true
 	}
 	return "", false
+}
+
+// failWaiters ends every acquisition that waits.
+func (e *Engine) failWaiters(kind Kind, cause error) {
+	for _, w := range e.waiters {
+		for _, a := range w.all() {
+			a.lease.mu.Lock()
+			if a.lease.phase == asking {
+				a.giveUp(a.failure(kind, cause))
+			}
+			a.lease.mu.Unlock()
+		}
+	}
 }
