@@ -82,7 +82,8 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 3)
 		opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-		p, other, observer := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
+		p, other := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
+		observer := s.peer(time.Millisecond, opts...)
 		other.warm(t)
 		lease, err := p.Lock(t.Context(), "leader")
 		require.NoError(t, err)

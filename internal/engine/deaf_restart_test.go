@@ -27,7 +27,8 @@ func TestRestartWhileDeaf(t *testing.T) {
 		})
 		defer e.Close()
 		l := &Lease{}
-		require.NoError(t, e.Acquire(t.Context(), l, Request{Name: "a", Mode: fencing.Write, Terms: Terms{TTL: time.Minute}.Prepare()}))
+		r := Request{Name: "a", Mode: fencing.Write, Terms: Terms{TTL: time.Minute}.Prepare()}
+		require.NoError(t, e.Acquire(t.Context(), l, r))
 		for i := range e.mailbox.deaf {
 			e.mailbox.deaf[i].Store(&NodeFailure{Index: i, Err: errors.New("NOPERM")})
 		}

@@ -66,8 +66,8 @@ func (v *voting) handedOff(m *transport.Master, hold string, token fencing.Token
 	}
 }
 
-// handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may be
-// another server's. A grant from after the latest that the clock can show means that it was set forward since.
+// handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may
+// be another server's. A grant from after the latest that the clock can show means that it was set forward since.
 func (e *Engine) handoffTrust(
 	m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant,
 ) (clock.Instant, bool) {

@@ -64,8 +64,8 @@ func (v *voting) releaseInBackground() {
 	}
 }
 
-// pendingReleases are the releases of one master that nobody waits for. One that fails or is refused is tried again with
-// a backoff, which is the master's and not the hold's: while it refuses, one probe goes out for all of them.
+// pendingReleases are the releases of one master that nobody waits for. One that fails or is refused is tried again
+// with a backoff, which is the master's and not the hold's: while it refuses, one probe goes out for all of them.
 type pendingReleases struct {
 	e        *Engine
 	m        *transport.Master

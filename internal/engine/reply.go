@@ -81,8 +81,8 @@ func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Inst
 		}
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
-		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can have
-		// caused, the marker has to be read again.
+		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can
+		// have caused, the marker has to be read again.
 	case p.status == statusAbstains, p.status == statusChanged:
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()

@@ -30,7 +30,8 @@ func StartSkewed(t testing.TB, args ...string) *Skewed {
 	shim := compileShim(t)
 	s := &Skewed{shift: filepath.Join(t.TempDir(), "shift")}
 	s.Server = &Server{
-		t: t, binary: Binaries()[0], args: args, dir: t.TempDir(), env: []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.shift},
+		t: t, binary: Binaries()[0], args: args, dir: t.TempDir(),
+		env: []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.shift},
 	}
 	s.Skew(0)
 	s.begin()
