@@ -155,6 +155,7 @@ type Stats struct {
 	Held          int    // leases at this moment
 	Waiting       int    // acquisitions at this moment
 	Unreachable   int    // of those, the ones that no quorum answers
+	NoMessages    int    // of those, the ones that ask at an interval: see Trace.NoMessages
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
 	HandedOff     uint64 // of those, by the one who held the lock before

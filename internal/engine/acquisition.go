@@ -15,6 +15,7 @@ import (
 type acquisition struct {
 	lease    *Lease
 	entry    Entry
+	route    string        // how messages about the hold get here
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
 	errs     []error       // of each master, from the last of those holds
@@ -60,7 +61,8 @@ func (a *acquisition) startHold(owner string) {
 	if l.owner = owner; owner == "" {
 		l.owner = l.hold
 	}
-	l.detail = l.details()
+	a.route = l.route()
+	l.detail = l.details(a.route)
 	l.ballot.Start(a.entry, len(l.e.masters))
 }
 
@@ -121,7 +123,7 @@ func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string)
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
-	answer := l.e.answer(m, a.entry == Join, reply, sent)
+	answer := l.e.answer(m, l.keys[0], a.entry == Join, reply, sent)
 	l.mu.Lock()
 	defer l.unlock()
 	if hold != l.hold || l.phase == ended {

@@ -91,7 +91,7 @@ func (s *membership) visit(ctx context.Context, requests []*request) []card {
 func (s *membership) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
-		m.Listen()
+		m.Listen(e.markerKey)
 		listening := time.NewTimer(e.cfg.NodeTimeout)
 		select {
 		case <-m.Listened():

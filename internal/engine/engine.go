@@ -38,13 +38,10 @@ type Engine struct {
 	cfg          Config
 	clock        clock.Clock
 	drift        clock.Drift
-	channel      string      // where messages to this engine arrive
-	listening    atomic.Bool // to every master, at least once
 	markerKey    string
 	masters      []*transport.Master
 	waiters      []*waitSets        // of each master
 	releases     []*pendingReleases // of each master
-	deaf         []atomic.Pointer[NodeFailure]
 	scripts      atomic.Pointer[scriptSet]
 	markerScript *transport.Script
 	timers       *timerqueue.Queue
@@ -65,15 +62,12 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[string]*Lease // by hold
-	heard  []bool            // masters that have been listened to
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline.
 func New(cfg Config) *Engine {
-	client := newULID(time.Now())
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), markerKey: markerKey(cfg.Prefix),
-		channel: channel(cfg.Prefix, client), heard: make([]bool, len(cfg.Clients)), deaf: make([]atomic.Pointer[NodeFailure], len(cfg.Clients)),
 		stop: make(chan struct{}), settled: make(chan struct{}, 1), gone: make(chan struct{}),
 		leases: make(map[string]*Lease),
 	}
@@ -82,7 +76,7 @@ func New(cfg Config) *Engine {
 	e.scripts.Store(newScriptSet(""))
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
-	e.connect()
+	e.connect(channel(cfg.Prefix, newULID(time.Now())))
 	e.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
 		e.spawn(m.Run)
@@ -97,12 +91,14 @@ const patience = 5 * time.Second
 // quarantineMin is the least that a master abstains: tokens may run ahead of its clock by a second.
 const quarantineMin = 2 * time.Second
 
-func (e *Engine) connect() {
+// connect makes the masters. channel is where the messages to this engine arrive.
+func (e *Engine) connect(channel string) {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout, MarkerKey: e.markerKey, Channel: e.channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
+		MarkerKey: e.markerKey, Channel: channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
-		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf,
-		OnSilence: func(m *transport.Master, err error) { e.waiters[m.Index].report(err) },
+		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf, OnMoved: e.onMoved,
+		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },
 	}
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)
@@ -110,8 +106,8 @@ func (e *Engine) connect() {
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
-		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
-		e.releases = append(e.releases, &pendingReleases{e: e, m: m})
+		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)})
+		e.releases = append(e.releases, newPendingReleases(e, m))
 	}
 }
 

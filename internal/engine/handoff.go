@@ -1,19 +1,20 @@
 package engine
 
 import (
-	"slices"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // onMessage takes in a message of a master: `hold token us ttl` is a hand-off, `hold` alone says that an older hold
 // waits behind it. Messages are hints; what they say of others is ignored.
-func (e *Engine) onMessage(m *transport.Master, text string) {
+func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) != 1 && len(f) != 4 {
 		return
@@ -28,7 +29,7 @@ func (e *Engine) onMessage(m *transport.Master, text string) {
 		grantedAt, err2 := strconv.ParseInt(f[2], 10, 64)
 		ttl, err3 := strconv.ParseInt(f[3], 10, 64)
 		if err == nil && err2 == nil && err3 == nil {
-			l.handedOff(m, f[0], token, grantedAt, time.Duration(ttl)*time.Millisecond)
+			l.handedOff(m, from, f[0], token, grantedAt, time.Duration(ttl)*time.Millisecond)
 		}
 	}
 }
@@ -44,11 +45,13 @@ func (l *Lease) yieldRequested(m *transport.Master, hold string) {
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
-// gone by on the server's clock since the grant. Without a sample of that clock, or with nothing left, the waiter asks
-// the master, whether or not it knows already that it is queued there.
-func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token, grantedAt int64, ttl time.Duration) {
+// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the master;
+// one that does not know yet that it is queued there asks as soon as it does.
+func (l *Lease) handedOff(
+	m *transport.Master, from *transport.Node, hold string, token fencing.Token, grantedAt int64, ttl time.Duration,
+) {
 	now := l.e.clock.Now()
-	until, known := l.e.handoffTrust(m, grantedAt, ttl, now)
+	until, known := l.e.handoffTrust(m, from, l.keys[0], grantedAt, ttl, now)
 	l.mu.Lock()
 	defer l.unlock()
 	switch {
@@ -60,54 +63,46 @@ func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token,
 		} else {
 			l.perform(l.ballot.Next(nil))
 		}
+	case l.phase == asking && l.ballot.Vote(m.Index).State == ballot.Queued:
+		l.e.waiters[m.Index].wake(l.name)
 	case l.phase == asking:
-		if !l.e.waiters[m.Index].wake(l.name) {
-			l.asking.notified |= 1 << (m.Index % 64)
-		}
+		l.asking.notified |= 1 << (m.Index % 64)
 	}
 }
 
-// handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may be
-// another server's. A grant from after the latest that the clock can show means that it was set forward since.
+// handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
+// message is from. A grant from after the latest that the clock can show means that it was set forward since.
 func (e *Engine) handoffTrust(
-	m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant,
+	m *transport.Master, from *transport.Node, key string, grantedAt int64, ttl time.Duration, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(now)
+	latest, known := m.ServerAtMost(key, from, now)
 	left := ttl - time.Duration(max(latest-grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || grantedAt > latest || !m.Standalone() {
+	if !known || left <= 0 || grantedAt > latest {
 		return clock.Instant{}, false
 	}
 	return e.drift.Trusted(now, left), true
 }
 
-// onListen is called when messages of the master arrive from now on.
-func (e *Engine) onListen(m *transport.Master) {
-	e.deaf[m.Index].Store(nil)
-	e.noteListening(m)
+// onListen is called when messages of a node arrive from now on, or of all nodes where none is named.
+func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
 	e.waiters[m.Index].wakeAll()
 }
 
-func (e *Engine) noteListening(m *transport.Master) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.heard[m.Index] = true
-	if !slices.Contains(e.heard, false) {
-		e.listening.Store(true)
-	}
+// onMoved is called when other servers answer for some keys of the master. What the server before them was asked for
+// may be unknown to them: the waiters ask, and what was released a moment ago is released again.
+func (e *Engine) onMoved(m *transport.Master) {
+	e.releases[m.Index].repeat()
+	e.waiters[m.Index].wakeAll()
 }
 
-// onDeaf is called when messages of the master cannot be had. Where that does not pass by itself, waiting would mean
-// polling, in silence; so whoever waits is told.
-func (e *Engine) onDeaf(m *transport.Master, err error) {
-	if !m.Permanent(err) {
-		return
+// onDeaf is called when messages of a node cannot be had. Its waiters ask at a short interval instead.
+func (e *Engine) onDeaf(m *transport.Master, n *transport.Node, err error) {
+	e.warn("messages to those who wait cannot be had; asking instead, which costs more and takes longer",
+		slog.String("master", n.Addr()), slog.Any("error", err))
+	if hook := e.cfg.Hooks.NoMessages; hook != nil {
+		e.events.Offer(func() { hook(n.Addr(), err) })
 	}
-	e.deaf[m.Index].Store(&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err})
-	cause := e.deafness()
-	if cause == nil {
-		return
-	}
-	e.failWaiters(Silent, cause)
+	e.waiters[m.Index].wakeAll()
 }
 
 // failWaiters ends every acquisition that waits.
@@ -121,19 +116,4 @@ func (e *Engine) failWaiters(kind Kind, cause error) {
 			a.lease.unlock()
 		}
 	}
-}
-
-// deafness returns why messages cannot be had from so many masters that no quorum is left.
-func (e *Engine) deafness() error {
-	var last error
-	n := 0
-	for i := range e.deaf {
-		if f := e.deaf[i].Load(); f != nil {
-			n, last = n+1, f
-		}
-	}
-	if n > len(e.masters)-e.quorum() {
-		return last
-	}
-	return nil
 }

@@ -23,6 +23,7 @@ type Hooks struct {
 	Waiting, Acquired, Renewed, Released func(Event)
 	Lost                                 func(Event, *Loss)
 	Unreachable                          func(Event, error)
+	NoMessages                           func(server string, cause error)
 }
 
 // event describes the lease now, under mu.

@@ -40,6 +40,15 @@ func (e *Engine) keysOf(name string) keys {
 	return k
 }
 
+// keysAt returns all keys of the lock whose first one this is.
+func (e *Engine) keysAt(lock string) (k keys) {
+	for i, suffix := range suffixes {
+		k[i] = lock + suffix
+	}
+	k[lockKeys] = e.markerKey
+	return k
+}
+
 // scriptKeys returns those that go out with a script.
 func (e *Engine) scriptKeys(k *keys) []string {
 	if len(e.masters) == 1 {

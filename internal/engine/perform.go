@@ -38,7 +38,7 @@ func (l *Lease) post(m *transport.Master, s *transport.Script, args []string, co
 	call := transport.Call{Script: s, Keys: l.e.scriptKeys(&l.keys), Args: args, Urgent: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		p := readReply(r)
-		a := l.e.answer(m, false, p, sent)
+		a := l.e.answer(m, l.keys[0], false, p, sent)
 		l.mu.Lock()
 		defer l.unlock()
 		if hold == l.hold && l.phase != ended {

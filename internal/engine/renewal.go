@@ -83,7 +83,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	switch {
 	case err != nil:
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		if l.renewal.failure = (&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err}); r != nil {
+		if l.renewal.failure = (&NodeFailure{Index: m.Index, Addr: m.At(l.keys[0]).Addr(), Err: err}); r != nil {
 			r.err = l.renewal.failure
 		}
 	case !renewed:

@@ -56,22 +56,35 @@ func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 
 // details is what a master keeps of a hold as it is: mode, hand-off TTL, owner ("-" where that is the hold itself),
 // where its process listens, meta.
-func (l *Lease) details() string {
+func (l *Lease) details(route string) string {
 	owner := l.owner
 	if owner == l.hold {
 		owner = "-"
 	}
-	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + l.e.route() + " " + l.terms.Meta
+	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + route + " " + l.terms.Meta
 }
 
-// route is how messages reach this engine, as a hold's details name it: p and a channel where a message that nobody
-// receives tells that nobody listens; b before this engine has listened to every master, so that its first waiters are
-// not passed over for being early.
-func (e *Engine) route() string {
-	if e.listening.Load() {
-		return "p" + e.channel
+// route is how messages about this lock reach this engine. Its waiters are passed over where nobody hears of a hand-off;
+// over several masters that is not done before all of them are listened to.
+func (l *Lease) route() (route string) {
+	for _, m := range l.e.masters {
+		if route = m.Route(l.keys[0]); route[0] == 'b' {
+			break
+		}
 	}
-	return "b" + e.channel
+	return route
+}
+
+// reroute names the channel anew where messages about the hold get here by another one, since another node of a Cluster
+// has its slot. It reports whether it did, under mu: then the master is to be told.
+func (a *acquisition) reroute() bool {
+	l := a.lease
+	route := l.route()
+	if route[1:] == a.route[1:] {
+		return false
+	}
+	a.route, l.detail = route, l.details(route)
+	return true
 }
 
 // proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a
