@@ -94,6 +94,7 @@ const (
 	MaxHold                       // the agreed limit was reached
 )
 
+// String returns the reason as logs show it.
 func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from the masters", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }

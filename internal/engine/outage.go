@@ -13,6 +13,7 @@ type outage struct {
 	pause time.Duration // 0: the master answers
 }
 
+// The pauses between two reports double from the first to the most.
 const (
 	outageFirst = time.Second
 	outageMost  = time.Minute
@@ -44,13 +45,14 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	if !due {
 		return
 	}
-	w.e.warn("a server does not answer those who wait for its locks",
+	w.e.observers.warn("a server does not answer those who wait for its locks",
 		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
-	if hook := w.e.cfg.Hooks.Unreachable; hook != nil {
-		w.e.spawn(func() { w.tellUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
+	if hook := w.e.observers.hooks.Unreachable; hook != nil {
+		w.e.tasks.spawn(func() { w.tellUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
 	}
 }
 
+// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		lock := a.lease.keys[0]
@@ -60,10 +62,11 @@ func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), c
 		a.lease.mu.Lock()
 		event := a.lease.event()
 		a.lease.mu.Unlock()
-		w.e.events.Offer(func() { hook(event, cause) })
+		w.e.observers.relay.Offer(func() { hook(event, cause) })
 	}
 }
 
+// recovered notes that the server answers its waiters again, so that the next outage is told at once.
 func (w *waitSets) recovered(n *transport.Node) {
 	w.mu.Lock()
 	delete(w.outages, n)

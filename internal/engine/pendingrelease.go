@@ -14,12 +14,12 @@ type tombstone struct{ ms, found string }
 // tombstoneOn returns what may still reach the master, under mu. A request without an answer may be the one that was
 // granted; one that had failed before it may be on its way all the same, over a connection that was replaced since. It
 // cannot be for longer than the grant that it asks for would last.
-func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
-	switch v := l.ballot.Vote(m.Index); {
-	case v.Straggles():
-		return tombstone{l.e.tombstoneArg(l.terms), "1"}
-	case v.Unanswered():
-		return tombstone{l.e.tombstoneArg(l.terms), "0"}
+func (v *voting) tombstoneOn(m *transport.Master) tombstone {
+	switch vote := v.ballot.Vote(m.Index); {
+	case vote.Straggles():
+		return tombstone{tombstoneArg(v.terms), "1"}
+	case vote.Unanswered():
+		return tombstone{tombstoneArg(v.terms), "0"}
 	default:
 		return tombstone{"0", "0"}
 	}
@@ -29,7 +29,9 @@ func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
 // connection is closed by then.
 const lateness = time.Minute
 
-func (e *Engine) tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
+// tombstoneArg is how long a tombstone stays: as long as the late request can do harm. Beyond the TTL of its grant, or
+// once its connection is closed, it cannot.
+func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 
 // pendingRelease is a hold that one master may still have.
 type pendingRelease struct {
@@ -41,19 +43,19 @@ type pendingRelease struct {
 }
 
 // releaseOn describes what one master may have of this hold, under mu.
-func (l *Lease) releaseOn(m *transport.Master) pendingRelease {
+func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
-		m: m, keys: l.e.scriptKeys(&l.keys), hold: l.hold, tombstone: l.tombstoneOn(m),
-		until: l.e.clock.Now().Add(l.terms.TTL + l.e.cfg.NodeTimeout),
+		m: m, keys: v.e.keys.sent(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }
 
 // releaseInBackground releases whatever any master may have of this hold, under mu.
-func (l *Lease) releaseInBackground() {
-	for i, m := range l.e.masters {
-		if l.ballot.Vote(i).Live() {
-			r := l.releaseOn(m)
-			l.afterUnlock(func() { l.e.releases[i].add(&r) })
+func (v *voting) releaseInBackground() {
+	for i, m := range v.e.masters {
+		if v.ballot.Vote(i).Live() {
+			r := v.releaseOn(m)
+			v.mu.afterUnlock(func() { v.e.releases[i].add(&r) })
 		}
 	}
 }

@@ -49,9 +49,9 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		switch {
 		case r.until.Passed(now):
 		case m.Replaced(r.node, r.lock):
-			k := e.keysAt(r.lock)
+			k := e.keys.at(r.lock)
 			again = append(again, &pendingRelease{
-				m: m, keys: e.scriptKeys(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
+				m: m, keys: e.keys.sent(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
 			})
 		default:
 			kept = append(kept, r)

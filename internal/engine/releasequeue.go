@@ -37,11 +37,13 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 	return q
 }
 
+// add has the hold released. While its node fails it joins those that wait for the next probe: a server that comes back
+// is not met by as many requests as were given up meanwhile.
 func (p *pendingReleases) add(r *pendingRelease) {
 	q := p.queue(r.keys[0])
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.e.unreleased(+1)
+	p.e.unconfirmed.add(+1)
 	q.waiting = append(q.waiting, r)
 	if q.failures == 0 {
 		q.sendLocked(len(q.waiting))
@@ -56,7 +58,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	q := p.queue(r.keys[0])
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.e.unreleased(+1)
+	p.e.unconfirmed.add(+1)
 	q.waiting = append(q.waiting, r)
 	q.backOffLocked()
 }
@@ -78,7 +80,7 @@ func (p *pendingReleases) repeat() {
 	for _, q := range queues {
 		for _, r := range q.takeAll() {
 			p.add(r)
-			p.e.unreleased(-1) // it was counted before
+			p.e.unconfirmed.add(-1) // it was counted before
 		}
 	}
 	for _, r := range p.recent.take(p.e, p.m) {
@@ -108,6 +110,7 @@ func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	return waiting
 }
 
+// backOffLocked sets the next probe, under mu: not before the node's own backoff is over, since it would not be sent.
 func (q *releaseQueue) backOffLocked() {
 	now := q.p.e.clock.Now().Mono
 	at := now + transport.Backoff(q.failures)
@@ -129,16 +132,17 @@ func (q *releaseQueue) Fire(clock.Instant) {
 	q.sendLocked(most)
 }
 
+// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself.
 func (q *releaseQueue) sendLocked(most int) {
 	e, m := q.p.e, q.p.m
-	now, proposal := e.clock.Now(), e.proposal()
+	now, proposal := e.clock.Now(), e.tokens.proposal()
 	sent := false
 	for len(q.waiting) > 0 && most > 0 {
 		r := q.waiting[0]
 		q.waiting[0] = nil
 		q.waiting = q.waiting[1:]
 		if r.until.Passed(now) {
-			e.unreleased(-1)
+			e.unconfirmed.add(-1)
 			continue
 		}
 		most, sent = most-1, true
@@ -153,6 +157,8 @@ func (q *releaseQueue) sendLocked(most int) {
 	}
 }
 
+// answered ends one release, or puts it back. Every success lets the next ones go: the backoff is the node's, and one
+// answer shows that it is over.
 func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
 	var reply [3]int64
@@ -170,7 +176,7 @@ func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 		q.backOffLocked()
 		return
 	}
-	e.unreleased(-1)
+	e.unconfirmed.add(-1)
 	q.failures = 0
 	q.sendLocked(releasesAtOnce)
 }

@@ -17,6 +17,7 @@ type Stats struct {
 	EventsDropped uint64
 }
 
+// counters are written where the thing happens, under the mutex of its lease or without one.
 type counters struct {
 	held, waiting                                              atomic.Int64
 	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
@@ -29,7 +30,7 @@ func (e *Engine) Stats() Stats {
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
 		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
-		EventsDropped: e.events.Dropped(),
+		EventsDropped: e.observers.relay.Dropped(),
 	}
 	if len(e.masters) == 1 { // it may be a Cluster, where each lock has its server
 		s.Unreachable = e.waiters[0].count(e.cutOff)

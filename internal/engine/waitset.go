@@ -32,8 +32,8 @@ type waitSet struct {
 	every   time.Duration // the shortest interval that a waiter needs
 	timer   timerqueue.Timer
 	busy    int  // refreshes under way
-	polls   int  // refreshes without news, where messages cannot be had
 	stale   bool // there is news that they may be too old for
+	polls   int  // refreshes without news, where messages cannot be had
 }
 
 // enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
@@ -43,7 +43,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
-		l.e.tell(l.e.cfg.Hooks.Waiting, l.event())
+		l.e.observers.tell(l.e.observers.hooks.Waiting, l.event())
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
 				l.e.waiters[i].add(a, 0)
@@ -60,6 +60,8 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 }
 
+// add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
+// begun first, so that it stands before the refresh is due that finds what it missed.
 func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	w.m.Listen(a.lease.keys[0])
 	w.mu.Lock()
@@ -68,7 +70,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.scriptKeys(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.sent(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
@@ -78,6 +80,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s.setTimer(w.e.clock.Now().Mono, wake)
 }
 
+// remove takes the acquisition out, and the set with its last waiter.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,12 +130,6 @@ func (w *waitSets) all() (waiting []*acquisition) {
 // pollMin is the first interval at which waiters ask where messages cannot be had; it doubles while nothing happens.
 const pollMin = 10 * time.Millisecond
 
-// deafTo reports whether so many masters cannot tell of a hand-off that no quorum can.
-func (e *Engine) deafTo(lock string) bool {
-	deaf := func(m *transport.Master) bool { return m.Deaf(lock) }
-	return e.count(deaf) > len(e.masters)-e.quorum()
-}
-
 // setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
 // sooner; but a master in backoff is not asked before its time.
 func (s *waitSet) setTimer(now, wake time.Duration) {
@@ -164,11 +161,12 @@ func (s *waitSet) Fire(now clock.Instant) {
 	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
 		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
 	})
+	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0
 	s.stale = s.stale || busy
 	s.setTimer(now.Mono, 0)
 	w.mu.Unlock()
-	proposal := w.e.proposal()
+	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	for _, a := range waiters {
 		if hold, isQueued := a.remind(w.m, proposal); isQueued && !busy {
@@ -185,20 +183,34 @@ func (s *waitSet) Fire(now clock.Instant) {
 func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, queued bool) {
 	l := a.lease
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.phase != asking {
 		return "", false
 	}
 	switch l.ballot.Vote(m.Index).State {
 	case ballot.Unasked, ballot.Failed:
 		a.post(m, proposal, false)
+		// A grant without a quorum, which an older hold on the same master may wait for.
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		if !a.reroute() {
-			return l.hold, true
+		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
+			return l.id, true
 		}
 		a.post(m, proposal, false)
 	}
 	return "", false
+}
+
+// failWaiters ends every acquisition that waits.
+func (e *Engine) failWaiters(kind Kind, cause error) {
+	for _, w := range e.waiters {
+		for _, a := range w.all() {
+			a.lease.mu.Lock()
+			if a.lease.phase == asking {
+				a.giveUp(a.failure(kind, cause))
+			}
+			a.lease.mu.Unlock()
+		}
+	}
 }
