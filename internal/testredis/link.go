@@ -24,10 +24,10 @@ const (
 	Both = ToServer | ToClient
 )
 
-// Link carries the connections of its clients to one server, and breaks them when told to.
+// Link carries the connections of its clients to a server, and breaks them when told to.
 // Every method may be called at any time from any goroutine.
 type Link struct {
-	dial   func() (net.Conn, error) // opens a connection to the server
+	dial   func(ctx context.Context, addr string) (net.Conn, error) // opens a connection to the server
 	option rueidis.ClientOption
 	arrive func() // called before each command reaches the server; may be nil
 
@@ -50,7 +50,7 @@ type Link struct {
 	wg sync.WaitGroup
 }
 
-func newLink(dial func() (net.Conn, error)) *Link {
+func newLink(dial func(ctx context.Context, addr string) (net.Conn, error)) *Link {
 	return &Link{
 		dial:    dial,
 		changed: make(chan struct{}),
@@ -154,10 +154,13 @@ func (l *Link) Client(t testing.TB) rueidis.Client {
 	return newClient(t, l.option)
 }
 
-// connect opens a connection over the link, as a dialler of clients.
-func (l *Link) connect(ctx context.Context, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// connect opens a connection over the link to the server at that address, as a dialler of clients; 0 is no timeout.
+func (l *Link) connect(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
 	for {
 		l.mu.Lock()
 		refused, hangs, changed := l.refused || l.closed, l.held|l.blackhole != 0, l.changed
@@ -174,7 +177,7 @@ func (l *Link) connect(ctx context.Context, timeout time.Duration) (net.Conn, er
 			return nil, fmt.Errorf("testredis: dial: %w", ctx.Err())
 		}
 	}
-	server, err := l.dial()
+	server, err := l.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
