@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // CommandStat is what a server has counted of one command.
@@ -65,21 +64,18 @@ func (s *Server) ReplicaOf(of *Server) {
 		s.t.Errorf("REPLICAOF on %s: %v", s.Addr(), err)
 		return
 	}
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-limit.C:
-			s.t.Errorf("%s is no replica of %s after %v", s.Addr(), of.Addr(), startLimit)
-			return
-		case <-tick.C:
-			if s.Info("replication")["master_link_status"] == "up" {
-				return
-			}
-		}
+	await(s.t, s.Addr()+" has caught up with "+of.Addr(), func() bool {
+		return s.Info("replication")["master_link_status"] == "up"
+	})
+}
+
+// role returns what the server is, "" where it does not answer: a change of its role ends all connections.
+func (s *Server) role() string {
+	replication, err := s.info("replication")
+	if err != nil {
+		return ""
 	}
+	return replication["role"]
 }
 
 func (s *Server) info(section string) (map[string]string, error) {
