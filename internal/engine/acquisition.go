@@ -34,7 +34,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry}
 	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
 	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
-	l.hold.start(r.Owner, e.mailbox.route())
+	l.hold.start(r.Owner, e.mailbox.route(l.keys[0]))
 	l.ballot.Start(r.Entry, len(e.masters))
 	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
 	if ctx.Err() != nil {
@@ -124,7 +124,7 @@ func (a *acquisition) args(vote string, into *[6]string) []string {
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
-	answer := l.e.answer(m, a.entry == Join, reply, sent)
+	answer := l.e.answer(m, l.keys[0], a.entry == Join, reply, sent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this answer
@@ -234,7 +234,7 @@ func (a *acquisition) restart() {
 	l.releaseInBackground()
 	l.e.registry.forget(l.id)
 	a.keepErrors()
-	l.hold.restart(l.e.mailbox.route())
+	l.hold.restart(l.e.mailbox.route(l.keys[0]))
 	l.ballot.Start(a.entry, len(l.e.masters))
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))

@@ -95,7 +95,7 @@ func (s *survey) visit(ctx context.Context, requests []*request) []card {
 func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
-		m.Listen()
+		m.Listen(e.keys.marker)
 		listening := time.NewTimer(e.cfg.NodeTimeout)
 		select {
 		case <-m.Listened():

@@ -71,7 +71,7 @@ func New(cfg Config) *Engine {
 	e.scripts.Store(newScriptSet(""))
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
-	e.mailbox = newMailbox(e, e.keys.channel(newULID(time.Now())), n)
+	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(time.Now()))}
 	e.connect()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -94,7 +94,8 @@ func (e *Engine) connect() {
 		MarkerKey: e.keys.marker, Channel: e.mailbox.channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
 		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
-		OnSilence: func(m *transport.Master, err error) { e.waiters[m.Index].report(err) },
+		OnMoved:   e.mailbox.onMoved,
+		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },
 	}
 	// A single master cannot abstain: nobody else could decide. It has its clock as the floor of its tokens instead.
 	if len(e.cfg.Clients) > 1 {
@@ -103,8 +104,8 @@ func (e *Engine) connect() {
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
-		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
-		e.releases = append(e.releases, &pendingReleases{e: e, m: m})
+		e.waiters = append(e.waiters, newWaitSets(e, m))
+		e.releases = append(e.releases, newPendingReleases(e, m))
 	}
 }
 

@@ -33,7 +33,6 @@ const (
 	Upgrade               // a join for writing, and the owner only reads
 	Closed                // the engine was closed
 	Unusable              // the set of masters cannot be used
-	Silent                // the messages to a waiter may not be received
 )
 
 // Failure is the error of an acquisition.

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // onMessage takes in a message of a master: `hold token us ttl` is a hand-off, `hold` alone says that an older hold
 // waits behind it. Messages are hints; what they say of others is ignored.
-func (b *mailbox) onMessage(m *transport.Master, text string) {
+func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) != 1 && len(f) != 4 {
 		return
@@ -27,7 +28,7 @@ func (b *mailbox) onMessage(m *transport.Master, text string) {
 		grantedAt, err2 := strconv.ParseInt(f[2], 10, 64)
 		ttl, err3 := strconv.ParseInt(f[3], 10, 64)
 		if err == nil && err2 == nil && err3 == nil {
-			l.handedOff(m, f[0], token, grantedAt, time.Duration(ttl)*time.Millisecond)
+			l.handedOff(m, from, f[0], token, grantedAt, time.Duration(ttl)*time.Millisecond)
 		}
 	}
 }
@@ -43,11 +44,13 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
-// gone by on the server's clock since the grant. Without a sample of that clock, or with nothing left, the waiter asks
-// the master, whether or not it knows already that it is queued there.
-func (v *voting) handedOff(m *transport.Master, hold string, token fencing.Token, grantedAt int64, ttl time.Duration) {
+// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
+// master; one that does not know yet that it is queued there asks as soon as it does.
+func (v *voting) handedOff(
+	m *transport.Master, from *transport.Node, hold string, token fencing.Token, grantedAt int64, ttl time.Duration,
+) {
 	now := v.e.clock.Now()
-	until, known := v.e.handoffTrust(m, grantedAt, ttl, now)
+	until, known := v.handoffTrust(m, from, grantedAt, ttl, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -59,22 +62,22 @@ func (v *voting) handedOff(m *transport.Master, hold string, token fencing.Token
 		} else {
 			v.perform(v.ballot.Next(nil))
 		}
+	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
+		v.e.waiters[m.Index].wake(v.name)
 	case v.phase == asking:
-		if !v.e.waiters[m.Index].wake(v.name) {
-			v.asking.notified |= 1 << (m.Index % 64)
-		}
+		v.asking.notified |= 1 << (m.Index % 64)
 	}
 }
 
-// handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may
-// be another server's. A grant from after the latest that the clock can show means that it was set forward since.
-func (e *Engine) handoffTrust(
-	m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant,
+// handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
+// message is from. A grant from after the latest that the clock can show means that it was set forward since.
+func (v *voting) handoffTrust(
+	m *transport.Master, from *transport.Node, grantedAt int64, ttl time.Duration, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(now)
+	latest, known := m.ServerAtMost(v.keys[0], from, now)
 	left := ttl - time.Duration(max(latest-grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || grantedAt > latest || !m.Standalone() {
+	if !known || left <= 0 || grantedAt > latest {
 		return clock.Instant{}, false
 	}
-	return e.drift.Trusted(now, left), true
+	return v.e.drift.Trusted(now, left), true
 }

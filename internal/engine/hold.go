@@ -16,6 +16,7 @@ type hold struct {
 	owner  string // a ULID: the id where the caller named none
 	terms  *Terms
 	keys   keys
+	route  string        // how messages about it reach this process
 	detail string        // what a master keeps of it as it is
 	begun  clock.Instant // the first attempt
 }
@@ -27,7 +28,17 @@ func (h *hold) start(owner, route string) {
 	if h.owner = owner; owner == "" {
 		h.owner = h.id
 	}
-	h.detail = h.details(route)
+	h.route, h.detail = route, h.details(route)
+}
+
+// reroute takes over how messages reach this process now. It reports whether that is by another channel than before:
+// then the masters are to be told.
+func (h *hold) reroute(route string) bool {
+	if route[1:] == h.route[1:] {
+		return false
+	}
+	h.route, h.detail = route, h.details(route)
+	return true
 }
 
 // restart makes it another attempt of the same owner.

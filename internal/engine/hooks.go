@@ -24,6 +24,7 @@ type Hooks struct {
 	Waiting, Acquired, Renewed, Released func(Event)
 	Lost                                 func(Event, *Loss)
 	Unreachable                          func(Event, error)
+	NoMessages                           func(server string, cause error)
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order.

@@ -54,6 +54,15 @@ func (s keyspace) of(name string) keys {
 	return k
 }
 
+// at returns all keys of the lock whose first one this is.
+func (s keyspace) at(lock string) (k keys) {
+	for i, suffix := range suffixes {
+		k[i] = lock + suffix
+	}
+	k[lockKeys] = s.marker
+	return k
+}
+
 // sent returns those that go out with a script.
 func (s keyspace) sent(k *keys) []string {
 	if s.single {

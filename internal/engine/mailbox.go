@@ -1,83 +1,53 @@
 package engine
 
 import (
-	"slices"
-	"sync"
-	"sync/atomic"
+	"log/slog"
 
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// mailbox is where the messages of the masters arrive, and what is known of whether they can.
+// mailbox is where the messages of the masters arrive, and what is done where they cannot be had.
 type mailbox struct {
-	e         *Engine
-	channel   string
-	listening atomic.Bool                   // to every master, at least once
-	deaf      []atomic.Pointer[NodeFailure] // why the messages of a master cannot be had
-
-	mu    sync.Mutex
-	heard []bool // masters that have been listened to
+	e       *Engine
+	channel string // each master, and each node of a Cluster, has one that begins with it
 }
 
-func newMailbox(e *Engine, channel string, masters int) *mailbox {
-	return &mailbox{
-		e: e, channel: channel, heard: make([]bool, masters), deaf: make([]atomic.Pointer[NodeFailure], masters),
+// route is how messages about this lock reach this engine, as a hold's details name it. Its waiters are passed over
+// where nobody hears of a hand-off; over several masters not before each of them is listened to.
+func (b *mailbox) route(lock string) (route string) {
+	for _, m := range b.e.masters {
+		if route = m.Route(lock); route[0] == 'b' {
+			break
+		}
 	}
+	return route
 }
 
-// route is how messages reach this engine, as a hold's details name it: p and a channel where a message that nobody
-// receives tells that nobody listens; b before this engine has listened to every master, so that its first waiters are
-// not passed over for being early.
-func (b *mailbox) route() string {
-	if b.listening.Load() {
-		return "p" + b.channel
-	}
-	return "b" + b.channel
-}
-
-// onListen is called when messages of the master arrive from now on.
-func (b *mailbox) onListen(m *transport.Master) {
-	b.deaf[m.Index].Store(nil)
-	b.noteListening(m)
+// onListen is called when messages of a node arrive from now on, or of all nodes where none is named.
+func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
 	b.e.waiters[m.Index].wakeAll()
 }
 
-// noteListening notes that the master has been listened to, which stays so: after an interruption a message reaches
-// nobody, and the wait sets ask again when the next subscription stands.
-func (b *mailbox) noteListening(m *transport.Master) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.heard[m.Index] = true
-	if !slices.Contains(b.heard, false) {
-		b.listening.Store(true)
-	}
+// onMoved is called when other servers answer for some keys of the master. They may not know what the servers before
+// them were asked for: the waiters ask, and what was released a moment ago is released again.
+func (b *mailbox) onMoved(m *transport.Master) {
+	b.e.releases[m.Index].repeat()
+	b.e.waiters[m.Index].wakeAll()
 }
 
-// onDeaf is called when messages of the master cannot be had. Where that does not pass by itself, waiting would mean
-// polling, in silence; so whoever waits is told.
-func (b *mailbox) onDeaf(m *transport.Master, err error) {
-	if !m.Permanent(err) {
-		return
+// onDeaf is called when messages of a node cannot be had, once until they can. Its waiters ask at an interval instead.
+func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
+	observers := &b.e.observers
+	observers.warn("messages to those who wait cannot be had; they ask instead, which costs more and takes longer",
+		slog.String("master", n.Addr()), slog.Any("error", err))
+	if hook := observers.hooks.NoMessages; hook != nil {
+		observers.relay.Offer(func() { hook(n.Addr(), err) })
 	}
-	b.deaf[m.Index].Store(&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err})
-	cause := b.deafness()
-	if cause == nil {
-		return
-	}
-	b.e.failWaiters(Silent, cause)
+	b.e.waiters[m.Index].wakeAll()
 }
 
-// deafness returns why messages cannot be had from so many masters that no quorum is left.
-func (b *mailbox) deafness() error {
-	var last error
-	n := 0
-	for i := range b.deaf {
-		if f := b.deaf[i].Load(); f != nil {
-			n, last = n+1, f
-		}
-	}
-	if n > len(b.deaf)-b.e.quorum() {
-		return last
-	}
-	return nil
+// deafTo reports whether so many masters cannot tell of a hand-off of this lock that no quorum can.
+func (e *Engine) deafTo(lock string) bool {
+	deaf := func(m *transport.Master) bool { return m.Deaf(lock) }
+	return e.count(deaf) > len(e.masters)-e.quorum()
 }

@@ -55,26 +55,30 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 		err = fmt.Errorf("malformed reply of %d fields", len(fields))
 	}
 	var wake time.Duration
-	again := false
+	again, granted := false, false
 	// No reply says nothing of any waiter. Each keeps its place, if a later refresh comes before its lease ends.
 	if err != nil {
-		answer := w.e.answer(w.m, false, reply{err: err}, sent)
+		answer := w.e.answer(w.m, s.keys[0], false, reply{err: err}, sent)
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
-		w.failed(err)
+		w.failed(s.node(), err)
 	} else {
-		w.m.Sample(sent, fields[0])
-		w.recovered()
+		w.m.Sample(s.keys[0], sent, fields[0])
+		w.recovered(s.node())
 		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == 1
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]
 			left := time.Duration(f[2]) * time.Millisecond
+			granted = granted || f[0] == refreshGranted
 			again = waiter.refreshed(w, w.e.refreshAnswer(f[0], fencing.Token(f[1]), left, sent)) || again
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if s.polls++; granted {
+		s.polls = 0
+	}
 	// What was asked while this one was on its way may be newer than its answers, so it is asked once more.
 	again = again || s.stale
 	s.stale = false

@@ -105,9 +105,10 @@ func (e *Engine) released(
 	if err := readInts(result, reply[:]); err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.Addr(), Err: err}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.keys[0]).Addr(), Err: err}
 	}
-	r.m.Sample(sent, reply[1])
+	r.m.Sample(r.keys[0], sent, reply[1])
+	e.releases[r.m.Index].confirmed(&r)
 	if reply[2] == 1 {
 		e.continueAdmission(r.m, r.keys)
 	}

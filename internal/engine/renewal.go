@@ -110,7 +110,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	switch {
 	case err != nil:
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err})
+		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.At(l.keys[0]).Addr(), Err: err})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 	}

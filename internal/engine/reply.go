@@ -64,9 +64,10 @@ func readReply(r rueidis.RedisResult) reply {
 	return p
 }
 
-// answer turns the reply into what the ballot counts. sent is the time just before the request left.
-func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Instant) ballot.Answer {
-	m.Sample(sent, p.micros)
+// answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
+// key.
+func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
+	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
 		e.tokens.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
 	}

@@ -7,6 +7,7 @@ type Stats struct {
 	Held          int
 	Waiting       int
 	Unreachable   int // of those that wait, the ones that no quorum answers
+	NoMessages    int // of those that wait, the ones that ask at an interval, since messages cannot be had
 	Acquired      uint64
 	Contended     uint64
 	HandedOff     uint64
@@ -31,8 +32,16 @@ func (e *Engine) Stats() Stats {
 		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),
 	}
-	if e.cutOff() {
+	if len(e.masters) == 1 { // it may be a Cluster, where each lock has its server
+		s.Unreachable = e.waiters[0].count(e.cutOff)
+		s.NoMessages = e.waiters[0].count(e.deafTo)
+		return s
+	}
+	if e.cutOff("") {
 		s.Unreachable = s.Waiting
+	}
+	if e.deafTo("") {
+		s.NoMessages = s.Waiting
 	}
 	return s
 }

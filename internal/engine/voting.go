@@ -64,7 +64,7 @@ func (v *voting) post(m *transport.Master, s *transport.Script, args []string, c
 	call := transport.Call{Script: s, Keys: v.e.keys.sent(&v.keys), Args: args, Urgent: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		p := readReply(r)
-		a := v.e.answer(m, false, p, sent)
+		a := v.e.answer(m, v.keys[0], false, p, sent)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if id == v.id && v.phase != ended {

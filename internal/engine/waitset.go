@@ -16,11 +16,15 @@ import (
 // waitSets are the locks that this process waits for on one master. Its mutex is taken under a lease's and never the
 // other way round.
 type waitSets struct {
-	e      *Engine
-	m      *transport.Master
-	mu     sync.Mutex
-	byName map[string]*waitSet
-	outage outage
+	e       *Engine
+	m       *transport.Master
+	mu      sync.Mutex
+	byName  map[string]*waitSet
+	outages map[*transport.Node]*outage // of the servers that do not answer
+}
+
+func newWaitSets(e *Engine, m *transport.Master) *waitSets {
+	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
 }
 
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
@@ -33,16 +37,13 @@ type waitSet struct {
 	timer   timerqueue.Timer
 	busy    int  // refreshes under way
 	stale   bool // there is news that they may be too old for
+	polls   int  // refreshes without news, where messages cannot be had
 }
 
 // enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
 // refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	l := a.lease
-	if err := l.e.mailbox.deafness(); err != nil {
-		a.giveUp(a.failure(Silent, err))
-		return
-	}
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
@@ -59,14 +60,14 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 	l.e.waiters[m.Index].add(a, wake)
 	if cause != nil {
-		l.e.waiters[m.Index].failed(cause)
+		l.e.waiters[m.Index].failed(m.At(l.keys[0]), cause)
 	}
 }
 
 // add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
 // begun first, so that it stands before the refresh is due that finds what it missed.
 func (w *waitSets) add(a *acquisition, wake time.Duration) {
-	w.m.Listen()
+	w.m.Listen(a.lease.keys[0])
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.lease.name
@@ -78,6 +79,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 		w.byName[name] = s
 	}
 	s.waiters[a] = struct{}{}
+	s.polls = 0
 	s.every = min(s.every, a.lease.terms.refreshEvery())
 	s.setTimer(w.e.clock.Now().Mono, wake)
 }
@@ -116,6 +118,9 @@ func (w *waitSets) wake(name string) bool {
 	return s != nil
 }
 
+// node is the server that answers for this lock.
+func (s *waitSet) node() *transport.Node { return s.in.m.At(s.keys[0]) }
+
 // all returns every acquisition that waits on this master.
 func (w *waitSets) all() (waiting []*acquisition) {
 	w.mu.Lock()
@@ -126,6 +131,9 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	return waiting
 }
 
+// pollMin is the first interval at which waiters ask where messages cannot be had; it doubles while nothing happens.
+const pollMin = 10 * time.Millisecond
+
 // setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
 // sooner; but a master in backoff is not asked before its time.
 func (s *waitSet) setTimer(now, wake time.Duration) {
@@ -133,10 +141,13 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 		return
 	}
 	pause := s.every
+	if s.in.e.deafTo(s.keys[0]) {
+		pause = min(pause, pollMin<<min(s.polls, 10))
+	}
 	if wake > 0 {
 		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
 	}
-	backoff, _ := s.in.m.Backoff(now)
+	backoff, _ := s.node().Backoff(now)
 	s.in.e.timers.SetEarlier(&s.timer, s, max(now+pause, backoff))
 }
 
@@ -144,8 +155,9 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 // one set here covers answers that never come.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
+	w.m.Listen(s.keys[0]) // it may be another node than before
 	w.mu.Lock()
-	if until, cause := w.m.Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
+	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
 		w.e.timers.Set(&s.timer, s, until)
 		w.mu.Unlock()
 		return
@@ -186,7 +198,10 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		return l.id, true
+		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
+			return l.id, true
+		}
+		a.post(m, proposal, false)
 	}
 	return "", false
 }

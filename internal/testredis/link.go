@@ -12,12 +12,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Link carries the connections of its clients to one server, and breaks them when told to.
+// Link carries the connections of its clients to a server, and breaks them when told to.
 // Every method may be called at any time from any goroutine.
 type Link struct {
 	gate
 	faults
-	dial   func() (net.Conn, error) // opens a connection to the server
+	dial   func(ctx context.Context, addr string) (net.Conn, error) // opens a connection to the server
 	option rueidis.ClientOption
 
 	mu     sync.Mutex
@@ -26,7 +26,7 @@ type Link struct {
 	wg     sync.WaitGroup
 }
 
-func newLink(dial func() (net.Conn, error)) *Link {
+func newLink(dial func(ctx context.Context, addr string) (net.Conn, error)) *Link {
 	return &Link{
 		gate:   gate{changed: make(chan struct{}), delay: map[Direction]func() time.Duration{}},
 		faults: faults{calls: map[string]int{}},
@@ -62,14 +62,17 @@ func (l *Link) Client(t testing.TB) rueidis.Client {
 	return newClient(t, l.option)
 }
 
-// connect opens a connection over the link, as a dialler of clients.
-func (l *Link) connect(ctx context.Context, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// connect opens a connection over the link to the server at that address, as a dialler of clients; 0 is no timeout.
+func (l *Link) connect(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
-	server, err := l.dial()
+	server, err := l.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
