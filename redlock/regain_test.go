@@ -109,6 +109,7 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 
 // All masters are restarted, one at a time, and keep what they had.
 func TestRollingRestartLosesNoLease(t *testing.T) {
+	t.Parallel()
 	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	p := s.peer(nil, rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500*time.Millisecond))
 	leader, err := p.Lock(t.Context(), "leader")
