@@ -116,6 +116,7 @@ func TestGrantThatIsOverDoesNotLoopHot(t *testing.T) {
 
 // Two lockers may share a client that has room for one subscription.
 func TestCloseWithOneBlockingConnection(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	option := server.Option()
 	option.BlockingPoolSize = 1

@@ -13,10 +13,13 @@ func (w *world) command(args ...string) any {
 		require.NoError(w.t, err)
 		return reply
 	}
-	client, err := rueidis.NewClient(w.newLink().Option())
-	require.NoError(w.t, err)
-	defer client.Close()
-	reply, err := client.Do(w.ctx, client.B().Arbitrary(args...).Build()).ToAny()
+	if w.operator == nil {
+		var err error
+		w.operator, err = rueidis.NewClient(w.newLink().Option())
+		require.NoError(w.t, err)
+		w.t.Cleanup(w.operator.Close)
+	}
+	reply, err := w.operator.Do(w.ctx, w.operator.B().Arbitrary(args...).Build()).ToAny()
 	require.NoError(w.t, err)
 	return reply
 }

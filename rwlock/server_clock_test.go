@@ -38,6 +38,7 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 }
 
 func TestServerClockSetBackOnARealServer(t *testing.T) {
+	t.Parallel()
 	server := testredis.StartSkewed(t)
 	w := &world{t: t, ctx: t.Context(), ttl: time.Second, server: server.Server}
 	w.observer = w.process()
