@@ -109,8 +109,8 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 	})
 }
 
-// All masters are restarted, one at a time, and keep what they had. After two TTLs a master votes again, and what it had of
-// a hold is over unless it was regained.
+// All masters are restarted, one at a time, and keep what they had. After two TTLs a master votes again, and what it
+// had of a hold is over unless it was regained.
 func TestRollingRestartLosesNoLease(t *testing.T) {
 	t.Parallel()
 	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")

@@ -45,8 +45,9 @@ local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 
--- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who leaves.
--- Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was taken out.
+-- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who
+-- leaves. Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was
+-- taken out.
 local head
 local queued = ARGV[1] == '0' and not (leaves and ARGV[4] == '1') and string.match(h[2] or '', '^0 (%d+) 0$')
 if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1], -1) ~= 110 then
