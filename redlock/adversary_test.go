@@ -78,6 +78,7 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 // The same on real servers, with processes whose wall clocks stand at the beginning of time: only the counters of the
 // masters are left to keep the order.
 func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
+	t.Parallel()
 	var servers []*testredis.Server
 	for range 5 {
 		servers = append(servers, testredis.Start(t))

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -161,9 +160,10 @@ func TestTenThousandLeases(t *testing.T) {
 	if testing.Short() || raceDetector {
 		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
 	}
+	t.Parallel() // it waits for ten TTLs
 	const leases, ttl, ttls = 10_000, 3 * time.Second, 10
 	server := testredis.Start(t)
-	before := runtime.NumGoroutine()
+	begun := countGoroutines(t)
 	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
 	defer client.Close()
@@ -172,14 +172,15 @@ func TestTenThousandLeases(t *testing.T) {
 	defer locker.Close()
 
 	all := holdMany(t, locker, leases)
-	goroutines := runtime.NumGoroutine() - before
+	goroutines := begun()
+	require.Positive(t, goroutines)
 	require.LessOrEqual(t, goroutines, 10, "with those of the client")
 	server.ResetStats()
 	over := time.NewTimer(ttls * ttl)
 	<-over.C
 	calls, stats := server.Stats()["evalsha"].Calls, locker.Stats()
 	noneLost(t, locker, all)
-	require.LessOrEqual(t, runtime.NumGoroutine()-before, 10, "with those of the client")
+	require.LessOrEqual(t, begun(), 10, "with those of the client")
 	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first",
 		goroutines, stats.Renewed, calls, stats.RenewFailed)
 	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls),

@@ -16,7 +16,7 @@ import (
 
 // While the process reads, another reader costs no command and no memory.
 func TestReadingBesideReadersCostsNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhereAlone(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Hour))
 		mu := p.RWMutex("n")
 		require.NoError(w.t, mu.RLock(w.ctx))

@@ -116,7 +116,7 @@ func TestTheGuardAddsOneStatementToATransaction(t *testing.T) {
 	guard := newGuard(t, store, db)
 	makeAccounts(t, db, 1)
 
-	work := func(tx *sql.Tx) error {
+	work := func(_ context.Context, tx *sql.Tx) error {
 		_, err := tx.Exec(`SELECT 1`)
 		return err
 	}
