@@ -41,7 +41,7 @@ func WithReleaseTimeout(d time.Duration) Option {
 // hold is released and the acquisition fails with ErrReplicas; a renewal is tried again until the deadline. Off by
 // default, when a failover may lose what the master has granted last. Any n of the replicas confirm: for a promise that
 // no failover breaks, n is all of those that may be promoted. It costs one more connection, and for each batch of calls
-// a WAIT, which the user's ACL must allow.
+// a WAIT.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
 }
