@@ -192,6 +192,7 @@ var kinds = map[ballot.Verdict]Kind{
 // succeed ends asking with a grant, under mu.
 func (a *acquisition) succeed() {
 	l := a.lease
+	// Counted before the caller can know of it, so that whoever sees the lease sees it counted.
 	if a.waiting {
 		l.e.counters.contended.Add(1)
 	}
@@ -244,6 +245,7 @@ func (a *acquisition) restart() {
 	l.e.registry.forget(l.id)
 	a.keepErrors()
 	l.hold.restart(l.e.mailbox.route(l.keys[0]))
+	// Answers to the hold that was given up name it, and so are not counted for this one.
 	l.ballot.Start(a.entry, len(l.e.masters))
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))

@@ -45,6 +45,7 @@ func (s keyspace) of(name string) keys {
 		b.WriteString(suffix)
 		ends[i] = b.Len()
 	}
+	// The keys share the builder's memory.
 	all, from := b.String(), 0
 	var k keys
 	for i, end := range ends {

@@ -91,6 +91,7 @@ func (m *membership) check(ctx context.Context) error {
 	now := m.e.clock.Now().Mono
 	m.mu.Lock()
 	current := m.current
+	// Whoever acquires starts the survey that is due, so an idle locker asks nobody.
 	if current == nil || !m.settled && current.over() && now-m.ended >= surveyPause {
 		current = m.startLocked()
 	}
@@ -157,6 +158,7 @@ func (m *membership) finish(s *survey) {
 	m.mu.Lock()
 	before := m.usable
 	s.err, m.ended = err, m.e.clock.Now().Mono
+	// Settled needs every master, usable a quorum: with one missing the locker works, and looks for it again.
 	m.settled = err == nil && inOrder == len(cards)
 	m.usable = err == nil && inOrder >= m.e.quorum()
 	if !m.usable { // the links may be slow

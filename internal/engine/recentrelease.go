@@ -47,6 +47,7 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 	kept := x.ring[:0]
 	for _, r := range x.ring {
 		switch {
+		// It has expired there by itself, and is forgotten.
 		case r.until.Passed(now):
 		case m.Replaced(r.node, r.lock):
 			k := e.keys.at(r.lock)

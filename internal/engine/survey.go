@@ -57,23 +57,33 @@ func (s *survey) take(ctx context.Context) (cards []card, changed bool, err erro
 		}
 		switch {
 		case marked == answered:
+			// Every master that answers has a marker: the ordinary case, also where some do not answer.
 			return cards, false, nil
 		case answered == len(cards) && marked == 0:
+			// All answer and none has a marker. Only then is it a first start, at which nobody can have lost anything.
 			return s.found(ctx, cards, "birth")
 		case look == looks && marked == 0:
+			// Some do not answer, so these may have been members before and have lost their data: they abstain first.
 			return s.found(ctx, cards, "return")
 		case look == looks:
 			return s.readmit(ctx, cards)
 		}
-		// The pauses differ from process to process, so that two of them do not found a set at the same moment time and
-		// again.
-		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause(ctx) {
 			return cards, false, nil
 		}
+	}
+}
+
+// pause waits a moment, and reports false if ctx has ended. Its length differs from process to process, so that two of
+// them do not found a set at the same moment time and again.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -56,6 +56,7 @@ func (v *voting) perform(actions []ballot.Action) {
 	for _, action := range actions {
 		m := v.e.masters[action.Master]
 		token := tokenArg(action.Token)
+		// A ballot asks for a raise or a yield; renewals and regains are the lease's own.
 		script, counted := v.e.scripts.Load().raise, v.raised
 		if action.Op == ballot.Yield {
 			script, counted = v.e.scripts.Load().yield, v.yielded
