@@ -124,7 +124,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 			link.Refuse()
 			link.Cut()
 		}
-		b := newLedger(t, "emptied")
+		b := newChecker(t, "emptied")
 		at := b.begin("x")
 		lease, err := holder.Lock(t.Context(), "x")
 		require.NoError(t, err)

@@ -75,7 +75,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == asking {
-		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
+		a.giveUp(a.failure(kinds[l.ballot.WaitFailure()], endOf(ctx)))
 	}
 }
 

@@ -64,8 +64,8 @@ func (s keyspace) at(lock string) (k keys) {
 	return k
 }
 
-// sent returns those that go out with a script.
-func (s keyspace) sent(k *keys) []string {
+// ofScript returns those that go out with a script.
+func (s keyspace) ofScript(k *keys) []string {
 	if s.single {
 		return k[:lockKeys]
 	}

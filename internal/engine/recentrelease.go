@@ -52,7 +52,7 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		case m.Replaced(r.node, r.lock):
 			k := e.keys.at(r.lock)
 			again = append(again, &pendingRelease{
-				m: m, keys: e.keys.sent(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
+				m: m, keys: e.keys.ofScript(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
 			})
 		default:
 			kept = append(kept, r)

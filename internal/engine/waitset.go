@@ -77,7 +77,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.keys.sent(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.ofScript(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
