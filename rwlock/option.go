@@ -74,6 +74,7 @@ func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
 
+// optionError keeps a nil *Invalid from becoming an error that is not nil.
 func optionError(i *settings.Invalid) error {
 	if i == nil {
 		return nil
