@@ -90,8 +90,8 @@ func (s *survey) visit(ctx context.Context, requests []*request) []card {
 	return cards
 }
 
-// ask returns what one master shows. Of several, each is listened to before: that connection, opened later, would make
-// the master a stranger again.
+// ask returns what one master shows. Of several, each is listened to before, and prepared for replicas: a connection
+// that is opened later would make the master a stranger again.
 func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
@@ -103,6 +103,7 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 		case <-ctx.Done():
 		}
 		listening.Stop()
+		m.Prepare(ctx)
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
 	args := []string{

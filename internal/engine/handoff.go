@@ -56,12 +56,8 @@ func (v *voting) handedOff(
 	switch {
 	case hold != v.id || v.phase == ended:
 	case known:
-		v.ballot.Vote(m.Index).Granted(token, until)
-		if v.asking != nil {
-			v.asking.decide()
-		} else {
-			v.perform(v.ballot.Next(nil))
-		}
+		v.granted(m, token, until)
+		v.changed()
 	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
 		v.e.waiters[m.Index].wake(v.name)
 	case v.phase == asking:
