@@ -147,10 +147,13 @@ func TestRunThatCannotBegin(t *testing.T) {
 		args []string
 		says string
 	}{
-		"hung server":    {[]string{"-addr", hung.Addr().String()}, "does not answer"},
-		"bad flag":       {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
-		"no server":      {[]string{"-addr", nobody.Addr().String()}, "server " + nobody.Addr().String()},
-		"unwritable svg": {[]string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")}, "bench: -svg: open "},
+		"hung server": {[]string{"-addr", hung.Addr().String()}, "does not answer"},
+		"bad flag":    {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
+		"no server":   {[]string{"-addr", nobody.Addr().String()}, "server " + nobody.Addr().String()},
+		"unwritable svg": {
+			[]string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")},
+			"bench: -svg: open ",
+		},
 		"svg is a folder": {
 			[]string{"-masters", "1", "-svg", t.TempDir()}, "is a directory",
 		},

@@ -83,7 +83,8 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 3)
 		opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-		p, other, observer := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
+		p, other := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
+		observer := s.peer(time.Millisecond, opts...)
 		other.warm(t)
 		lease, err := p.Lock(t.Context(), "leader")
 		require.NoError(t, err)
@@ -108,8 +109,8 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 	})
 }
 
-// All masters are restarted, one at a time, and keep what they had. After two TTLs a master votes again, and what it had of
-// a hold is over unless it was regained.
+// All masters are restarted, one at a time, and keep what they had. After two TTLs a master votes again, and what it
+// had of a hold is over unless it was regained.
 func TestRollingRestartLosesNoLease(t *testing.T) {
 	t.Parallel()
 	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")

@@ -129,8 +129,8 @@ func noneLost(t *testing.T, locker *rwlock.Locker, leases []*rwlock.Lease) {
 	require.Zero(t, stats.Lost)
 }
 
-// A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL by
-// the drift of 1 %.
+// A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL
+// by the drift of 1 %.
 const fewest, most = 3 / 1.1, 3 / (0.9 * 0.99) * 1.01
 
 // batched is how many leases a renewal carries at the least, where many are held.
@@ -181,7 +181,9 @@ func TestTenThousandLeases(t *testing.T) {
 	calls, stats := server.Stats()["evalsha"].Calls, locker.Stats()
 	noneLost(t, locker, all)
 	require.LessOrEqual(t, begun(), 10, "with those of the client")
-	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first", goroutines, stats.Renewed, calls, stats.RenewFailed)
-	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls), "each at least twice in a TTL, however slow the machine")
+	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first",
+		goroutines, stats.Renewed, calls, stats.RenewFailed)
+	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls),
+		"each at least twice in a TTL, however slow the machine")
 	require.LessOrEqual(t, uint64(calls), stats.Renewed/batched, "many in one call")
 }

@@ -29,7 +29,7 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 	}
 	const waiters = 5_000
 	server := testredis.Start(t)
-	w := &world{t: t, ctx: t.Context(), ttl: 10 * time.Second, server: server}
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}, ttl: 10 * time.Second}
 	holder, p, other := w.process(), w.process(), w.process()
 	w.release(other.lock("other", rwlock.Write)) // the scripts are known from now on
 	other.timeSections("alone", 1_000, func() bool { return true })
@@ -52,8 +52,19 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 		w.release(a.granted())
 	}
 
+	longest := longestCalls(t, stop())
+	for _, script := range []scripts.Name{scripts.Refresh, scripts.Release} {
+		require.Contains(t, longest, script)
+		t.Logf("the longest %s: %d commands, %d words", script, longest[script].commands, longest[script].words)
+	}
+	w.logSlow()
+}
+
+// longestCalls returns the longest call of each script. None may exceed its bound.
+func longestCalls(t *testing.T, calls []scriptCall) map[scripts.Name]scriptCall {
+	t.Helper()
 	longest := map[scripts.Name]scriptCall{}
-	for _, c := range stop() {
+	for _, c := range calls {
 		if c.name == "other" {
 			require.LessOrEqual(t, c.commands, 4, "%+v", c)
 		} else if c.script != scripts.Renew { // which has a bound of its own
@@ -64,11 +75,7 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 			longest[c.script] = c
 		}
 	}
-	for _, script := range []scripts.Name{scripts.Refresh, scripts.Release} {
-		require.Contains(t, longest, script)
-		t.Logf("the longest %s: %d commands, %d words", script, longest[script].commands, longest[script].words)
-	}
-	w.logSlow()
+	return longest
 }
 
 // timeSections takes and gives back the lock "other" at least n times, until the crowd has come so far, and shows how

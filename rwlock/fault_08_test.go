@@ -27,7 +27,8 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 			w.release(reader)
 			w.release(writer.granted())
 			require.GreaterOrEqual(w.t, writer.at.Sub(crash), min(stay, w.ttl))
-			require.LessOrEqual(w.t, writer.at.Sub(crash), max(stay, w.ttl)+3*time.Millisecond, "the live reader stayed %v", stay)
+			require.LessOrEqual(w.t, writer.at.Sub(crash), max(stay, w.ttl)+3*time.Millisecond,
+				"the live reader stayed %v", stay)
 			w.onlyTokensLeft()
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countGoroutines returns a function that counts the goroutines which the test has begun since, directly and indirectly,
-// whatever other tests do meanwhile: goroutines inherit the labels of those that begin them.
+// countGoroutines returns a function that counts the goroutines which the test has begun since, directly and
+// indirectly, whatever other tests do meanwhile: goroutines inherit the labels of those that begin them.
 func countGoroutines(t *testing.T) (begun func() int) {
 	t.Helper()
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name())))

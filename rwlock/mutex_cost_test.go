@@ -155,7 +155,8 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 	})
 }
 
-// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same options.
+// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same
+// options.
 func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Second))

@@ -149,7 +149,8 @@ func doRuns(w *world) {
 
 func doPanics(w *world) {
 	p := w.process()
-	for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{p.Do, p.RDo} {
+	type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
+	for _, do := range []doing{p.Do, p.RDo} {
 		require.PanicsWithValue(w.t, "in the section", func() {
 			_ = do(w.ctx, "n", func(context.Context) error { panic("in the section") })
 		})

@@ -28,9 +28,9 @@ import (
 // work gets a context that tells that it comes from inside; hand it on. Inside a write, Do on the same resource under
 // that context is [ErrNested] at once, and nothing is sent: it would wait for the row that this write has locked. Use
 // tx. Do on another resource is allowed: a transaction of its own, on a second connection, which stays committed if the
-// outer one is rolled back. Everybody has to nest resources in one order. The database does not find the deadlock of two
-// who do not, since neither of the outer transactions waits for it. In SQLite a write inside a write waits for itself
-// whatever its resource, until the busy timeout ends.
+// outer one is rolled back. Everybody has to nest resources in one order. The database does not find the deadlock of
+// two who do not, since neither of the outer transactions waits for it. In SQLite a write inside a write waits for
+// itself whatever its resource, until the busy timeout ends.
 //
 // A claim that fails by a conflict, see [IsConflict], is tried again some times, as no work has run by then. Work that
 // failed is not tried again. An error of the commit leaves open whether it took place, unless it is a conflict.

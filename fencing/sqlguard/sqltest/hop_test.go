@@ -31,7 +31,7 @@ func post(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	return httpfence.ResponseError(resp)
 }
 

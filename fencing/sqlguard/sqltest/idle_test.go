@@ -26,7 +26,9 @@ func (e ending) Deadline() time.Time  { return time.Now().Add(e.left) }
 
 // requireOvertaken pauses a holder inside its transaction until a newer one has written: only the server can let it in.
 // On a busy machine the server may take the holder for paused before its work has begun; then it begins again.
-func requireOvertaken(t *testing.T, ctx context.Context, d sqlguard.Dialect, holder, newer *sql.DB, guard *sqlguard.Guard) {
+func requireOvertaken(
+	t *testing.T, ctx context.Context, d sqlguard.Dialect, holder, newer *sql.DB, guard *sqlguard.Guard,
+) {
 	t.Helper()
 	makeAccounts(t, newer, 1)
 	limit, cancel := context.WithTimeout(t.Context(), eventLimit)
