@@ -25,7 +25,7 @@ if not (checks or leaves and ARGV[4] == '1') then
     end
     return { 1, 0, 0 }
   end
-  local readers = not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)')
   if owner == '-' or owner == id then
     call('ZREM', KEYS[2], id)
@@ -48,6 +48,7 @@ h[3], h[4] = unpack(call('HMGET', lock, 't', 'tw'))
 -- include: vote.lua
 -- include: lock.lua
 -- include: settle.lua
+if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
 local status, state, details, _ = 0, 'w', nil, nil

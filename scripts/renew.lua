@@ -1,6 +1,7 @@
 -- renew.lua: moves the expiry of granted holds; never creates one, never adds up.
 --
--- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters
+-- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the lock
+--        alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 0 not held here with that token, or
 --        expired}
@@ -16,7 +17,7 @@ local match, format = string.match, string.format
 local reply = { us }
 for i = 2, #ARGV, 3 do
   local lease = (i - 2) / 3
-  local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2]
+  local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2] or KEYS[1] .. ':h'
   local id, ttl, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local life = ttl - 3600000 > 0 and ttl or '3600000'
   local status = 0
@@ -29,12 +30,15 @@ for i = 2, #ARGV, 3 do
     if h[4] == token and expiry - ms > 0 then
       call('PEXPIRE', lock, life, 'GT') -- accepted when the memory is full, and so is what follows it
       local joined = h[2] and string.byte(h[2]) ~= 48 -- '0': they must be there to be purged
-      if joined then call('PEXPIRE', holds, life, 'GT') end
+      if joined then pcall('PEXPIRE', holds, life, 'GT') end -- it fails where they are on their way, with an hour left
       call('HSET', lock, 'w', format('%s %.0f', id, ms + ttl) .. rest)
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
     local expiry = pcall('ZSCORE', holds, id)
+    if not KEYS[2] and type(expiry) ~= 'string' then
+      return redis.error_reply('TRYAGAIN the keys of this lock are on their way to another node')
+    end
     if type(expiry) == 'string' and expiry - ms > 0 then
       call('PEXPIRE', lock, life, 'GT')
       call('PEXPIRE', holds, life, 'GT')
