@@ -105,6 +105,9 @@ func (s *membership) ask(ctx context.Context, i int, r *request) card {
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.markerKey}, args)
 	c := readCard(result)
+	if transport.FromCluster(c.err) && m.Standalone() {
+		c = card{cluster: true}
+	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
 	}
@@ -126,6 +129,8 @@ func (e *Engine) validate(cards []card) error {
 			return fmt.Errorf("%w: %s keeps its locks in layout %s, this client in layout %s", ErrSet, where, c.layout, layout)
 		}
 		switch {
+		case c.cluster && len(cards) == 1:
+			return fmt.Errorf("%w: %s: %s", ErrSet, where, transport.ClusterAdvice)
 		case c.err != nil || len(cards) == 1:
 			continue
 		case c.role == "slave":
@@ -161,9 +166,6 @@ func (e *Engine) refusedMember(i int, seats []string) error {
 func readCard(r rueidis.RedisResult) card {
 	fields, err := r.ToArray()
 	if err != nil {
-		if transport.FromCluster(err) {
-			return card{cluster: true}
-		}
 		return card{err: err}
 	}
 	if len(fields) != 11 {

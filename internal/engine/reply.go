@@ -75,7 +75,7 @@ func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Inst
 			e.membership.recheck()
 		}
 		return ballot.Answer{
-			Status: ballot.NoAnswer, Err: p.err, Unknown: !transport.DidNotRun(p.err),
+			Status: ballot.NoAnswer, Err: m.Explain(p.err), Unknown: !transport.DidNotRun(p.err),
 			Permanent: m.Permanent(p.err), Conflict: transport.Conflict(p.err),
 		}
 	case p.status == statusGranted:
