@@ -5,11 +5,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// command runs a command on the server itself: a string, an int64, nil, or a list or map of these.
+// command runs a command on the server itself, in a Cluster on the master of its key: a string, an int64, nil, or a list or map of these.
 func (w *world) command(args ...string) any {
 	w.t.Helper()
-	if w.server != nil {
-		reply, err := w.server.Command(args...)
+	if w.mini == nil {
+		reply, err := w.real().Command(args...)
 		require.NoError(w.t, err)
 		return reply
 	}

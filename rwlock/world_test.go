@@ -19,17 +19,18 @@ import (
 )
 
 // world is one Redis and the processes that use it: either miniredis inside a synctest bubble, where time is fake and
-// exact, or a real server, where a test waits for events with a short TTL. Its methods belong to the test's own
+// exact, or real servers, where a test waits for events with a short TTL. Its methods belong to the test's own
 // goroutine.
 type world struct {
 	t   *testing.T
 	ctx context.Context // ends with the test
-	ttl time.Duration   // of every process that is not told otherwise: 10 s in fake time, 1 s on a real server
+	ttl time.Duration   // of every process that is not told otherwise: 10 s in fake time, 1 s on real servers
 
-	mini     *testredis.Mini   // nil on a real server
-	server   *testredis.Server // nil in fake time
-	observer *process          // inspects; takes no locks
-	twice    bool              // every script of the processes made from now on runs twice
+	mini       *testredis.Mini      // in fake time
+	server     *testredis.Server    // the one real server, where there is one
+	deployment testredis.Deployment // the real servers, where they are more or found otherwise
+	observer   *process             // inspects; takes no locks
+	twice      bool                 // every script of the processes made from now on runs twice
 }
 
 // inFakeTime runs a test on miniredis in a bubble.
@@ -45,11 +46,27 @@ func inFakeTime(t *testing.T, test func(w *world)) {
 // onServer runs a test on a real server, which is emptied first.
 func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
 	t.Helper()
-	_, err := server.Command("FLUSHALL")
-	require.NoError(t, err)
 	w := &world{t: t, ctx: t.Context(), ttl: time.Second, server: server}
+	w.flushAll()
 	w.observer = w.process()
 	test(w)
+}
+
+// onDeployment runs a test on a deployment, which is emptied first.
+func onDeployment(t *testing.T, d testredis.Deployment, test func(w *world)) {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), ttl: time.Second, deployment: d}
+	w.flushAll()
+	w.observer = w.process()
+	test(w)
+}
+
+// real returns the servers of a world that is not in fake time.
+func (w *world) real() testredis.Deployment {
+	if w.server != nil {
+		return w.server
+	}
+	return w.deployment
 }
 
 // place is where a test can run.
@@ -99,7 +116,11 @@ func (w *world) process(opts ...rwlock.Option) *process {
 // processOver starts a locker over a client of that option, as process does. The link is the one of its commands.
 func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, opts ...rwlock.Option) *process {
 	w.t.Helper()
-	client, err := rueidis.NewClient(option)
+	connect := rueidis.NewClient
+	if w.deployment != nil {
+		connect = func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
+	}
+	client, err := connect(option)
 	require.NoError(w.t, err)
 	w.t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, append([]rwlock.Option{rwlock.WithTTL(w.ttl)}, opts...)...)
@@ -113,8 +134,11 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 }
 
 func (w *world) newLink() *testredis.Link {
-	if w.mini != nil {
+	switch {
+	case w.mini != nil:
 		return w.mini.NewLink()
+	case w.deployment != nil:
+		return testredis.NewLink(w.t, w.deployment.Option())
 	}
 	return testredis.NewProxy(w.t, w.server.Addr()).Link
 }
@@ -179,8 +203,10 @@ func (w *world) flushAll() {
 		w.pass(time.Millisecond)
 		return
 	}
-	_, err := w.server.Command("FLUSHALL")
-	require.NoError(w.t, err)
+	for _, master := range w.real().Masters() {
+		_, err := master.Command("FLUSHALL")
+		require.NoError(w.t, err)
+	}
 }
 
 // keys returns the names of all keys on the server, sorted.
@@ -189,11 +215,13 @@ func (w *world) keys() []string {
 	if w.mini != nil {
 		return w.mini.Miniredis().Keys()
 	}
-	reply, err := w.server.Command("KEYS", "*")
-	require.NoError(w.t, err)
 	var all []string
-	for _, key := range reply.([]any) {
-		all = append(all, key.(string))
+	for _, master := range w.real().Masters() {
+		reply, err := master.Command("KEYS", "*")
+		require.NoError(w.t, err)
+		for _, key := range reply.([]any) {
+			all = append(all, key.(string))
+		}
 	}
 	slices.Sort(all)
 	return all
