@@ -50,18 +50,36 @@ func couldNotAsk(t *testing.T, err error, addr, cause string) {
 	require.ErrorContains(t, err, addr+": ")
 }
 
-// A server that refuses, and will go on refusing, is reported at once: waiting for the context's end would hide it.
-func TestServerRefusesForGood(t *testing.T) {
-	testredis.Require(t)
-	plain := testredis.Start(t)
+// restrictedServer has users who may not do all that a lock needs.
+func restrictedServer(t *testing.T) *testredis.Server {
+	server := testredis.Start(t)
 	for user, rules := range map[string]string{
 		"noscripts": "on >secret ~* &* +@all -@scripting",
 		"nokeys":    "on >secret ~other:* &* +@all",
 		"nocommand": "on >secret ~* &* +@all -time",
 	} {
-		_, err := plain.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
+		_, err := server.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
 		require.NoError(t, err)
 	}
+	return server
+}
+
+func refusedAtOnce(t *testing.T, locker *rwlock.Locker, addr, cause string) {
+	for how, take := range acquisitions(locker) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		lease, err := take(ctx, "orders")
+		require.Nil(t, lease, how)
+		couldNotAsk(t, err, addr, cause)
+		require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
+		require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
+		cancel()
+	}
+}
+
+// A server that refuses, and will go on refusing, is reported at once: waiting for the context's end would hide it.
+func TestServerRefusesForGood(t *testing.T) {
+	testredis.Require(t)
+	plain := restrictedServer(t)
 	closed := testredis.Start(t, "--requirepass", "secret")
 	replica := testredis.Start(t)
 	replica.ReplicaOf(plain)
@@ -92,15 +110,7 @@ func TestServerRefusesForGood(t *testing.T) {
 			locker, err := rwlock.New(client)
 			require.NoError(t, err)
 			defer locker.Close()
-			for how, take := range acquisitions(locker) {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				lease, err := take(ctx, "orders")
-				require.Nil(t, lease, how)
-				couldNotAsk(t, err, c.server.Addr(), c.cause)
-				require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
-				require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
-				cancel()
-			}
+			refusedAtOnce(t, locker, c.server.Addr(), c.cause)
 			require.NoError(t, locker.Close())
 			onlyTokensOn(t, plain)
 		})

@@ -1,12 +1,8 @@
 package rwlock
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
-	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -29,8 +25,9 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
-	dials, option := new(atomic.Uint64), tuned(base)
-	client, err := rueidis.NewClient(counting(option, dials))
+	dials := &dials{next: make(chan struct{})}
+	option := tuned(base)
+	client, err := rueidis.NewClient(dials.counting(option))
 	if client != nil && err == nil {
 		if err = misdirected(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
 			client.Close()
@@ -50,33 +47,7 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 // replaced, since another server may answer then.
 type tunedClient struct {
 	rueidis.Client
-	dials *atomic.Uint64
-}
-
-// Dials returns how many connections have been opened.
-func (c *tunedClient) Dials() uint64 { return c.dials.Load() }
-
-// counting counts the connections that a client opens.
-func counting(o rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientOption {
-	dial := o.DialCtxFn
-	if dial == nil {
-		old := o.DialFn
-		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			switch {
-			case old != nil:
-				return old(addr, d, c)
-			case c != nil:
-				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
-			default:
-				return d.DialContext(ctx, "tcp", addr)
-			}
-		}
-	}
-	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-		dials.Add(1)
-		return dial(ctx, addr, d, c)
-	}
-	return o
+	*dials
 }
 
 // topologyRefresh is how often the sentinels are asked for the master. Mostly their message comes before.

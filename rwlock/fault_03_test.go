@@ -74,17 +74,6 @@ func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 	}
 }
 
-// at runs both, each after its time from now.
-func (w *world) at(t1 time.Duration, f1 func(), t2 time.Duration, f2 func()) {
-	if t2 < t1 {
-		t1, f1, t2, f2 = t2, f2, t1, f1
-	}
-	w.pass(t1)
-	f1()
-	w.pass(t2 - t1)
-	f2()
-}
-
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 	for _, slow := range []time.Duration{0, 70 * time.Millisecond, 240 * time.Millisecond} {
 		inFakeTime(t, func(w *world) {

@@ -98,16 +98,20 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 			return nil, err
 		}
 	}
-	within := ctx
+	within, begun := ctx, time.Time{}
 	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
+		begun = time.Now() // before the limit begins to count: what was waited is never less than it
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
-		if failure, ok := err.(*engine.Failure); ok && failure.Err != nil && ctx.Err() == nil && within.Err() != nil {
+		failure, ok := err.(*engine.Failure)
+		limited := !begun.IsZero() && ctx.Err() == nil && within.Err() != nil
+		if ok && limited && failure.Err != nil {
 			failure.Err = context.Cause(within) // not as the end of the caller's context
+			failure.Waited = time.Since(begun)
 		}
 		return nil, outcome(err)
 	}
@@ -155,6 +159,7 @@ type Stats struct {
 	Held          int    // leases at this moment
 	Waiting       int    // acquisitions at this moment
 	Unreachable   int    // of those, the ones that no quorum answers
+	NoMessages    int    // of those, the ones that ask at an interval: see Trace.NoMessages
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
 	HandedOff     uint64 // of those, by the one who held the lock before

@@ -29,7 +29,7 @@ func TestSuiteInEveryDeployment(t *testing.T) {
 				t.Parallel()
 				deployment := d.start(t, find(t))
 				for _, c := range suite {
-					t.Run(c.name, func(t *testing.T) { onDeployment(t, deployment, c.test) })
+					t.Run(c.name, func(t *testing.T) { onGroup(t, deployment, c.test) })
 				}
 			})
 		}

@@ -131,6 +131,19 @@ func (h history) accepts(f fencing.Fence, derived bool) bool {
 	return true
 }
 
+// reads reads "a", and fails the test if there is anything else than want; nil is no object.
+func reads(t *testing.T, guard *objectguard.Guard, f fencing.Fence, want []byte) error {
+	got, err := guard.Read(t.Context(), f, "a")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		require.Nil(t, want)
+		return nil
+	case err == nil:
+		require.Equal(t, want, got)
+	}
+	return err
+}
+
 func TestRuleAgreesWithTheModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -148,13 +161,7 @@ func TestRuleAgreesWithTheModel(t *testing.T) {
 			switch kind {
 			case 0, 1:
 				f.Mode = fencing.Mode(1 + kind)
-				var got []byte
-				if got, err = guard.Read(ctx, f, "a"); errors.Is(err, fs.ErrNotExist) {
-					require.Nil(t, data)
-					err = nil
-				} else if err == nil {
-					require.Equal(t, data, got)
-				}
+				err = reads(t, guard, f, data)
 			case 2:
 				err = guard.Write(ctx, f, "a", next)
 			case 3:

@@ -70,10 +70,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) bool {
-	p.Link.mu.Lock()
-	refused := p.Link.refused
-	p.Link.mu.Unlock()
-	if refused {
+	if p.refuses() {
 		return false
 	}
 	server, err := p.dial(context.Background(), "")
