@@ -114,19 +114,20 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
 	c := readCard(result)
+	// The refusal of a cluster's node is an answer too: it says what the master is.
+	if transport.FromCluster(c.err) && m.Standalone() {
+		c = card{cluster: true}
+	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
 	}
 	return c
 }
 
-// readCard reads the reply of marker.lua. The refusal of a cluster's node is an answer too: it says what the master is.
+// readCard reads the reply of marker.lua.
 func readCard(r rueidis.RedisResult) card {
 	fields, err := r.ToArray()
 	if err != nil {
-		if transport.FromCluster(err) {
-			return card{cluster: true}
-		}
 		return card{err: err}
 	}
 	if len(fields) != 11 {
