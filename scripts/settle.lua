@@ -57,6 +57,11 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
+-- The process that runs this script, as far as a script can tell: by where its interpreter lies in memory. A message of
+-- a hand-off names it. It may arrive by way of another server (a replica, or the master before it) whose subscribers
+-- nobody has counted here; its receiver believes it only if it listens to this process.
+local function process() return string.sub(redis.sha1hex(tostring(redis)), 1, 12) end
+
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
 -- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
 -- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
@@ -64,7 +69,8 @@ local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
   local token = mint(mode)
-  local heard = tell(details, id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim)
+  local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
     keep(asideKey, aside == 0, 0)
