@@ -44,7 +44,8 @@ func (b *backend) newLink() *testredis.Link {
 	return testredis.NewProxy(b.t, b.server.Addr()).Link
 }
 
-// command runs a command on the server itself, in a Cluster on the master of its key: a string, an int64, nil, or a list or map of these.
+// command runs a command on the server itself, in a Cluster on the master of its key. It returns a string, an int64,
+// nil, or a list or map of these.
 func (b *backend) command(args ...string) any {
 	b.t.Helper()
 	if b.mini == nil {

@@ -1,7 +1,7 @@
 -- renew.lua: moves the expiry of granted holds; never creates one, never adds up.
 --
--- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the lock
---        alone, as there
+-- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the
+--        lock alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 0 not held here with that token, or
 --        expired}
