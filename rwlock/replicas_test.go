@@ -158,8 +158,7 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 // The user of SECURITY.md may ask for replicas.
 func TestACLSufficesForReplicas(t *testing.T) {
 	master, _ := withReplica(t)
-	one, _ := aclLines(t)
-	commandOn(t, master, one...)
+	commandOn(t, master, aclLine(t, aclOne)...)
 	client, err := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 	require.NoError(t, err)
 	l, err := rwlock.New(client, rwlock.WithReplicas(1, replicaTimeout))

@@ -102,6 +102,9 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 
 // sending notes that a request is about to leave and returns its arguments, under mu.
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
+	if a.asks > 0 {
+		a.lease.reroute(a.lease.e.mailbox.route(a.lease.keys[0]))
+	}
 	a.asks++
 	a.lease.ballot.Vote(m.Index).Ask()
 	// The node timeout counts from the last request.

@@ -114,20 +114,20 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
 	c := readMarkerReply(result)
+	// The refusal of a cluster's node is an answer too: it says what the master is.
+	if transport.FromCluster(c.err) && m.Standalone() {
+		c = markerReply{cluster: true}
+	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
 	}
 	return c
 }
 
-// readMarkerReply reads the reply of marker.lua. The refusal of a cluster's node is an answer too: it says what the
-// master is.
+// readMarkerReply reads the reply of marker.lua.
 func readMarkerReply(r rueidis.RedisResult) markerReply {
 	fields, err := r.ToArray()
 	if err != nil {
-		if transport.FromCluster(err) {
-			return markerReply{cluster: true}
-		}
 		return markerReply{err: err}
 	}
 	if len(fields) != 11 {

@@ -111,7 +111,7 @@ func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	}
 	_, short := unreplicated(err)
 	return ballot.Answer{
-		Status: ballot.NoAnswer, Err: err, Unknown: !transport.DidNotRun(err), Short: short,
+		Status: ballot.NoAnswer, Err: m.Explain(err), Unknown: !transport.DidNotRun(err), Short: short,
 		Permanent: short || m.Permanent(err), Conflict: transport.Conflict(err),
 	}
 }

@@ -204,10 +204,7 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 		// A grant without a quorum, which an older hold on the same master may wait for.
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
-			return l.id, true
-		}
-		a.post(m, proposal, false)
+		return l.id, true
 	}
 	return "", false
 }

@@ -93,10 +93,11 @@ func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 }
 
 // ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
-// only where that server is the one that a message came from.
-func (m *Master) ServerAtMost(key string, from *Node, now clock.Instant) (micros int64, known bool) {
+// only where a message that came from the node, and names the process which has sent it, is from that server itself:
+// replicas pass messages on.
+func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
 	n := m.At(key)
-	if n != from || !n.listener.upToDate() {
+	if n != from || !n.listener.hears(process) {
 		return 0, false
 	}
 	return n.clock.atMost(now)
