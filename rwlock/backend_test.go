@@ -21,6 +21,8 @@ type backend struct {
 	ctx    context.Context   // ends with the test
 	mini   *testredis.Mini   // nil on a real server
 	server *testredis.Server // nil in fake time
+
+	operator rueidis.Client // runs commands in fake time; nil until there is one
 }
 
 func (b *backend) newLink() *testredis.Link {
@@ -38,10 +40,13 @@ func (b *backend) command(args ...string) any {
 		require.NoError(b.t, err)
 		return reply
 	}
-	client, err := rueidis.NewClient(b.newLink().Option())
-	require.NoError(b.t, err)
-	defer client.Close()
-	reply, err := client.Do(b.ctx, client.B().Arbitrary(args...).Build()).ToAny()
+	if b.operator == nil {
+		var err error
+		b.operator, err = rueidis.NewClient(b.newLink().Option())
+		require.NoError(b.t, err)
+		b.t.Cleanup(b.operator.Close)
+	}
+	reply, err := b.operator.Do(b.ctx, b.operator.B().Arbitrary(args...).Build()).ToAny()
 	require.NoError(b.t, err)
 	return reply
 }

@@ -50,13 +50,14 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(), mutexes: newMutexes(),
+		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(),
+		mutexes: newMutexes(),
 	}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a section
-// under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a
+// section under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
 // Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
 // WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
@@ -78,7 +79,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
-func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption) (*Lease, error) {
+func (l *Locker) acquire(
+	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
+) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}

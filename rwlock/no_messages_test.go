@@ -112,7 +112,8 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		require.LessOrEqual(t, handOff(100*time.Millisecond), 200*time.Millisecond)
 		mini.ResetCalls()
 		require.LessOrEqual(t, handOff(8*time.Second), time.Second+20*time.Millisecond)
-		require.LessOrEqual(t, mini.Calls("EVALSHA"), 2+1+8+9+2, "a lock that stays held is not asked for a hundred times a second")
+		require.LessOrEqual(t, mini.Calls("EVALSHA"), 2+1+8+9+2,
+			"a lock that stays held is not asked for a hundred times a second")
 		require.Len(t, told, 1)
 
 		refuses.Store(false)

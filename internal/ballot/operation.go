@@ -34,8 +34,8 @@ func (v *Vote) Raised(target fencing.Token, a Answer) {
 	}
 }
 
-// Renewing notes that the master is asked to renew the hold with this token. It is not where the hold does not stand, as
-// far as is known, or where a request is under way.
+// Renewing notes that the master is asked to renew the hold with this token. It is not where the hold does not stand,
+// as far as is known, or where a request is under way.
 func (v *Vote) Renewing(token fencing.Token) bool {
 	if !v.Counts() || v.Token != token || v.inflight != None {
 		return false
@@ -61,9 +61,9 @@ func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 	}
 }
 
-// Regaining notes that the master is asked to take back a hold that a quorum has. It returns whether trust in its earlier
-// grant is unbroken, and false for ok where nothing is to be sent: a grant stands there with whatever token, a request
-// is under way, or the token was offered back there once and can never count again.
+// Regaining notes that the master is asked to take back a hold that a quorum has. It returns whether trust in its
+// earlier grant is unbroken, and false for ok where nothing is to be sent: a grant stands there with whatever token, a
+// request is under way, or the token was offered back there once and can never count again.
 func (v *Vote) Regaining(token fencing.Token, now clock.Instant) (trusted, ok bool) {
 	stands := v.State == Granted && !v.Until.Passed(now)
 	if v.inflight != None || v.State == Asked || stands || token <= v.yielded {

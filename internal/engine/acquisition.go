@@ -145,7 +145,10 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
-	if hold == l.id && l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
+	if hold != l.id || l.phase != asking || a.entry != Wait {
+		return
+	}
+	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
 		a.enqueue(m, reply.left, reply.err)
 	}
 }

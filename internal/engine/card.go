@@ -105,7 +105,9 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 		listening.Stop()
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
-	args := []string{r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead, r.unmarked}
+	args := []string{
+		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead, r.unmarked,
+	}
 	// The marker counts for the connection that it was read over. If another was opened meanwhile, it is not known over
 	// which one the answer came, and so from which server.
 	dials := m.Dials()
@@ -131,7 +133,8 @@ func readCard(r rueidis.RedisResult) card {
 	}
 	text := row(fields)
 	return card{
-		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
+		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2),
+		set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}
 }

@@ -104,7 +104,7 @@ func (e *Engine) connect() {
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
-		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)})
+		e.waiters = append(e.waiters, newWaitSets(e, m))
 		e.releases = append(e.releases, newPendingReleases(e, m))
 	}
 }

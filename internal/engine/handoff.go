@@ -54,8 +54,8 @@ type handoff struct {
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
-// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the master;
-// one that does not know yet that it is queued there asks as soon as it does.
+// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
+// master; one that does not know yet that it is queued there asks as soon as it does.
 func (v *voting) handedOff(
 	m *transport.Master, from *transport.Node, g handoff) {
 	now := v.e.clock.Now()

@@ -91,7 +91,9 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 
 // refreshAnswer turns what a refresh says of one waiter into what the ballot counts. A hold that is granted here was
 // handed off, and the message was lost or is still on its way.
-func (e *Engine) refreshAnswer(status int64, token fencing.Token, left time.Duration, sent clock.Instant) ballot.Answer {
+func (e *Engine) refreshAnswer(
+	status int64, token fencing.Token, left time.Duration, sent clock.Instant,
+) ballot.Answer {
 	switch status {
 	case refreshGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: token, Until: e.drift.Trusted(sent, left)}

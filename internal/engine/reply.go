@@ -64,7 +64,8 @@ func readReply(r rueidis.RedisResult) reply {
 	return p
 }
 
-// answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first key.
+// answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
+// key.
 func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
@@ -81,8 +82,8 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 		}
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
-		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can have
-		// caused, the marker has to be read again.
+		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can
+		// have caused, the marker has to be read again.
 	case p.status == statusAbstains, p.status == statusChanged:
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()

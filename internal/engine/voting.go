@@ -101,8 +101,8 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 	}
 }
 
-// regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that the
-// hold stands; the masters see to it that nothing else was counted.
+// regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that
+// the hold stands; the masters see to it that nothing else was counted.
 func (v *voting) regain(now clock.Instant) {
 	for _, m := range v.e.masters {
 		trusted, ok := v.ballot.Vote(m.Index).Regaining(v.token, now)

@@ -23,6 +23,10 @@ type waitSets struct {
 	outages map[*transport.Node]*outage // of the servers that do not answer
 }
 
+func newWaitSets(e *Engine, m *transport.Master) *waitSets {
+	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
+}
+
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
 // early where an expiry may let somebody in.
 type waitSet struct {

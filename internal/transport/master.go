@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -37,23 +36,18 @@ type Config struct {
 // Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster. It routes each call
 // by its first key to one of its nodes.
 type Master struct {
-	Index    int
-	cfg      *Config
+	Index int
+	connections
+	topology
 	client   rueidis.Client
-	tuned    tuned   // nil for a client that is not from rwlock.Dial
-	dialler  dialler // the same
 	home     *Node
-	slots    atomic.Pointer[slotMap] // of a Cluster, once they are known
-	doubt    chan struct{}           // asks for a look at which servers there are
-	used     atomic.Bool             // since the last look
-	plain    atomic.Bool             // a Cluster without sharded messages
-	identity atomic.Pointer[identity]
 	detached sync.Pool // of *Detached
 }
 
 // NewMaster returns a master. Run its Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
-	m := &Master{Index: index, cfg: cfg, client: client, doubt: make(chan struct{}, 1)}
+	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
+	m.topology.m, m.doubt = m, make(chan struct{}, 1)
 	m.tuned, _ = client.(tuned)
 	m.dialler, _ = client.(dialler)
 	m.home = m.newNode("", nil)
@@ -94,9 +88,9 @@ func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 	m.At(key).clock.sample(sent, micros)
 }
 
-// ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known only
-// where a message that came from the node, and names the process which has sent it, is from that server itself: replicas
-// pass messages on.
+// ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
+// only where a message that came from the node, and names the process which has sent it, is from that server itself:
+// replicas pass messages on.
 func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
 	n := m.At(key)
 	if n != from || !n.listener.hears(process) {

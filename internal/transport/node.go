@@ -9,9 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Node is one server, as far as the client tells them apart: the unit of health. What is slow, frozen or down there holds
-// up nothing that is sent elsewhere. A standalone server and a Sentinel group are one node; a Cluster has one for each
-// server that owns slots, and one more (home) for what is sent while the owner of a slot is not known.
+// Node is one server, as far as the client tells them apart: the unit of health. What is slow, frozen or down there
+// holds up nothing that is sent elsewhere. A standalone server and a Sentinel group are one node; a Cluster has one for
+// each server that owns slots, and one more (home) for what is sent while the owner of a slot is not known.
 type Node struct {
 	m        *Master
 	addr     string          // "" is home: the client decides which server answers
