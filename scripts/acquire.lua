@@ -34,7 +34,7 @@ end
 -- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
 -- one goes the long way and looks for expired ones, so no more than that pile up while only readers come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
-if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) then
+if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
   local last = h[3]
   if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
@@ -71,7 +71,8 @@ end
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies
 -- aside: it is purged by whoever comes.
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or ' 0', -2) == ' 0' then
+if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or ' 0', -2) == ' 0'
+  and (KEYS[2] or order == '0') then
   local has = call('HMGET', lock, 'd', 'e', 's')
   if order == 'a' then
     local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
@@ -88,6 +89,7 @@ if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h
 end
 
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
@@ -135,6 +137,12 @@ if state then drop(id, state, asked) end -- expired, and too many others were pu
 
 local enters = not wHold and (mode == 'r' or readers == 0)
 if enters and queued > 0 then enters = order == 'h' and headHold and id < headHold end
+local makes, members = queueKey, queued
+if enters then makes, members = holdsKey, readers end
+if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(makes, members) then
+  store()
+  return redis.error_reply(moving)
+end
 if enters then
   token = mint(mode)
   grant(id, token, ttl, details)

@@ -27,6 +27,7 @@ type player struct {
 
 func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 	p := &player{e: e, draw: draw, m: newModel(quorum), tokens: map[string]int64{}}
+	p.m.alone = e.alone
 	defer func() {
 		if e.t.Failed() {
 			e.t.Logf("the last steps:\n%s", strings.Join(p.log[max(0, len(p.log)-40):], "\n"))

@@ -17,6 +17,7 @@ local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 for i = 3, #ARGV do

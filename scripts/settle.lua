@@ -58,11 +58,6 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
--- The process that runs this script, as far as a script can tell: by where its interpreter lies in memory. A message of
--- a hand-off names it. It may arrive by way of another server (a replica, or the master before it) whose subscribers
--- nobody has counted here; its receiver believes it only if it listens to this process.
-local function process() return string.sub(redis.sha1hex(tostring(redis)), 1, 12) end
-
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
 -- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
 -- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.

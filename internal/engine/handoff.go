@@ -56,8 +56,7 @@ type handoff struct {
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
 // master; one that does not know yet that it is queued there asks as soon as it does.
-func (v *voting) handedOff(
-	m *transport.Master, from *transport.Node, g handoff) {
+func (v *voting) handedOff(m *transport.Master, from *transport.Node, g handoff) {
 	now := v.e.clock.Now()
 	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
@@ -65,12 +64,8 @@ func (v *voting) handedOff(
 	switch {
 	case g.hold != v.id || v.phase == ended:
 	case known:
-		v.ballot.Vote(m.Index).Granted(g.token, until)
-		if v.asking != nil {
-			v.asking.decide()
-		} else {
-			v.perform(v.ballot.Next(nil))
-		}
+		v.granted(m, g.token, until)
+		v.changed()
 	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
 		v.e.waiters[m.Index].wake(v.name)
 	case v.phase == asking:

@@ -113,7 +113,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		l.ballot.Vote(w.m.Index).Granted(answer.Token, answer.Until)
+		l.granted(w.m, answer.Token, answer.Until)
 	} else {
 		askAgain = l.ballot.Vote(w.m.Index).Refreshed(answer)
 	}

@@ -136,8 +136,8 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 // refusedMost bounds the pause between attempts to subscribe that the server refuses.
 const refusedMost = time.Minute
 
-// subscribe returns whether messages arrive, and of which process. What a server refuses for good is tried again over the same connection:
-// a new one would look like another server.
+// subscribe returns whether messages arrive, and of which process. What a server refuses for good is tried again over
+// the same connection: a new one would look like another server.
 func (l *listener) subscribe(
 	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failures int, broken <-chan error,
 ) (process string, ok bool) {

@@ -82,7 +82,9 @@ const (
 )
 
 // unsharded are parts of what a server says that does not know sharded messages, or denies them.
-var unsharded = []string{"NOPERM", "ACL failure in script", "can't run this command", "nknown command", "nknown Redis command"}
+var unsharded = []string{
+	"NOPERM", "ACL failure in script", "can't run this command", "nknown command", "nknown Redis command",
+}
 
 func refusesSharded(err error) bool {
 	refusal, ok := refusalOf(err)
