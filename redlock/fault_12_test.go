@@ -34,8 +34,7 @@ func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 	const waiters = 12
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 5)
-		holder := s.peer(time.Millisecond)
-		held, err := holder.Lock(t.Context(), "door")
+		held, err := s.peer(time.Millisecond).Lock(t.Context(), "door")
 		require.NoError(t, err)
 
 		var mu sync.Mutex
@@ -50,13 +49,13 @@ func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 				told[i]++
 				mu.Unlock()
 			})
+			enter := func(context.Context) error {
+				entered <- i
+				rest.Wait()
+				return nil
+			}
 			work.Go(func() {
-				err := p.Do(t.Context(), "door", func(context.Context) error {
-					entered <- i
-					rest.Wait()
-					return nil
-				})
-				if err != nil {
+				if err := p.Do(t.Context(), "door", enter); err != nil {
 					t.Errorf("waiter %d: %v", i, err)
 				}
 			})

@@ -22,6 +22,8 @@ type backend struct {
 	mini   *testredis.Mini      // in fake time
 	server *testredis.Server    // the one real server, where there is one
 	group  testredis.Deployment // the real servers, where they are more or found otherwise
+
+	operator rueidis.Client // runs commands in fake time; nil until there is one
 }
 
 // deployment returns the real servers, where there are any.
@@ -42,7 +44,8 @@ func (b *backend) newLink() *testredis.Link {
 	return testredis.NewProxy(b.t, b.server.Addr()).Link
 }
 
-// command runs a command on the server itself, in a Cluster on the master of its key: a string, an int64, nil, or a list or map of these.
+// command runs a command on the server itself, in a Cluster on the master of its key. It returns a string, an int64,
+// nil, or a list or map of these.
 func (b *backend) command(args ...string) any {
 	b.t.Helper()
 	if b.mini == nil {
@@ -50,10 +53,13 @@ func (b *backend) command(args ...string) any {
 		require.NoError(b.t, err)
 		return reply
 	}
-	client, err := rueidis.NewClient(b.newLink().Option())
-	require.NoError(b.t, err)
-	defer client.Close()
-	reply, err := client.Do(b.ctx, client.B().Arbitrary(args...).Build()).ToAny()
+	if b.operator == nil {
+		var err error
+		b.operator, err = rueidis.NewClient(b.newLink().Option())
+		require.NoError(b.t, err)
+		b.t.Cleanup(b.operator.Close)
+	}
+	reply, err := b.operator.Do(b.ctx, b.operator.B().Arbitrary(args...).Build()).ToAny()
 	require.NoError(b.t, err)
 	return reply
 }

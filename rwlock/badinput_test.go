@@ -41,13 +41,33 @@ func TestNewRefuses(t *testing.T) {
 			{"negative TTL", client, []rwlock.Option{rwlock.WithTTL(-time.Second)}, "WithTTL", "-1s", "100ms"},
 			{"TTL beyond the token's", client, []rwlock.Option{rwlock.WithTTL(25 * time.Hour)}, "WithTTL", "25h", "24h"},
 			{"no prefix", client, []rwlock.Option{rwlock.WithPrefix("")}, "WithPrefix", `""`, "1 to 128 bytes"},
-			{"long prefix", client, []rwlock.Option{rwlock.WithPrefix(strings.Repeat("p", 129))}, "WithPrefix", "ppp", "1 to 128 bytes"},
-			{"prefix with a hash tag", client, []rwlock.Option{rwlock.WithPrefix("a{b}")}, "WithPrefix", "a{b}", "without spaces and braces"},
+			{
+				"long prefix", client,
+				[]rwlock.Option{rwlock.WithPrefix(strings.Repeat("p", 129))},
+				"WithPrefix", "ppp", "1 to 128 bytes",
+			},
+			{
+				"prefix with a hash tag", client,
+				[]rwlock.Option{rwlock.WithPrefix("a{b}")},
+				"WithPrefix", "a{b}", "without spaces and braces",
+			},
 			{"no logger", client, []rwlock.Option{rwlock.WithLogger(nil)}, "WithLogger", "nil", "must be a logger"},
-			{"no release timeout", client, []rwlock.Option{rwlock.WithReleaseTimeout(0)}, "WithReleaseTimeout", "", "must be positive"},
+			{
+				"no release timeout", client,
+				[]rwlock.Option{rwlock.WithReleaseTimeout(0)},
+				"WithReleaseTimeout", "", "must be positive",
+			},
 			{"no waiting at all", client, []rwlock.Option{rwlock.WithMaxWait(0)}, "WithMaxWait", "", "must be positive"},
-			{"no holding at all", client, []rwlock.Option{rwlock.WithMaxHold(-time.Second)}, "WithMaxHold", "-1s", "must be positive"},
-			{"long meta", client, []rwlock.Option{rwlock.WithMeta(strings.Repeat("m", 257))}, "WithMeta", "257 bytes", "256 bytes"},
+			{
+				"no holding at all", client,
+				[]rwlock.Option{rwlock.WithMaxHold(-time.Second)},
+				"WithMaxHold", "-1s", "must be positive",
+			},
+			{
+				"long meta", client,
+				[]rwlock.Option{rwlock.WithMeta(strings.Repeat("m", 257))},
+				"WithMeta", "257 bytes", "256 bytes",
+			},
 			{
 				"a limit that is never reached", client,
 				[]rwlock.Option{rwlock.WithTTL(time.Second), rwlock.WithoutRenewal(), rwlock.WithMaxHold(time.Minute)},
@@ -72,7 +92,11 @@ func TestAcquisitionRefuses(t *testing.T) {
 		}{
 			{"no option", "orders", []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
 			{"short TTL", "orders", []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
-			{"long meta", "orders", []rwlock.LockOption{rwlock.WithMeta(strings.Repeat("m", 300))}, "WithMeta", "300 bytes", "256 bytes"},
+			{
+				"long meta", "orders",
+				[]rwlock.LockOption{rwlock.WithMeta(strings.Repeat("m", 300))},
+				"WithMeta", "300 bytes", "256 bytes",
+			},
 			{"no waiting", "orders", []rwlock.LockOption{rwlock.WithMaxWait(-1)}, "WithMaxWait", "-1ns", "must be positive"},
 			{
 				"conflict with each other", "orders",

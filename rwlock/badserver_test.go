@@ -24,9 +24,12 @@ func dial(t *testing.T, addr string, base rueidis.ClientOption) (rueidis.Client,
 	return client, err
 }
 
+// take is one of the ways to take a lock.
+type take = func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error)
+
 // acquisitions are the ways to take a lock, by name.
-func acquisitions(l *rwlock.Locker) map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error) {
-	return map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+func acquisitions(l *rwlock.Locker) map[string]take {
+	return map[string]take{
 		"Lock": l.Lock, "RLock": l.RLock, "TryLock": l.TryLock, "TryRLock": l.TryRLock,
 	}
 }
@@ -187,10 +190,11 @@ func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 	return reply
 }
 
-// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context ends.
+// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context
+// ends.
 func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	t.Helper()
-	for _, try := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){locker.TryLock, locker.TryRLock} {
+	for _, try := range []take{locker.TryLock, locker.TryRLock} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := try(ctx, "orders")
 		couldNotAsk(t, err, addr, cause)
@@ -252,7 +256,7 @@ func TestNobodyAnswers(t *testing.T) {
 	const dialTimeout, limit = 3 * time.Second, 100 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
 	require.NoError(t, err)
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	addr := listener.Addr().String()
 	client, err := dial(t, addr, rueidis.ClientOption{Dialer: net.Dialer{Timeout: dialTimeout}})
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -18,6 +18,7 @@ var (
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
 	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
+	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close

@@ -25,7 +25,8 @@ const (
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
-	maxTTL   time.Duration // of one acquisition; what the other clients of the masters count on
+	minTTL   time.Duration // of one acquisition; what its replicas leave time for
+	maxTTL   time.Duration // the same; what the other clients of the masters count on
 	terms    *engine.Terms // of the defaults
 	mutexes  *mutexes
 }
@@ -50,13 +51,15 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(), mutexes: newMutexes(),
+		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(),
+		minTTL: s.ShortestTTL(), maxTTL: s.LongestTTL(),
+		mutexes: newMutexes(),
 	}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a section
-// under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a
+// section under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
 // Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
 // WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
@@ -78,7 +81,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
-func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption) (*Lease, error) {
+func (l *Locker) acquire(
+	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
+) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -140,6 +145,9 @@ func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 	}
 	if err := optionError(s.Check()); err != nil {
 		return s, err
+	}
+	if s.TTL < l.minTTL {
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must be three times the timeout of WithReplicas, %v", l.minTTL)}
 	}
 	if s.TTL > l.maxTTL {
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}

@@ -13,8 +13,8 @@ import (
 
 // RWMutex is a lock in the shape of sync.RWMutex: for the goroutines of a process among themselves, and against other
 // processes. Inside the process exclusion never depends on Redis. Goroutines are served in the order of their arrival,
-// readers between two writers together. Each writer takes the lock from Redis for itself; readers share one remote hold,
-// so a reader that joins others costs no command (under WithoutRenewal: one, since it has to extend the hold).
+// readers between two writers together. Each writer takes the lock from Redis for itself; readers share one remote
+// hold, so a reader that joins others costs no command (under WithoutRenewal: one, since it has to extend the hold).
 //
 // If the remote hold is lost, its holders still stand in the RWMutex until they unlock, and Unlock tells them of the
 // loss; no other goroutine of the process gets in before. So Token and Context always speak of the lease of whoever
@@ -37,10 +37,10 @@ type RWMutex struct {
 	local cohort
 }
 
-// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is in
-// use in this process, held or waited for, one of that name with other options fails with an *OptionError, since they
-// would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in use
-// costs no goroutine and no command, and need not be closed.
+// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is
+// in use in this process, held or waited for, one of that name with other options fails with an *OptionError, since
+// they would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in
+// use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
 		return &RWMutex{name: name, refused: err}

@@ -38,6 +38,7 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 }
 
 func TestServerClockSetBackOnARealServer(t *testing.T) {
+	t.Parallel()
 	server := testredis.StartSkewed(t)
 	w := &world{backend: backend{t: t, ctx: t.Context(), server: server.Server}, ttl: time.Second}
 	w.observer = w.process()

@@ -251,8 +251,11 @@ func loggerHears(w *world) {
 	lost := p.lock("gone", rwlock.Write)
 	w.flushAll()
 	w.untilOver(lost)
-	w.eventually("the loss is logged", func() bool { return len(book.about("gone")) == 1 })
-	require.Equal(w.t, slog.LevelWarn, book.about("gone")[0].Level)
+	w.eventually("the loss is logged", func() bool { return len(book.about("gone")) > 0 })
+	for i, r := range book.about("gone") { // where the machine was too busy for a renewal that comes first
+		require.Equal(w.t, slog.LevelWarn, r.Level)
+		require.True(w.t, i == 0 || w.mini == nil, "told twice: %v", r)
+	}
 
 	cut := p.lock("cut", rwlock.Write)
 	p.die()

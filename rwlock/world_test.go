@@ -21,7 +21,7 @@ import (
 // goroutine.
 type world struct {
 	backend
-	ttl      time.Duration // of every process that is not told otherwise: 10 s in fake time, 1 s on a real server
+	ttl      time.Duration // of every process that is not told otherwise: 10 s in fake time, 2 s on a real server
 	observer *process      // inspects; takes no locks
 	twice    bool          // every script of the processes made from now on runs twice
 }
@@ -50,7 +50,7 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world)) {
 
 func onServers(b backend, test func(w *world)) {
 	b.flushAll()
-	w := &world{backend: b, ttl: time.Second}
+	w := &world{backend: b, ttl: 2 * time.Second}
 	w.observer = w.process()
 	test(w)
 }
@@ -77,8 +77,15 @@ func everyPlace(t *testing.T) []place {
 	return all
 }
 
-// everywhere runs a test in every place, as a subtest each.
+// everywhere runs a test in every place, as a subtest each. On a real server most of the time is waiting, so it runs
+// beside other tests that wait.
 func everywhere(t *testing.T, test func(w *world)) {
+	t.Parallel()
+	everywhereAlone(t, test)
+}
+
+// everywhereAlone is everywhere for a test that other tests would disturb, since it counts allocations.
+func everywhereAlone(t *testing.T, test func(w *world)) {
 	for _, p := range everyPlace(t) {
 		t.Run(p.name, func(t *testing.T) { p.enter(t, test) })
 	}
@@ -166,6 +173,26 @@ func (w *world) hasOnlyTokens() bool {
 		}
 	}
 	return true
+}
+
+// requireLess checks a time in fake time only: a busy machine adds to what a real server and its clients need.
+func (w *world) requireLess(took, limit time.Duration, because string) {
+	w.t.Helper()
+	if w.mini != nil {
+		require.Less(w.t, took, limit, because)
+	}
+}
+
+// untilOnlyTokens returns when the last tombstone has expired, which in fake time may take a minute.
+func (w *world) untilOnlyTokens() {
+	w.t.Helper()
+	if w.mini == nil {
+		w.eventually("only tokens are left", w.hasOnlyTokens)
+		return
+	}
+	for limit := time.Now().Add(2 * patience); !w.hasOnlyTokens(); w.pass(time.Second) {
+		require.True(w.t, time.Now().Before(limit), "keys left: %q", w.keys())
+	}
 }
 
 // onlyTokensLeft fails the test if anything of a lock but its token is on the server.

@@ -89,6 +89,7 @@ if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h
 end
 
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()

@@ -15,6 +15,7 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
 had[id], had['o:' .. owner] = h[5], h[6]

@@ -45,10 +45,10 @@ if h[1] then
   wExpiry = tonumber(wExpiry)
 end
 
--- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and of
--- a lock's keys some nearly always are. The client then names the lock alone. But the keys move one by one: on the old
--- node a missing one can be neither read nor made, on the new one it may be yet to come and must not be made anew. So
--- nothing is begun before it is known that each key is at hand which has members, or which may get its first one.
+-- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
+-- of a lock's keys some nearly always are. The client then names the lock alone. But the keys move one by one: on the
+-- old node a missing one can be neither read nor made, on the new one it may be yet to come and must not be made anew.
+-- So nothing is begun before it is known that each key is at hand which has members, or which may get its first one.
 local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
 
 local function reachable(key, members)

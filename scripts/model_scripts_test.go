@@ -7,7 +7,8 @@ import "slices"
 func (m *model) acquire(r modelHold, order string, life int64) (status, token int64) {
 	own := m.find(r.id)
 	quiet := len(m.queue) == 0 && len(m.aside) == 0 && own.state == 0 && m.writer == nil
-	straight := quiet && (!m.alone || r.mode == "w") && (len(m.holds) == 0 || r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0)
+	joins := r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0
+	straight := quiet && (!m.alone || r.mode == "w") && (len(m.holds) == 0 || joins)
 	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0 &&
 		(!m.alone || order == "0")
 	if !straight && !behind {

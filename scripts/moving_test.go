@@ -12,6 +12,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
+// migration is an environment whose lock lies in a slot that moves.
+type migration struct{ *env }
+
 // While a slot is on its way to another node of a Cluster, some keys of a lock may have moved and others not. Whatever
 // has: nobody enters beside a hold that stands, no request does half of its work, and afterwards the lock is as it was.
 func TestScriptsOnAMovingSlot(t *testing.T) {
@@ -25,7 +28,7 @@ func TestScriptsOnAMovingSlot(t *testing.T) {
 	defer client.Close()
 	for what, state := range movingStates {
 		for moved := range 1 << len(state.keys) {
-			e := &env{client: client, name: fmt.Sprint(what, moved)} // each has a slot of its own
+			e := &migration{&env{client: client, name: fmt.Sprint(what, moved)}} // each has a slot of its own
 			keys := lockKeys(e.name)
 			var gone []string
 			for i, key := range state.keys {
@@ -61,22 +64,22 @@ func TestScriptsOnAMovingSlot(t *testing.T) {
 type movingState struct {
 	keys   []int // those that there are, as in lockKeys
 	before []call
-	during func(e *env, gone []string)
-	after  func(e *env)
+	during func(e *migration, gone []string)
+	after  func(e *migration)
 }
 
 var movingStates = map[string]movingState{
 	"held by a writer": {
 		keys:   []int{0},
 		before: []call{acquire(writer("01"))},
-		during: func(e *env, _ []string) {
+		during: func(e *migration, _ []string) {
 			e.answers(2, tryAcquire(writer("02")))
 			e.answers(2, tryAcquire(reader("03")))
 			e.keeps("01", writer("01"))
 			e.mayWait(acquire(writer("04")))
 			e.mayWait(release("04", ttl))
 		},
-		after: func(e *env) {
+		after: func(e *migration) {
 			e.keeps("01", writer("01"))
 			e.answers(1, release("01", 0))
 			e.answers(1, acquire(writer("05")))
@@ -86,7 +89,7 @@ var movingStates = map[string]movingState{
 	"held by readers": {
 		keys:   []int{0, 1},
 		before: []call{acquire(reader("01")), acquire(reader("02"))},
-		during: func(e *env, gone []string) {
+		during: func(e *migration, gone []string) {
 			whole := len(gone) != 1
 			e.mayWait(tryAcquire(writer("03")))
 			e.mayWait(acquire(writer("04")))
@@ -102,7 +105,7 @@ var movingStates = map[string]movingState{
 			e.mayWait(release("04", 0))
 			e.mayWait(release("05", 0))
 		},
-		after: func(e *env) {
+		after: func(e *migration) {
 			e.keeps("01", reader("01"))
 			e.run(release("02", 0))
 			e.run(release("04", 0))
@@ -116,7 +119,7 @@ var movingStates = map[string]movingState{
 	"a writer and those who wait": {
 		keys:   []int{0, 2},
 		before: []call{acquire(writer("01")), acquire(writer("02")), acquire(reader("03"))},
-		during: func(e *env, gone []string) {
+		during: func(e *migration, gone []string) {
 			e.keeps("01", writer("01"))
 			e.mayWait(refresh("02", "03"))
 			e.mayWait(acquire(reader("04")))
@@ -125,7 +128,7 @@ var movingStates = map[string]movingState{
 				e.keeps("01", writer("01"))
 			}
 		},
-		after: func(e *env) {
+		after: func(e *migration) {
 			e.keeps("01", writer("01"))
 			e.answers(1, release("01", 0))
 			e.answers(1, refresh("02"))
@@ -138,14 +141,14 @@ var movingStates = map[string]movingState{
 	"free": {
 		keys:   []int{0},
 		before: []call{acquire(writer("01")), release("01", 0)},
-		during: func(e *env, gone []string) {
+		during: func(e *migration, gone []string) {
 			e.answers(1, tryAcquire(writer("02")))
 			e.keeps("02", writer("02"))
 			e.answers(1, release("02", 0))
 			e.mayWait(tryAcquire(reader("03")))
 			e.mayWait(release("03", ttl))
 		},
-		after: func(e *env) {
+		after: func(e *migration) {
 			e.run(release("03", 0))
 			e.answers(1, tryAcquire(writer("04")))
 			e.answers(1, release("04", 0))
@@ -154,13 +157,13 @@ var movingStates = map[string]movingState{
 }
 
 // answers requires that the request is carried out, with that status.
-func (e *env) answers(want int64, c call) {
+func (e *migration) answers(want int64, c call) {
 	e.t.Helper()
 	require.Equal(e.t, want, status(c, e.run(c)), "%s %q", c.script, c.args)
 }
 
 // refuses requires that the request is put off, and has done nothing.
-func (e *env) refuses(c call) {
+func (e *migration) refuses(c call) {
 	e.t.Helper()
 	_, err := e.try(c)
 	require.Error(e.t, err, "%s %q", c.script, c.args)
@@ -168,7 +171,7 @@ func (e *env) refuses(c call) {
 }
 
 // mayWait requires that the request is carried out without a grant beside another's, or put off.
-func (e *env) mayWait(c call) {
+func (e *migration) mayWait(c call) {
 	e.t.Helper()
 	if _, err := e.try(c); err != nil {
 		require.True(e.t, strings.HasPrefix(err.Error(), "TRYAGAIN "), "%s %q: %v", c.script, c.args, err)
@@ -176,13 +179,13 @@ func (e *env) mayWait(c call) {
 }
 
 // keeps requires that the hold stands: asked for again it is answered as granted, and renewed.
-func (e *env) keeps(hold string, r request) {
+func (e *migration) keeps(hold string, r request) {
 	e.t.Helper()
 	e.answers(1, renew(hold, ttl, e.token(hold, r)))
 }
 
 // token returns the token of a hold that stands, as its lock shows it.
-func (e *env) token(hold string, r request) (token int64) {
+func (e *migration) token(hold string, r request) (token int64) {
 	e.t.Helper()
 	field, at := "t", 0
 	if r.mode == "r" {

@@ -185,7 +185,7 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return []int64{n[0], n[2]}, []int64{p.m.release(id[0], number(2), c.args[3] == "1"), 0}
 	case scripts.Refresh:
-		statuses, tokens := p.m.refresh(id...)
+		statuses, tokens := p.m.refresh(id[1:]...)
 		for i := range statuses {
 			got, want = append(got, n[3+3*i], n[4+3*i]), append(want, statuses[i], tokens[i])
 		}

@@ -7,6 +7,7 @@
 -- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
 --        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others
 local bound, more = 64, 0
+local taken -- the head of the queue, where the script has taken it out already
 
 -- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
 local function sweep(key, n, states)
@@ -64,7 +65,8 @@ local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
   local token = mint(mode)
-  local heard = tell(details, id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim)
+  local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
     keep(asideKey, aside == 0, 0)
@@ -90,7 +92,8 @@ local function admit(beneath)
       return
     end
     local open = not wHold and not abstains
-    local popped = open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    local popped = taken or open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    taken = nil
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
     if not id then -- evicted
       queued = 0

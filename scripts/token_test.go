@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 const maxExact = 1<<53 - 1
@@ -53,8 +56,29 @@ func TestHandOffMessageIsExact(t *testing.T) {
 		e.run(acquire(writer("02").listening("p" + channel)))
 		heard := e.subscribe(channel)
 		reply := e.run(release("01", 0))
-		require.Equal(e.t, fmt.Sprint(ulid("02"), " 8765432109876545 ", reply[1], " ", claim), <-heard)
+		message := <-heard
+		require.Equal(e.t, fmt.Sprint(ulid("02"), " 8765432109876545 ", reply[1], " ", claim), unnamed(message))
+		require.Regexp(e.t, process, message)
 	})
+}
+
+// The messages of one process name it alike, and those of two processes differently.
+func TestHandOffMessageNamesTheProcess(t *testing.T) {
+	named := make(map[string]string)
+	onServers(t, func(e *env) {
+		heard := e.subscribe(channel)
+		for range 3 {
+			e.run(acquire(writer("01")))
+			e.run(acquire(writer("02").listening("p" + channel)))
+			e.run(release("01", 0))
+			e.run(release("02", 0))
+			name := process.FindString(<-heard)
+			other, known := named[name]
+			require.True(e.t, !known || other == e.t.Name(), "%s and %s", other, e.t.Name())
+			named[name] = e.t.Name()
+		}
+	})
+	require.Len(t, named, len(testredis.Binaries()))
 }
 
 func TestTokenIsAtLeastTheServersClock(t *testing.T) {
@@ -162,5 +186,29 @@ func TestNoTwoGrantsShareAToken(t *testing.T) {
 		note(reply[4])
 		note(reply[7])
 		require.Len(e.t, seen, 6)
+	})
+}
+
+// Renewals keep the keys alive though most of them give them no new expiry.
+func TestRenewalsKeepTheKeys(t *testing.T) {
+	inFakeTime(t, func(e *env) {
+		all := call{scripts.Renew, nil, []string{"0"}}
+		for i, request := range []request{writer("01"), writer("01"), reader("01")} {
+			c := acquire(request)
+			c.keys = lockKeys(fmt.Sprint(i))
+			all.keys = append(all.keys, c.keys[:2]...)
+			all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
+		}
+		for range 400 {
+			e.pass(ttl * time.Millisecond / 2)
+			for _, status := range e.run(all)[1:] {
+				require.EqualValues(e.t, 1, status)
+			}
+			for _, key := range []string{all.keys[0], all.keys[2], all.keys[4], all.keys[5]} {
+				left, err := e.do("PTTL", key).AsInt64()
+				require.NoError(e.t, err)
+				require.Greater(e.t, left, (59 * time.Minute).Milliseconds(), key)
+			}
+		}
 	})
 }

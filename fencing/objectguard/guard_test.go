@@ -24,7 +24,8 @@ func TestAccessesAreCheckedAndDone(t *testing.T) {
 
 	_, err := guard.Read(ctx, write(5), "a")
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorIs(t, guard.Write(ctx, write(4), "a", []byte("x")), fencing.ErrStale, "the register was raised all the same")
+	err = guard.Write(ctx, write(4), "a", []byte("x"))
+	require.ErrorIs(t, err, fencing.ErrStale, "the register was raised all the same")
 	require.NoError(t, guard.Write(ctx, write(5), "a", []byte("one")))
 	require.NoError(t, guard.Update(ctx, write(5), "a", func(old []byte) ([]byte, error) {
 		return append(old[:len(old):len(old)], " two"...), nil
@@ -270,7 +271,8 @@ func TestLongestName(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(`{"fencing":1,"lock":"orders/42","max_write":"1","max_read":"0","id":"X"}` + "\ndata"))
-	f.Add([]byte(`{"fencing":1,"lock":"\u0000","max_write":"9007199254740991","max_read":"0","id":"X","deleted":true}` + "\n"))
+	f.Add([]byte(`{"fencing":1,"lock":"\u0000","max_write":"9007199254740991","max_read":"0",` +
+		`"id":"X","deleted":true}` + "\n"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		data, seen, err := objectguard.Open(content)

@@ -27,6 +27,7 @@ type Answer struct {
 	Permanent bool          // asking again cannot help
 	Conflict  bool          // a key of the lock holds something else
 	Unknown   bool          // the request may have run, or may run yet
+	Short     bool          // it has run, and too few replicas have it
 }
 
 // Ask notes that an acquire or a join is being sent to the master.
@@ -78,7 +79,7 @@ func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
 }
 
 func (v *Vote) fail(a Answer) {
-	v.State, v.Err, v.Permanent, v.Conflict = Failed, a.Err, a.Permanent, a.Conflict
+	v.State, v.Err, v.Permanent, v.Conflict, v.Short = Failed, a.Err, a.Permanent, a.Conflict, a.Short
 }
 
 // failKept is a failure that leaves the master with what it has of the hold.

@@ -2,15 +2,15 @@
 // until when, and what has to be sent next. It is pure: no clock, no network, no lock. One master is a ballot with one
 // vote.
 //
-// A Vote takes in what its master says of the hold. Tally counts the votes. Ballot decides the target, draws the verdict
-// from the tally, and chooses the actions.
+// A Vote takes in what its master says of the hold. Tally counts the votes. Ballot decides the target, draws the
+// verdict from the tally, and chooses the actions.
 //
 // The rules are those of the models in redlock/model:
 //
 //   - The target is decided once, from the first quorum of grants: the q-th smallest of their tokens. Masters below it
-//     are raised. A master above it does not count: its counter has gone past the target without knowing of it. So every
-//     token that is reported stands on a quorum of masters that had counted to it before; the next quorum shares a
-//     master with it and counts on.
+//     are raised. A master above it does not count: its counter has gone past the target without knowing of it. So
+//     every token that is reported stands on a quorum of masters that had counted to it before; the next quorum shares
+//     a master with it and counts on.
 //   - The hold is granted when a quorum has granted the target and their trust has not ended. Time is looked at last:
 //     a raise takes some.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest keeps its grants.
@@ -78,8 +78,8 @@ func (b *Ballot) agreed() (until clock.Instant, ok bool) {
 	return b.TrustedUntil(b.target)
 }
 
-// decideTarget sets the target if a quorum has granted. A join adds to a hold that stands, so nothing may be raised: the
-// owner holds the lock with the token that a quorum reports.
+// decideTarget sets the target if a quorum has granted. A join adds to a hold that stands, so nothing may be raised:
+// the owner holds the lock with the token that a quorum reports.
 func (b *Ballot) decideTarget() bool {
 	if b.entry != Join {
 		target, ok := b.quorumToken()

@@ -10,11 +10,12 @@ type Op uint8
 
 // The operations of an Action, and of a vote that waits for an answer.
 const (
-	None   Op = iota
-	Raise     // bring the grant up to the target
-	Yield     // give the grant to an older hold that waits behind it
-	Renew     // move the expiry of the grant
-	Regain    // take a hold back that this master has lost and a quorum has
+	None    Op = iota
+	Raise      // bring the grant up to the target
+	Yield      // give the grant to an older hold that waits behind it
+	Renew      // move the expiry of the grant
+	Regain     // take a hold back that this master has lost and a quorum has
+	Confirm    // have the replicas confirm a grant before it counts
 )
 
 // Raised takes in the reply to a raise to the target.
@@ -34,8 +35,8 @@ func (v *Vote) Raised(target fencing.Token, a Answer) {
 	}
 }
 
-// Renewing notes that the master is asked to renew the hold with this token. It is not where the hold does not stand, as
-// far as is known, or where a request is under way.
+// Renewing notes that the master is asked to renew the hold with this token. It is not where the hold does not stand,
+// as far as is known, or where a request is under way.
 func (v *Vote) Renewing(token fencing.Token) bool {
 	if !v.Counts() || v.Token != token || v.inflight != None {
 		return false
@@ -61,9 +62,36 @@ func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 	}
 }
 
-// Regaining notes that the master is asked to take back a hold that a quorum has. It returns whether trust in its earlier
-// grant is unbroken, and false for ok where nothing is to be sent: a grant stands there with whatever token, a request
-// is under way, or the token was offered back there once and can never count again.
+// Confirming notes that a grant which others have brought about is to be confirmed by its replicas before it counts. It
+// is not to be where a request is under way, whose answer may tell more, or where a later grant is known.
+func (v *Vote) Confirming(token fencing.Token) bool {
+	if v.inflight != None || !v.isLater(token) {
+		return false
+	}
+	v.inflight = Confirm
+	return true
+}
+
+// Confirmed takes in the answer: the grant stands with its replicas, or is gone, or too few of them have it. Without an
+// answer the next refresh tells of the grant again.
+func (v *Vote) Confirmed(token fencing.Token, a Answer) {
+	if v.inflight != Confirm {
+		return
+	}
+	v.inflight = None
+	switch {
+	case a.Status == IsGranted:
+		v.Granted(token, a.Until)
+	case a.Permanent:
+		v.failKept(a)
+	case a.Status == NoAnswer:
+		v.Err = a.Err
+	}
+}
+
+// Regaining notes that the master is asked to take back a hold that a quorum has. It returns whether trust in its
+// earlier grant is unbroken, and false for ok where nothing is to be sent: a grant stands there with whatever token, a
+// request is under way, or the token was offered back there once and can never count again.
 func (v *Vote) Regaining(token fencing.Token, now clock.Instant) (trusted, ok bool) {
 	stands := v.State == Granted && !v.Until.Passed(now)
 	if v.inflight != None || v.State == Asked || stands || token <= v.yielded {

@@ -27,6 +27,7 @@ type Vote struct {
 	Err       error         // why it failed, or why the last request to it did
 	Permanent bool          // asking again cannot help
 	Conflict  bool          // a key of the lock holds something else
+	Short     bool          // the hold stands there, and too few replicas have it
 	HandedOff bool          // granted from the queue, for the claim only
 	Unknown   bool          // a request that can bring the hold about has no answer and may still run
 	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it

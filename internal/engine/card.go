@@ -90,8 +90,8 @@ func (s *survey) visit(ctx context.Context, requests []*request) []card {
 	return cards
 }
 
-// ask returns what one master shows. Of several, each is listened to before: that connection, opened later, would make
-// the master a stranger again.
+// ask returns what one master shows. Of several, each is listened to before, and prepared for replicas: a connection
+// that is opened later would make the master a stranger again.
 func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
@@ -103,9 +103,12 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 		case <-ctx.Done():
 		}
 		listening.Stop()
+		m.Prepare(ctx)
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
-	args := []string{r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead, r.unmarked}
+	args := []string{
+		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead, r.unmarked,
+	}
 	// The marker counts for the connection that it was read over. If another was opened meanwhile, it is not known over
 	// which one the answer came, and so from which server.
 	dials := m.Dials()
@@ -132,7 +135,8 @@ func readCard(r rueidis.RedisResult) card {
 	}
 	text := row(fields)
 	return card{
-		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
+		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2),
+		set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}
 }

@@ -28,8 +28,8 @@
 //
 // An engine has 1 + N goroutines however many leases it holds: one for the timers and one for each master's pipeline;
 // with waiters one more for each master that is listened to. A lease has one mutex, the guard of its voting, which also
-// guards its acquisition, renewal and ending. No mutex is held over a network call. Mutexes are taken in the order lease;
-// wait sets or pending releases; registry, tasks, mailbox, pipeline or timer queue.
+// guards its acquisition, renewal and ending. No mutex is held over a network call. Mutexes are taken in the order
+// lease; wait sets or pending releases; registry, tasks, mailbox, pipeline or timer queue.
 //
 // # The life of a hold
 //
@@ -69,8 +69,8 @@
 //
 // A hand-off is granted while nobody asks. Its message names the server's time of the grant; the waiter knows from its
 // last reply that the server's clock read at most s when it sent the request, so it reads at most s + (1 + drift) x
-// (time since, by whichever clock ran further) now, and at least TTL - (that - granted) is left. A hand-off lasts for the
-// hand-off TTL only, min(TTL, 3 s), until the first renewal confirms it.
+// (time since, by whichever clock ran further) now, and at least TTL - (that - granted) is left. A hand-off lasts for
+// the hand-off TTL only, min(TTL, 3 s), until the first renewal confirms it.
 //
 // # Renewals
 //
@@ -102,7 +102,7 @@
 //
 // A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
 // with another run id than the server has. Every client compares the two when it first sees a master, when a script had
-// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody else
-// can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each of
-// its scripts compares.
+// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody
+// else can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each
+// of its scripts compares.
 package engine

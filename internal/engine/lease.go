@@ -128,13 +128,12 @@ func (l *Lease) expire(now clock.Instant) {
 }
 
 // lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released.
-func (l *Lease) lose(reason Reason, cause error) *Loss {
+func (l *Lease) lose(reason Reason, cause error) {
 	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.e.observers.lost(l, loss)
 	l.finish(loss)
 	l.releaseInBackground()
-	return loss
 }
 
 // Fire is the timer's call at the lease's next moment.

@@ -38,7 +38,8 @@ func (m *membership) validate(cards []card) error {
 		case set != "" && c.set != "" && c.set != set:
 			return fmt.Errorf("%w: %s belongs to another set of masters than those before it", ErrSet, where)
 		}
-		// Two clients of one server would make two votes of one. Its run id tells where the ACL shows that, its seat elsewhere.
+		// Two clients of one server would make two votes of one. Its run id tells where the ACL shows that, its seat
+		// elsewhere.
 		for _, seen := range []struct {
 			by  map[string]int
 			key string

@@ -9,10 +9,10 @@ import (
 )
 
 // membership finds out what the masters are: that their locks have this layout and, of several, that they are distinct
-// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have none:
-// all at once to a new set, which may vote immediately; to one that has lost its data beside others that have theirs,
-// with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not the one
-// that was seen.
+// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have
+// none: all at once to a new set, which may vote immediately; to one that has lost its data beside others that have
+// theirs, with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not
+// the one that was seen.
 type membership struct {
 	e *Engine
 

@@ -36,8 +36,8 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w.mu.Lock()
 	s.busy++
 	w.mu.Unlock()
-	args := make([]string, 0, 1+len(batch))
-	args = append(args, w.m.Vote(proposal))
+	args := make([]string, 0, 2+len(batch))
+	args = append(args, w.m.Vote(proposal), w.e.mailbox.route(s.keys[0]))
 	for _, waiter := range batch {
 		args = append(args, waiter.hold)
 	}
@@ -91,7 +91,9 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 
 // refreshAnswer turns what a refresh says of one waiter into what the ballot counts. A hold that is granted here was
 // handed off, and the message was lost or is still on its way.
-func (e *Engine) refreshAnswer(status int64, token fencing.Token, left time.Duration, sent clock.Instant) ballot.Answer {
+func (e *Engine) refreshAnswer(
+	status int64, token fencing.Token, left time.Duration, sent clock.Instant,
+) ballot.Answer {
 	switch status {
 	case refreshGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: token, Until: e.drift.Trusted(sent, left)}
@@ -111,7 +113,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		l.ballot.Vote(w.m.Index).Granted(answer.Token, answer.Until)
+		l.granted(w.m, answer.Token, answer.Until)
 	} else {
 		askAgain = l.ballot.Vote(w.m.Index).Refreshed(answer)
 	}
@@ -122,7 +124,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 // continueAdmission lets a master go on with what it left undone to keep a call short.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
-		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal())},
+		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-"},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields && fields[2] == 1 {
 				e.continueAdmission(m, keys)

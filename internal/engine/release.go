@@ -98,7 +98,9 @@ const (
 )
 
 // released reads the reply to a release. One that failed goes on in the background.
-func (e *Engine) released(r pendingRelease, result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
+func (e *Engine) released(
+	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
+) (had bool, failure *NodeFailure) {
 	var reply [3]int64
 	if err := readInts(result, reply[:]); err != nil {
 		pending := r

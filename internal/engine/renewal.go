@@ -121,9 +121,9 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 // settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
 func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Standing(l.token) < l.ballot.Quorum() {
-		loss := l.lose(Taken, nil)
+		l.lose(Taken, nil)
 		if r := l.renewal.round; r != nil {
-			r.end(loss)
+			r.end(l.ending.err)
 		}
 		return
 	}

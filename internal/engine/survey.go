@@ -65,7 +65,8 @@ func (s *survey) take(ctx context.Context) (cards []card, changed bool, err erro
 		case look == looks:
 			return s.readmit(ctx, cards)
 		}
-		// The pauses differ from process to process, so that two of them do not found a set at the same moment time and again.
+		// The pauses differ from process to process, so that two of them do not found a set at the same moment time and
+		// again.
 		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
 		select {
 		case <-pause.C:

@@ -23,6 +23,10 @@ type waitSets struct {
 	outages map[*transport.Node]*outage // of the servers that do not answer
 }
 
+func newWaitSets(e *Engine, m *transport.Master) *waitSets {
+	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
+}
+
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
 // early where an expiry may let somebody in.
 type waitSet struct {
@@ -194,10 +198,7 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
-			return l.id, true
-		}
-		a.post(m, proposal, false)
+		return l.id, true
 	}
 	return "", false
 }

@@ -40,21 +40,6 @@ func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.
 	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
 
-// errReconnected is the answer of one of several masters to a request that may have gone over another connection than
-// the caller's vote was made for, and so to another server.
-var errReconnected = errors.New("the connection was replaced while the request was on its way")
-
-// Reconnected reports whether a request may have gone over another connection than its vote was made for.
-func Reconnected(err error) bool { return errors.Is(err, errReconnected) }
-
-// sameConnection keeps the answer to a request if no connection has been opened since.
-func (m *Master) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
-	if m.cfg.Quarantine > 0 && r.NonRedisError() == nil && m.Dials() != before {
-		return rueidis.NewErrorResult(errReconnected)
-	}
-	return r
-}
-
 // recently bounds the age of the last answer over a connection that is taken to stand still. Within it a broken
 // connection can cost a caller one dial.
 const recently = 100 * time.Millisecond

@@ -47,17 +47,17 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest
 		case !how.whole && unknownScript(r):
 			rest.unknown = append(rest.unknown, batch[i])
 			continue
-		case !how.routed && p.n.redirects(r):
+		case !how.routed && p.n.redirects(r) && p != p.n.replicated: // which is answered by the refusal
 			rest.moved = append(rest.moved, batch[i])
 			continue
-		case !how.alone && m.isMoving(r):
+		case !how.alone && m.isMoving(r) && p != p.n.replicated:
 			rest.moving = append(rest.moving, batch[i])
 			continue
 		case ctx.Err() != nil && r.NonRedisError() != nil:
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 		}
 		r = m.nameTimeout(maskForeignEnd(ctx, r), sent)
-		if err := r.NonRedisError(); err != nil {
+		if err := lackOfAnswer(r); err != nil {
 			p.n.unanswered(err)
 		} else {
 			p.n.answered()
@@ -84,6 +84,9 @@ func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials
 			keys = keys[:1]
 		}
 		commands[i] = as(c.Script, b, keys, p.n.m.current(c.Args, dials))
+	}
+	if p == p.n.replicated {
+		return p.converseReplicated(withoutDeadline{ctx}, client, commands)
 	}
 	return client.DoMulti(withoutDeadline{ctx}, commands...)
 }

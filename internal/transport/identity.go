@@ -1,9 +1,13 @@
 package transport
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
 )
 
 // tuned is what a client from rwlock.Dial tells of itself: it has one connection for calls to each server, and has
@@ -16,20 +20,28 @@ type dialler interface {
 	LastDials() (newest, call string, next <-chan struct{})
 }
 
+// connections are those of a master's client, as far as it tells of them, and who the master is that they lead to.
+type connections struct {
+	cfg      *Config
+	tuned    tuned   // nil for a client that is not from rwlock.Dial
+	dialler  dialler // the same
+	identity atomic.Pointer[identity]
+}
+
 // Dials returns how many connections the client has opened, 0 where it does not tell.
-func (m *Master) Dials() uint64 {
-	if m.tuned == nil {
+func (c *connections) Dials() uint64 {
+	if c.tuned == nil {
 		return 0
 	}
-	return m.tuned.Dials()
+	return c.tuned.Dials()
 }
 
 // lastDials returns nothing where the client does not tell.
-func (m *Master) lastDials() (newest, call string, next <-chan struct{}) {
-	if m.dialler == nil {
+func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
+	if c.dialler == nil {
 		return "", "", nil
 	}
-	return m.dialler.LastDials()
+	return c.dialler.LastDials()
 }
 
 // identity is what the marker of one of several masters says that it is, and over which connection that was read.
@@ -42,25 +54,25 @@ type identity struct {
 const unknown = "?"
 
 // SetIdentity notes what the marker says, and how many connections had been opened before it was read.
-func (m *Master) SetIdentity(id string, dials uint64) (changed bool) {
-	rest := " " + strconv.FormatInt(m.cfg.Quarantine.Milliseconds(), 10) + " 0"
-	if m.tuned == nil {
+func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
+	rest := " " + strconv.FormatInt(c.cfg.Quarantine.Milliseconds(), 10) + " 0"
+	if c.tuned == nil {
 		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script looks at its run id
 	}
 	now := &identity{dials, " " + id + rest, " " + unknown + rest}
-	before := m.identity.Swap(now)
+	before := c.identity.Swap(now)
 	return before == nil || *before != *now
 }
 
 // Vote returns the first argument of every script that changes a lock: with the floor of new tokens, in microseconds,
 // where several masters decide. A master that is reached over another connection than its marker was does not vote
 // before that has been read again.
-func (m *Master) Vote(proposal int64) string {
-	if m.cfg.Quarantine == 0 {
+func (c *connections) Vote(proposal int64) string {
+	if c.cfg.Quarantine == 0 {
 		return "0"
 	}
-	id := m.identity.Load()
-	if id.dials != m.Dials() {
+	id := c.identity.Load()
+	if id.dials != c.Dials() {
 		return strconv.FormatInt(proposal, 10) + id.stranger
 	}
 	return strconv.FormatInt(proposal, 10) + id.tail
@@ -68,9 +80,9 @@ func (m *Master) Vote(proposal int64) string {
 
 // current returns the arguments of a script as they are to go out over the connections that stand: a vote that was made
 // for the connection before, and has waited since, becomes a stranger's.
-func (m *Master) current(args []string, dials uint64) []string {
-	id := m.identity.Load()
-	if m.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
+func (c *connections) current(args []string, dials uint64) []string {
+	id := c.identity.Load()
+	if c.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
 		return args
 	}
 	proposal, known := strings.CutSuffix(args[0], id.tail)
@@ -80,4 +92,19 @@ func (m *Master) current(args []string, dials uint64) []string {
 	args = slices.Clone(args)
 	args[0] = proposal + id.stranger
 	return args
+}
+
+// errReconnected is the answer of one of several masters to a request that may have gone over another connection than
+// the caller's vote was made for, and so to another server.
+var errReconnected = errors.New("the connection was replaced while the request was on its way")
+
+// Reconnected reports whether a request may have gone over another connection than its vote was made for.
+func Reconnected(err error) bool { return errors.Is(err, errReconnected) }
+
+// sameConnection keeps the answer to a request if no connection has been opened since.
+func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
+	if c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before {
+		return rueidis.NewErrorResult(errReconnected)
+	}
+	return r
 }

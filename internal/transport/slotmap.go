@@ -53,30 +53,30 @@ type ownership struct {
 }
 
 // learnSlots asks the Cluster who owns what, and takes that over. It reports whether it got an answer, and news by it.
-func (m *Master) learnSlots() (known, changed bool) {
-	owners, err := m.askOwners()
+func (t *topology) learnSlots() (known, changed bool) {
+	owners, err := t.askOwners()
 	if err != nil {
-		if _, refused := refusalOf(err); refused && m.slots.Load() == nil {
-			m.plain.Store(true) // one node for everything, and messages by broadcast
+		if _, refused := refusalOf(err); refused && t.slots.Load() == nil {
+			t.plain.Store(true) // one node for everything, and messages by broadcast
 		}
 		return false, false
 	}
 	var before slotMap
-	if s := m.slots.Load(); s != nil {
+	if s := t.slots.Load(); s != nil {
 		before = *s
 	}
-	now := m.mapOf(owners, before)
+	now := t.mapOf(owners, before)
 	if slices.Equal(before, now) {
 		return true, false
 	}
-	m.slots.Store(&now)
-	m.changeNodes(before, now)
+	t.slots.Store(&now)
+	t.changeNodes(before, now)
 	return true, true
 }
 
 // mapOf makes a node for each owner that has none.
-func (m *Master) mapOf(owners []ownership, before slotMap) (now slotMap) {
-	clients := m.client.Nodes()
+func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
+	clients := t.m.client.Nodes()
 	nodes := make(map[string]*Node)
 	for _, n := range before.nodes() {
 		if !n.stale.Load() && (n.direct || clients[n.addr] == nil) {
@@ -86,7 +86,7 @@ func (m *Master) mapOf(owners []ownership, before slotMap) (now slotMap) {
 	for _, o := range owners {
 		n := nodes[o.addr]
 		if n == nil {
-			n = m.newNode(o.addr, clients[o.addr])
+			n = t.m.newNode(o.addr, clients[o.addr])
 			nodes[o.addr] = n
 		}
 		now = append(now, slotRange{o.first, o.last, n})
@@ -96,12 +96,12 @@ func (m *Master) mapOf(owners []ownership, before slotMap) (now slotMap) {
 
 // changeNodes starts the nodes that are new and ends those that have gone. What a node that stays has been asked by now
 // may have been answered by the owner before it.
-func (m *Master) changeNodes(before, now slotMap) {
+func (t *topology) changeNodes(before, now slotMap) {
 	for _, n := range now.nodes() {
 		if before.has(n) {
 			n.elsewhere()
 		} else {
-			m.cfg.Spawn(n.pipeline.run)
+			t.m.cfg.Spawn(n.run)
 		}
 		n.listener.look()
 	}
@@ -110,8 +110,8 @@ func (m *Master) changeNodes(before, now slotMap) {
 			n.end()
 		}
 	}
-	m.home.listener.look()
-	m.cfg.OnMoved(m)
+	t.m.home.listener.look()
+	t.m.cfg.OnMoved(t.m)
 }
 
 // A server is asked for the slots for a second, and of all servers only a few: more is for the next look.
@@ -120,13 +120,13 @@ const (
 	slotsServers  = 3
 )
 
-func (m *Master) askOwners() (owners []ownership, err error) {
+func (t *topology) askOwners() (owners []ownership, err error) {
 	err = errors.New("no server of the cluster is known")
-	for i, s := range m.slotServers() {
-		if i == slotsServers || m.cfg.Life.Err() != nil {
+	for i, s := range t.slotServers() {
+		if i == slotsServers || t.m.cfg.Life.Err() != nil {
 			break
 		}
-		if owners, err = m.askOwnersOf(s); err == nil {
+		if owners, err = t.askOwnersOf(s); err == nil {
 			return owners, nil
 		}
 	}
@@ -141,9 +141,9 @@ type slotServer struct {
 
 // slotServers returns all servers in the order in which to ask them: those that own slots and answer, then all others,
 // each in any order.
-func (m *Master) slotServers() (servers []slotServer) {
-	clients := m.client.Nodes()
-	if s := m.slots.Load(); s != nil {
+func (t *topology) slotServers() (servers []slotServer) {
+	clients := t.m.client.Nodes()
+	if s := t.slots.Load(); s != nil {
 		for _, n := range s.nodes() {
 			if c := clients[n.addr]; c != nil && !n.Failing() {
 				servers = append(servers, slotServer{n.addr, c})
@@ -158,8 +158,8 @@ func (m *Master) slotServers() (servers []slotServer) {
 	return servers
 }
 
-func (m *Master) askOwnersOf(s slotServer) ([]ownership, error) {
-	ctx, cancel := context.WithTimeout(m.cfg.Life, slotsPatience)
+func (t *topology) askOwnersOf(s slotServer) ([]ownership, error) {
+	ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsPatience)
 	defer cancel()
 	rows, err := s.client.Do(withoutDeadline{ctx}, s.client.B().ClusterSlots().Build()).ToArray()
 	if err != nil {

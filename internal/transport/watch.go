@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // A Cluster is asked for its slots now and then while calls go out, and soon after something has spoken for a change;
 // looks that find none grow rarer. Who the master of a Sentinel group is, the client knows: that costs nothing.
@@ -13,90 +16,99 @@ const (
 	dialLeads    = 2 * time.Second // a client dials a new master, and asks for its role, before it uses it
 )
 
+// topology follows which servers answer for a master: the owners of a Cluster's slots, the master of a Sentinel group.
+type topology struct {
+	m     *Master
+	slots atomic.Pointer[slotMap] // of a Cluster, once they are known
+	doubt chan struct{}           // asks for a look at which servers there are
+	used  atomic.Bool             // since the last look
+	plain atomic.Bool             // a Cluster without sharded messages
+}
+
 // suspect asks for a look at which servers there are.
-func (m *Master) suspect() {
+func (t *topology) suspect() {
 	select {
-	case m.doubt <- struct{}{}:
+	case t.doubt <- struct{}{}:
 	default:
 	}
 }
 
 // watch follows the servers that answer, where they can change, until the engine gives up on the masters.
-func (m *Master) watch() {
-	if m.cluster() {
-		m.watchSlots()
+func (t *topology) watch() {
+	if t.m.cluster() {
+		t.watchSlots()
 	} else {
-		m.watchAddress()
+		t.watchAddress()
 	}
 }
 
-func (m *Master) watchSlots() {
+func (t *topology) watchSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	gap := slotsGap
-	for m.cfg.Life.Err() == nil {
-		known, changed := m.learnSlots()
-		m.used.Store(false)
+	for t.m.cfg.Life.Err() == nil {
+		known, changed := t.learnSlots()
+		t.used.Store(false)
 		if changed {
 			gap = slotsGap
 		}
 		timer.Reset(gap)
 		select {
 		case <-timer.C:
-		case <-m.cfg.Life.Done():
+		case <-t.m.cfg.Life.Done():
 			return
 		}
 		gap = min(2*gap, slotsGapMost)
-		if known && m.calm(timer) {
+		if known && t.calm(timer) {
 			gap = slotsGap
 		}
 	}
 }
 
 // calm waits until a look is due, and reports whether that is for no special reason.
-func (m *Master) calm(timer *time.Timer) bool {
+func (t *topology) calm(timer *time.Timer) bool {
 	for {
 		timer.Reset(slotsEvery)
 		select {
-		case <-m.doubt:
+		case <-t.doubt:
 			return false
 		case <-timer.C:
-			if m.used.Load() {
+			if t.used.Load() {
 				return true
 			}
-		case <-m.cfg.Life.Done():
+		case <-t.m.cfg.Life.Done():
 			return true
 		}
 	}
 }
 
 // watchAddress sees it when the client has gone over to another server.
-func (m *Master) watchAddress() {
+func (t *topology) watchAddress() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	addr := m.Addr()
+	addr := t.m.Addr()
 	var soonUntil time.Duration
 	for {
 		every := addressEvery
-		if m.cfg.Clock.Now().Mono < soonUntil {
+		if t.m.cfg.Clock.Now().Mono < soonUntil {
 			every = addressSoon
 		}
 		timer.Reset(every)
-		_, _, dialled := m.lastDials()
+		_, _, dialled := t.m.lastDials()
 		select {
 		case <-timer.C:
-		case <-m.doubt:
-			soonUntil = m.cfg.Clock.Now().Mono + dialLeads
+		case <-t.doubt:
+			soonUntil = t.m.cfg.Clock.Now().Mono + dialLeads
 		case <-dialled:
-			soonUntil = m.cfg.Clock.Now().Mono + dialLeads
-		case <-m.cfg.Life.Done():
+			soonUntil = t.m.cfg.Clock.Now().Mono + dialLeads
+		case <-t.m.cfg.Life.Done():
 			return
 		}
-		if now := m.Addr(); now != addr {
+		if now := t.m.Addr(); now != addr {
 			addr = now
-			m.home.replaced()
-			m.home.listener.look()
-			m.cfg.OnMoved(m)
+			t.m.home.replaced()
+			t.m.home.listener.look()
+			t.m.cfg.OnMoved(t.m)
 		}
 	}
 }
