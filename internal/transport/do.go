@@ -116,15 +116,15 @@ func (n *Node) sendAs(
 ) (r rueidis.RedisResult, sent clock.Instant) {
 	sent = n.m.cfg.Clock.Now()
 	r = n.client.Do(ctx, as(s, n.client.B(), keys, args))
-	for _, retry := range []struct {
-		due  func(rueidis.RedisResult) bool
-		keys []string
-	}{{n.redirects, keys}, {n.m.isMoving, keys[:1]}} {
-		if retry.due(r) {
-			sent = n.m.cfg.Clock.Now()
-			r = n.m.client.Do(ctx, as(s, n.m.client.B(), retry.keys, args))
-			n.elsewhere()
-		}
+	if n.redirects(r) {
+		sent = n.m.cfg.Clock.Now()
+		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys, args))
+		n.elsewhere()
+	}
+	if n.m.isMoving(r) {
+		sent = n.m.cfg.Clock.Now()
+		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys[:1], args))
+		n.elsewhere()
 	}
 	return r, sent
 }
