@@ -154,7 +154,7 @@ func (m *model) purge() {
 			return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 		})
 		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
-		next.state = 'w'
+		next.state, next.token = 'w', m.t
 		m.writer = &next
 	}
 }
