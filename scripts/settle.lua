@@ -33,9 +33,7 @@ local function sweep(key, n, states)
 end
 
 -- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
--- has gone the one of them that lasts longest takes its place, and its token is t from then on. Where the writer that
--- has gone had been granted a later token than it joined, its client hears by the next renewal that it has lost this
--- master.
+-- has gone the one of them that lasts longest takes its place.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
