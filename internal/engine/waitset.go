@@ -56,12 +56,11 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 			}
 		}
 	}
-	// A message that came before the answer cannot be read any more: what it said is asked for at once.
-	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 {
-		a.notified &^= told
-		wake = time.Nanosecond
-	}
 	l.e.waiters[m.Index].add(a, wake)
+	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it meanwhile
+		a.notified &^= told
+		l.e.waiters[m.Index].wake(l.name)
+	}
 	if cause != nil {
 		l.e.waiters[m.Index].failed(m.At(l.keys[0]), cause)
 	}
