@@ -111,30 +111,37 @@ func TestARedirectedCallIsSentOn(t *testing.T) {
 	})
 }
 
-// What waits for a server that has no slots any more goes to those that have them.
+// What waits for a server that has no slots any more goes to those that have them; what it does not answer ends.
 func TestANodeWithoutSlotsHandsOnWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 2)
-		id := c.lockOn(0)
+		b, c := clusterBed(t, 3)
+		id, other := c.lockOn(0), c.lockOn(2)
 		require.NoError(t, (<-b.post(id)).err)
-		c.links[0].Refuse()
-		c.links[0].Cut()
-		synctest.Wait()
-		require.Error(t, (<-b.post(id)).err)
+		c.minis[0].Freeze()
+		defer c.minis[0].Thaw()
 		var ends []<-chan outcome
-		for range 5 {
-			ends = append(ends, b.post(id)) // not before the next attempt
+		for range batchesAtOnce + 5 {
+			ends = append(ends, b.post(id))
+			synctest.Wait()
 		}
 		c.move(0, 1)
-		for _, end := range ends {
-			<-end
-			require.Empty(t, end, "it ends once")
+		c.move(2, 1)
+		require.NoError(t, (<-b.post(other)).err)
+		begun := time.Now()
+		for i, end := range ends {
+			require.Equal(t, i < batchesAtOnce, (<-end).err != nil, i)
 		}
-		time.Sleep(time.Second)
+		require.LessOrEqual(t, time.Since(begun), time.Second)
 		require.Equal(t, c.addr(1), b.At(keysOf(strconv.Itoa(id))[0]).Addr())
-		require.NoError(t, (<-b.post(id)).err)
+		synctest.Wait()
+		for _, end := range ends {
+			require.Empty(t, end, "each ends once")
+		}
 	})
 }
+
+// batchesAtOnce are on their way to one server while more calls gather.
+const batchesAtOnce = 4
 
 func TestTheSlotsAreAskedForOnlyWhileThereAreCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
