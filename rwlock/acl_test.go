@@ -45,6 +45,9 @@ var calledByScript = regexp.MustCompile(`call\('([A-Z]+)'|'(PUBLISH)'`)
 // The lines allow what the scripts and the client call, and nothing else.
 func TestACLNamesTheCommandsOfTheScripts(t *testing.T) {
 	needed := map[string]bool{"+@connection": true, "+eval": true, "+evalsha": true, "+subscribe": true}
+	for _, cleaning := range []string{"+unsubscribe", "+punsubscribe", "+sunsubscribe", "+discard"} {
+		needed[cleaning] = true // of a connection that the client keeps for another use
+	}
 	for _, source := range scripts.All() {
 		for _, match := range calledByScript.FindAllStringSubmatch(source, -1) {
 			needed["+"+strings.ToLower(match[1]+match[2])] = true
