@@ -31,8 +31,8 @@ func TestALockFollowsItsSlot(t *testing.T) {
 	}
 }
 
-// While a master is dead and has no replica nobody serves its slots: an attempt says so at once, and Lock goes on asking
-// until somebody does.
+// While a master is dead and has no replica nobody serves its slots: an attempt says so at once, and Lock goes on
+// asking until somebody does.
 func TestAClusterThatIsDown(t *testing.T) {
 	t.Parallel() // it waits for the cluster to notice
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)

@@ -10,9 +10,9 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A slot that is left on its way from one node to another, with nothing moved or with some keys moved: leases there are
-// renewed and given back, writers still follow each other, and nobody enters beside a hold. What has to wait for the end
-// of the move gets in then.
+// A slot that is left on its way from one node to another, with nothing moved or with some keys moved: leases there
+// are renewed and given back, writers still follow each other, and nobody enters beside a hold. What has to wait for the
+// end of the move gets in then.
 func TestASlotThatIsLeftMoving(t *testing.T) {
 	t.Parallel() // it waits for several TTLs
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)

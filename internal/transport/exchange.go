@@ -26,8 +26,8 @@ func (p *pipeline) sendEverywhere(ctx context.Context, batch []Call, how manner)
 	return slices.Concat(here.unknown, there.unknown, between.unknown)
 }
 
-// manner is how calls are sent: each script whole, or by its digest; routed by the client, or straight to the node; with
-// all keys of its lock, or with the lock alone.
+// manner is how calls are sent: each script whole, or by its digest; routed by the client, or straight to the node;
+// with all keys of its lock, or with the lock alone.
 type manner struct{ whole, routed, alone bool }
 
 // notRun are calls that have to be sent in another manner: another server has to answer them, their lock is on its way

@@ -117,8 +117,8 @@ func (e *Advised) Unwrap() error { return e.Refusal }
 
 // What to do about a node of a cluster whose client is one for a single server, and about a server without scripts.
 const (
-	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name the node " +
-		"in InitAddress"
+	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
+		"the node in InitAddress"
 	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
 )
 
@@ -134,7 +134,8 @@ func (m *Master) Explain(err error) error {
 	}
 }
 
-// lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at them.
+// lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at
+// them.
 func lacksScripts(err error) bool {
 	refusal, ok := refusalOf(err)
 	if !ok {
