@@ -231,11 +231,15 @@ func (l *listener) dedicate(
 	}
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
+	drop := func(c connection) {
+		c.client.Close() // one that is kept is cleaned up first, by commands that the locks' user may not run
+		c.giveBack()
+	}
 	select {
 	case c := <-got:
-		c.giveBack()
+		drop(c)
 	case <-grace.C:
-		go func() { (<-got).giveBack() }()
+		go func() { drop(<-got) }()
 	}
 	return nil, nil
 }
