@@ -32,7 +32,7 @@ var lockKey = lockKeys("n")[0]
 
 // ulid makes an id of full length from a short one: they order as the short ones do.
 func ulid(short string) string {
-	if short == "" || short == "-" {
+	if short == "" || short == "-" || short[0] == '+' {
 		return short
 	}
 	return strings.Repeat("0", 26-len(short)) + short
@@ -40,7 +40,7 @@ func ulid(short string) string {
 
 // request is one acquisition as a client describes it to the scripts.
 type request struct {
-	hold, owner string // short; no owner: its own, as the hold's id is
+	hold, owner string // short; no owner: its own, as the hold's id is; +B: a cohort's, with blocks of B tokens
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
 	ttl, claim  int
@@ -97,6 +97,7 @@ func writer(hold string) request {
 }
 
 func (r request) by(owner string) request     { r.owner = owner; return r }
+func (r request) ofCohort(block int) request  { return r.by(fmt.Sprint("+", block)) }
 func (r request) lasting(ms int) request      { r.ttl = ms; return r }
 func (r request) waiting(ms int) request      { r.claim = ms; return r }
 func (r request) listening(to string) request { r.route = to; return r }

@@ -19,6 +19,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 		m.settle()
 		switch own = m.find(r.id); {
 		case own.granted():
+			m.first = own.first
 			return 1, own.token
 		case own.waits():
 			return 0, 0
@@ -30,8 +31,8 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	}
 	switch {
 	case enters:
-		token = m.mint(r.mode)
-		m.grant(r, token, life)
+		token, m.first = m.mint(r)
+		m.grant(r, token, m.first, life)
 		return 1, token
 	case order == "0":
 		return 2, 0
@@ -112,9 +113,12 @@ func (m *model) renew(id string, life, token int64) (status int64) {
 	own.expiry = m.ms + life
 	if own.state == 'w' {
 		m.writer = &own
-		return 1
+	} else {
+		m.holds[slices.IndexFunc(m.holds, byID(id))] = own
 	}
-	m.holds[slices.IndexFunc(m.holds, byID(id))] = own
+	if len(m.queue) > 0 {
+		return 2
+	}
 	return 1
 }
 
@@ -135,7 +139,7 @@ func (m *model) join(r modelHold, life int64) (status, token int64) {
 		return 2, 0
 	}
 	r.mode = owner.mode
-	m.grant(r, owner.token, life)
+	m.grant(r, owner.token, 0, life)
 	return 1, owner.token
 }
 
@@ -174,7 +178,8 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	case own.granted() && own.token == token:
 		m.drop(own)
 		if len(m.queue) == 0 || m.queue[0].id >= id {
-			m.grant(own, m.mint(own.mode), max(own.claim, own.expiry-m.ms))
+			token, first := m.mint(own)
+			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))
 			break
 		}
 		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 0, 0
@@ -186,6 +191,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	}
 	switch own = m.find(id); {
 	case own.granted():
+		m.first = own.first
 		return 1, own.token
 	case own.waits():
 		return 0, 0
@@ -209,7 +215,7 @@ func (m *model) regain(r modelHold, life, token int64) (status, value int64) {
 	}
 	if m.writer == nil && (r.mode == "r" || len(m.holds) == 0) && own.state != 'x' && last <= token {
 		m.drop(own)
-		m.grant(r, token, life)
+		m.grant(r, token, 0, life)
 		status, value = 1, token
 	}
 	m.admit(false)

@@ -68,6 +68,8 @@ func (p *player) fresh() request {
 		r.owner = string(rune('A' + p.draw(3)))
 	case 2:
 		r.owner = r.hold
+	case 3:
+		r = r.ofCohort([]int{1, 2, 400_000}[p.draw(3)])
 	}
 	if p.draw(3) == 0 {
 		r.route = deaf
@@ -190,7 +192,10 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return got, want
 	}
-	return n[:2], []int64{status, token}
+	if len(n) == 5 {
+		return []int64{n[0], n[1], n[4]}, []int64{status, token, p.m.first}
+	}
+	return append(n[:2:2], 0), []int64{status, token, p.m.first}
 }
 
 // asHold reads the details that a request was sent with.
@@ -198,10 +203,13 @@ func asHold(id, details string) modelHold {
 	part := strings.Fields(details)
 	claim, _ := strconv.ParseInt(part[1], 10, 64)
 	owner := part[2]
-	if owner == "-" {
+	block, _ := strconv.ParseInt(strings.TrimPrefix(owner, "+"), 10, 64)
+	if owner[0] == '-' || owner[0] == '+' {
 		owner = id
+	} else {
+		block = 0
 	}
-	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, unheard: part[3] == deaf}
+	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, block: block, unheard: part[3] == deaf}
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.

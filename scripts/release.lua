@@ -21,16 +21,16 @@ if not (checks or leaves and ARGV[4] == '1') then
       call('HDEL', lock, 'w', 'd', 'e')
     else
       local has = call('HMGET', lock, 'd', 'e')
-      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%S+)'))
+      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%w+)'))
     end
     return { 1, 0, 0 }
   end
   local readers = not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
-  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)')
-  if owner == '-' or owner == id then
+  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
+  if owner and (owner == id or string.find(owner, '^%p')) then
     call('ZREM', KEYS[2], id)
     if readers == '1' then
-      call('HDEL', lock, id, 'n')
+      call('HDEL', lock, id, 'n', 'c')
     else
       call('HDEL', lock, id)
       call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
@@ -44,7 +44,7 @@ local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 local own = h[3]
-h[3], h[4] = unpack(call('HMGET', lock, 't', 'tw'))
+h[3], h[4], h.c = unpack(call('HMGET', lock, 't', 'tw', 'c'))
 -- include: vote.lua
 -- include: lock.lua
 -- include: settle.lua

@@ -2,8 +2,8 @@
 --
 -- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
--- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 0 not held here with that token, or
---        expired}
+-- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and somebody waits; 0 not
+--        held here with that token, or expired}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET PEXPIRE HSET, of a reader HMGET ZSCORE PEXPIREx2 ZADD; works while Redis
 --        is out of memory, and while this master abstains: nobody enters by it
@@ -42,6 +42,7 @@ for i = 2, #ARGV, 3 do
       status = 1
     end
   end
+  if status == 1 and h[2] and string.find(h[2], '^%d+ [1-9]') then status = 2 end
   reply[lease + 2] = status
 end
 return reply

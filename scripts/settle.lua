@@ -5,7 +5,8 @@
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
 -- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
---        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others
+--        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
+--        PUBLISH more; at most 64 grants and 64 others
 local bound, more = 64, 0
 
 -- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
@@ -57,14 +58,22 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
+-- Tells the process of a cohort that somebody waits for what it holds.
+local function want(id, details)
+  if isCohort(details) then tell(details, id .. ' wanted') end
+end
+
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
 -- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
 -- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
+-- The message of a block names its first token too, and how many wait behind it.
 local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
-  local token = mint(mode)
-  local heard = tell(details, id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim)
+  local token, first = mint(details)
+  local message = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim
+  if first then message = message .. ' ' .. int(first) .. ' ' .. queued end
+  local heard = tell(details, message)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
     keep(asideKey, aside == 0, 0)
@@ -72,7 +81,7 @@ local function offer(id, state, expiry, place, since, details)
     fields[id] = 'p ' .. expiry .. ' ' .. place .. ' ' .. since .. ' ' .. details
     return false
   end
-  grant(id, token, tonumber(claim), details)
+  grant(id, token, tonumber(claim), details, first)
   return true
 end
 
@@ -83,7 +92,7 @@ end
 -- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
 -- one who holds the lock for days.
 local function admit(beneath)
-  local granted, others = 0, 0
+  local granted, others, reading = 0, 0, {}
   while queued > 0 and (beneath or not wHold) do
     if granted == bound or others == bound then
       more = 1
@@ -101,6 +110,7 @@ local function admit(beneath)
     local lives = (state == 'q' or state == 'd') and expiry - ms > 0
     if lives and not popped and (not open or string.sub(details, 1, 1) == 'w') then
       headHold, headExpiry = id, tonumber(expiry)
+      for hold, text in pairs(reading) do want(hold, text) end
       return
     end
     if not popped then call('ZREM', queueKey, id) end
@@ -110,6 +120,7 @@ local function admit(beneath)
     end
     if lives and offer(id, state, expiry, place, since, details) then
       granted = granted + 1
+      if not wHold then reading[id] = details end
     else
       others = others + 1
     end

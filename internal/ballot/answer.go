@@ -76,6 +76,15 @@ func (b *Ballot) Granted(i int, token fencing.Token, until clock.Instant) {
 // not count: it is offered back again.
 func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
 	v.State, v.Token, v.Until, v.HandedOff, v.Err = Granted, token, until, handedOff, nil
+	v.First = token
+}
+
+// Block notes that the grant with this token on master i is a block that begins with first. 0 says nothing: then the
+// token is all that the grant is known to have.
+func (b *Ballot) Block(i int, token, first fencing.Token) {
+	if v := &b.votes[i]; first > 0 && first < token && v.State == Granted && v.Token == token {
+		v.First = first
+	}
 }
 
 func (v *Vote) fail(a Answer) {

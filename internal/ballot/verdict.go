@@ -60,6 +60,16 @@ func (b *Ballot) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool
 	return ends[b.Quorum()-1], true
 }
 
+// First returns the first of the tokens that end with this one: each master that granted it had counted less before.
+func (b *Ballot) First(token fencing.Token) (first fencing.Token) {
+	for i := range b.votes {
+		if v := &b.votes[i]; v.Counts() && v.Token == token {
+			first = max(first, v.First)
+		}
+	}
+	return first
+}
+
 func (b *Ballot) decideTarget() bool {
 	if b.entry == Join {
 		token, grants := b.commonToken()

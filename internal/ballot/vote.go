@@ -35,6 +35,7 @@ const (
 type Vote struct {
 	State     State
 	Token     fencing.Token // of the grant
+	First     fencing.Token // of the grant's tokens; it stays where Token is raised
 	Until     clock.Instant // trust in the grant
 	Err       error         // why it failed, or why the last request to it did
 	Permanent bool          // asking again cannot help
