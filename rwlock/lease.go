@@ -36,7 +36,7 @@ func (l *Lease) Fence() fencing.Fence {
 // Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
 // the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{parent, l}, l))
+	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
 	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
 	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx

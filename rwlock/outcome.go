@@ -44,10 +44,14 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 	switch f.Kind {
 	case engine.Contended:
-		return &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Holder: (*Holder)(f.Holder), Err: f.Err,
-			unknown: f.Unknown,
+		e := &AcquireError{
+			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: f.Err, unknown: f.Unknown,
 		}
+		if f.Holder != nil {
+			h := holder(*f.Holder)
+			e.Holder = &h
+		}
+		return e
 	case engine.Conflict:
 		quorum.conflict = true
 		return quorum

@@ -33,6 +33,9 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry}
 	l.e, l.name, l.mode, l.owner, l.terms, l.asking = e, r.Name, r.Mode, r.Owner, r.Terms, a
 	l.keys, l.begun, l.limit = e.keysOf(r.Name), e.clock.Now(), clock.Never
+	if l.cohort.block = r.Block; r.Block > 0 {
+		e.listenAll()
+	}
 	a.startHold(r.Owner)
 	if ctx.Err() != nil {
 		return a.failure(Contended, endOf(ctx))
@@ -128,6 +131,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 		return
 	}
 	l.ballot.Answered(m.Index, answer)
+	l.ballot.Block(m.Index, reply.token, reply.first)
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}

@@ -11,26 +11,49 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// onMessage takes in a message of a master: `hold token us ttl` is a hand-off, `hold` alone says that an older hold
-// waits behind it. Messages are hints; what they say of others is ignored.
+// onMessage takes in a message of a master: `hold token us ttl` is a hand-off, with `first waiting` behind it to a
+// cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind it,
+// `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
 func (e *Engine) onMessage(m *transport.Master, text string) {
 	f := strings.Fields(text)
-	if len(f) != 1 && len(f) != 4 {
-		return
-	}
-	l := e.lookup(f[0])
-	switch {
-	case l == nil:
-	case len(f) == 1:
-		l.yieldRequested(m, f[0])
-	default:
-		token, err := fencing.ParseToken(f[1])
-		grantedAt, err2 := strconv.ParseInt(f[2], 10, 64)
-		ttl, err3 := strconv.ParseInt(f[3], 10, 64)
-		if err == nil && err2 == nil && err3 == nil {
-			l.handedOff(m, f[0], token, grantedAt, time.Duration(ttl)*time.Millisecond)
+	switch len(f) {
+	case 1:
+		if l := e.lookup(f[0]); l != nil {
+			l.yieldRequested(m, f[0])
+		}
+	case 2:
+		e.wantedMessage(f[0])
+	case 4, 6:
+		if h, ok := readHandOff(f); ok {
+			if l := e.lookup(h.hold); l != nil {
+				l.handedOff(m, h)
+			}
 		}
 	}
+}
+
+// handOff is the message of a grant to a waiter.
+type handOff struct {
+	hold         string
+	token, first fencing.Token // first: of a block, 0 where there is none
+	grantedAt    int64         // by the server's clock, us
+	ttl          time.Duration
+	wanted       bool // somebody waits behind it
+}
+
+func readHandOff(f []string) (h handOff, ok bool) {
+	var n [5]int64
+	for i, text := range f[1:] {
+		var err error
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return h, false
+		}
+	}
+	h = handOff{
+		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
+		first: fencing.Token(n[3]), wanted: n[4] > 0,
+	}
+	return h, n[0] > 0 && h.token <= fencing.MaxToken && n[3] >= 0
 }
 
 // yieldRequested offers the master's grant to an older hold.
@@ -46,15 +69,19 @@ func (l *Lease) yieldRequested(m *transport.Master, hold string) {
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Without a sample of that clock, or with nothing left, the waiter asks
 // the master, whether or not it knows already that it is queued there.
-func (l *Lease) handedOff(m *transport.Master, hold string, token fencing.Token, grantedAt int64, ttl time.Duration) {
+func (l *Lease) handedOff(m *transport.Master, h handOff) {
 	now := l.e.clock.Now()
-	until, known := l.e.handoffTrust(m, grantedAt, ttl, now)
+	until, known := l.e.handoffTrust(m, h.grantedAt, h.ttl, now)
 	l.mu.Lock()
 	defer l.unlock()
+	if h.wanted && h.hold == l.hold {
+		l.want()
+	}
 	switch {
-	case hold != l.hold || l.phase == ended:
+	case h.hold != l.hold || l.phase == ended:
 	case known:
-		l.ballot.Granted(m.Index, token, until)
+		l.ballot.Granted(m.Index, h.token, until)
+		l.ballot.Block(m.Index, h.token, h.first)
 		if l.asking != nil {
 			l.asking.decide()
 		} else {
@@ -85,6 +112,7 @@ func (e *Engine) onListen(m *transport.Master) {
 	e.deaf[m.Index].Store(nil)
 	e.noteListening(m)
 	e.waiters[m.Index].wakeAll()
+	e.lookAgain()
 }
 
 func (e *Engine) noteListening(m *transport.Master) {

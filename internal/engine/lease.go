@@ -40,6 +40,7 @@ type Lease struct {
 	asking *acquisition // nil once it is over
 
 	token    fencing.Token
+	cohort   cohort
 	deadline clock.Instant
 	limit    time.Duration // where MaxHold ends the lease, or never
 	renewal  renewal
@@ -141,6 +142,7 @@ func (l *Lease) afterUnlock(f func()) { l.deferred = append(l.deferred, f) }
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
 	l.phase, l.token, l.deadline = held, token, until
+	l.cohort.first = l.ballot.First(token)
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
 	}

@@ -63,6 +63,7 @@ func (l *Lease) yielded(m *transport.Master, token fencing.Token, p reply, a bal
 		a.Status = ballot.IsAbsent
 	}
 	l.ballot.Yielded(m.Index, token, a)
+	l.ballot.Block(m.Index, p.token, p.first)
 	if acquisition := l.asking; acquisition != nil {
 		acquisition.decide()
 		if l.phase == asking {

@@ -65,6 +65,9 @@ func (l *Lease) startRenewal(now clock.Instant) *round {
 			Lock: l.keys[0], Holds: l.keys[1], Hold: l.hold, TTL: l.terms.ttlArg, Token: l.tokenArg(), Deadline: l.deadline,
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
+		if l.cohort.block > 0 {
+			renewal.Wanted = l.wantedElsewhere
+		}
 		l.afterUnlock(func() { m.Renew(renewal) })
 	}
 	return r

@@ -17,6 +17,7 @@ import (
 type reply struct {
 	status int64
 	token  fencing.Token
+	first  fencing.Token // of the block that token is the last of; 0 where the master does not say
 	left   time.Duration // of the hold if granted, else until something may expire there
 	mode   fencing.Mode  // of the joined hold
 	holder *Holder       // of the lock, where this hold is not
@@ -55,6 +56,8 @@ func readReply(r rueidis.RedisResult) reply {
 	p := reply{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, micros: n[3]}
 	row := row(fields)
 	switch len(fields) {
+	case 5:
+		p.first = fencing.Token(max(row.number(4), 0))
 	case 6:
 		p.mode = readMode(row.text(5))
 	case 8:
@@ -103,6 +106,7 @@ type Holder struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
 	Count             int
+	Cohort            bool // the goroutines of a process share it
 	Remaining, Held   time.Duration
 }
 
@@ -112,12 +116,12 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	if len(f) != 5 {
 		return nil
 	}
-	owner := f[2]
-	if owner == "-" {
+	owner, cohort := f[2], strings.HasPrefix(f[2], "+")
+	if owner == "-" || cohort {
 		owner = hold
 	}
 	return &Holder{
-		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Remaining: remaining, Held: held,
+		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Cohort: cohort, Remaining: remaining, Held: held,
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -14,6 +15,7 @@ type Request struct {
 	Owner string // a ULID; "" takes the hold's own
 	Entry Entry
 	Terms *Terms
+	Block int // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
 }
 
 // Entry says how a request gets in.
@@ -54,11 +56,14 @@ func (t Terms) Prepare() *Terms {
 
 func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 
-// details is what a master keeps of a hold as it is: mode, hand-off TTL, owner ("-" where that is the hold itself),
-// where its process listens, meta.
+// details is what a master keeps of a hold as it is: mode, hand-off TTL, owner ("-" where that is the hold itself, "+B"
+// where it is a cohort's besides), where its process listens, meta.
 func (l *Lease) details() string {
 	owner := l.owner
-	if owner == l.hold {
+	switch {
+	case l.cohort.block > 0:
+		owner = "+" + strconv.Itoa(l.cohort.block)
+	case owner == l.hold:
 		owner = "-"
 	}
 	return modeArg(l.mode) + " " + l.terms.handoffArg + " " + owner + " " + l.e.route() + " " + l.terms.Meta
