@@ -9,7 +9,7 @@ package rwlock
 // reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 type cohort struct {
 	writer    bool
-	readers   int
+	readers   readers
 	returning bool // the last has left; the remote hold is being given back
 	leader    *waiter
 	first     *waiter
@@ -37,7 +37,7 @@ const (
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
 
 // empty reports whether nobody is in.
-func (c *cohort) empty() bool { return !c.writer && c.readers == 0 }
+func (c *cohort) empty() bool { return !c.writer && c.readers.number() == 0 }
 
 // idle reports whether nobody is in or wants to be.
 func (c *cohort) idle() bool {
@@ -49,7 +49,7 @@ func (c *cohort) unclaimed() bool { return c.first == nil && c.leader == nil && 
 
 // free reports whether somebody of that mode may lead. A reader may while others read: it tries to join them.
 func (c *cohort) free(mode Mode) bool {
-	return c.leader == nil && !c.returning && !c.writer && (c.readers == 0 || mode == Read)
+	return c.leader == nil && !c.returning && !c.writer && (c.readers.number() == 0 || mode == Read)
 }
 
 // enqueue puts a waiter at the end of the queue.
@@ -89,7 +89,7 @@ func (c *cohort) enter(mode Mode) {
 	if mode == Write {
 		c.writer = true
 	} else {
-		c.readers++
+		c.readers.enter()
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *cohort) admitReaders(beside Mode) {
 	for beside == Read && c.first != nil && c.first.mode == Read {
 		w := c.first
 		c.remove(w)
-		c.readers++
+		c.readers.enter()
 		w.signal(admitted)
 	}
 }
@@ -132,22 +132,19 @@ func (c *cohort) giveUp(w *waiter) {
 // stepBack makes a leader that could not join the readers wait until they have left.
 func (c *cohort) stepBack(leader *waiter) {
 	c.leader, leader.stage = nil, queued
-	if c.readers == 0 {
+	if c.readers.number() == 0 {
 		c.wake()
 	}
 }
 
 // depart takes out one that is in. It reports whether there was one of that mode, and whether it was the last.
 func (c *cohort) depart(mode Mode) (held, last bool) {
-	switch {
-	case mode == Write && c.writer:
-		c.writer = false
-	case mode == Read && c.readers > 0:
-		c.readers--
-	default:
-		return false, false
+	if mode == Read {
+		return c.readers.depart()
 	}
-	return true, c.empty()
+	held = c.writer
+	c.writer = false
+	return held, held
 }
 
 // vacate makes the place free when the remote hold has been given back.

@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -24,6 +25,8 @@ type remoteHold struct {
 	wanted bool // another process waits
 	spare  int  // how many more sections it serves all the same
 	ended  bool
+
+	over atomic.Bool // the same as ended, for those who leave without mu
 }
 
 const (
@@ -57,7 +60,7 @@ func (h *remoteHold) nextBlock(linger bool) int {
 func (m *RWMutex) ask(ctx context.Context, mode Mode, entry engine.Entry) (*remoteHold, error) {
 	m.mu.Lock()
 	block := m.block
-	m.mu.Unlock()
+	m.unlock()
 	r := engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: block}
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {

@@ -15,8 +15,8 @@ var errNotJoined = errors.New("rwlock: readers not joined")
 func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error {
 	m.mu.Lock()
 	s, h := m.in.Load(), m.remote.Load()
-	joins, alone := m.local.readers > 0, m.local.empty() && !m.local.returning
-	m.mu.Unlock()
+	joins, alone := m.local.readers.number() > 0, m.local.empty() && !m.local.returning
+	m.unlock()
 	if !alone {
 		if joins && m.extend(ctx, s) && m.beside(w, s) {
 			return nil
@@ -35,7 +35,7 @@ func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error
 	m.remote.Store(hold)
 	m.in.Store(hold.begin(m, w.mode))
 	m.local.admitLeader(w)
-	m.mu.Unlock()
+	m.unlock()
 	m.watch(hold)
 	return nil
 }
@@ -47,11 +47,11 @@ func (m *RWMutex) exchange(ctx context.Context, w *waiter, h *remoteHold) bool {
 	if trusted && m.remote.Load() == h && h.serves(w.mode) {
 		m.in.Store(h.begin(m, w.mode))
 		m.local.admitLeader(w)
-		m.mu.Unlock()
+		m.unlock()
 		return true
 	}
 	m.forget(h)
-	m.mu.Unlock()
+	m.unlock()
 	_ = h.lease.Release(ctx) // nobody stood in it: that it was lost, or is not confirmed, concerns nobody
 	return false
 }
@@ -68,8 +68,8 @@ func (m *RWMutex) extend(ctx context.Context, s *section) bool {
 // beside lets a reader in beside those of a section, if they are still there.
 func (m *RWMutex) beside(w *waiter, s *section) bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.local.readers == 0 || m.in.Load() != s || !s.remote.admitsMore() {
+	defer m.unlock()
+	if m.local.readers.number() == 0 || m.in.Load() != s || !s.remote.admitsMore() {
 		return false
 	}
 	m.local.admitLeader(w)
@@ -79,7 +79,7 @@ func (m *RWMutex) beside(w *waiter, s *section) bool {
 func (m *RWMutex) stepBack(w *waiter, entry engine.Entry) error {
 	if entry == engine.Wait {
 		m.mu.Lock()
-		defer m.mu.Unlock()
+		defer m.unlock()
 		m.local.stepBack(w)
 	}
 	return errNotJoined
@@ -88,7 +88,7 @@ func (m *RWMutex) stepBack(w *waiter, entry engine.Entry) error {
 // leaveLeading lets the next lead if this one has failed.
 func (m *RWMutex) leaveLeading(w *waiter) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if w.stage == leading {
 		m.local.giveUp(w)
 		m.unused()

@@ -8,15 +8,18 @@ import (
 // leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
 // gives it back.
 func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
+	if mode == Read && m.leaveOthers() {
+		return nil
+	}
 	s := m.in.Load()
 	var lost error
-	if s != nil {
+	if s != nil && (s.bound > 0 || !s.remote.lease.inner.Trusted()) {
 		lost = s.lost() // not under mu: a loss that is noticed here runs hooks
 	}
 	m.mu.Lock()
 	held, last := m.local.depart(mode)
 	if !held || !last {
-		m.mu.Unlock()
+		m.unlock()
 		if !held {
 			return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
 		}
@@ -25,15 +28,22 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 	if lost == nil {
 		_ = s.end(ErrReleased) // its contexts end before anybody else gets in
 		if m.handOn(s.remote) {
-			m.mu.Unlock()
+			m.unlock()
 			return nil
 		}
 	}
 	m.local.returning = true
 	m.forget(s.remote)
-	m.mu.Unlock()
+	m.unlock()
 	defer m.vacate()
 	return s.release(ctx, lost)
+}
+
+// leaveOthers takes out a reader who leaves others behind, if the lease stands as far as is known: the clocks are read
+// for the last one, and wherever one enters.
+func (m *RWMutex) leaveOthers() bool {
+	s := m.in.Load()
+	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()
 }
 
 // handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
@@ -76,7 +86,7 @@ func (s *section) release(ctx context.Context, lost error) error {
 // vacate lets the next lead.
 func (m *RWMutex) vacate() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.local.vacate()
 	m.unused()
 }
@@ -85,16 +95,17 @@ func (m *RWMutex) vacate() {
 func (m *RWMutex) want(h *remoteHold) {
 	m.mu.Lock()
 	if m.remote.Load() != h {
-		m.mu.Unlock()
+		m.unlock()
 		return
 	}
 	h.want()
-	m.mu.Unlock()
+	m.unlock()
 	m.stopLingering()
 }
 
 // leaseEnded follows the end of a lease, by a loss or by Close.
 func (m *RWMutex) leaseEnded(h *remoteHold, err error) {
+	h.over.Store(true)
 	m.mu.Lock()
 	h.ended = true
 	s := m.in.Load()
@@ -102,7 +113,7 @@ func (m *RWMutex) leaseEnded(h *remoteHold, err error) {
 		m.forget(h)
 		m.unused()
 	}
-	m.mu.Unlock()
+	m.unlock()
 	if s != nil && s.remote == h {
 		s.leaseEnded(err)
 	}

@@ -43,11 +43,11 @@ func (m *RWMutex) lingered() {
 	h, left := m.kept(), time.Until(m.linger.until)
 	if h != nil && left > 0 {
 		m.linger.timer.Reset(left)
-		m.mu.Unlock()
+		m.unlock()
 		return
 	}
 	m.linger.armed = false
-	m.mu.Unlock()
+	m.unlock()
 	m.stopLingering()
 }
 
@@ -60,7 +60,7 @@ func (m *RWMutex) stopLingering() bool {
 		m.forget(h)
 		m.unused()
 	}
-	m.mu.Unlock()
+	m.unlock()
 	if h == nil {
 		return false
 	}
@@ -70,6 +70,6 @@ func (m *RWMutex) stopLingering() bool {
 
 func (m *RWMutex) lingers() bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	return m.kept() != nil
 }

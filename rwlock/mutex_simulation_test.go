@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,7 +100,8 @@ func (s *simulated) trouble(end time.Time) {
 		p := s.process()
 		switch s.dice.IntN(7) {
 		case 0, 1:
-			p.link.DropPushes(func([]string) bool { return s.dice.IntN(3) > 0 })
+			var n atomic.Int32
+			p.link.DropPushes(func([]string) bool { return n.Add(1)%3 > 0 })
 		case 2:
 			p.link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
 		case 3:

@@ -31,22 +31,28 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 // enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers.
 func (m *RWMutex) enter(mode Mode) bool {
 	h := m.remote.Load()
-	if h == nil || h.lease.Err() != nil { // not under mu: a loss that is noticed here runs hooks
+	if h == nil || !h.lease.inner.Trusted() {
 		return false
+	}
+	if mode == Read && m.local.readers.join() {
+		return true
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.remote.Load() != h || !m.local.unclaimed() {
+	defer m.unlock()
+	if m.remote.Load() != h || !m.local.unclaimed() || !m.local.empty() {
 		return false
 	}
-	if m.local.empty() {
-		return m.begin(h, mode)
+	return m.begin(h, mode)
+}
+
+// unlock gives mu back, and lets readers join those that are in from now on, or keeps them out: behind somebody of this
+// process or of another one who waits, and where they have to extend the lease.
+func (m *RWMutex) unlock() {
+	if m.local.readers.number() > 0 {
+		h := m.remote.Load()
+		m.local.readers.open(m.local.unclaimed() && h.admitsMore() && !m.extends(h))
 	}
-	joins := mode == Read && m.local.readers > 0 && h.admitsMore() && !m.extends(h)
-	if joins {
-		m.local.enter(mode)
-	}
-	return joins
+	m.mu.Unlock()
 }
 
 // extends reports whether a reader that joins others has to extend what they have, or it would be ended by the one that
@@ -97,7 +103,7 @@ func (m *RWMutex) use(enter func()) error {
 
 func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if m.local.idle() {
 		if other, err = m.locker.mutexes.claim(m); err != nil {
 			return other, err
@@ -150,7 +156,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 // giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did.
 func (m *RWMutex) giveUp(w *waiter) bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if w.stage == admitted {
 		return false
 	}

@@ -111,11 +111,11 @@ func holder(h engine.Holder) Holder {
 // showIn adds to the hold of this RWMutex, if it is there, what only its process knows.
 func (m *RWMutex) showIn(holders []Holder) {
 	m.mu.Lock()
-	remote, in := m.remote.Load(), m.local.readers
+	remote, in := m.remote.Load(), m.local.readers.number()
 	if m.local.writer {
 		in = 1
 	}
-	m.mu.Unlock()
+	m.unlock()
 	for i := range holders {
 		if h := &holders[i]; remote != nil && h.Hold == remote.id {
 			h.Count, h.Lingering = in, in == 0

@@ -42,6 +42,7 @@ type Lease struct {
 	token    fencing.Token
 	cohort   cohort
 	deadline clock.Instant
+	trust    trust
 	limit    time.Duration // where MaxHold ends the lease, or never
 	renewal  renewal
 	timer    timerqueue.Timer
@@ -141,7 +142,8 @@ func (l *Lease) afterUnlock(f func()) { l.deferred = append(l.deferred, f) }
 
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	l.phase, l.token, l.deadline = held, token, until
+	l.phase, l.token = held, token
+	l.trustUntil(until)
 	l.cohort.first = l.ballot.First(token)
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
@@ -160,6 +162,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 // finish ends a held lease, under mu. It is the only way out of that phase.
 func (l *Lease) finish(end error) {
 	l.phase, l.end = ended, end
+	l.trust.end()
 	l.e.counters.held.Add(-1)
 	l.e.timers.Cancel(&l.timer)
 	l.e.forget(l.hold)

@@ -109,7 +109,7 @@ func (l *Lease) settle(now clock.Instant) {
 	late := false
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
 		late = r == nil && until.Mono > l.deadline.Mono
-		l.deadline = until
+		l.trustUntil(until)
 	}
 	switch {
 	case late: // a quorum has answered, if not within the node timeout
