@@ -20,16 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const maxLines = 400
-
 // The repository's own rules, as far as a machine can check them. Each rule takes one file's text and returns what is
 // wrong with it, so that the rules themselves are tested below on texts that break them.
-
-func TestNoGoFileIsTooLong(t *testing.T) {
-	for path, text := range files(t, ".go") {
-		require.LessOrEqual(t, lines(text), maxLines, path)
-	}
-}
 
 func TestNoPathOfAPrivateMachine(t *testing.T) {
 	for path, text := range files(t, "") {
@@ -64,9 +56,6 @@ func TestImportsStayWhereTheyBelong(t *testing.T) {
 }
 
 func TestRulesNoticeWhatBreaksThem(t *testing.T) {
-	require.Equal(t, 3, lines([]byte("a\nb\nc")))
-	require.Equal(t, 3, lines([]byte("a\nb\nc\n")))
-
 	for _, path := range []string{"home/ann/src", "Users/ann/src", "root/.cache", "work/main"} {
 		require.NotEmpty(t, privatePath([]byte("see /"+path)))
 		require.NotEmpty(t, privatePath([]byte("/"+path)))
@@ -116,14 +105,6 @@ func files(t *testing.T, suffix string) map[string][]byte {
 	require.NoError(t, err)
 	require.NotEmpty(t, found, "files that end in %q", suffix)
 	return found
-}
-
-func lines(text []byte) int {
-	n := bytes.Count(text, []byte("\n"))
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		n++
-	}
-	return n
 }
 
 // Only where a path begins: the same words inside an address or a relative path are nobody's folder.

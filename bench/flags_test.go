@@ -25,7 +25,10 @@ func TestFlags(t *testing.T) {
 		{[]string{"-masters", "1"}, with(func(c *config) { c.masters = 1 })},
 		{[]string{"-masters", "5"}, with(func(c *config) { c.masters = 5 })},
 		{[]string{"-addr", "a:1"}, with(func(c *config) { c.addrs, c.masters = []string{"a:1"}, 1 })},
-		{[]string{"-addr", "a:1,b:1,[::1]:7", "-masters", "3"}, with(func(c *config) { c.addrs = []string{"a:1", "b:1", "[::1]:7"} })},
+		{
+			[]string{"-addr", "a:1,b:1,[::1]:7", "-masters", "3"},
+			with(func(c *config) { c.addrs = []string{"a:1", "b:1", "[::1]:7"} }),
+		},
 		{
 			[]string{"-for", "30ms", "-clients", "2", "-names", "9", "-json", "-svg", "x.svg"},
 			config{masters: 3, length: 30 * time.Millisecond, clients: 2, names: 9, json: true, svg: "x.svg"},

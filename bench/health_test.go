@@ -26,11 +26,13 @@ func (w *atFirstLine) Write(p []byte) (int, error) {
 }
 
 func TestServersDieMidway(t *testing.T) {
+	t.Parallel()
 	for name, strike := range map[string]func(*testredis.Server){
 		"killed": (*testredis.Server).Kill,
 		"frozen": (*testredis.Server).Freeze,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := testredis.Start(t)
 			stderr := &atFirstLine{strike: func() { strike(server) }}
 			status := run(t.Context(), []string{"-addr", server.Addr(), "-for", "2s", "-clients", "2"}, io.Discard, stderr)
@@ -53,6 +55,7 @@ func TestRunWithoutServersKeepsToItsTime(t *testing.T) {
 }
 
 func TestMinorityOfServersMayDie(t *testing.T) {
+	t.Parallel()
 	b, err := prepare(t.Context(), config{masters: 3, length: 2 * time.Second, clients: 2, names: 2})
 	require.NoError(t, err)
 	defer b.close()
@@ -67,6 +70,7 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 func TestResultThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		args   []string
 		status int

@@ -53,7 +53,8 @@ func countMode(h *histogram, seconds float64) modeCount {
 
 // take copies what was counted, once nobody works any more.
 func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
-	r.Write, r.Read, r.Nested = countMode(&w.write, r.Seconds), countMode(&w.read, r.Seconds), countMode(&w.nested, r.Seconds)
+	r.Write, r.Read = countMode(&w.write, r.Seconds), countMode(&w.read, r.Seconds)
+	r.Nested = countMode(&w.nested, r.Seconds)
 	r.HandedOff, r.LeasesLost = stats.HandedOff, stats.Lost
 	for _, lost := range s.store.lostUpdates() {
 		s.score.violated(storage, "update lost: "+lost)
@@ -65,7 +66,8 @@ func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 	if score.failure != nil {
 		r.Failure = score.failure.Error()
 	}
-	r.Exclusion, r.TokenOrder, r.Storage = score.violations[exclusion], score.violations[tokenOrder], score.violations[storage]
+	r.Exclusion, r.TokenOrder = score.violations[exclusion], score.violations[tokenOrder]
+	r.Storage = score.violations[storage]
 	r.Violations = append([]string{}, score.details...)
 }
 

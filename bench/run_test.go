@@ -40,8 +40,10 @@ func requireSound(t *testing.T, r result) {
 }
 
 func TestRunOnEmbeddedMasters(t *testing.T) {
+	t.Parallel()
 	for masters, arg := range map[int]string{1: "1", 3: "3"} {
 		t.Run(arg, func(t *testing.T) {
+			t.Parallel()
 			file := filepath.Join(t.TempDir(), "x.svg")
 			r := runJSON(t, "-masters", arg, "-for", "1s", "-clients", "2", "-names", "2", "-svg", file)
 			requireSound(t, r)
@@ -55,6 +57,7 @@ func TestRunOnEmbeddedMasters(t *testing.T) {
 }
 
 func TestRunOnRealServer(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	r := runJSON(t, "-addr", server.Addr(), "-for", "1s", "-clients", "4", "-names", "2")
 	requireSound(t, r)
@@ -120,6 +123,7 @@ func (i interrupter) Write(p []byte) (int, error) {
 }
 
 func TestInterruptedRunEndsWithTheTable(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout bytes.Buffer
@@ -132,6 +136,7 @@ func TestInterruptedRunEndsWithTheTable(t *testing.T) {
 }
 
 func TestRunThatCannotBegin(t *testing.T) {
+	t.Parallel()
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, nobody.Close())
@@ -142,10 +147,13 @@ func TestRunThatCannotBegin(t *testing.T) {
 		args []string
 		says string
 	}{
-		"hung server":    {[]string{"-addr", hung.Addr().String()}, "does not answer"},
-		"bad flag":       {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
-		"no server":      {[]string{"-addr", nobody.Addr().String()}, "server " + nobody.Addr().String()},
-		"unwritable svg": {[]string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")}, "bench: -svg: open "},
+		"hung server": {[]string{"-addr", hung.Addr().String()}, "does not answer"},
+		"bad flag":    {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
+		"no server":   {[]string{"-addr", nobody.Addr().String()}, "server " + nobody.Addr().String()},
+		"unwritable svg": {
+			[]string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")},
+			"bench: -svg: open ",
+		},
 		"svg is a folder": {
 			[]string{"-masters", "1", "-svg", t.TempDir()}, "is a directory",
 		},

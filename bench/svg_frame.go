@@ -6,7 +6,8 @@ import (
 )
 
 func (d *drawing) begin(height int) {
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif">`,
+	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
+		`font-family="Helvetica, Arial, sans-serif">`,
 		width, height, width, height)
 	d.printf(`<style>
 text { fill: #24292f; font-size: 13px }
@@ -42,7 +43,8 @@ func (d *drawing) title() {
 	d.text("title", 20, 36, "Who held what when")
 	line := "Each lane is a name, each bar a section under its lock."
 	if d.story != nil {
-		line = fmt.Sprintf("A holder of %s stands still past its lease and then writes late; the others work on, and the storage refuses the write by its token.",
+		line = fmt.Sprintf("A holder of %s stands still past its lease and then writes late; "+
+			"the others work on, and the storage refuses the write by its token.",
 			d.story.fence.Resource)
 	}
 	d.text("soft", 20, 60, line)
@@ -63,7 +65,8 @@ func (d *drawing) legend() {
 	y := float64(legendTop + 26*(1+(d.clients-1)/perRow))
 	d.printf(`<rect class="c1" x="20" y="%.0f" width="14" height="16"/>`, y-1)
 	d.text("soft", 40, y+12, "write: alone, the lane's full height")
-	d.printf(`<rect class="c1 r" x="290" y="%.0f" width="26" height="5"/><rect class="c2 r" x="296" y="%.0f" width="26" height="5"/>`, y, y+8)
+	d.printf(`<rect class="c1 r" x="290" y="%.0f" width="26" height="5"/>`, y)
+	d.printf(`<rect class="c2 r" x="296" y="%.0f" width="26" height="5"/>`, y+8)
 	d.text("soft", 330, y+12, "read: side by side, stacked")
 	d.printf(`<line class="asleep" x1="530" y1="%.0f" x2="564" y2="%.0f"/>`, y+7, y+7)
 	d.text("soft", 572, y+12, "lease lost, its holder has not noticed")
@@ -89,7 +92,8 @@ func (d *drawing) axis(top, bottom int) {
 
 func (d *drawing) footer(y int) {
 	if d.left > 0 {
-		d.text("soft", 20, float64(y), fmt.Sprintf("%d more sections are not drawn: at most %d names and the %d longest sections are.",
+		d.text("soft", 20, float64(y), fmt.Sprintf(
+			"%d more sections are not drawn: at most %d names and the %d longest sections are.",
 			d.left, maxLanes, maxDrawn))
 	}
 }

@@ -55,7 +55,8 @@ func TestSVGTellsTheStory(t *testing.T) {
 	svg := draw(t, tl, []string{"a", "b<1>&\""}, 3)
 	require.Contains(t, svg, "late write with token 1100 refused: token 1605 was seen")
 	require.Equal(t, 4, strings.Count(svg, "<title>"), "one bar for each section in the window")
-	require.Less(t, strings.Index(svg, ">b&lt;1&gt;&amp;&quot;<"), strings.Index(svg, ">a<"), "the story's lane is the first")
+	story := strings.Index(svg, ">b&lt;1&gt;&amp;&quot;<")
+	require.Less(t, story, strings.Index(svg, ">a<"), "the story's lane is the first")
 	require.Equal(t, 2, strings.Count(svg, `class="cross"`), "in the legend and at the late write")
 }
 

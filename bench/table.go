@@ -32,7 +32,8 @@ func writeTable(w io.Writer, r *result) {
 		{"leases lost", r.LeasesLost, fmt.Sprintf("%d stalled on purpose", r.LateWrites)},
 		{"stale writes refused", r.StaleRefused, fmt.Sprintf("%d late writes tried", r.LateWrites)},
 		{"failed calls", r.Failures, ""},
-		{"violations", r.violations(), fmt.Sprintf("exclusion %d, order %d, storage %d", r.Exclusion, r.TokenOrder, r.Storage)},
+		{"violations", r.violations(), fmt.Sprintf(
+			"exclusion %d, order %d, storage %d", r.Exclusion, r.TokenOrder, r.Storage)},
 	} {
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-20s%7d  %s", row.what, row.n, row.note), " "))
 	}

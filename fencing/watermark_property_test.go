@@ -89,38 +89,46 @@ func TestWatermarkAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-// Concurrent accesses, judged from inside: when one starts, the model must accept
-// it after all that started before; a write must be alone from start to end.
+// overlaps judges concurrent accesses from inside: when one starts, the model must accept it after all that started
+// before; a write must be alone from start to end.
+type overlaps struct {
+	t      *testing.T
+	mu     sync.Mutex
+	model  map[string]*history
+	inside map[string]map[fencing.Mode]int
+}
+
+// observe sees an access start (change is 1) or end (-1).
+func (o *overlaps) observe(f fencing.Fence, derived bool, change int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	mode, past := f.Mode, o.model[f.Resource]
+	if derived {
+		mode = fencing.Read
+	}
+	if change > 0 {
+		if !past.accepts(f, derived) {
+			o.t.Errorf("%v derived=%v ran after %v", f, derived, past.accesses)
+		}
+		if !derived {
+			past.accesses = append(past.accesses, f)
+		}
+	}
+	now := o.inside[f.Resource]
+	now[mode] += change
+	if now[fencing.Write] > 1 || now[fencing.Write] == 1 && now[fencing.Read] > 0 {
+		o.t.Errorf("%v: %d writes beside %d reads", f, now[fencing.Write], now[fencing.Read])
+	}
+}
+
 func TestWatermarkConcurrentAccessesAgreeWithTheModel(t *testing.T) {
 	rng := seeded(t)
 	var w fencing.Watermark
-	var (
-		mu      sync.Mutex
-		model   = map[string]*history{"r0": {}, "r1": {}, "r2": {}}
-		inside  = map[string]map[fencing.Mode]int{"r0": {}, "r1": {}, "r2": {}}
-		workers sync.WaitGroup
-	)
-	observe := func(f fencing.Fence, derived bool, change int) {
-		mu.Lock()
-		defer mu.Unlock()
-		mode := f.Mode
-		if derived {
-			mode = fencing.Read
-		}
-		if change > 0 {
-			if !model[f.Resource].accepts(f, derived) {
-				t.Errorf("%v derived=%v ran after %v", f, derived, model[f.Resource].accesses)
-			}
-			if !derived {
-				model[f.Resource].accesses = append(model[f.Resource].accesses, f)
-			}
-		}
-		now := inside[f.Resource]
-		now[mode] += change
-		if now[fencing.Write] > 1 || now[fencing.Write] == 1 && now[fencing.Read] > 0 {
-			t.Errorf("%v: %d writes beside %d reads", f, now[fencing.Write], now[fencing.Read])
-		}
+	o := &overlaps{
+		t: t, model: map[string]*history{"r0": {}, "r1": {}, "r2": {}},
+		inside: map[string]map[fencing.Mode]int{"r0": {}, "r1": {}, "r2": {}},
 	}
+	var workers sync.WaitGroup
 	for range 8 {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		workers.Go(func() {
@@ -130,16 +138,16 @@ func TestWatermarkConcurrentAccessesAgreeWithTheModel(t *testing.T) {
 					do = w.Derive
 				}
 				_ = do(context.Background(), f, func(context.Context) error {
-					observe(f, derived, +1)
+					o.observe(f, derived, +1)
 					runtime.Gosched()
-					observe(f, derived, -1)
+					o.observe(f, derived, -1)
 					return nil
 				})
 			}
 		})
 	}
 	workers.Wait()
-	for resource, h := range model {
+	for resource, h := range o.model {
 		require.NotEmpty(t, h.accesses)
 		maxRead, maxWrite := w.Seen(resource)
 		require.Equal(t, h.newest(fencing.Read), maxRead)

@@ -81,7 +81,9 @@ func TestWatermarkFailedAccessStaysSeen(t *testing.T) {
 }
 
 // busy starts an access and returns when it is inside; calling finish ends it.
-func busy(t *testing.T, do func(context.Context, fencing.Fence, func(context.Context) error) error, f fencing.Fence) (finish func()) {
+func busy(
+	t *testing.T, do func(context.Context, fencing.Fence, func(context.Context) error) error, f fencing.Fence,
+) (finish func()) {
 	t.Helper()
 	inside, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -41,6 +41,7 @@ func TestAbstentionEndsThoughTheClockWasAhead(t *testing.T) {
 
 // Masters were set up by a user who may not run INFO. One who may is no reason for all of them to abstain.
 func TestUserWithInfoMakesNobodyAbstain(t *testing.T) {
+	t.Parallel()
 	const ttl = 30 * time.Second
 	s := newRealSet(t, 3)
 	for _, server := range s.servers {

@@ -13,15 +13,44 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
-// neither of clients that are tuned for locks nor of others.
-func TestACLOfAQuorumSuffices(t *testing.T) {
+// aclLine is the user of SECURITY.md for each master of a quorum.
+func aclLine(t *testing.T) string {
 	page, err := os.ReadFile("../SECURITY.md")
 	require.NoError(t, err)
 	_, line, found := strings.Cut(string(page), "Each master of a quorum")
 	require.True(t, found)
 	line = line[strings.Index(line, "ACL SETUSER"):]
 	line, _, _ = strings.Cut(line, "\n")
+	return line
+}
+
+// handOver holds a lock over the first locker until it was renewed, while the second waits for it.
+func handOver(t *testing.T, first, second *rwlock.Locker, renewed <-chan struct{}) {
+	ctx := t.Context()
+	held, err := first.Lock(ctx, "orders")
+	require.NoError(t, err)
+	<-renewed
+	waiting := make(chan error, 1)
+	go func() {
+		read, err := second.RLock(ctx, "orders")
+		if err == nil {
+			err = read.Release(ctx)
+		}
+		waiting <- err
+	}()
+	require.Eventually(t, func() bool {
+		state, err := first.Inspect(ctx, "orders")
+		require.NoError(t, err)
+		return len(state.Waiters) == 1
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, held.Release(ctx))
+	require.NoError(t, <-waiting)
+}
+
+// The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
+// neither of clients that are tuned for locks nor of others.
+func TestACLOfAQuorumSuffices(t *testing.T) {
+	line := aclLine(t)
 	s := newRealSet(t, 3)
 	addrs := []string{}
 	for _, server := range s.servers {
@@ -48,27 +77,10 @@ func TestACLOfAQuorumSuffices(t *testing.T) {
 	tuned, err := redlock.New(clients, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
 	require.NoError(t, err)
 	defer tuned.Close()
-	plain, ctx := s.peer(user, rwlock.WithTTL(ttl), rwlock.WithTrace(trace)), t.Context()
+	plain := s.peer(user, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
 
 	for _, pair := range [][2]*rwlock.Locker{{tuned, plain.Locker}, {plain.Locker, tuned}} {
-		held, err := pair[0].Lock(ctx, "orders")
-		require.NoError(t, err)
-		<-renewed
-		waiting := make(chan error, 1)
-		go func() {
-			read, err := pair[1].RLock(ctx, "orders")
-			if err == nil {
-				err = read.Release(ctx)
-			}
-			waiting <- err
-		}()
-		require.Eventually(t, func() bool {
-			state, err := pair[0].Inspect(ctx, "orders")
-			require.NoError(t, err)
-			return len(state.Waiters) == 1
-		}, time.Minute, time.Millisecond)
-		require.NoError(t, held.Release(ctx))
-		require.NoError(t, <-waiting)
+		handOver(t, pair[0], pair[1], renewed)
 	}
 	for _, server := range s.servers {
 		refused, err := server.Command("ACL", "LOG")

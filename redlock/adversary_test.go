@@ -19,7 +19,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var adversaryRounds = flag.Int("redlock.majorities", 2000, "how many acquisitions over changing majorities real servers see; the full count is 100000")
+var adversaryRounds = flag.Int("redlock.majorities", 2000,
+	"how many acquisitions over changing majorities real servers see; the full count is 100000")
 
 // majorities yields every majority of five masters, as a bit set: of three, of four and of all.
 func majorities(yield func(masters int)) {
@@ -77,6 +78,7 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 // The same on real servers, with processes whose wall clocks stand at the beginning of time: only the counters of the
 // masters are left to keep the order.
 func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
+	t.Parallel()
 	var servers []*testredis.Server
 	for range 5 {
 		servers = append(servers, testredis.Start(t))

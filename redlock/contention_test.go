@@ -71,6 +71,13 @@ func (s *set) countScripts() func() map[scripts.Name]int {
 	}
 }
 
+func sum(counts map[scripts.Name]int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
 // Who came first gets in first, on all masters, though their messages overtake each other.
 func TestContendersEnterInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,10 +117,8 @@ func TestContendersEnterInOrderOfArrival(t *testing.T) {
 
 		require.IsIncreasing(t, entered)
 		require.Len(t, entered, contenders)
-		counts, total := counted(), 0
-		for _, n := range counts {
-			total += n
-		}
+		counts := counted()
+		total := sum(counts)
 		t.Logf("%d hand-offs in %v, scripts on each master: %v", contenders, time.Since(begun), counts)
 		require.LessOrEqual(t, float64(total-arrivals)/contenders, 3.0, "rounds of messages a hand-off: %v", counts)
 	})

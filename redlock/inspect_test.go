@@ -11,28 +11,45 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
+// lockAndRelease takes the lock in a goroutine and gives it back at once.
+func lockAndRelease(t *testing.T, p *peer, name string) <-chan error {
+	over := make(chan error, 1)
+	go func() {
+		lease, err := p.Lock(t.Context(), name)
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		over <- err
+	}()
+	return over
+}
+
+// showsItsOwn fails the test if a master does not show the holder and the waiter that it has.
+func showsItsOwn(t *testing.T, m rwlock.MasterState) {
+	switch m.Index {
+	case 0, 2:
+		require.Equal(t, "holder", m.Holders[0].Meta)
+		require.Equal(t, "waiter", m.Waiters[0].Meta)
+	case 3, 4: // a grant without a quorum
+		require.Equal(t, "waiter", m.Holders[0].Meta)
+		require.Empty(t, m.Waiters)
+	}
+}
+
 // Inspect shows what a quorum agrees on, and beside it each master as it is.
 func TestInspectShowsEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 5)
-		holder, waiter := s.peer(time.Millisecond, rwlock.WithMeta("holder")), s.peer(time.Millisecond, rwlock.WithMeta("waiter"))
+		holder := s.peer(time.Millisecond, rwlock.WithMeta("holder"))
+		waiter := s.peer(time.Millisecond, rwlock.WithMeta("waiter"))
 		holder.warm(t)
-		for i, link := range holder.links { // it holds 0, 1 and 2
-			if i > 2 {
-				link.Refuse()
-				link.Cut()
-			}
+		for _, link := range holder.links[3:] { // it holds 0, 1 and 2
+			link.Refuse()
+			link.Cut()
 		}
 		lease, err := holder.Lock(t.Context(), "x")
 		require.NoError(t, err)
-		waiting := make(chan error, 1)
-		go func() {
-			next, err := waiter.Lock(t.Context(), "x")
-			if err == nil {
-				err = next.Release(t.Context())
-			}
-			waiting <- err
-		}()
+		waiting := lockAndRelease(t, waiter, "x")
 		time.Sleep(50 * time.Millisecond)
 		s.minis[1].Stop()
 
@@ -44,14 +61,7 @@ func TestInspectShowsEachMaster(t *testing.T) {
 		for i, m := range state.Masters {
 			require.Equal(t, i, m.Index)
 			require.Equal(t, i == 1, m.Err != nil, "master %d: %v", i, m.Err)
-			switch i {
-			case 0, 2:
-				require.Equal(t, "holder", m.Holders[0].Meta)
-				require.Equal(t, "waiter", m.Waiters[0].Meta)
-			case 3, 4: // a grant without a quorum
-				require.Equal(t, "waiter", m.Holders[0].Meta)
-				require.Empty(t, m.Waiters)
-			}
+			showsItsOwn(t, m)
 		}
 		require.Empty(t, state.Holders, "no three of those that answer agree on one")
 
@@ -59,9 +69,9 @@ func TestInspectShowsEachMaster(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, <-waiting)
 
-		for _, m := range s.minis[:3] {
-			m.Stop()
-		}
+		s.minis[0].Stop()
+		s.minis[1].Stop()
+		s.minis[2].Stop()
 		state, err = waiter.Inspect(t.Context(), "x")
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 		require.Len(t, state.Masters, 5, "what there is")

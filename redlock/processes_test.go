@@ -124,6 +124,7 @@ func (l *load) progress(t *testing.T, sections int64, d time.Duration) {
 // Sixteen lockers work on while two of five servers at a time are killed and come back empty, stand still for longer
 // than a TTL, and are cut off in one direction.
 func TestProcessesMinorityFails(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	var lockers []*rwlock.Locker
 	for range 16 {
@@ -162,6 +163,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 // With a majority down an acquisition fails within its bound and says what is wrong with whom; when the servers are
 // back the same lockers go on.
 func TestProcessesMajorityFails(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	locker := s.locker(redlock.WithNodeTimeout(processTTL / 3))
 	lease, err := locker.Lock(t.Context(), "x")

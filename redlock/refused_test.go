@@ -148,6 +148,7 @@ func dialled(t *testing.T, addrs []string, opts ...rwlock.Option) *rwlock.Locker
 
 // Dial needs a majority to be up; the others join when they are back.
 func TestDialWithServersDown(t *testing.T) {
+	t.Parallel()
 	var servers []*testredis.Server
 	var addrs []string
 	for range 3 {

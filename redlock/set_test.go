@@ -52,6 +52,25 @@ func (s *set) link(latency func() time.Duration) *peer {
 	return p
 }
 
+// dial prepares a process whose clients are those of rwlock.Dial, which the locker can watch. Messages take d each way;
+// change, which may be nil, changes the clients' options.
+func (s *set) dial(d time.Duration, change func(*rueidis.ClientOption)) *peer {
+	p := &peer{}
+	for _, m := range s.minis {
+		link := m.NewLink()
+		link.Delay(d)
+		option := link.Option()
+		if change != nil {
+			change(&option)
+		}
+		client, err := rwlock.Dial("", option)
+		require.NoError(s.t, err)
+		s.t.Cleanup(client.Close)
+		p.links, p.clients = append(p.links, link), append(p.clients, client)
+	}
+	return p
+}
+
 // start gives the process its locker, which is closed at the latest when the test ends.
 func (p *peer) start(t *testing.T, opts ...rwlock.Option) {
 	locker, err := redlock.New(p.clients, opts...)

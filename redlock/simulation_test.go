@@ -177,7 +177,8 @@ func (s *simulation) settle() {
 		state, err := s.peers[0].Inspect(soon(s.t, time.Second), name)
 		require.NoError(s.t, err)
 		for _, m := range state.Masters {
-			require.Empty(s.t, slices.Concat(meta(m.Holders), queue(m.Waiters)), "seed %d: left behind on master %d", s.seed, m.Index)
+			require.Empty(s.t, slices.Concat(meta(m.Holders), queue(m.Waiters)),
+				"seed %d: left behind on master %d", s.seed, m.Index)
 		}
 	}
 }

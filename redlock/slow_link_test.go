@@ -34,6 +34,7 @@ func TestSlowLinkRenewals(t *testing.T) {
 
 // TryLock by users who may not subscribe: nobody waits.
 func TestTryWithoutChannelRights(t *testing.T) {
+	t.Parallel()
 	var clients []rueidis.Client
 	for range 3 {
 		server := testredis.Start(t)

@@ -15,6 +15,20 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
+// lockerWithDelays returns a locker over links of its own. It is closed when the test ends.
+func lockerWithDelays(t *testing.T, minis []*testredis.Mini, delay func() time.Duration) *rwlock.Locker {
+	clients := make([]rueidis.Client, len(minis))
+	for i, mini := range minis {
+		link := mini.NewLink()
+		link.DelayFunc(testredis.Both, delay)
+		clients[i] = link.Client(t)
+	}
+	locker, err := redlock.New(clients, rwlock.WithTTL(2*time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	return locker
+}
+
 // Over links whose delays vary, messages and answers overtake each other all the time. None of that may leave a
 // contender waiting for its refresh, which is the net under the messages and comes every 667 ms here.
 func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
@@ -31,15 +45,7 @@ func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
 		start, acquired, longest := time.Now(), 0, time.Duration(0)
 		var work sync.WaitGroup
 		for c := range contenders {
-			clients := make([]rueidis.Client, len(minis))
-			for i, mini := range minis {
-				link := mini.NewLink()
-				link.DelayFunc(testredis.Both, delay)
-				clients[i] = link.Client(t)
-			}
-			locker, err := redlock.New(clients, rwlock.WithTTL(2*time.Second))
-			require.NoError(t, err)
-			defer locker.Close()
+			locker := lockerWithDelays(t, minis, delay)
 			work.Go(func() {
 				draw := rand.New(rand.NewPCG(3, uint64(c)))
 				for time.Since(start) < span {

@@ -36,7 +36,8 @@ func newHistory(t *testing.T, ahead time.Duration) *history {
 }
 
 func (h *history) process(opts ...rwlock.Option) *peer {
-	return h.peer(time.Millisecond, append([]rwlock.Option{rwlock.WithTTL(floorTTL), redlock.WithNodeTimeout(300 * time.Millisecond)}, opts...)...)
+	all := []rwlock.Option{rwlock.WithTTL(floorTTL), redlock.WithNodeTimeout(300 * time.Millisecond)}
+	return h.peer(time.Millisecond, append(all, opts...)...)
 }
 
 // take takes and gives back the lock. must is whether that has to succeed.

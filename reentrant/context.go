@@ -51,8 +51,9 @@ func WithOwner(ctx context.Context) context.Context {
 }
 
 // AsOwner returns ctx for work on behalf of an owner that comes from another process, in the place of any owner that
-// ctx has. A context that fencing.Extract or a server's middleware has made of a call is one already. The first acquisition of a lock under it joins what the owner holds on the masters; see the package's
-// documentation for an owner that holds nothing. The zero Owner leaves the context without an owner.
+// ctx has. A context that fencing.Extract or a server's middleware has made of a call is one already. The first
+// acquisition of a lock under it joins what the owner holds on the masters; see the package's documentation for an
+// owner that holds nothing. The zero Owner leaves the context without an owner.
 func AsOwner(ctx context.Context, o Owner) context.Context { return with(ctx, o, true) }
 
 // OwnerFrom returns the owner of ctx and whether there is one. fencing.Inject and the transports of httpfence and

@@ -19,7 +19,9 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) e
 }
 
 // RDo is Do for reading.
-func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
+func (l *Locker) RDo(
+	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
+) error {
 	ctx = WithOwner(ctx)
 	hold, err := l.RLock(ctx, name, opts...)
 	return run(ctx, hold, err, fn)

@@ -40,9 +40,8 @@ func TestDoKeepsTheOwnerThatIsThere(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		p := w.process()
 		ctx, owner := owned(t)
-		for name, do := range map[string]func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
-			"Do": p.Do, "RDo": p.RDo,
-		} {
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
+		for name, do := range map[string]doing{"Do": p.Do, "RDo": p.RDo} {
 			require.NoError(t, do(ctx, name, func(ctx context.Context) error {
 				got, _ := reentrant.OwnerFrom(ctx)
 				require.Equal(t, owner, got)

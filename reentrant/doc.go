@@ -28,9 +28,9 @@
 //
 // The owner travels beside the fence: fencing.Inject and the transports of httpfence and grpcfence send it, and
 // fencing.Extract and their middlewares put it into the context there, so the other process needs no code for it. Where
-// it comes by another way, as text, [AsOwner] does that. The first acquisition of a lock in that process then joins the hold that the owner has on the masters: one command, a count of two in
-// [rwlock.Locker.Inspect], the same token. A joined hold has an expiry and a renewal of its own, so it keeps the lock
-// also when the outer one ends first.
+// it comes by another way, as text, [AsOwner] does that. The first acquisition of a lock in that process then joins the
+// hold that the owner has on the masters: one command, a count of two in [rwlock.Locker.Inspect], the same token. A
+// joined hold has an expiry and a renewal of its own, so it keeps the lock also when the outer one ends first.
 //
 // What if the owner holds nothing? It depends on what the caller has claimed. A context that carries a fence of that
 // lock says that the work is part of a section that holds it; if the masters know of no such hold, or of one with

@@ -44,7 +44,9 @@ func TestFault27ReentryNeverSumsTTLs(t *testing.T) {
 }
 
 // doomedProcesses returns processes whose links all go dead at once.
-func doomedProcesses(t *testing.T, mini *testredis.Mini, n int, opts ...rwlock.Option) (crash func(), all []*reentrant.Locker) {
+func doomedProcesses(
+	t *testing.T, mini *testredis.Mini, n int, opts ...rwlock.Option,
+) (crash func(), all []*reentrant.Locker) {
 	t.Helper()
 	var links []*testredis.Link
 	for range n {

@@ -79,6 +79,20 @@ func TestOneFirstAcquisitionForAll(t *testing.T) {
 	})
 }
 
+// readInVain waits for a minute to read "a".
+func (p *process) readInVain(t *testing.T, ctx context.Context, begun time.Time) {
+	soon, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, err := p.RLock(soon, "a")
+	require.Equal(t, time.Minute, time.Since(begun))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var refused *rwlock.AcquireError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "a", refused.Name)
+	require.Equal(t, rwlock.Read, refused.Mode)
+	require.Equal(t, time.Minute, refused.Waited)
+}
+
 func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
 		p := w.process()
@@ -100,16 +114,7 @@ func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
 		require.ErrorContains(t, err, "another goroutine with the same owner is acquiring it")
 		require.Zero(t, time.Since(begun), "a try does not wait")
 
-		soon, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		_, err = p.RLock(soon, "a")
-		require.Equal(t, time.Minute, time.Since(begun))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var refused *rwlock.AcquireError
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, "a", refused.Name)
-		require.Equal(t, rwlock.Read, refused.Mode)
-		require.Equal(t, time.Minute, refused.Waited)
+		p.readInVain(t, ctx, begun)
 
 		// When the first acquisition fails, whoever waits for it makes the next one.
 		second := make(chan *reentrant.Hold)

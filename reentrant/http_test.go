@@ -41,7 +41,7 @@ func (s service) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	return httpfence.ResponseError(response)
 }
 

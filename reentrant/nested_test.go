@@ -11,17 +11,20 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever. So
-// would one through a second reentrant locker, which does not know of the first one's holds.
+// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever.
+// So would one through a second reentrant locker, which does not know of the first one's holds.
 func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
 		p := w.process()
 		ctx, _ := owned(t)
 		second := reentrant.New(p.remote)
-		none := func(context.Context) error { return nil }
-		require.ErrorIs(t, p.remote.Do(ctx, "a", func(ctx context.Context) error { return p.Do(ctx, "a", none) }), rwlock.ErrNested)
-		require.ErrorIs(t, p.Do(ctx, "a", func(ctx context.Context) error { return p.remote.RDo(ctx, "a", none) }), rwlock.ErrNested)
-		require.ErrorIs(t, p.Do(ctx, "a", func(ctx context.Context) error { return second.Do(ctx, "a", none) }), rwlock.ErrNested)
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
+		for _, nesting := range [][2]doing{{p.remote.Do, p.Do}, {p.Do, p.remote.RDo}, {p.Do, second.Do}} {
+			err := nesting[0](ctx, "a", func(ctx context.Context) error {
+				return nesting[1](ctx, "a", func(context.Context) error { return nil })
+			})
+			require.ErrorIs(t, err, rwlock.ErrNested)
+		}
 		require.Empty(t, p.inspect(t, "a").Holders)
 	})
 }

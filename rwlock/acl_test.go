@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,13 +63,9 @@ func TestACLOfOneRedisSuffices(t *testing.T) {
 	one, _ := aclLines(t)
 	server := testredis.Start(t)
 	commandOn(t, server, one...)
-	renewed := make(chan rwlock.TraceEvent, 1)
-	trace := &rwlock.Trace{Renewed: func(e rwlock.TraceEvent) {
-		select {
-		case renewed <- e:
-		default:
-		}
-	}}
+	renewed := make(chan struct{})
+	var once sync.Once
+	trace := &rwlock.Trace{Renewed: func(rwlock.TraceEvent) { once.Do(func() { close(renewed) }) }}
 	locker := func() *rwlock.Locker {
 		client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 		require.NoError(t, err)
@@ -100,6 +97,13 @@ func TestACLOfOneRedisSuffices(t *testing.T) {
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-waiting)
 
+	nestIn(t, first, second)
+	require.Empty(t, commandOn(t, server, "ACL", "LOG"), "refused commands")
+}
+
+// nestIn takes a lock over the first locker, and inside it over the second.
+func nestIn(t *testing.T, first, second *rwlock.Locker) {
+	ctx := t.Context()
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
 	outer, err := reentrant.New(first).Lock(owned, "nested")
@@ -108,6 +112,4 @@ func TestACLOfOneRedisSuffices(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, joined.Release(ctx))
 	require.NoError(t, outer.Release(ctx))
-
-	require.Empty(t, commandOn(t, server, "ACL", "LOG"), "refused commands")
 }

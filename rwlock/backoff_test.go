@@ -77,7 +77,8 @@ func TestRenewalIsSentWhileTrustIsLeft(t *testing.T) {
 // A link that comes and goes: whoever asks after it is back is served, and while it is away nobody dials without end.
 func TestTryLockSucceedsAsSoonAsTheLinkIsBack(t *testing.T) {
 	const outage, soonAfter = 3 * time.Second, 200 * time.Millisecond
-	for _, extra := range []time.Duration{0, 130 * time.Millisecond, 370 * time.Millisecond, 610 * time.Millisecond, 890 * time.Millisecond} {
+	for _, extra := range []time.Duration{0, 130, 370, 610, 890} {
+		extra *= time.Millisecond
 		t.Run(fmt.Sprint("outage of ", outage+extra), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				p, dials := w.countedProcess()

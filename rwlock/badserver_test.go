@@ -24,9 +24,12 @@ func dial(t *testing.T, addr string, base rueidis.ClientOption) (rueidis.Client,
 	return client, err
 }
 
+// take is one of the ways to take a lock.
+type take = func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error)
+
 // acquisitions are the ways to take a lock, by name.
-func acquisitions(l *rwlock.Locker) map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error) {
-	return map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+func acquisitions(l *rwlock.Locker) map[string]take {
+	return map[string]take{
 		"Lock": l.Lock, "RLock": l.RLock, "TryLock": l.TryLock, "TryRLock": l.TryRLock,
 	}
 }
@@ -50,18 +53,36 @@ func couldNotAsk(t *testing.T, err error, addr, cause string) {
 	require.ErrorContains(t, err, addr+": ")
 }
 
-// A server that refuses, and will go on refusing, is reported at once: waiting for the context's end would hide it.
-func TestServerRefusesForGood(t *testing.T) {
-	testredis.Require(t)
-	plain := testredis.Start(t)
+// restrictedServer has users who may not do all that a lock needs.
+func restrictedServer(t *testing.T) *testredis.Server {
+	server := testredis.Start(t)
 	for user, rules := range map[string]string{
 		"noscripts": "on >secret ~* &* +@all -@scripting",
 		"nokeys":    "on >secret ~other:* &* +@all",
 		"nocommand": "on >secret ~* &* +@all -time",
 	} {
-		_, err := plain.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
+		_, err := server.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
 		require.NoError(t, err)
 	}
+	return server
+}
+
+func refusedAtOnce(t *testing.T, locker *rwlock.Locker, addr, cause string) {
+	for how, take := range acquisitions(locker) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		lease, err := take(ctx, "orders")
+		require.Nil(t, lease, how)
+		couldNotAsk(t, err, addr, cause)
+		require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
+		require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
+		cancel()
+	}
+}
+
+// A server that refuses, and will go on refusing, is reported at once: waiting for the context's end would hide it.
+func TestServerRefusesForGood(t *testing.T) {
+	testredis.Require(t)
+	plain := restrictedServer(t)
 	closed := testredis.Start(t, "--requirepass", "secret")
 	replica := testredis.Start(t)
 	replica.ReplicaOf(plain)
@@ -92,15 +113,7 @@ func TestServerRefusesForGood(t *testing.T) {
 			locker, err := rwlock.New(client)
 			require.NoError(t, err)
 			defer locker.Close()
-			for how, take := range acquisitions(locker) {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				lease, err := take(ctx, "orders")
-				require.Nil(t, lease, how)
-				couldNotAsk(t, err, c.server.Addr(), c.cause)
-				require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
-				require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
-				cancel()
-			}
+			refusedAtOnce(t, locker, c.server.Addr(), c.cause)
 			require.NoError(t, locker.Close())
 			onlyTokensOn(t, plain)
 		})
@@ -177,10 +190,11 @@ func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 	return reply
 }
 
-// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context ends.
+// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context
+// ends.
 func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	t.Helper()
-	for _, try := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){locker.TryLock, locker.TryRLock} {
+	for _, try := range []take{locker.TryLock, locker.TryRLock} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := try(ctx, "orders")
 		couldNotAsk(t, err, addr, cause)
@@ -242,7 +256,7 @@ func TestNobodyAnswers(t *testing.T) {
 	const dialTimeout, limit = 3 * time.Second, 100 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
 	require.NoError(t, err)
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	addr := listener.Addr().String()
 	client, err := dial(t, addr, rueidis.ClientOption{Dialer: net.Dialer{Timeout: dialTimeout}})
 	require.ErrorIs(t, err, context.DeadlineExceeded)

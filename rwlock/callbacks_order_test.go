@@ -86,28 +86,30 @@ func TestHooksSeeEveryEndBeforeCloseReturns(t *testing.T) {
 	})
 }
 
+// acting are the options whose function calls act.
+var acting = map[string]func(act func()) rwlock.Option{
+	"Waiting": func(act func()) rwlock.Option {
+		return traced(rwlock.Trace{Waiting: func(rwlock.TraceEvent) { act() }})
+	},
+	"Acquired": func(act func()) rwlock.Option {
+		return traced(rwlock.Trace{Acquired: func(rwlock.TraceEvent) { act() }})
+	},
+	"Renewed": func(act func()) rwlock.Option {
+		return traced(rwlock.Trace{Renewed: func(rwlock.TraceEvent) { act() }})
+	},
+	"Released": func(act func()) rwlock.Option {
+		return traced(rwlock.Trace{Released: func(rwlock.TraceEvent) { act() }})
+	},
+	"Lost": func(act func()) rwlock.Option {
+		return traced(rwlock.Trace{Lost: func(rwlock.TraceEvent, *rwlock.LostError) { act() }})
+	},
+	"log handler": func(act func()) rwlock.Option { return rwlock.WithLogger(slog.New(actingHandler{act})) },
+}
+
 // Close may be called by any hook and by a log handler, and ends there as it does elsewhere.
 func TestCloseInsideAHook(t *testing.T) {
 	server := testredis.Start(t)
-	hooks := map[string]func(act func()) rwlock.Option{
-		"Waiting": func(act func()) rwlock.Option {
-			return traced(rwlock.Trace{Waiting: func(rwlock.TraceEvent) { act() }})
-		},
-		"Acquired": func(act func()) rwlock.Option {
-			return traced(rwlock.Trace{Acquired: func(rwlock.TraceEvent) { act() }})
-		},
-		"Renewed": func(act func()) rwlock.Option {
-			return traced(rwlock.Trace{Renewed: func(rwlock.TraceEvent) { act() }})
-		},
-		"Released": func(act func()) rwlock.Option {
-			return traced(rwlock.Trace{Released: func(rwlock.TraceEvent) { act() }})
-		},
-		"Lost": func(act func()) rwlock.Option {
-			return traced(rwlock.Trace{Lost: func(rwlock.TraceEvent, *rwlock.LostError) { act() }})
-		},
-		"log handler": func(act func()) rwlock.Option { return rwlock.WithLogger(slog.New(actingHandler{act})) },
-	}
-	for what, option := range hooks {
+	for what, option := range acting {
 		t.Run(what, func(t *testing.T) {
 			client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
 			require.NoError(t, err)

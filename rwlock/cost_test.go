@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -130,8 +129,8 @@ func noneLost(t *testing.T, locker *rwlock.Locker, leases []*rwlock.Lease) {
 	require.Zero(t, stats.Lost)
 }
 
-// A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL by
-// the drift of 1 %.
+// A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL
+// by the drift of 1 %.
 const fewest, most = 3 / 1.1, 3 / (0.9 * 0.99) * 1.01
 
 // batched is how many leases a renewal carries at the least, where many are held.
@@ -161,9 +160,10 @@ func TestTenThousandLeases(t *testing.T) {
 	if testing.Short() || raceDetector {
 		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
 	}
+	t.Parallel() // it waits for ten TTLs
 	const leases, ttl, ttls = 10_000, 3 * time.Second, 10
 	server := testredis.Start(t)
-	before := runtime.NumGoroutine()
+	begun := countGoroutines(t)
 	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
 	defer client.Close()
@@ -172,15 +172,18 @@ func TestTenThousandLeases(t *testing.T) {
 	defer locker.Close()
 
 	all := holdMany(t, locker, leases)
-	goroutines := runtime.NumGoroutine() - before
+	goroutines := begun()
+	require.Positive(t, goroutines)
 	require.LessOrEqual(t, goroutines, 10, "with those of the client")
 	server.ResetStats()
 	over := time.NewTimer(ttls * ttl)
 	<-over.C
 	calls, stats := server.Stats()["evalsha"].Calls, locker.Stats()
 	noneLost(t, locker, all)
-	require.LessOrEqual(t, runtime.NumGoroutine()-before, 10, "with those of the client")
-	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first", goroutines, stats.Renewed, calls, stats.RenewFailed)
-	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls), "each at least twice in a TTL, however slow the machine")
+	require.LessOrEqual(t, begun(), 10, "with those of the client")
+	t.Logf("%d goroutines; %d renewals in %d calls, %d failed at first",
+		goroutines, stats.Renewed, calls, stats.RenewFailed)
+	require.GreaterOrEqual(t, stats.Renewed, uint64(2*leases*ttls),
+		"each at least twice in a TTL, however slow the machine")
 	require.LessOrEqual(t, uint64(calls), stats.Renewed/batched, "many in one call")
 }

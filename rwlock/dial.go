@@ -1,12 +1,8 @@
 package rwlock
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
-	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -23,8 +19,8 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
-	dials := new(atomic.Uint64)
-	client, err := rueidis.NewClient(counting(tuned(base), dials))
+	dials := &dials{next: make(chan struct{})}
+	client, err := rueidis.NewClient(dials.counting(tuned(base)))
 	if err != nil {
 		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
 	}
@@ -38,33 +34,7 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 // replaced, since another server may answer then.
 type tunedClient struct {
 	rueidis.Client
-	dials *atomic.Uint64
-}
-
-// Dials returns how many connections have been opened.
-func (c *tunedClient) Dials() uint64 { return c.dials.Load() }
-
-// counting counts the connections that a client opens.
-func counting(o rueidis.ClientOption, dials *atomic.Uint64) rueidis.ClientOption {
-	dial := o.DialCtxFn
-	if dial == nil {
-		old := o.DialFn
-		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			switch {
-			case old != nil:
-				return old(addr, d, c)
-			case c != nil:
-				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
-			default:
-				return d.DialContext(ctx, "tcp", addr)
-			}
-		}
-	}
-	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-		dials.Add(1)
-		return dial(ctx, addr, d, c)
-	}
-	return o
+	*dials
 }
 
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.

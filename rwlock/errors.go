@@ -19,7 +19,7 @@ var (
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
 	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
-	ErrMessages    = errors.New("rwlock: no right to messages")       // the server's ACL denies the channel of those who wait
+	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )

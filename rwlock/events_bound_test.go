@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 )
 
 func TestReleasedAloneIsBounded(t *testing.T) {
-	_ = runtime.NumGoroutine
 	mini := testredis.NewMini(t)
 	block := make(chan struct{})
 	n := 0

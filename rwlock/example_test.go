@@ -155,7 +155,8 @@ func ExampleLocker_Inspect() {
 		panic(err)
 	}
 	for _, h := range state.Holders {
-		fmt.Println(state.Name, "is held by", h.Meta, "for", h.Mode, "with the token of the lease:", state.Token == lease.Token())
+		same := state.Token == lease.Token()
+		fmt.Println(state.Name, "is held by", h.Meta, "for", h.Mode, "with the token of the lease:", same)
 	}
 	fmt.Println(len(state.Waiters), "waiting")
 	// Output:

@@ -37,7 +37,7 @@ func TestF01AcquireWhoseReplyIsLostIsOneHold(t *testing.T) {
 			w.release(lease)
 			require.NoError(w.t, q.acquireOnce("n"), "one release for one acquisition")
 			require.EqualValues(w.t, 0, p.Stats().Held)
-			w.eventually("the tombstone for the lost one expires", w.hasOnlyTokens)
+			w.untilOnlyTokens()
 		}
 	})
 }

@@ -40,7 +40,8 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 					require.Equal(w.t, rwlock.NoQuorum, loss.Reason)
 					require.Error(w.t, loss.Err)
 					// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
-					require.Less(w.t, next.at.Sub(deadAt), map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]*w.ttl+2*latency)
+					ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]
+					require.Less(w.t, next.at.Sub(deadAt), ttls*w.ttl+2*latency)
 				})
 			}
 		})
@@ -72,17 +73,6 @@ func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 			}
 		})
 	}
-}
-
-// at runs both, each after its time from now.
-func (w *world) at(t1 time.Duration, f1 func(), t2 time.Duration, f2 func()) {
-	if t2 < t1 {
-		t1, f1, t2, f2 = t2, f2, t1, f1
-	}
-	w.pass(t1)
-	f1()
-	w.pass(t2 - t1)
-	f2()
 }
 
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {

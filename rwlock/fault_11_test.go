@@ -81,15 +81,6 @@ var disasters = map[string]func(w *world){
 	"both":         func(w *world) { w.flushScripts(); w.flushAll() },
 }
 
-func (w *world) flushScripts() {
-	if w.mini != nil {
-		w.mini.FlushScripts()
-		return
-	}
-	_, err := w.server.Command("SCRIPT", "FLUSH")
-	require.NoError(w.t, err)
-}
-
 func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
 	for name, strike := range disasters {
 		t.Run(name, func(t *testing.T) {

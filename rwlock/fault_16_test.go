@@ -12,7 +12,8 @@ import (
 // F16: a waiter is itself a short lease: a dead one drops out of the queue within it, whatever came before, and no
 // timeout adds to another.
 
-// deadWaiters queues n acquisitions of n processes for "n", readers and writers by turns, and then cuts the processes off.
+// deadWaiters queues n acquisitions of n processes for "n", readers and writers by turns, and then cuts the processes
+// off.
 func (w *world) deadWaiters(n int) {
 	w.t.Helper()
 	crowd := make([]*process, n)
@@ -62,8 +63,8 @@ func TestF16CrowdOfDeadWaitersCostsOneClaim(t *testing.T) {
 	})
 }
 
-// For two hours waiters come and die behind a holder and before a live one. The live one stays where it is, nothing of the
-// others stays, and the end of it all takes as long as it would have at first.
+// For two hours waiters come and die behind a holder and before a live one. The live one stays where it is, nothing of
+// the others stays, and the end of it all takes as long as it would have at first.
 func TestF16NothingAddsUpOverHours(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const span, pause, crowd = 3 * time.Hour, 5 * time.Minute, 4

@@ -108,8 +108,8 @@ func TestF17StepBackLengthensNothing(t *testing.T) {
 	})
 }
 
-// Clients whose wall clocks are hours apart take turns as all others do; their tokens and the times that others see come
-// from the server.
+// Clients whose wall clocks are hours apart take turns as all others do; their tokens and the times that others see
+// come from the server.
 func TestF17SkewedClientsChangeNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var turns []*process

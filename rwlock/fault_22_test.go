@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,258 +24,12 @@ var sentinels = []error{
 
 var errShutdown = errors.New("shutting down")
 
-// causes make an error each. is lists all sentinels that it matches, says what its text names.
-var causes = []struct {
+// cause makes an error. is lists all sentinels that it matches, says what its text names.
+type cause struct {
 	name string
 	make func(w *world, p *process) error
 	is   []error
 	says []string
-}{
-	{
-		"held by another, one attempt",
-		func(w *world, p *process) error { w.held(); return errorOf(p.TryLock(w.ctx, "n")) },
-		[]error{rwlock.ErrNotAcquired},
-		[]string{"rwlock: ", `write lock "n"`, "held by", "for write", "the holder's meta", "expires in 10s"},
-	},
-	{
-		"held by another, one attempt to read",
-		func(w *world, p *process) error { w.held(); return errorOf(p.TryRLock(w.ctx, "n")) },
-		[]error{rwlock.ErrNotAcquired},
-		[]string{`read lock "n"`, "for write", "the holder's meta"},
-	},
-	{
-		"held by another until ctx timed out",
-		func(w *world, p *process) error {
-			w.held()
-			ctx, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
-			defer cancel()
-			return errorOf(p.Lock(ctx, "n"))
-		},
-		[]error{rwlock.ErrNotAcquired, context.DeadlineExceeded},
-		[]string{`write lock "n"`, "after 1.5s", "the holder's meta", "context deadline exceeded"},
-	},
-	{
-		"held by another until ctx was cancelled with a cause",
-		func(w *world, p *process) error {
-			w.held()
-			ctx, cancel := context.WithCancelCause(w.ctx)
-			time.AfterFunc(time.Second, func() { cancel(errShutdown) })
-			return errorOf(p.RLock(ctx, "n"))
-		},
-		[]error{rwlock.ErrNotAcquired, context.Canceled, errShutdown},
-		[]string{`read lock "n"`, "after 1s", "shutting down"},
-	},
-	{
-		"held by another until the limit",
-		func(w *world, p *process) error {
-			w.held()
-			return errorOf(p.Lock(w.ctx, "n", rwlock.WithMaxWait(2*time.Second)))
-		},
-		[]error{rwlock.ErrNotAcquired},
-		[]string{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait, 2s"},
-	},
-	{
-		"nobody to ask, one attempt",
-		func(w *world, p *process) error { p.die(); w.settle(); return errorOf(p.TryLock(w.ctx, "n")) },
-		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
-	},
-	{
-		"nobody to ask until ctx timed out",
-		func(w *world, p *process) error {
-			p.die()
-			ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
-			defer cancel()
-			return errorOf(p.Lock(ctx, "n"))
-		},
-		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		[]string{`lock "n"`, "mini:6379: ", "connection refused"},
-	},
-	{
-		"nobody answers",
-		func(w *world, p *process) error {
-			p.link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
-			defer cancel()
-			return errorOf(p.TryLock(ctx, "n"))
-		},
-		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		[]string{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
-	},
-	{
-		"the server refuses",
-		func(w *world, p *process) error {
-			w.mini.Miniredis().SetError("MISCONF cannot persist")
-			defer w.mini.Miniredis().SetError("")
-			return errorOf(p.TryLock(w.ctx, "n"))
-		},
-		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"},
-	},
-	{
-		"a key of somebody else",
-		func(w *world, p *process) error {
-			w.command("SET", "fencelock:{n}", "mine")
-			return errorOf(p.Lock(w.ctx, "n"))
-		},
-		[]error{rwlock.ErrConflict},
-		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
-	},
-	{
-		"an option",
-		func(w *world, p *process) error { return errorOf(p.Lock(w.ctx, "n", rwlock.WithTTL(time.Millisecond))) },
-		[]error{rwlock.ErrOption},
-		[]string{"WithTTL", "1ms", "100ms"},
-	},
-	{
-		"a locker that is closed",
-		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.ctx, "n")) },
-		[]error{rwlock.ErrClosed},
-		[]string{"locker closed", `lock "n"`},
-	},
-	{
-		"a locker that is closed under a waiter",
-		func(w *world, p *process) error {
-			w.held()
-			a := p.queue("n", rwlock.Write)
-			_ = p.Close()
-			return a.failed()
-		},
-		[]error{rwlock.ErrClosed},
-		[]string{"locker closed", `lock "n"`},
-	},
-	{
-		"a lease that was not to be renewed",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-			w.untilOver(lease)
-			return lease.Err()
-		},
-		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "token ", "lost: expired"},
-	},
-	{
-		"a lease that was cut off",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Blackhole(testredis.Both)
-			w.untilOver(lease)
-			return lease.Err()
-		},
-		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: no renewal was confirmed in time", "mini:6379: "},
-	},
-	{
-		"a lease that the server forgot",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.flushAll()
-			return lease.Release(w.ctx)
-		},
-		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: gone from Redis"},
-	},
-	{
-		"a lease at its limit",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
-			w.untilOver(lease)
-			return context.Cause(lease.Context(w.ctx))
-		},
-		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: max hold"},
-	},
-	{
-		"a lease that was released",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.release(lease, lease) // twice is no error
-			return lease.Err()
-		},
-		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
-	},
-	{
-		"a released lease renewed",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.release(lease)
-			return lease.Renew(w.ctx)
-		},
-		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
-	},
-	{
-		"a renewal that was not waited for",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.ctx, time.Second/2)
-			defer cancel()
-			err := lease.Renew(ctx)
-			require.NoError(w.t, lease.Err(), "the lease stands")
-			return err
-		},
-		[]error{context.DeadlineExceeded},
-		nil,
-	},
-	{
-		"a release that meets a key of somebody else",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.command("DEL", "fencelock:{n}")
-			w.command("SET", "fencelock:{n}", "mine")
-			return lease.Release(w.ctx)
-		},
-		[]error{rwlock.ErrConflict},
-		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
-	},
-	{
-		"a release that was not answered",
-		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			return lease.Release(w.ctx)
-		},
-		[]error{rwlock.ErrNoQuorum},
-		[]string{`lock "n"`, "mini:6379: ", "no reply in 2s"},
-	},
-	{
-		"unlocked without a lock",
-		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.ctx) },
-		[]error{rwlock.ErrNotHeld},
-		[]string{"not held", `"n"`, "for write"},
-	},
-	{
-		"unlocked for reading without a lock",
-		func(w *world, p *process) error {
-			m := p.RWMutex("n")
-			require.NoError(w.t, m.Lock(w.ctx))
-			return m.RUnlock(w.ctx)
-		},
-		[]error{rwlock.ErrNotHeld},
-		[]string{"not held", `"n"`, "for read"},
-	},
-	{
-		"work that failed under the lock",
-		func(w *world, p *process) error {
-			return p.Do(w.ctx, "n", func(context.Context) error { return errShutdown })
-		},
-		[]error{errShutdown},
-		nil,
-	},
-	{
-		"work that failed for the loss of its lease",
-		func(w *world, p *process) error {
-			return p.Do(w.ctx, "n", func(ctx context.Context) error {
-				w.flushAll()
-				<-ctx.Done()
-				return context.Cause(ctx)
-			})
-		},
-		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: gone from Redis"},
-	},
 }
 
 // held makes another process hold "n".
@@ -291,7 +46,7 @@ func errorOf(lease *rwlock.Lease, err error) error {
 }
 
 func TestF22OneCauseOneError(t *testing.T) {
-	for _, c := range causes {
+	for _, c := range slices.Concat(causesOfNoLease, causesOfTheEnd) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				err := c.make(w, w.process())

@@ -22,7 +22,7 @@ func cluster(t *testing.T, binary string) *testredis.Server {
 	t.Helper()
 	server := testredis.StartBinary(t, binary, "--cluster-enabled", "yes")
 	commandOn(t, server, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	w := &world{t: t}
+	w := &world{backend: backend{t: t}}
 	w.eventually("the cluster serves", func() bool {
 		return strings.Contains(commandOn(t, server, "CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
@@ -42,7 +42,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 			require.Equal(t, rueidis.ClientModeCluster, c.Mode())
 			return c
 		}
-		w := &world{t: t, ctx: t.Context(), server: server}
+		w := &world{backend: backend{t: t, ctx: t.Context(), server: server}}
 		p, err := rwlock.New(client())
 		require.NoError(t, err)
 		defer p.Close()
@@ -73,6 +73,17 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 	}
 }
 
+// lockerOver returns a locker over a client of its own. Both are closed when the test ends.
+func lockerOver(t *testing.T, addr string, option rueidis.ClientOption) *rwlock.Locker {
+	client, err := rwlock.Dial(addr, option)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	return locker
+}
+
 // Every key that a script touches is among those that its command declares: a server that is told to let a user at the
 // keys of one lock only lets it through.
 func TestF23AllKeysAreDeclared(t *testing.T) {
@@ -85,11 +96,8 @@ func TestF23AllKeysAreDeclared(t *testing.T) {
 		rules = append(rules, "~"+keys[i])
 	}
 	commandOn(t, server, rules...)
-	client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "narrow", Password: "secret"})
-	require.NoError(t, err)
-	locker, err := rwlock.New(client)
-	require.NoError(t, err)
-	defer locker.Close()
+	narrow := rueidis.ClientOption{Dialer: net.Dialer{Timeout: patience}, Username: "narrow", Password: "secret"}
+	locker := lockerOver(t, server.Addr(), narrow)
 	proxy := testredis.NewProxy(t, server.Addr())
 	proxy.OnCommand(func(cmd []string) {
 		declared := keys
@@ -105,14 +113,9 @@ func TestF23AllKeysAreDeclared(t *testing.T) {
 			t.Errorf("%s declares %q", scriptOf(cmd), cmd[2:])
 		}
 	})
-	seen, err := rwlock.Dial(proxy.Addr(), rueidis.ClientOption{Dialer: net.Dialer{Timeout: patience}, Username: "narrow", Password: "secret"})
-	require.NoError(t, err)
-	defer seen.Close()
-	other, err := rwlock.New(seen)
-	require.NoError(t, err)
-	defer other.Close()
+	other := lockerOver(t, proxy.Addr(), narrow)
 
-	w := &world{t: t, ctx: t.Context(), server: server}
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}}
 	held, err := locker.Lock(t.Context(), name)
 	require.NoError(t, err)
 	waiting := (&process{Locker: other, w: w}).acquire(t.Context(), name, rwlock.Write)

@@ -17,12 +17,6 @@ import (
 // F24: a server that does not know a script any more is sent its source; and no number loses a digit on its way through
 // Lua.
 
-// forgetScripts makes the server forget all scripts.
-func (w *world) forgetScripts() {
-	w.t.Helper()
-	w.command("SCRIPT", "FLUSH")
-}
-
 // Every script in its turn meets a server that has forgotten it, and is carried out all the same: once, and whole.
 func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -36,7 +30,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 					whole.Add(1)
 				}
 			})
-			w.forgetScripts()
+			w.flushScripts()
 			do()
 			process.link.OnCommand(nil)
 			require.EqualValues(w.t, 1, whole.Load(), "%s", name)
@@ -72,7 +66,7 @@ func TestF24ForgottenScriptsUnderLoad(t *testing.T) {
 		}
 		for range 20 {
 			w.pass(w.ttl / 6)
-			w.forgetScripts()
+			w.flushScripts()
 		}
 		for _, lease := range leases {
 			require.NoError(w.t, lease.Err())
@@ -143,7 +137,13 @@ func TestF24TokensAreWrittenInFull(t *testing.T) {
 		require.Equal(w.t, after.Token(), w.inspect("n").Token)
 		require.Equal(w.t, after.Token().String(), w.command("HGET", "fencelock:{n}", "t"))
 		w.release(after)
+	})
+}
 
+func TestF24TheLastTokenIsWrittenInFull(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.process()
+		w.release(p.lock("n", rwlock.Write))
 		// The last token that there is: 2^53 - 1.
 		w.command("HSET", "fencelock:{n}", "t", "9007199254740990")
 		lease := p.lock("n", rwlock.Write)

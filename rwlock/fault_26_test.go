@@ -13,29 +13,36 @@ import (
 
 // F26: whoever gives back what he has lost is told so. He has worked for some time without the lock.
 
+// losses end a lease that was not released.
+var losses = []struct {
+	name   string
+	lose   func(w *world, p *process, lease *rwlock.Lease)
+	reason rwlock.Reason
+	opts   []rwlock.LockOption
+}{
+	{"expired", func(w *world, _ *process, _ *rwlock.Lease) {
+		w.pass(w.ttl)
+	}, rwlock.Expired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
+	{"at its limit", func(w *world, _ *process, _ *rwlock.Lease) {
+		w.pass(w.ttl)
+	}, rwlock.MaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
+	{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
+		p.link.Blackhole(testredis.Both)
+		w.pass(w.ttl)
+	}, rwlock.NoQuorum, nil},
+	{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
+		w.flushAll()
+		w.pass(w.ttl / 2)
+	}, rwlock.Taken, nil},
+	{"taken away, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.flushAll() }, rwlock.Taken, nil},
+	{"taken away and held by another", func(w *world, _ *process, _ *rwlock.Lease) {
+		w.flushAll()
+		w.process().lock("n", rwlock.Write)
+	}, rwlock.Taken, nil},
+}
+
 func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		lose   func(w *world, p *process, lease *rwlock.Lease)
-		reason rwlock.Reason
-		opts   []rwlock.LockOption
-	}{
-		{"expired", func(w *world, _ *process, _ *rwlock.Lease) { w.pass(w.ttl) }, rwlock.Expired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
-		{"at its limit", func(w *world, _ *process, _ *rwlock.Lease) { w.pass(w.ttl) }, rwlock.MaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
-		{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
-			p.link.Blackhole(testredis.Both)
-			w.pass(w.ttl)
-		}, rwlock.NoQuorum, nil},
-		{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
-			w.flushAll()
-			w.pass(w.ttl / 2)
-		}, rwlock.Taken, nil},
-		{"taken away, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.flushAll() }, rwlock.Taken, nil},
-		{"taken away and held by another", func(w *world, _ *process, _ *rwlock.Lease) {
-			w.flushAll()
-			w.process().lock("n", rwlock.Write)
-		}, rwlock.Taken, nil},
-	} {
+	for _, c := range losses {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				for _, mode := range bothModes {

@@ -93,30 +93,25 @@ func TestFIFOReadersBetweenTwoWritersEnterTogether(t *testing.T) {
 		}
 		var r roll
 		var all []*pending
-		place := 0
-		next := func() (i int, p *process) {
-			i, p = place, processes[place%lockers]
-			place++
-			return i, p
-		}
-		writer := func() {
-			i, p := next()
-			all = append(all, p.lineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.enter(i, l) }))
+		next := func(mode rwlock.Mode, then func()) {
+			i := len(all)
+			all = append(all, processes[i%lockers].lineUp("n", mode, func(l *rwlock.Lease) {
+				r.enter(i, l)
+				then()
+			}))
 		}
 		for _, size := range groups {
-			writer()
+			next(rwlock.Write, func() {})
 			var inside sync.WaitGroup
 			inside.Add(size)
 			for range size {
-				i, p := next()
-				all = append(all, p.lineUp("n", rwlock.Read, func(l *rwlock.Lease) {
-					r.enter(i, l)
+				next(rwlock.Read, func() {
 					inside.Done()
 					inside.Wait()
-				}))
+				})
 			}
 		}
-		writer()
+		next(rwlock.Write, func() {})
 		released := time.Now()
 		w.release(held)
 		for _, a := range all {
@@ -125,15 +120,20 @@ func TestFIFOReadersBetweenTwoWritersEnterTogether(t *testing.T) {
 		if w.mini != nil {
 			require.Zero(w.t, time.Since(released), "nobody waited for a timer")
 		}
-		first := 0
-		for _, size := range groups {
-			require.Equal(w.t, first, r.order[first], "the writer before them: %v", r.order)
-			require.ElementsMatch(w.t, span(first+1, size), r.order[first+1:first+1+size], "a group: %v", r.order)
-			first += 1 + size
-		}
-		require.Equal(w.t, first, r.order[first])
+		r.enteredInGroups(w.t, groups)
 		w.onlyTokensLeft()
 	})
+}
+
+// enteredInGroups fails the test if not each group of readers entered together, between two writers.
+func (r *roll) enteredInGroups(t *testing.T, groups []int) {
+	first := 0
+	for _, size := range groups {
+		require.Equal(t, first, r.order[first], "the writer before them: %v", r.order)
+		require.ElementsMatch(t, span(first+1, size), r.order[first+1:first+1+size], "a group: %v", r.order)
+		first += 1 + size
+	}
+	require.Equal(t, first, r.order[first])
 }
 
 // span returns n numbers from a first one on.

@@ -50,13 +50,14 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(), mutexes: newMutexes(),
+		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(),
+		mutexes: newMutexes(),
 	}, nil
 }
 
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a section
-// under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
+// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a
+// section under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
 // Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
 // WithMaxHold or WithoutRenewal says otherwise.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
@@ -78,7 +79,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
-func (l *Locker) acquire(ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption) (*Lease, error) {
+func (l *Locker) acquire(
+	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
+) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -98,16 +101,20 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 			return nil, err
 		}
 	}
-	within := ctx
+	within, begun := ctx, time.Time{}
 	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
+		begun = time.Now() // before the limit begins to count: what was waited is never less than it
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
-		if failure, ok := err.(*engine.Failure); ok && failure.Err != nil && ctx.Err() == nil && within.Err() != nil {
+		failure, ok := err.(*engine.Failure)
+		limited := !begun.IsZero() && ctx.Err() == nil && within.Err() != nil
+		if ok && limited && failure.Err != nil {
 			failure.Err = context.Cause(within) // not as the end of the caller's context
+			failure.Waited = time.Since(begun)
 		}
 		return nil, outcome(err)
 	}
@@ -158,6 +165,7 @@ type Stats struct {
 	Held          int    // leases at this moment
 	Waiting       int    // acquisitions at this moment
 	Unreachable   int    // of those, the ones that no quorum answers
+	NoMessages    int    // of those, the ones that ask at an interval: see Trace.NoMessages
 	Lingering     int    // of the leases, those that an RWMutex keeps while nobody uses them
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
@@ -172,8 +180,9 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	s := l.engine.Stats()
 	return Stats{
-		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, Lingering: l.mutexes.lingering(),
-		Acquired: s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Lost: s.Lost,
+		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
+		Lingering: l.mutexes.lingering(),
+		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Lost: s.Lost,
 		Renewed: s.Renewed, RenewFailed: s.RenewFailed, EventsDropped: s.EventsDropped,
 	}
 }

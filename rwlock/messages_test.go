@@ -61,39 +61,41 @@ func TestForeignKeyIsAConflictEverywhere(t *testing.T) {
 	})
 }
 
+// said are calls that fail, by what fails them.
+var said = map[string]func(w *world, p *process) error{
+	"TryLock": func(w *world, p *process) error { p.die(); return errorOf(p.TryLock(w.ctx, "n")) },
+	"Lock": func(w *world, p *process) error {
+		p.die()
+		return errorOf(p.Lock(w.ctx, "n", rwlock.WithMaxWait(time.Second)))
+	},
+	"no answer": func(w *world, p *process) error {
+		p.link.Hold(testredis.Both)
+		return errorOf(p.TryLock(w.ctx, "n", rwlock.WithMaxWait(time.Second)))
+	},
+	"a foreign key": func(w *world, p *process) error {
+		w.command("SET", "fencelock:{n}", "mine")
+		return errorOf(p.Lock(w.ctx, "n"))
+	},
+	"a lease cut off": func(w *world, p *process) error {
+		lease := p.lock("n", rwlock.Write)
+		p.link.Blackhole(testredis.Both)
+		w.untilOver(lease)
+		return lease.Err()
+	},
+	"a release without answer": func(w *world, p *process) error {
+		lease := p.lock("n", rwlock.Write)
+		p.link.Hold(testredis.Both)
+		return lease.Release(w.ctx)
+	},
+	"Inspect": func(w *world, p *process) error {
+		p.die()
+		_, err := p.Inspect(w.ctx, "n")
+		return err
+	},
+}
+
 // One Redis is named by its address. It is no quorum, and has no number.
 func TestOneRedisIsNoQuorumInMessages(t *testing.T) {
-	said := map[string]func(w *world, p *process) error{
-		"TryLock": func(w *world, p *process) error { p.die(); return errorOf(p.TryLock(w.ctx, "n")) },
-		"Lock": func(w *world, p *process) error {
-			p.die()
-			return errorOf(p.Lock(w.ctx, "n", rwlock.WithMaxWait(time.Second)))
-		},
-		"no answer": func(w *world, p *process) error {
-			p.link.Hold(testredis.Both)
-			return errorOf(p.TryLock(w.ctx, "n", rwlock.WithMaxWait(time.Second)))
-		},
-		"a foreign key": func(w *world, p *process) error {
-			w.command("SET", "fencelock:{n}", "mine")
-			return errorOf(p.Lock(w.ctx, "n"))
-		},
-		"a lease cut off": func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Blackhole(testredis.Both)
-			w.untilOver(lease)
-			return lease.Err()
-		},
-		"a release without answer": func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			return lease.Release(w.ctx)
-		},
-		"Inspect": func(w *world, p *process) error {
-			p.die()
-			_, err := p.Inspect(w.ctx, "n")
-			return err
-		},
-	}
 	for what, fail := range said {
 		t.Run(what, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
@@ -158,7 +160,8 @@ func TestUnreachableRedisIsLogged(t *testing.T) {
 				w.pass(time.Hour)
 				logged, lines = j.read()
 				require.GreaterOrEqual(w.t, len(lines), 3, logged)
-				require.Less(w.t, len(lines), 200, "lines within an hour:\n%s", strings.Join(strings.SplitN(logged, "\n", 20), "\n"))
+				first := strings.Join(strings.SplitN(logged, "\n", 20), "\n")
+				require.Less(w.t, len(lines), 200, "lines within an hour:\n%s", first)
 				cancel()
 				require.ErrorIs(w.t, a.failed(), rwlock.ErrNoQuorum)
 			})

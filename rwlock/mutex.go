@@ -42,10 +42,10 @@ type RWMutex struct {
 	linger linger
 }
 
-// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is in
-// use in this process, held or waited for, one of that name with other options fails with an *OptionError, since they
-// would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in use
-// costs no goroutine and no command, and need not be closed.
+// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is
+// in use in this process, held or waited for, one of that name with other options fails with an *OptionError, since
+// they would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in
+// use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
 		return &RWMutex{name: name, refused: err}

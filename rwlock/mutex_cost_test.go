@@ -16,7 +16,7 @@ import (
 
 // While the process reads, another reader costs no command and no memory.
 func TestReadingBesideReadersCostsNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhereAlone(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Hour))
 		mu := p.RWMutex("n")
 		p.hasWaited()
@@ -168,7 +168,8 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 	})
 }
 
-// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same options.
+// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same
+// options.
 func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Second))

@@ -21,7 +21,7 @@ func relock(w *world, mu *rwlock.RWMutex) {
 
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
 func TestALockThatLingersCostsNoCommand(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhereAlone(t, func(w *world) {
 		p := w.process()
 		p.hasWaited()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithTTL(time.Hour))

@@ -46,7 +46,8 @@ func (l *locking) result() error {
 	return l.err
 }
 
-// Whoever lost the lock stands in it until it unlocks: it keeps its own token, and nobody else of the process is let in.
+// Whoever lost the lock stands in it until it unlocks: it keeps its own token, and nobody else of the process is let
+// in.
 func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process()
@@ -128,7 +129,7 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 		require.ErrorContains(w.t, err, "not unlocked yet")
 
 		w.release(q.lock("s", rwlock.Write))
-		w.loss(mu.Unlock(w.ctx))
+		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
 		require.NoError(w.t, mu.Lock(w.ctx))
 		require.NoError(w.t, mu.Unlock(w.ctx))
 		w.release(q.lock("s", rwlock.Write))
@@ -221,6 +222,6 @@ func TestReadersEndBeforeAnotherIsLetInAtTheirLimit(t *testing.T) {
 		require.ErrorIs(w.t, context.Cause(ctx), rwlock.ErrLost)
 		require.Less(w.t, writer.at.Sub(began), 2*time.Second, "given back at the limit")
 		w.release(lease)
-		w.loss(mu.RUnlock(w.ctx))
+		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
 	})
 }

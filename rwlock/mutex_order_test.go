@@ -183,6 +183,18 @@ func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
 	})
 }
 
+// trouble takes the data and the link away in turns.
+func (w *world) trouble(p *process, end time.Time) {
+	for time.Now().Before(end) {
+		time.Sleep(1300 * time.Millisecond)
+		w.mini.FlushAll()
+		time.Sleep(900 * time.Millisecond)
+		p.link.Blackhole(testredis.Both)
+		time.Sleep(1500 * time.Millisecond)
+		p.link.Restore()
+	}
+}
+
 // Exclusion in the process does not depend on Redis: not on its data, its links or its speed.
 func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -218,14 +230,7 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 				return nil
 			}))
 		}
-		for time.Now().Before(end) {
-			time.Sleep(1300 * time.Millisecond)
-			w.mini.FlushAll()
-			time.Sleep(900 * time.Millisecond)
-			p.link.Blackhole(testredis.Both)
-			time.Sleep(1500 * time.Millisecond)
-			p.link.Restore()
-		}
+		w.trouble(p, end)
 		for _, l := range all {
 			require.NoError(w.t, l.result())
 		}

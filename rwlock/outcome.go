@@ -61,8 +61,6 @@ func acquireOutcome(f *engine.Failure) error {
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)
-	case engine.Silent:
-		return fmt.Errorf("%w: lock %q: %w", ErrMessages, f.Name, f.Err)
 	case engine.Unusable:
 		return &OptionError{Option: "masters", Value: f.Need*2 - 1, Rule: f.Err.Error()}
 	default:

@@ -29,7 +29,9 @@ var plainClients = map[string]func(o *rueidis.ClientOption){
 
 // plain keeps nothing of the options but where to connect to, and what miniredis needs.
 func plain(o *rueidis.ClientOption) rueidis.ClientOption {
-	return rueidis.ClientOption{DialCtxFn: o.DialCtxFn, InitAddress: o.InitAddress, ForceSingleClient: true, DisableCache: true}
+	return rueidis.ClientOption{
+		DialCtxFn: o.DialCtxFn, InitAddress: o.InitAddress, ForceSingleClient: true, DisableCache: true,
+	}
 }
 
 // dialLimit is how long rueidis dials by default, whoever waits for it.

@@ -40,7 +40,8 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 				const window = 5 * time.Second
 				w.pass(window)
 				sent := p.link.Calls("EVALSHA") + p.link.Calls("EVAL")
-				require.LessOrEqual(w.t, sent, 2*leases*int(window/time.Second), "requests for %d releases within %v", leases, window)
+				require.LessOrEqual(w.t, sent, 2*leases*int(window/time.Second),
+					"requests for %d releases within %v", leases, window)
 				require.Positive(w.t, sent, "but they are pursued")
 
 				w.mini.Miniredis().SetError("")

@@ -38,8 +38,9 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 }
 
 func TestServerClockSetBackOnARealServer(t *testing.T) {
+	t.Parallel()
 	server := testredis.StartSkewed(t)
-	w := &world{t: t, ctx: t.Context(), ttl: time.Second, server: server.Server}
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server.Server}, ttl: time.Second}
 	w.observer = w.process()
 	p, q := w.process(), w.process()
 	p.lock("n", rwlock.Write)

@@ -13,7 +13,8 @@ import (
 // trickyNames look like each other's keys, or break naive quoting.
 var trickyNames = []string{
 	"a", "A", "a:b", "a:h", "a:q", "a:w", "a:t", "a}:t", "a}", "{a", "{a}", "{{a}}", "a{b}c", "{", "}", "{}", "}{", "}:t",
-	"%", "%%", "%7B", "%7b", "%257B", "%7Ba%7D", "%25", "%d", "a%", " ", "a ", " a", "a b", "a  b", "\n", "a\nb", "\r\n", "\x00",
+	"%", "%%", "%7B", "%7b", "%257B", "%7Ba%7D", "%25", "%d", "a%", " ", "a ", " a", "a b", "a  b",
+	"\n", "a\nb", "\r\n", "\x00",
 	"*", "?", "[a]", "\\", "'", "\"", "名前", "é", "e\u0301", "\U0001F512", "fencelock:{a}", "n:a", "c:a", "0",
 	strings.Repeat("a", 512), strings.Repeat("é", 256), strings.Repeat("{", 512), strings.Repeat("%", 511) + "}",
 }

@@ -11,6 +11,20 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
+// readersShown returns what the holders in s said of themselves, by owner, and fails the test if they are no readers.
+func (w *world) readersShown(s rwlock.State) map[string]string {
+	shown := map[string]string{}
+	for _, h := range s.Holders {
+		shown[h.Owner] = h.Meta
+		require.Equal(w.t, rwlock.Read, h.Mode)
+		require.Equal(w.t, 1, h.Count)
+		require.LessOrEqual(w.t, h.Remaining, w.ttl)
+		require.Greater(w.t, h.Remaining, w.ttl/3)
+		require.GreaterOrEqual(w.t, h.Held, time.Duration(0))
+	}
+	return shown
+}
+
 func inspectShows(w *world) {
 	p, q := w.process(), w.process()
 	require.Equal(w.t, rwlock.State{Name: "n"}, withoutMasters(w.inspect("n")))
@@ -26,17 +40,7 @@ func inspectShows(w *world) {
 	require.Equal(w.t, "n", s.Name)
 	require.Equal(w.t, rwlock.Read, s.Mode)
 	require.Equal(w.t, second.Token(), s.Token)
-	require.Len(w.t, s.Holders, 2)
-	shown := map[string]string{}
-	for _, h := range s.Holders {
-		shown[h.Owner] = h.Meta
-		require.Equal(w.t, rwlock.Read, h.Mode)
-		require.Equal(w.t, 1, h.Count)
-		require.LessOrEqual(w.t, h.Remaining, w.ttl)
-		require.Greater(w.t, h.Remaining, w.ttl/3)
-		require.GreaterOrEqual(w.t, h.Held, time.Duration(0))
-	}
-	require.Equal(w.t, map[string]string{first.Owner(): "one", second.Owner(): "two words"}, shown)
+	require.Equal(w.t, map[string]string{first.Owner(): "one", second.Owner(): "two words"}, w.readersShown(s))
 	require.Len(w.t, s.Waiters, 2)
 	for i, waiter := range s.Waiters {
 		require.Equal(w.t, []rwlock.Mode{rwlock.Write, rwlock.Read}[i], waiter.Mode)
@@ -244,8 +248,11 @@ func loggerHears(w *world) {
 	lost := p.lock("gone", rwlock.Write)
 	w.flushAll()
 	w.untilOver(lost)
-	w.eventually("the loss is logged", func() bool { return len(book.about("gone")) == 1 })
-	require.Equal(w.t, slog.LevelWarn, book.about("gone")[0].Level)
+	w.eventually("the loss is logged", func() bool { return len(book.about("gone")) > 0 })
+	for i, r := range book.about("gone") { // where the machine was too busy for a renewal that comes first
+		require.Equal(w.t, slog.LevelWarn, r.Level)
+		require.True(w.t, i == 0 || w.mini == nil, "told twice: %v", r)
+	}
 
 	cut := p.lock("cut", rwlock.Write)
 	p.die()

@@ -1,6 +1,7 @@
 package rwlock
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -9,9 +10,9 @@ import (
 )
 
 // Trace is told of what happens to a locker's leases. Each function may be nil. They run one after the other, in order,
-// on a goroutine that no lease depends on; they may block and may call the locker, its Close included. While one of them
-// blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a Released or
-// a Lost follows before Close returns.
+// on a goroutine that no lease depends on; they may block and may call the locker, its Close included. While one of
+// them blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a
+// Released or a Lost follows before Close returns.
 type Trace struct {
 	Waiting     func(TraceEvent)             // an acquisition was not granted at once
 	Acquired    func(TraceEvent)             // a lease begins
@@ -19,6 +20,11 @@ type Trace struct {
 	Lost        func(TraceEvent, *LostError) // a lease ended without Release
 	Released    func(TraceEvent)             // a lease was released
 	Unreachable func(TraceEvent, error)      // no quorum answers an acquisition that waits; at growing intervals
+
+	// NoMessages is called once when a server answers, but messages of hand-offs do not arrive from it: no right to the
+	// channel, a command that is renamed or that a proxy refuses, too many connections. Those who wait ask instead, at
+	// intervals from 10 ms up to a third of a TTL (1 s at most), until messages arrive. The error matches ErrMessages.
+	NoMessages func(server string, err error)
 }
 
 // TraceEvent names the acquisition that something happened to.
@@ -46,6 +52,9 @@ func WithTrace(t *Trace) Option {
 		}
 		if t.Unreachable != nil {
 			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), err) }
+		}
+		if t.NoMessages != nil {
+			l.Hooks.NoMessages = func(server string, err error) { t.NoMessages(server, fmt.Errorf("%w: %w", ErrMessages, err)) }
 		}
 	})
 }

@@ -15,18 +15,22 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
+// scriptNames returns the scripts by their digest and by their source.
+var scriptNames = sync.OnceValue(func() map[string]scripts.Name {
+	names := make(map[string]scripts.Name)
+	for name, source := range scripts.All() {
+		sum := sha1.Sum([]byte(source))
+		names[source], names[hex.EncodeToString(sum[:])] = name, name
+	}
+	return names
+})
+
 // scriptOf returns which script a command runs, by digest or whole, or "" for none.
 func scriptOf(cmd []string) scripts.Name {
 	if len(cmd) < 2 {
 		return ""
 	}
-	for name, source := range scripts.All() {
-		sum := sha1.Sum([]byte(source))
-		if cmd[1] == source || cmd[1] == hex.EncodeToString(sum[:]) {
-			return name
-		}
-	}
-	return ""
+	return scriptNames()[cmd[1]]
 }
 
 // running matches the commands that run one of these scripts.

@@ -1,10 +1,8 @@
 package rwlock_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,21 +20,17 @@ import (
 // exact, or a real server, where a test waits for events with a short TTL. Its methods belong to the test's own
 // goroutine.
 type world struct {
-	t   *testing.T
-	ctx context.Context // ends with the test
-	ttl time.Duration   // of every process that is not told otherwise: 10 s in fake time, 1 s on a real server
-
-	mini     *testredis.Mini   // nil on a real server
-	server   *testredis.Server // nil in fake time
-	observer *process          // inspects; takes no locks
-	twice    bool              // every script of the processes made from now on runs twice
+	backend
+	ttl      time.Duration // of every process that is not told otherwise: 10 s in fake time, 2 s on a real server
+	observer *process      // inspects; takes no locks
+	twice    bool          // every script of the processes made from now on runs twice
 }
 
 // inFakeTime runs a test on miniredis in a bubble.
 func inFakeTime(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, ctx: t.Context(), ttl: 10 * time.Second, mini: testredis.NewMini(t)}
+		w := &world{backend: backend{t: t, ctx: t.Context(), mini: testredis.NewMini(t)}, ttl: 10 * time.Second}
 		w.observer = w.process()
 		test(w)
 	})
@@ -47,7 +41,7 @@ func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
 	t.Helper()
 	_, err := server.Command("FLUSHALL")
 	require.NoError(t, err)
-	w := &world{t: t, ctx: t.Context(), ttl: time.Second, server: server}
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}, ttl: 2 * time.Second}
 	w.observer = w.process()
 	test(w)
 }
@@ -74,8 +68,15 @@ func everyPlace(t *testing.T) []place {
 	return all
 }
 
-// everywhere runs a test in every place, as a subtest each.
+// everywhere runs a test in every place, as a subtest each. On a real server most of the time is waiting, so it runs
+// beside other tests that wait.
 func everywhere(t *testing.T, test func(w *world)) {
+	t.Parallel()
+	everywhereAlone(t, test)
+}
+
+// everywhereAlone is everywhere for a test that other tests would disturb, since it counts allocations.
+func everywhereAlone(t *testing.T, test func(w *world)) {
 	for _, p := range everyPlace(t) {
 		t.Run(p.name, func(t *testing.T) { p.enter(t, test) })
 	}
@@ -112,48 +113,10 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	return p
 }
 
-func (w *world) newLink() *testredis.Link {
-	if w.mini != nil {
-		return w.mini.NewLink()
-	}
-	return testredis.NewProxy(w.t, w.server.Addr()).Link
-}
-
 // die cuts the process off for good, as a crash does. What it held and waited for stays on the server until it expires.
 func (p *process) die() {
 	p.link.Refuse()
 	p.link.Cut()
-}
-
-// pass lets time go by: fake time only, since on a real server nothing is exact.
-func (w *world) pass(d time.Duration) {
-	w.t.Helper()
-	require.NotNil(w.t, w.mini, "pass is for fake time")
-	time.Sleep(d)
-	w.settle()
-}
-
-// settle returns when every goroutine of the bubble waits for time to go by; on a real server, at once.
-func (w *world) settle() {
-	if w.mini != nil {
-		synctest.Wait()
-	}
-}
-
-// patience bounds waiting for an event that never comes. It is no part of any measurement.
-const patience = time.Minute
-
-// eventually returns when the condition holds. In fake time it is looked at after every millisecond, and at once if all
-// is settled.
-func (w *world) eventually(what string, holds func() bool) {
-	w.t.Helper()
-	limit := time.Now().Add(patience)
-	for w.settle(); !holds(); w.settle() {
-		if time.Now().After(limit) {
-			w.t.Fatalf("it never came about that %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // inspect returns how the lock stands.
@@ -168,45 +131,6 @@ func (w *world) inspect(name string) rwlock.State {
 func (w *world) untilWaiting(name string, n int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d wait for %q", n, name), func() bool { return len(w.inspect(name).Waiters) == n })
-}
-
-// flushAll empties the server. Some time goes by before the next command: the server's clock is all that keeps tokens
-// apart then.
-func (w *world) flushAll() {
-	w.t.Helper()
-	if w.mini != nil {
-		w.mini.FlushAll()
-		w.pass(time.Millisecond)
-		return
-	}
-	_, err := w.server.Command("FLUSHALL")
-	require.NoError(w.t, err)
-}
-
-// keys returns the names of all keys on the server, sorted.
-func (w *world) keys() []string {
-	w.t.Helper()
-	if w.mini != nil {
-		return w.mini.Miniredis().Keys()
-	}
-	reply, err := w.server.Command("KEYS", "*")
-	require.NoError(w.t, err)
-	var all []string
-	for _, key := range reply.([]any) {
-		all = append(all, key.(string))
-	}
-	slices.Sort(all)
-	return all
-}
-
-// marker is the key that tells clients the layout of the locks. It stays.
-const marker = "fencelock:master"
-
-func isMarker(key string) bool { return strings.HasSuffix(key, ":master") }
-
-// lockKeys returns the names of all keys on the server but the marker, sorted.
-func (w *world) lockKeys() []string {
-	return slices.DeleteFunc(w.keys(), isMarker)
 }
 
 var nameDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
@@ -238,124 +162,29 @@ func (w *world) hasOnlyTokens() bool {
 	return true
 }
 
+// requireLess checks a time in fake time only: a busy machine adds to what a real server and its clients need.
+func (w *world) requireLess(took, limit time.Duration, because string) {
+	w.t.Helper()
+	if w.mini != nil {
+		require.Less(w.t, took, limit, because)
+	}
+}
+
+// untilOnlyTokens returns when the last tombstone has expired, which in fake time may take a minute.
+func (w *world) untilOnlyTokens() {
+	w.t.Helper()
+	if w.mini == nil {
+		w.eventually("only tokens are left", w.hasOnlyTokens)
+		return
+	}
+	for limit := time.Now().Add(2 * patience); !w.hasOnlyTokens(); w.pass(time.Second) {
+		require.True(w.t, time.Now().Before(limit), "keys left: %q", w.keys())
+	}
+}
+
 // onlyTokensLeft fails the test if anything of a lock but its token is on the server.
 func (w *world) onlyTokensLeft() {
 	w.t.Helper()
 	w.settle()
 	require.True(w.t, w.hasOnlyTokens(), "keys left: %q", w.keys())
-}
-
-// lock takes the lock, and fails the test if that fails.
-func (p *process) lock(name string, mode rwlock.Mode, opts ...rwlock.LockOption) *rwlock.Lease {
-	p.w.t.Helper()
-	return p.acquire(p.w.ctx, name, mode, opts...).granted()
-}
-
-// pending is an acquisition under way in a goroutine of its own.
-type pending struct {
-	w     *world
-	over  chan struct{} // closed when lease or err is set
-	lease *rwlock.Lease
-	err   error
-	at    time.Time // when it was over
-}
-
-// acquire starts an acquisition.
-func (p *process) acquire(ctx context.Context, name string, mode rwlock.Mode, opts ...rwlock.LockOption) *pending {
-	a := &pending{w: p.w, over: make(chan struct{})}
-	take := p.Lock
-	if mode == rwlock.Read {
-		take = p.RLock
-	}
-	go func() {
-		defer close(a.over)
-		a.lease, a.err = take(ctx, name, opts...)
-		a.at = time.Now()
-	}()
-	return a
-}
-
-// queue starts an acquisition and returns when it is queued on the server, behind whoever is queued already.
-func (p *process) queue(name string, mode rwlock.Mode, opts ...rwlock.LockOption) *pending {
-	p.w.t.Helper()
-	n := len(p.w.inspect(name).Waiters)
-	a := p.acquire(p.w.ctx, name, mode, opts...)
-	p.w.untilWaiting(name, n+1)
-	return a
-}
-
-// wait returns when the acquisition is over.
-func (a *pending) wait() {
-	a.w.t.Helper()
-	a.w.untilClosed(a.over)
-}
-
-// first returns the one that is over first.
-func (w *world) first(a, b *pending) *pending {
-	w.t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case <-a.over:
-		return a
-	case <-b.over:
-		return b
-	case <-limit.C:
-		w.t.Fatal("neither acquisition ended")
-		return nil
-	}
-}
-
-// granted waits for the lease.
-func (a *pending) granted() *rwlock.Lease {
-	a.w.t.Helper()
-	a.wait()
-	require.NoError(a.w.t, a.err)
-	return a.lease
-}
-
-// failed waits for the error.
-func (a *pending) failed() error {
-	a.w.t.Helper()
-	a.wait()
-	require.Error(a.w.t, a.err)
-	require.Nil(a.w.t, a.lease)
-	return a.err
-}
-
-// isWaiting reports whether the acquisition is still under way once all is settled.
-func (a *pending) isWaiting() bool {
-	a.w.settle()
-	select {
-	case <-a.over:
-		return false
-	default:
-		return true
-	}
-}
-
-// untilOver returns when the lease has ended.
-func (w *world) untilOver(lease *rwlock.Lease) {
-	w.t.Helper()
-	w.untilClosed(lease.Done())
-}
-
-// untilClosed returns when the channel is closed.
-func (w *world) untilClosed(done <-chan struct{}) {
-	w.t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case <-done:
-	case <-limit.C:
-		w.t.Fatal("the end never came")
-	}
-}
-
-// release gives the leases back, and fails the test if that fails.
-func (w *world) release(leases ...*rwlock.Lease) {
-	w.t.Helper()
-	for _, lease := range leases {
-		require.NoError(w.t, lease.Release(w.ctx))
-	}
 }

@@ -171,6 +171,6 @@ func TestACohortCostsWhatAnyOtherDoes(t *testing.T) {
 		e.run(release("02", 0))
 		e.run(acquire(writer("01").ofCohort(64)))
 		cohort := e.commands(acquire(writer("02").ofCohort(64))) + e.commands(release("01", 0))
-		require.InDelta(e.t, plain+1, cohort, 1, "the message") // one more PEXPIRE within a millisecond
+		require.InDelta(e.t, plain+1, cohort, 1, "the message") // a PEXPIRE more within a millisecond
 	})
 }

@@ -64,20 +64,20 @@ func TestCostInCommands(t *testing.T) {
 		require.Equal(e.t, 4, e.commands(renew("01", ttl, token)))
 		enqueue := e.commands(acquire(writer("02")))
 		handOff := e.commands(release("01", 0))
-		require.LessOrEqual(e.t, enqueue+handOff, 16, "%d + %d", enqueue, handOff)
+		require.LessOrEqual(e.t, enqueue+handOff, 14, "%d + %d", enqueue, handOff)
 		for _, hold := range []string{"03", "04", "05"} {
 			e.run(acquire(writer(hold)))
 		}
 		enqueue = e.commands(acquire(writer("06")))
 		handOff = e.commands(release("02", 0))
-		require.LessOrEqual(e.t, enqueue+handOff, 16, "with others in the queue: %d + %d", enqueue, handOff)
+		require.LessOrEqual(e.t, enqueue+handOff, 14, "with others in the queue: %d + %d", enqueue, handOff)
 	})
 }
 
 func TestRenewalsShareTheirCost(t *testing.T) {
 	onServers(t, func(e *env) {
 		e.loadAll()
-		for i, perLease := range []int{3, 5} {
+		for i, perLease := range []int{2, 3} { // and a PEXPIRE for each key of the first lease
 			all := call{scripts.Renew, nil, []string{"0"}}
 			for n := range 100 {
 				c := acquire([]func(string) request{writer, reader}[i]("01"))
@@ -85,7 +85,8 @@ func TestRenewalsShareTheirCost(t *testing.T) {
 				all.keys = append(all.keys, c.keys[:2]...)
 				all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
 			}
-			require.Equal(e.t, 100*perLease+1, e.commands(all))
+			cost := min(e.commands(all), e.commands(all)) // one of the two may carry the holds into another minute
+			require.Equal(e.t, 1+100*perLease+i+1, cost)
 			for _, status := range e.run(all)[1:] {
 				require.EqualValues(e.t, 1, status)
 			}

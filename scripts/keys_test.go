@@ -177,7 +177,8 @@ func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
 // What a client says of a hold is stored and told as it is, whatever it is, also over a hand-off.
 func TestDetailsAreKept(t *testing.T) {
 	everywhere(t, func(e *env) {
-		for _, meta := range []string{"", "a b  c", "100%", "line\nline", "nul\x00nul", "é", " - ", strings.Repeat("m", 256)} {
+		metas := []string{"", "a b  c", "100%", "line\nline", "nul\x00nul", "é", " - ", strings.Repeat("m", 256)}
+		for _, meta := range metas {
 			for _, owner := range []string{"", "a", "01"} {
 				e.flushAll()
 				for _, r := range []request{writer("01"), reader("01")} {

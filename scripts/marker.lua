@@ -5,13 +5,15 @@
 --                  named them, by seat), run (the server's run id, '' where INFO is refused), until (ms; it votes from
 --                  then on), id (set, run and until together: what a vote names, another one after every quarantine),
 --                  past (the run ids that it had before)
--- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a whole set:
---        it votes at once) or 'return' (it abstains first)
+-- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a
+--        whole set: it votes at once) or 'return' (it abstains first)
 --        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the run id that the client has seen here before,
 --        or '', 9 the set whose marker 'return' replaces, or '',
 --        10 the server's time (us) at which the client saw no marker: a birth that comes late is a return
--- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there is none
--- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past has it
+-- Reply  {server us, layout, rules, set, seat, seats, until, run now, id, role, cluster '0' | '1'}; '' where there
+--        is none
+-- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past
+--        has it
 -- Cost   TIME INFO HMGET; HSET where it changes something
 local marker, purpose = KEYS[1], ARGV[1]
 local clock = redis.call('TIME')

@@ -217,18 +217,33 @@ func (p *player) check() {
 	p.e.t.Helper()
 	reply := p.e.run(inspect())
 	p.m.begin(reply[0].(int64), p.e.passed, 0)
-	var want, waiting []modelHold
-	standing := p.m.holds
-	if p.m.writer != nil {
-		standing = append(slices.Clone(standing), *p.m.writer)
+	want, waiting := p.m.shown()
+	holders, waiters := p.inspected(reply)
+	require.Equal(p.e.t, want, holders)
+	require.Equal(p.e.t, waiting, waiters)
+	require.Equal(p.e.t, p.m.t, reply[2])
+	p.countsAgree()
+
+	exclusive := map[string]bool{}
+	for _, h := range holders {
+		exclusive[h.mode+h.owner] = true
+		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
+	}
+}
+
+// shown returns the holders and waiters that inspect.lua has to show.
+func (m *model) shown() (want, waiting []modelHold) {
+	standing := m.holds
+	if m.writer != nil {
+		standing = append(slices.Clone(standing), *m.writer)
 	}
 	for _, h := range standing {
-		if h.expiry > p.m.ms {
+		if h.expiry > m.ms {
 			want = append(want, modelHold{id: h.id, owner: h.owner, mode: h.mode, expiry: h.expiry, token: h.token})
 		}
 	}
-	for _, h := range append(slices.Clone(p.m.queue), p.m.aside...) {
-		if h.expiry > p.m.ms && h.state != 'x' {
+	for _, h := range append(slices.Clone(m.queue), m.aside...) {
+		if h.expiry > m.ms && h.state != 'x' {
 			waiting = append(waiting, modelHold{id: h.id, owner: h.owner, mode: h.mode, state: h.state, place: h.place})
 		}
 	}
@@ -238,7 +253,11 @@ func (p *player) check() {
 	slices.SortFunc(waiting, func(x, y modelHold) int {
 		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(x.id, y.id))
 	})
-	var holders, waiters []modelHold
+	return want, waiting
+}
+
+// inspected returns the holders and waiters in a reply of inspect.lua.
+func (p *player) inspected(reply []any) (holders, waiters []modelHold) {
 	for _, entry := range reply[3].([]any) {
 		h := entry.([]any)
 		holders = append(holders, modelHold{
@@ -252,16 +271,7 @@ func (p *player) check() {
 			id: w[0].(string), owner: w[1].(string), mode: w[2].(string), state: w[6].(string)[0], place: w[7].(int64),
 		})
 	}
-	require.Equal(p.e.t, want, holders)
-	require.Equal(p.e.t, waiting, waiters)
-	require.Equal(p.e.t, p.m.t, reply[2])
-	p.countsAgree()
-
-	exclusive := map[string]bool{}
-	for _, h := range holders {
-		exclusive[h.mode+h.owner] = true
-		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
-	}
+	return holders, waiters
 }
 
 // countsAgree compares the counts in the hash with the zsets.

@@ -6,8 +6,9 @@
 -- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
 --        {0, ...} it was gone; server us is 0 where the clock was not read; more 1: refresh, there is more to hand on
 -- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off: HMGETx2
---        TIME PEXPIRE ZPOPMIN HGET PUBLISH HSET HDEL; works while Redis is out of memory
+-- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off to
+--        a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua; works while Redis is out
+--        of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
@@ -43,11 +44,54 @@ end
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
+
+-- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who
+-- leaves. Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was
+-- taken out.
+local head
+local queued = ARGV[1] == '0' and not (leaves and ARGV[4] == '1') and string.match(h[2] or '', '^0 (%d+) 0$')
+if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1], -1) ~= 110 then
+  head = call('ZPOPMIN', KEYS[3])[1]
+  local has = head and call('HMGET', lock, head, 't') or {}
+  local lease, details, claim, block, letter, channel =
+    string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
+  if lease and lease - ms > 0 then
+    local format, v = string.format, has[2] and has[2] - us >= 0 and has[2] + 1 or us
+    local first, waiting = '', queued - 1
+    if block ~= '' then -- of a cohort, as in mint
+      first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
+    end
+    local usText = format('%s%06d', clock[1], us % 1000000)
+    local token, expiry = v == us and usText or format('%.0f', v), ms + claim
+    local message = format('%s %s %s %s', head, token, usText, claim)
+    if block ~= '' then message = message .. format('%s %d', first, waiting) end
+    local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
+    if heard ~= 0 or letter == 'b' then
+      local w = format('%s %d%05d %s%03d%s', head, expiry / 100000, expiry % 100000, clock[1], ms % 1000, first)
+      local set, gone = { 't', token, 'w', w, 'd', details }, { head }
+      if #details > 64 then
+        set[6], set[7], set[8] = string.sub(details, 1, 64), 'e', string.sub(details, 65)
+      else
+        gone[2] = 'e'
+      end
+      if queued == '1' then
+        gone[#gone + 1] = 'n'
+      else
+        set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', waiting)
+      end
+      call('HSET', lock, unpack(set))
+      call('HDEL', lock, unpack(gone))
+      return { 1, us, 0 }
+    end
+  end
+end
+
 local own = h[3]
 h[3], h[4], h.c = unpack(call('HMGET', lock, 't', 'tw', 'c'))
 -- include: vote.lua
 -- include: lock.lua
 -- include: settle.lua
+taken = head
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
 local status, state, details, _ = 0, 'w', nil, nil

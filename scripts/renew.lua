@@ -5,40 +5,52 @@
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and somebody waits; 0 not
 --        held here with that token, or expired}
 -- Twice  the expiry is set from the server's clock, not summed
--- Cost   TIME, and per lease of a writer HMGET PEXPIRE HSET, of a reader HMGET ZSCORE PEXPIREx2 ZADD; works while Redis
---        is out of memory, and while this master abstains: nobody enters by it
+-- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
+--        the first lease of a call and once a minute; works while Redis is out of memory, and while this master
+--        abstains: nobody enters by it
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
-local match, format = string.match, string.format
-local reply = { us }
+local match, format, find = string.match, string.format, string.find
+local reply, writes = { us }, false
+
+-- A key lives for an hour, or as long as the hold if that is longer. Where the renewal of a hold does not carry its
+-- expiry into another minute, the key has been given its hour within the last one. The first write of the script must
+-- be one that is accepted when the memory is full: then what follows it is accepted too.
+local function keep(lock, holds, expiry, new, ttl)
+  if writes and ttl < 3000000 and expiry - expiry % 60000 == new - new % 60000 then return end
+  local life = ttl > 3600000 and format('%.0f', ttl) or '3600000'
+  call('PEXPIRE', lock, life, 'GT')
+  if holds then call('PEXPIRE', holds, life, 'GT') end
+  writes = true
+end
+
 for i = 2, #ARGV, 3 do
   local lease = (i - 2) / 3
   local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2]
-  local id, ttl, token = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local life = ttl - 3600000 > 0 and ttl or '3600000'
-  local status = 0
+  local id, ttl, token = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2]
+  local status, new = 0, ms + ttl
   -- Where a key holds something else, that lease alone is gone. Any other error is everybody's.
   local h = pcall('HMGET', lock, 'w', 'n', id, 't')
-  if h.err and not string.find(h.err, 'WRONGTYPE', 1, true) then return h end
+  if h.err and not find(h.err, 'WRONGTYPE', 1, true) then return h end
   local w, own = h[1], h[3]
-  if w and string.find(w, id, 1, true) == 1 then
-    local expiry, rest = match(w, '^%S+ (%d+)(.*)$')
-    if h[4] == token and expiry - ms > 0 then
-      call('PEXPIRE', lock, life, 'GT') -- accepted when the memory is full, and so is what follows it
+  if w and find(w, id, 1, true) == 1 then
+    local expiry, rest = match(w, '^(%d+)(.*)$', #id + 2)
+    expiry = expiry + 0
+    if h[4] == token and expiry > ms then
       local joined = h[2] and string.byte(h[2]) ~= 48 -- '0': they must be there to be purged
-      if joined then call('PEXPIRE', holds, life, 'GT') end
-      call('HSET', lock, 'w', format('%s %.0f', id, ms + ttl) .. rest)
+      keep(lock, joined and holds, expiry, new, ttl)
+      -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
+      call('HSET', lock, 'w', format('%s %d%05d%s', id, new / 100000, new % 100000, rest))
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
     local expiry = pcall('ZSCORE', holds, id)
     if type(expiry) == 'string' and expiry - ms > 0 then
-      call('PEXPIRE', lock, life, 'GT')
-      call('PEXPIRE', holds, life, 'GT')
-      call('ZADD', holds, format('%.0f', ms + ttl), id)
+      keep(lock, holds, expiry + 0, new, ttl)
+      call('ZADD', holds, format('%d%05d', new / 100000, new % 100000), id)
       status = 1
     end
   end

@@ -8,6 +8,7 @@
 --        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
 --        PUBLISH more; at most 64 grants and 64 others
 local bound, more = 64, 0
+local taken -- the head of the queue, where the script has taken it out already
 
 -- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
 local function sweep(key, n, states)
@@ -99,7 +100,8 @@ local function admit(beneath)
       return
     end
     local open = not wHold and not abstains
-    local popped = open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    local popped = taken or open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    taken = nil
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
     if not id then -- evicted
       queued = 0

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 const maxExact = 1<<53 - 1
@@ -162,5 +164,29 @@ func TestNoTwoGrantsShareAToken(t *testing.T) {
 		note(reply[4])
 		note(reply[7])
 		require.Len(e.t, seen, 6)
+	})
+}
+
+// Renewals keep the keys alive though most of them give them no new expiry.
+func TestRenewalsKeepTheKeys(t *testing.T) {
+	inFakeTime(t, func(e *env) {
+		all := call{scripts.Renew, nil, []string{"0"}}
+		for i, request := range []request{writer("01"), writer("01"), reader("01")} {
+			c := acquire(request)
+			c.keys = lockKeys(fmt.Sprint(i))
+			all.keys = append(all.keys, c.keys[:2]...)
+			all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
+		}
+		for range 400 {
+			e.pass(ttl * time.Millisecond / 2)
+			for _, status := range e.run(all)[1:] {
+				require.EqualValues(e.t, 1, status)
+			}
+			for _, key := range []string{all.keys[0], all.keys[2], all.keys[4], all.keys[5]} {
+				left, err := e.do("PTTL", key).AsInt64()
+				require.NoError(e.t, err)
+				require.Greater(e.t, left, (59 * time.Minute).Milliseconds(), key)
+			}
+		}
 	})
 }

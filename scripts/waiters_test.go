@@ -121,13 +121,14 @@ func TestReadersEnterUpToTheNextWriter(t *testing.T) {
 	})
 }
 
+func askMany(e *env, n int, mode func(hold string) request) {
+	for i := range n {
+		e.run(acquire(mode(fmt.Sprint(1000 + i))))
+	}
+}
+
 // What one call does is bounded; it says that there is more, and a refresh without holds goes on.
 func TestCallsAreBounded(t *testing.T) {
-	many := func(e *env, n int, mode func(hold string) request) {
-		for i := range n {
-			e.run(acquire(mode(fmt.Sprint(1000 + i))))
-		}
-	}
 	goOn := func(e *env) (calls int) {
 		for more := int64(1); more == 1; calls++ {
 			more = e.run(refresh())[2].(int64)
@@ -136,7 +137,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	everywhere(t, func(e *env) {
 		e.run(acquire(writer("01")))
-		many(e, 200, reader)
+		askMany(e, 200, reader)
 		require.EqualValues(e.t, 1, e.run(release("01", 0))[2])
 		require.Equal(e.t, "64", e.members("holds"), "grants")
 		require.EqualValues(e.t, 1, e.run(tryAcquire(writer("02")))[2], "wake")
@@ -151,14 +152,14 @@ func TestCallsAreBounded(t *testing.T) {
 		require.Equal(e.t, 3, goOn(e))
 		require.Equal(e.t, ulid("03"), e.field(lockKey, "w")[:26])
 
-		many(e, 200, func(hold string) request { return reader(hold).waiting(1) })
+		askMany(e, 200, func(hold string) request { return reader(hold).waiting(1) })
 		e.pass(time.Millisecond)
 		require.EqualValues(e.t, 1, e.run(release("03", 0))[2])
 		require.Equal(e.t, "136", e.members("queue"), "dropped")
 		require.Equal(e.t, 3, goOn(e))
 
 		e.run(acquire(writer("04")))
-		many(e, 200, func(hold string) request { return reader(hold).listening(deaf) })
+		askMany(e, 200, func(hold string) request { return reader(hold).listening(deaf) })
 		require.EqualValues(e.t, 1, e.run(release("04", 0))[2])
 		require.Equal(e.t, "64", e.members("aside"), "passed over")
 		require.Equal(e.t, 3, goOn(e))

@@ -36,6 +36,7 @@ func guarded(guard fencing.Guard, mode fencing.Mode) []grpc.ServerOption {
 
 func TestGuard(t *testing.T) {
 	other := fencing.Fence{Resource: "stock/9", Token: 99, Mode: fencing.Write}
+	const refused = codes.FailedPrecondition
 	for name, tt := range map[string]struct {
 		fences []fencing.Fence
 		needs  fencing.Mode
@@ -46,13 +47,13 @@ func TestGuard(t *testing.T) {
 		"current reader":      {[]fencing.Fence{fence(fencing.Read, 18)}, fencing.Read, codes.OK, nil},
 		"writer that reads":   {[]fencing.Fence{fence(fencing.Write, 20)}, fencing.Read, codes.OK, nil},
 		"several fences":      {[]fencing.Fence{other, fence(fencing.Write, 20)}, fencing.Write, codes.OK, nil},
-		"stale writer":        {[]fencing.Fence{fence(fencing.Write, 18)}, fencing.Write, codes.FailedPrecondition, fencing.ErrStale},
-		"stale reader":        {[]fencing.Fence{fence(fencing.Read, 16)}, fencing.Read, codes.FailedPrecondition, fencing.ErrStale},
-		"reader that writes":  {[]fencing.Fence{fence(fencing.Read, 20)}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
-		"mode not said":       {[]fencing.Fence{fence(fencing.Read, 20)}, 0, codes.FailedPrecondition, fencing.ErrMissing},
-		"no fence":            {nil, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
-		"another's fence":     {[]fencing.Fence{other}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
-		"a fence of no token": {[]fencing.Fence{fence(fencing.Write, 0)}, fencing.Write, codes.FailedPrecondition, fencing.ErrMissing},
+		"stale writer":        {[]fencing.Fence{fence(fencing.Write, 18)}, fencing.Write, refused, fencing.ErrStale},
+		"stale reader":        {[]fencing.Fence{fence(fencing.Read, 16)}, fencing.Read, refused, fencing.ErrStale},
+		"reader that writes":  {[]fencing.Fence{fence(fencing.Read, 20)}, fencing.Write, refused, fencing.ErrMissing},
+		"mode not said":       {[]fencing.Fence{fence(fencing.Read, 20)}, 0, refused, fencing.ErrMissing},
+		"no fence":            {nil, fencing.Write, refused, fencing.ErrMissing},
+		"another's fence":     {[]fencing.Fence{other}, fencing.Write, refused, fencing.ErrMissing},
+		"a fence of no token": {[]fencing.Fence{fence(fencing.Write, 0)}, fencing.Write, refused, fencing.ErrMissing},
 	} {
 		for kind, call := range calls {
 			t.Run(name+"/"+kind, func(t *testing.T) {

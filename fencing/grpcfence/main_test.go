@@ -36,7 +36,9 @@ func (s *service) Check(ctx context.Context, _ *health.HealthCheckRequest) (*hea
 	return &health.HealthCheckResponse{Status: health.HealthCheckResponse_SERVING}, nil
 }
 
-func (s *service) Watch(_ *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse]) error {
+func (s *service) Watch(
+	_ *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse],
+) error {
 	if err := s.check(stream.Context()); err != nil {
 		return err
 	}

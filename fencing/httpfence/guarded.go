@@ -10,8 +10,8 @@ import (
 
 // Guarded returns a handler that runs next inside guard.Do under the request's
 // fence for the resource that resource names, with all the request's fences and its
-// owner in its context; opts limit what is taken from the request, as in [Extract]. What the guard refuses does not reach next and is answered as
-// [WriteProblem] does; so is a request without a fence for the resource, and one
+// owner in its context; opts limit what is taken from the request, as in [Extract]. What the guard refuses does not
+// reach next and is answered as [WriteProblem] does; so is a request without a fence for the resource, and one
 // with a [fencing.Read] fence whose method is not a safe one (GET, HEAD, OPTIONS,
 // TRACE): readers do not exclude each other, so a reader that writes would be a
 // hole that no token closes.

@@ -47,12 +47,14 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 			errors.Join(secret, fence(fencing.Read, "", 1).Validate()),
 			400, httpfence.TypeMalformed, fencing.ErrMalformed, nil,
 		},
-		"cancelled":      {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
-		"out of time":    {fmt.Errorf("waiting: %w", context.DeadlineExceeded), 503, httpfence.TypeBusy, nil, nil},
-		"busy, then us":  {&httpfence.GuardError{Status: 503}, 503, httpfence.TypeBusy, nil, nil},
-		"failed, so us":  {&httpfence.GuardError{Status: 500}, 500, httpfence.TypeFailed, nil, nil},
-		"commit failed":  {secret, 500, httpfence.TypeFailed, nil, nil},
-		"beyond any one": {&fencing.StaleError{Resource: "a", Got: 1, Seen: 1 << 60}, 412, httpfence.TypeStale, fencing.ErrStale, nil},
+		"cancelled":     {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
+		"out of time":   {fmt.Errorf("waiting: %w", context.DeadlineExceeded), 503, httpfence.TypeBusy, nil, nil},
+		"busy, then us": {&httpfence.GuardError{Status: 503}, 503, httpfence.TypeBusy, nil, nil},
+		"failed, so us": {&httpfence.GuardError{Status: 500}, 500, httpfence.TypeFailed, nil, nil},
+		"commit failed": {secret, 500, httpfence.TypeFailed, nil, nil},
+		"beyond any one": {
+			&fencing.StaleError{Resource: "a", Got: 1, Seen: 1 << 60}, 412, httpfence.TypeStale, fencing.ErrStale, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, withBody := range []bool{true, false} {

@@ -70,7 +70,9 @@ func (g *Guard) Write(ctx context.Context, f fencing.Fence, key string, data []b
 // object, in one atomic step under a [fencing.Write] fence. change must not keep
 // or modify what it is given; it is called again if the object has changed
 // meanwhile. If it returns an error nothing is stored, and that is Update's error.
-func (g *Guard) Update(ctx context.Context, f fencing.Fence, key string, change func(data []byte) ([]byte, error)) error {
+func (g *Guard) Update(
+	ctx context.Context, f fencing.Fence, key string, change func(data []byte) ([]byte, error),
+) error {
 	return g.write(ctx, f, key, func(o object) (object, error) {
 		data, err := change(o.data)
 		if err != nil {

@@ -24,7 +24,8 @@ func TestAccessesAreCheckedAndDone(t *testing.T) {
 
 	_, err := guard.Read(ctx, write(5), "a")
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorIs(t, guard.Write(ctx, write(4), "a", []byte("x")), fencing.ErrStale, "the register was raised all the same")
+	err = guard.Write(ctx, write(4), "a", []byte("x"))
+	require.ErrorIs(t, err, fencing.ErrStale, "the register was raised all the same")
 	require.NoError(t, guard.Write(ctx, write(5), "a", []byte("one")))
 	require.NoError(t, guard.Update(ctx, write(5), "a", func(old []byte) ([]byte, error) {
 		return append(old[:len(old):len(old)], " two"...), nil
@@ -131,6 +132,19 @@ func (h history) accepts(f fencing.Fence, derived bool) bool {
 	return true
 }
 
+// reads reads "a", and fails the test if there is anything else than want; nil is no object.
+func reads(t *testing.T, guard *objectguard.Guard, f fencing.Fence, want []byte) error {
+	got, err := guard.Read(t.Context(), f, "a")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		require.Nil(t, want)
+		return nil
+	case err == nil:
+		require.Equal(t, want, got)
+	}
+	return err
+}
+
 func TestRuleAgreesWithTheModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -148,13 +162,7 @@ func TestRuleAgreesWithTheModel(t *testing.T) {
 			switch kind {
 			case 0, 1:
 				f.Mode = fencing.Mode(1 + kind)
-				var got []byte
-				if got, err = guard.Read(ctx, f, "a"); errors.Is(err, fs.ErrNotExist) {
-					require.Nil(t, data)
-					err = nil
-				} else if err == nil {
-					require.Equal(t, data, got)
-				}
+				err = reads(t, guard, f, data)
 			case 2:
 				err = guard.Write(ctx, f, "a", next)
 			case 3:
@@ -263,7 +271,8 @@ func TestLongestName(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(`{"fencing":1,"lock":"orders/42","max_write":"1","max_read":"0","id":"X"}` + "\ndata"))
-	f.Add([]byte(`{"fencing":1,"lock":"\u0000","max_write":"9007199254740991","max_read":"0","id":"X","deleted":true}` + "\n"))
+	f.Add([]byte(`{"fencing":1,"lock":"\u0000","max_write":"9007199254740991","max_read":"0",` +
+		`"id":"X","deleted":true}` + "\n"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		data, seen, err := objectguard.Open(content)

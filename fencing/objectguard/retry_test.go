@@ -107,7 +107,8 @@ func TestContextEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// What the store refuses is not tried again and is known not to have taken place, unless an earlier attempt is in doubt.
+// What the store refuses is not tried again and is known not to have taken place, unless an earlier attempt is in
+// doubt.
 func TestRefusedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forbidden := fmt.Errorf("%w: 403", objectguard.ErrRefused)

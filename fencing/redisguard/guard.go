@@ -70,7 +70,9 @@ func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 //
 // Refused, nothing is done; see the package for what an error says. The register
 // is raised when the script fails too.
-func (g *Guard) Do(ctx context.Context, f fencing.Fence, script *Script, keys, args []string) (rueidis.RedisMessage, error) {
+func (g *Guard) Do(
+	ctx context.Context, f fencing.Fence, script *Script, keys, args []string,
+) (rueidis.RedisMessage, error) {
 	rule := ruleRead
 	if f.Mode == fencing.Write {
 		rule = ruleWrite
@@ -118,7 +120,9 @@ const (
 	ruleDerived rule = "d"
 )
 
-func (g *Guard) run(ctx context.Context, f fencing.Fence, by rule, script *Script, keys, args []string) (rueidis.RedisMessage, error) {
+func (g *Guard) run(
+	ctx context.Context, f fencing.Fence, by rule, script *Script, keys, args []string,
+) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
 	if err := f.Validate(); err != nil {
 		return none, err

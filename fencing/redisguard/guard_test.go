@@ -99,19 +99,22 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 			want error
 			text string
 		}{
-			"no token":        {g.Set(ctx, write("a", 0), "k", "v", 0), fencing.ErrMissing, `"a"`},
-			"no resource":     {g.Set(ctx, write("", 1), "k", "v", 0), fencing.ErrMalformed, "resource"},
-			"reader sets":     {g.Set(ctx, read("a", 1), "k", "v", 0), fencing.ErrMissing, "read lock"},
-			"reader hsets":    {g.HSet(ctx, read("a", 1), "k", map[string]string{"f": "v"}), fencing.ErrMissing, "read lock"},
-			"reader deletes":  {g.Del(ctx, read("a", 1), "k"), fencing.ErrMissing, "read lock"},
-			"no fields":       {g.HSet(ctx, write("a", 1), "k", nil), fencing.ErrMalformed, "fields"},
-			"negative TTL":    {g.Set(ctx, write("a", 1), "k", "v", -time.Second), fencing.ErrMalformed, "TTL"},
-			"TTL below 1 ms":  {g.Derive(ctx, read("a", 1), "k", "v", time.Microsecond), fencing.ErrMalformed, "TTL"},
-			"empty key":       {g.Claim(ctx, write("a", 1), ""), fencing.ErrMalformed, "empty"},
-			"brace, no tag":   {g.Claim(ctx, write("a", 1), "a}b"), fencing.ErrMalformed, "no hash tag"},
-			"empty tag":       {g.Claim(ctx, write("a", 1), "{}b"), fencing.ErrMalformed, "no hash tag"},
-			"no keys":         {second(g.Do(ctx, write("a", 1), script, nil, nil)), fencing.ErrMalformed, "at least one"},
-			"another tag":     {second(g.Do(ctx, write("a", 1), script, []string{"{k}1", "{l}1"}, nil)), fencing.ErrMalformed, `"l"`},
+			"no token":       {g.Set(ctx, write("a", 0), "k", "v", 0), fencing.ErrMissing, `"a"`},
+			"no resource":    {g.Set(ctx, write("", 1), "k", "v", 0), fencing.ErrMalformed, "resource"},
+			"reader sets":    {g.Set(ctx, read("a", 1), "k", "v", 0), fencing.ErrMissing, "read lock"},
+			"reader hsets":   {g.HSet(ctx, read("a", 1), "k", map[string]string{"f": "v"}), fencing.ErrMissing, "read lock"},
+			"reader deletes": {g.Del(ctx, read("a", 1), "k"), fencing.ErrMissing, "read lock"},
+			"no fields":      {g.HSet(ctx, write("a", 1), "k", nil), fencing.ErrMalformed, "fields"},
+			"negative TTL":   {g.Set(ctx, write("a", 1), "k", "v", -time.Second), fencing.ErrMalformed, "TTL"},
+			"TTL below 1 ms": {g.Derive(ctx, read("a", 1), "k", "v", time.Microsecond), fencing.ErrMalformed, "TTL"},
+			"empty key":      {g.Claim(ctx, write("a", 1), ""), fencing.ErrMalformed, "empty"},
+			"brace, no tag":  {g.Claim(ctx, write("a", 1), "a}b"), fencing.ErrMalformed, "no hash tag"},
+			"empty tag":      {g.Claim(ctx, write("a", 1), "{}b"), fencing.ErrMalformed, "no hash tag"},
+			"no keys":        {second(g.Do(ctx, write("a", 1), script, nil, nil)), fencing.ErrMalformed, "at least one"},
+			"another tag": {
+				second(g.Do(ctx, write("a", 1), script, []string{"{k}1", "{l}1"}, nil)),
+				fencing.ErrMalformed, `"l"`,
+			},
 			"seen, empty key": {second(g.Seen(ctx, "a", "")), fencing.ErrMalformed, "empty"},
 		} {
 			require.ErrorIs(t, tt.err, tt.want, name)

@@ -57,12 +57,17 @@ func testAgreesWithRegisters(t *testing.T, client rueidis.Client) {
 			require.NoError(t, err)
 			require.Equal(t, want, seen)
 		}
-		stored, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
-		if !rueidis.IsRedisNil(err) {
-			require.NoError(t, err)
-		}
-		require.Equal(t, data, stored)
+		require.Equal(t, data, stored(t, client, key))
 	}
+}
+
+// stored returns the value of the key, "" where there is none.
+func stored(t *testing.T, client rueidis.Client, key string) string {
+	value, err := client.Do(t.Context(), client.B().Get().Key(key).Build()).ToString()
+	if !rueidis.IsRedisNil(err) {
+		require.NoError(t, err)
+	}
+	return value
 }
 
 // Writers with tokens in no order, each from its own client: what stays is the

@@ -77,7 +77,8 @@ func testScriptManyArguments(t *testing.T, client rueidis.Client) {
 		args[i] = fmt.Sprint(i)
 		fields[args[i]] = "v"
 	}
-	reply, err := g.Do(ctx, write("a", 9), redisguard.NewScript(`return {tostring(#ARGV), ARGV[#ARGV]}`), []string{"k"}, args)
+	script := redisguard.NewScript(`return {tostring(#ARGV), ARGV[#ARGV]}`)
+	reply, err := g.Do(ctx, write("a", 9), script, []string{"k"}, args)
 	require.NoError(t, err)
 	parts, err := reply.AsStrSlice()
 	require.NoError(t, err)

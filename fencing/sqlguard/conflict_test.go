@@ -62,7 +62,7 @@ func TestIsConflict(t *testing.T) {
 func TestConflictsBeforeTheWorkAreRetriedNotForEver(t *testing.T) {
 	guard, err := sqlguard.New(sqlguard.MySQL)
 	require.NoError(t, err)
-	work := func(*sql.Tx) error { t.Error("work ran"); return nil }
+	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
 	do := func(ctx context.Context, err error) (tries int, got error) {
 		f := fencing.Fence{Resource: "a", Token: 7, Mode: fencing.Read}
 		got = guard.Do(ctx, reply{err: err, n: &tries}, f, work)

@@ -25,6 +25,13 @@ import (
 // moment. Hence the claim waits for a write that is under way, but nobody waits
 // for the work of a read: reads run side by side, and beside later writes.
 //
+// work gets a context that tells that it comes from inside; hand it on. Inside a write, Do on the same resource under
+// that context is [ErrNested] at once, and nothing is sent: it would wait for the row that this write has locked. Use
+// tx. Do on another resource is allowed: a transaction of its own, on a second connection, which stays committed if the
+// outer one is rolled back. Everybody has to nest resources in one order. The database does not find the deadlock of
+// two who do not, since neither of the outer transactions waits for it. In SQLite a write inside a write waits for
+// itself whatever its resource, until the busy timeout ends.
+//
 // A claim that fails by a conflict, see [IsConflict], is tried again some times, as no work has run by then. Work that
 // failed is not tried again. An error of the commit leaves open whether it took place, unless it is a conflict.
 //
@@ -36,20 +43,27 @@ import (
 // server ends the transaction when it has been idle for longer than the lease behind ctx's fence, or ctx itself, had
 // left when Do began, but not before a second; see [fencing.Deadline]. The other databases have no such limit for a
 // transaction; docs/fencing.md says what to set.
-func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(tx *sql.Tx) error) error {
+func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
+	if s := g.sectionOf(ctx, f.Resource); s != nil {
+		return nestedIn(s)
+	}
 	if f.Mode == fencing.Write {
-		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), work, func(tx *sql.Tx) error {
+		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), func(tx *sql.Tx) error {
 			return g.claimBounded(ctx, tx, f)
+		}, func(tx *sql.Tx) error {
+			return g.inSection(ctx, tx, f.Resource, work)
 		})
 	}
 	if err := retryConflicts(ctx, func() error { return g.Claim(ctx, db, f) }); err != nil {
 		return err
 	}
-	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), work, func(tx *sql.Tx) error {
+	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx *sql.Tx) error {
 		return g.recheck(ctx, tx, f)
+	}, func(tx *sql.Tx) error {
+		return work(ctx, tx)
 	})
 }
 

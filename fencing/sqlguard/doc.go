@@ -11,7 +11,7 @@
 //	err = guard.Create(ctx, db) // once; or put guard.Schema() into a migration
 //	...
 //	fence, err := fencing.Require(ctx, "accounts/7")
-//	err = guard.Do(ctx, db, fence, func(tx *sql.Tx) error {
+//	err = guard.Do(ctx, db, fence, func(ctx context.Context, tx *sql.Tx) error {
 //		_, err := tx.ExecContext(ctx, `UPDATE accounts SET ...`)
 //		return err
 //	})

@@ -28,4 +28,9 @@ var (
 	// work's own. What the work wrote before that moment is rolled back or committed as a whole; what it wrote after it is
 	// committed, unchecked.
 	ErrTransactionEnded = errors.New("sqlguard: the transaction ended inside the work")
+
+	// ErrNested says that a resource was claimed inside a write of the same resource under [Guard.Do], in another
+	// transaction: it would wait for itself. Nothing was sent. Use the transaction of the write. Two databases whose guard
+	// tables have one name are taken for one; for the second, use the context that Do was given, not that of its work.
+	ErrNested = errors.New("sqlguard: claimed inside its own write, whose transaction is to be used")
 )

@@ -66,9 +66,12 @@ func New(dialect Dialect, opts ...Option) (*Guard, error) {
 // Claims of one resource wait for each other's transactions, readers' too; readers
 // that shall not should use [Guard.Do].
 //
+// Inside a write under [Guard.Do] on the same resource, and its context, a *sql.DB or another transaction is
+// [ErrNested].
+//
 // On MySQL the connection's LAST_INSERT_ID() changes.
 func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
-	if err := f.Validate(); err != nil {
+	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
 	if f.Mode == fencing.Write {
@@ -82,10 +85,18 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 // register, and newer readers do not matter. Until tx ends nothing newer is
 // written, so what tx stores is never outdated when it becomes visible.
 func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
-	if err := f.Validate(); err != nil {
+	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
 	return g.check(ctx, tx, f, g.statements.derive, 0, fencing.Registers.CheckDerived)
+}
+
+// allowed refuses what needs no database to be refused.
+func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	return g.refuseNested(ctx, tx, f.Resource)
 }
 
 // Statement returns what [Guard.Claim] sends, for handles that are not those of

@@ -103,7 +103,9 @@ func (d Dialect) CheckUpsert(
 }
 
 // fenceOf returns the fence of the row as it is now, or why f is refused.
-func (d Dialect) fenceOf(ctx context.Context, tx Tx, f fencing.Fence, lookup string, args []any) (fencing.Token, error) {
+func (d Dialect) fenceOf(
+	ctx context.Context, tx Tx, f fencing.Fence, lookup string, args []any,
+) (fencing.Token, error) {
 	if d == MySQL {
 		// A plain SELECT at REPEATABLE READ would look at the transaction's
 		// snapshot, which may be older than what the statement before was refused by.

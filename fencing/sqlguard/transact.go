@@ -7,7 +7,7 @@ import (
 )
 
 // transact runs check and then work in one transaction.
-func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, work, check func(*sql.Tx) error) error {
+func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, check, work func(*sql.Tx) error) error {
 	tx, err := g.begin(ctx, db, opts, check)
 	if err != nil {
 		return err

@@ -13,13 +13,13 @@ func TestOneMasterCostsNoAllocation(t *testing.T) {
 	for _, entry := range []ballot.Entry{ballot.Wait, ballot.Try, ballot.Join} {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			b.Start(entry, 1)
-			b.Ask(0)
-			b.Answered(0, granted(5))
+			b.Vote(0).Ask()
+			b.Vote(0).Answered(granted(5))
 			if v, _, _ := b.Decide(now); v != ballot.Held || len(b.Next(nil)) > 0 || b.HandedOff() {
 				t.Error("not held")
 			}
-			b.Renewing(0, 5)
-			b.Renewed(0, granted(5), now)
+			b.Vote(0).Renewing(5)
+			b.Vote(0).Renewed(5, granted(5), now)
 			b.TrustedUntil(5)
 		}))
 	}
@@ -31,8 +31,8 @@ func TestABallotThatIsUsedAgainCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		b.Start(ballot.Wait, 5)
 		for i := range 5 {
-			b.Ask(i)
-			b.Answered(i, granted(5))
+			b.Vote(i).Ask()
+			b.Vote(i).Answered(granted(5))
 		}
 		if v, _, _ := b.Decide(now); v != ballot.Held {
 			t.Error("not held")

@@ -2,19 +2,25 @@
 // until when, and what has to be sent next. It is pure: no clock, no network, no lock. One master is a ballot with one
 // vote.
 //
+// A Vote takes in what its master says of the hold. Tally counts the votes. Ballot decides the target, draws the
+// verdict from the tally, and chooses the actions.
+//
 // The rules are those of the models in redlock/model:
 //
 //   - The target is decided once, from the first quorum of grants: the q-th smallest of their tokens. Masters below it
-//     are raised. A master above it does not count: its counter has gone past the target without knowing of it. So every
-//     token that is reported stands on a quorum of masters that had counted to it before; the next quorum shares a
-//     master with it and counts on.
+//     are raised. A master above it does not count: its counter has gone past the target without knowing of it. So
+//     every token that is reported stands on a quorum of masters that had counted to it before; the next quorum shares
+//     a master with it and counts on.
 //   - The hold is granted when a quorum has granted the target and their trust has not ended. Time is looked at last:
 //     a raise takes some.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest keeps its grants.
 //     A grant that was offered back counts again only with a new token.
 package ballot
 
-import "github.com/seed74116694/fencelock/fencing"
+import (
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
+)
 
 // Entry says how an acquisition gets in.
 type Entry uint8
@@ -26,103 +32,77 @@ const (
 	Join
 )
 
-// Ballot is the count of one hold's votes. It is not safe for concurrent use.
+// Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.
 type Ballot struct {
+	Tally
 	entry  Entry
-	votes  []Vote
 	target fencing.Token // 0 before a quorum has granted
-	news   bool          // a master has answered, or is not waited for any more, since the votes were looked at
 	single [1]Vote
 }
 
 // Start makes b the ballot of a new hold over this many masters.
 func (b *Ballot) Start(entry Entry, masters int) {
-	b.entry, b.target, b.news = entry, 0, false
+	b.entry, b.target = entry, 0
 	switch {
 	case masters == 1:
 		b.single[0] = Vote{}
-		b.votes = b.single[:]
-	case len(b.votes) == masters:
-		clear(b.votes)
+		b.Tally = b.single[:]
+	case len(b.Tally) == masters:
+		clear(b.Tally)
 	default:
-		b.votes = make([]Vote, masters)
+		b.Tally = make(Tally, masters)
 	}
 }
-
-// Masters returns how many votes there are.
-func (b *Ballot) Masters() int { return len(b.votes) }
-
-// Quorum returns how many votes make a majority.
-func (b *Ballot) Quorum() int { return len(b.votes)/2 + 1 }
 
 // Vote returns the vote of master i. It stays the ballot's.
-func (b *Ballot) Vote(i int) *Vote { return &b.votes[i] }
+func (b *Ballot) Vote(i int) *Vote { return &b.Tally[i] }
 
-// Answers returns how many masters have said something of the hold and have not failed since.
-func (b *Ballot) Answers() int { return b.count((*Vote).answered) }
+// Decide draws the verdict. The time is that of the caller's clocks now.
+func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token, until clock.Instant) {
+	until, agreed := b.agreed()
+	switch {
+	case agreed && !until.Passed(now):
+		return Held, b.target, until
+	case agreed, b.target != 0 && b.reachable() < b.Quorum():
+		return TooLate, 0, clock.Instant{}
+	}
+	return b.failed(b.entry), 0, clock.Instant{}
+}
 
-func (b *Ballot) count(is func(*Vote) bool) (n int) {
-	for i := range b.votes {
-		if is(&b.votes[i]) {
-			n++
+// agreed reports whether a quorum has granted the target, and until when a quorum of those grants is trusted. The first
+// call that finds a quorum of grants decides the target.
+func (b *Ballot) agreed() (until clock.Instant, ok bool) {
+	if b.target == 0 && !b.decideTarget() {
+		return clock.Instant{}, false
+	}
+	return b.TrustedUntil(b.target)
+}
+
+// decideTarget sets the target if a quorum has granted. A join adds to a hold that stands, so nothing may be raised:
+// the owner holds the lock with the token that a quorum reports.
+func (b *Ballot) decideTarget() bool {
+	if b.entry != Join {
+		target, ok := b.quorumToken()
+		b.target = target
+		return ok
+	}
+	token, grants := b.commonToken()
+	if grants >= b.Quorum() {
+		b.target = token
+	}
+	return grants >= b.Quorum()
+}
+
+// reachable is how many masters may still come to the target.
+func (b *Ballot) reachable() int {
+	return b.count(func(v *Vote) bool {
+		switch v.State {
+		case Asked:
+			return true
+		case Granted:
+			return v.Counts() && v.Token == b.target || v.Token < b.target && b.entry != Join
+		default:
+			return false
 		}
-	}
-	return n
-}
-
-func (b *Ballot) countState(s State) int {
-	return b.count(func(v *Vote) bool { return v.State == s })
-}
-
-// Action is something to be sent to one master.
-type Action struct {
-	Master int
-	Op     Op
-	Token  fencing.Token // the target of a raise, the grant's token of a yield
-}
-
-// Next appends what has to be sent now, and notes that it is under way.
-func (b *Ballot) Next(actions []Action) []Action {
-	giveWay := b.news && b.votesAreSplit()
-	b.news = false // a grant that is kept is not offered again for the same reason
-	for i := range b.votes {
-		v := &b.votes[i]
-		switch {
-		case v.State != Granted || v.inflight != None || b.entry == Join:
-		case v.Token < b.target:
-			v.inflight = Raise
-			actions = append(actions, Action{i, Raise, b.target})
-		case b.mayYield(v) && (giveWay || v.yieldRequested):
-			actions = append(actions, b.yield(i))
-		}
-	}
-	return actions
-}
-
-// Remind appends what a periodic look at the waiting hold has to send beside its refresh: a grant without a quorum is
-// offered to an older hold whose message was lost, and a yield that was not answered is sent again.
-func (b *Ballot) Remind(i int, actions []Action) []Action {
-	if v := &b.votes[i]; b.mayYield(v) && v.inflight == None {
-		return append(actions, b.yield(i))
-	}
-	return actions
-}
-
-func (b *Ballot) mayYield(v *Vote) bool {
-	return v.State == Granted && b.entry == Wait && b.target == 0 && len(b.votes) > 1
-}
-
-func (b *Ballot) yield(i int) Action {
-	v := &b.votes[i]
-	v.yieldRequested = false
-	v.yielded = max(v.yielded, v.Token)
-	v.inflight = Yield
-	return Action{i, Yield, v.Token}
-}
-
-// votesAreSplit reports whether all masters that answer in time have answered, and others have some of them. The
-// oldest contender keeps its grants, since no older one waits behind it, so one round settles a split vote.
-func (b *Ballot) votesAreSplit() bool {
-	asked := b.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
-	return asked == 0 && b.countState(Queued) > 0
+	})
 }

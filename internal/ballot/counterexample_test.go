@@ -20,85 +20,85 @@ var counterexamples = map[string]func(*testing.T){
 		b := asked(ballot.Wait, 3, granted(1), granted(2))
 		require.Equal(t, ballot.Open, verdict(b, now), "the largest answer of one quorum says nothing about the next")
 		require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
-		b.Raised(A, 2, granted(2))
+		b.Vote(A).Raised(2, granted(2))
 		require.EqualValues(t, 2, reported(b, now))
 	},
 	"raise-unheld": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), granted(2), refused)
 		b.Decide(now)
 		b.Next(nil)
-		b.Raised(A, 2, refused) // the grant is gone
+		b.Vote(A).Raised(2, refused) // the grant is gone
 		require.Equal(t, ballot.TooLate, verdict(b, now))
 	},
 	"count-above": func(t *testing.T) {
 		b := asked(ballot.Wait, 5, granted(1), granted(2), granted(2))
 		require.Equal(t, ballot.Open, verdict(b, now))
-		b.Answered(3, granted(3))
+		b.Vote(3).Answered(granted(3))
 		require.Equal(t, ballot.Open, verdict(b, now), "a master that has gone past the target does not count")
-		b.Answered(4, granted(2))
+		b.Vote(4).Answered(granted(2))
 		require.EqualValues(t, 2, reported(b, now))
 	},
 	"check-first": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), granted(2))
 		require.Equal(t, ballot.Open, verdict(b, now))
 		b.Next(nil)
-		b.Raised(A, 2, grantedUntil(2, tooLate.Add(trust)))
+		b.Vote(A).Raised(2, grantedUntil(2, tooLate.Add(trust)))
 		require.Equal(t, ballot.TooLate, verdict(b, tooLate), "the trust in B ended during the raise")
 	},
 	"decide-twice": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), granted(2))
 		b.Decide(now)
 		require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
-		b.Answered(C, granted(3))
+		b.Vote(C).Answered(granted(3))
 		require.Equal(t, ballot.Open, verdict(b, now))
 		require.Empty(t, b.Next(nil), "nothing is raised to a later answer")
-		b.Raised(A, 2, granted(2))
+		b.Vote(A).Raised(2, granted(2))
 		require.EqualValues(t, 2, reported(b, now))
 	},
 	"block-assumed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3)
 		for master, first := range []fencing.Token{11, 19} { // the second has granted less
-			b.Answered(master, granted(20))
-			b.Block(master, 20, first)
+			b.Vote(master).Answered(granted(20))
+			b.Vote(master).Block(20, first)
 		}
 		require.EqualValues(t, 20, reported(b, now))
 		require.EqualValues(t, 19, b.First(20))
 
 		b = asked(ballot.Wait, 3, granted(20), granted(20))
-		b.Block(A, 20, 11)
+		b.Vote(A).Block(20, 11)
 		require.EqualValues(t, 20, reported(b, now))
 		require.EqualValues(t, 20, b.First(20), "the second does not say where its block began")
 
 		b = asked(ballot.Wait, 3, granted(20), granted(30))
-		b.Block(A, 20, 11)
-		b.Block(B, 30, 21)
+		b.Vote(A).Block(20, 11)
+		b.Vote(B).Block(30, 21)
 		b.Decide(now)
 		b.Next(nil)
-		b.Raised(A, 30, granted(30))
+		b.Vote(A).Raised(30, granted(30))
 		require.EqualValues(t, 30, reported(b, now))
 		require.EqualValues(t, 21, b.First(30), "one that was raised has counted less than what it was raised from")
-		b.Block(A, 20, 5)
-		b.Block(A, 30, 31)
-		b.Block(A, 30, 0)
+		b.Vote(A).Block(20, 5)
+		b.Vote(A).Block(30, 31)
+		b.Vote(A).Block(30, 0)
 		require.EqualValues(t, 21, b.First(30), "what says nothing of this grant")
 	},
 	"renew-lapsed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, grantedUntil(2, later), granted(2), granted(2))
 		b.Decide(now)
-		require.True(t, b.Renewing(A, 2))
-		b.Renewed(A, grantedUntil(2, tooLate.Add(trust)), later) // its snapshot brought the grant back
+		require.True(t, b.Vote(A).Renewing(2))
+		b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later) // its snapshot brought the grant back
 		require.Equal(t, 2, b.Standing(2), "the grant had run out in between")
 	},
 	"regain-abstaining": func(t *testing.T) {
 		b := holding(queued)
-		trusted, ok := b.Regaining(C, 2, now)
+		trusted, ok := b.Vote(C).Regaining(2, now)
 		require.True(t, ok)
 		require.False(t, trusted, "it never had a grant there, so it says nothing of who had one")
 	},
 	"no-tombstone": func(t *testing.T) {
 		b := holding(refused)
 		require.False(t, b.Vote(C).Unanswered())
-		b.Regaining(C, 2, now)
+		b.Vote(C).Regaining(2, now)
 		require.True(t, b.Vote(C).Live())
 		require.True(t, b.Vote(C).Unanswered(), "the regain may come after the release")
 	},
@@ -115,33 +115,33 @@ var counterexamples = map[string]func(*testing.T){
 	"yield-counted": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), queued, queued)
 		b.Next(nil)
-		b.Granted(B, 1, now.Add(trust))
+		b.Vote(B).Granted(1, now.Add(trust))
 		require.Equal(t, ballot.Open, verdict(b, now), "before the answer the grant may be gone")
-		b.Yielded(A, 1, silent)
+		b.Vote(A).Yielded(1, silent)
 		require.Equal(t, ballot.Open, verdict(b, now), "and without an answer")
 	},
 	"yield-unnamed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), queued, queued)
 		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Next(nil), "a yield names the grant that it gives up")
-		b.Granted(A, 3, now.Add(trust)) // handed off, before the yield is answered
-		b.Yielded(A, 1, queued)
-		b.Granted(B, 3, now.Add(trust))
+		b.Vote(A).Granted(3, now.Add(trust)) // handed off, before the yield is answered
+		b.Vote(A).Yielded(1, queued)
+		b.Vote(B).Granted(3, now.Add(trust))
 		require.EqualValues(t, 3, reported(b, now), "the answer to the yield of the old grant is not about the new one")
 	},
 	"yield-kept": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), queued, queued)
 		b.Next(nil)
-		b.Yielded(A, 1, granted(1))
-		b.Granted(B, 1, now.Add(trust))
+		b.Vote(A).Yielded(1, granted(1))
+		b.Vote(B).Granted(1, now.Add(trust))
 		require.Equal(t, ballot.Open, verdict(b, now), "the second copy of the yield may find an older hold")
 		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Remind(A, nil))
 	},
 	"old-answers": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(5), queued, queued)
 		b.Next(nil)
-		b.Yielded(A, 5, queued)
-		b.Granted(B, 5, now.Add(trust))
-		b.Granted(A, 5, now.Add(trust)) // the message of what was given up
+		b.Vote(A).Yielded(5, queued)
+		b.Vote(B).Granted(5, now.Add(trust))
+		b.Vote(A).Granted(5, now.Add(trust)) // the message of what was given up
 		require.Equal(t, ballot.Open, verdict(b, now))
 		require.Equal(t, ballot.Queued, b.Vote(A).State)
 	},

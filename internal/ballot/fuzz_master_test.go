@@ -68,6 +68,14 @@ func (m *simMaster) acquire(entry ballot.Entry, now time.Duration) ballot.Answer
 	return m.granted()
 }
 
+// occupy grants the lock to another, if it is free.
+func (m *simMaster) occupy(now time.Duration) {
+	if !m.grant.stands(now) && !m.busy {
+		m.busy = true
+		m.counter++
+	}
+}
+
 func (m *simMaster) raise(target fencing.Token, now time.Duration) ballot.Answer {
 	switch {
 	case now < m.abstains:

@@ -62,10 +62,8 @@ func (w *world) step(event, i int) {
 	switch event {
 	case 0, 1, 2, 3:
 		w.deliver(i)
-	case 4, 5, 6, 7:
-		w.answer(i, false)
-	case 8:
-		w.answer(i, true)
+	case 4, 5, 6, 7, 8:
+		w.answer(i, event == 8)
 	case 9, 10:
 		w.look(i)
 	case 11, 12:
@@ -79,20 +77,17 @@ func (w *world) step(event, i int) {
 	case 16, 17:
 		w.stray(i)
 	case 18:
-		w.b.Late(i, errSilent)
+		w.b.Vote(i).Late(errSilent)
 		w.decide()
 	case 19, 20:
-		if !m.grant.stands(w.now) && !m.busy {
-			m.busy = true
-			m.counter++
-		}
+		m.occupy(w.now)
 	case 21, 22, 23:
 		w.handOff(i)
 	case 24, 25:
 		w.message()
 	case 26:
 		m.older = m.grant.stands(w.now)
-		w.b.YieldRequested(i)
+		w.b.Vote(i).YieldRequested()
 		w.decide()
 	case 27:
 		m.waits = false
@@ -172,7 +167,7 @@ func (w *world) message() {
 		m := w.messages[n-1]
 		w.messages = w.messages[:n-1]
 		if w.now < m.answer.Until.Mono {
-			w.b.Granted(m.master, m.answer.Token, m.answer.Until)
+			w.b.Vote(m.master).Granted(m.answer.Token, m.answer.Until)
 			w.decide()
 		}
 	}

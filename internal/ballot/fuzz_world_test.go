@@ -81,20 +81,20 @@ func (w *world) run(i int, r *request) {
 func (w *world) answered(i int, r *request, a ballot.Answer) {
 	switch r.op {
 	case opAcquire:
-		w.b.Answered(i, a)
+		w.b.Vote(i).Answered(a)
 	case opRaise:
-		w.b.Raised(i, r.token, a)
+		w.b.Vote(i).Raised(r.token, a)
 	case opYield:
-		w.b.Yielded(i, r.token, a)
+		w.b.Vote(i).Yielded(r.token, a)
 	case opRenew:
-		w.b.Renewed(i, a, instant(w.now))
+		w.b.Vote(i).Renewed(r.token, a, instant(w.now))
 	case opRegain:
-		w.b.Regained(i, r.token, a)
+		w.b.Vote(i).Regained(r.token, a)
 	case opRefresh:
 		if a.Status == ballot.IsGranted {
-			w.b.Granted(i, a.Token, a.Until)
+			w.b.Vote(i).Granted(a.Token, a.Until)
 		} else {
-			w.b.Refreshed(i, a)
+			w.b.Vote(i).Refreshed(a)
 		}
 	}
 	w.decide()
@@ -118,7 +118,7 @@ func (w *world) look(i int) {
 	switch w.b.Vote(i).State {
 	case ballot.Unasked, ballot.Failed:
 		if w.entry == ballot.Wait || w.b.Vote(i).State == ballot.Unasked {
-			w.b.Ask(i)
+			w.b.Vote(i).Ask()
 			w.send(i, &request{op: opAcquire})
 		}
 	case ballot.Granted:
@@ -160,11 +160,11 @@ func (w *world) extend(i int) {
 	if w.token == 0 {
 		return
 	}
-	if w.b.Renewing(i, w.token) {
+	if w.b.Vote(i).Renewing(w.token) {
 		w.send(i, &request{op: opRenew, token: w.token})
 		return
 	}
-	trusted, ok := w.b.Regaining(i, w.token, instant(w.now))
+	trusted, ok := w.b.Vote(i).Regaining(w.token, instant(w.now))
 	if !ok {
 		return
 	}

@@ -55,10 +55,10 @@ func asked(entry ballot.Entry, masters int, answers ...ballot.Answer) *ballot.Ba
 	b := new(ballot.Ballot)
 	b.Start(entry, masters)
 	for i := range masters {
-		b.Ask(i)
+		b.Vote(i).Ask()
 	}
 	for i, a := range answers {
-		b.Answered(i, a)
+		b.Vote(i).Answered(a)
 	}
 	return b
 }

@@ -16,41 +16,41 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := asked(ballot.Wait, 1)
-			b.Granted(A, 4, now.Add(trust))
-			b.Answered(A, answer)
+			b.Vote(A).Granted(4, now.Add(trust))
+			b.Vote(A).Answered(answer)
 			require.EqualValues(t, 4, reported(b, now))
 			require.Equal(t, answer.Unknown, b.Vote(A).Unanswered(), "its request may still run")
 		})
 	}
 	t.Run("a later grant", func(t *testing.T) {
 		b := asked(ballot.Wait, 1)
-		b.Granted(A, 4, now)
-		b.Answered(A, granted(5))
+		b.Vote(A).Granted(4, now)
+		b.Vote(A).Answered(granted(5))
 		require.EqualValues(t, 5, reported(b, now))
 	})
 }
 
 func TestAGrantEndsAFailure(t *testing.T) {
 	b := asked(ballot.Wait, 3, silent)
-	b.Granted(A, 4, now.Add(trust))
+	b.Vote(A).Granted(4, now.Add(trust))
 	require.Equal(t, 1, b.Answers())
 	require.NoError(t, b.Vote(A).Err)
 }
 
 func TestAnOldMessageBringsNothingBack(t *testing.T) {
 	for name, ends := range map[string]func(*ballot.Ballot){
-		"a later grant":   func(b *ballot.Ballot) { b.Granted(A, 6, now.Add(trust)) },
+		"a later grant":   func(b *ballot.Ballot) { b.Vote(A).Granted(6, now.Add(trust)) },
 		"outvoted":        outvoteA,
 		"yielded":         func(b *ballot.Ballot) { yieldA(b, queued) },
-		"asked again":     func(b *ballot.Ballot) { yieldA(b, absent); b.Ask(A) },
+		"asked again":     func(b *ballot.Ballot) { yieldA(b, absent); b.Vote(A).Ask() },
 		"trust is longer": func(*ballot.Ballot) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := asked(ballot.Wait, 3, granted(5), queued, queued)
 			ends(b)
 			before := *b.Vote(A)
-			b.Granted(A, 5, tooLate.Add(trust))
-			b.Granted(A, 4, tooLate.Add(trust))
+			b.Vote(A).Granted(5, tooLate.Add(trust))
+			b.Vote(A).Granted(4, tooLate.Add(trust))
 			require.Equal(t, before, *b.Vote(A))
 		})
 	}
@@ -58,21 +58,21 @@ func TestAnOldMessageBringsNothingBack(t *testing.T) {
 
 func yieldA(b *ballot.Ballot, answer ballot.Answer) {
 	b.Next(nil)
-	b.Yielded(A, 5, answer)
+	b.Vote(A).Yielded(5, answer)
 }
 
 func outvoteA(b *ballot.Ballot) {
-	b.Granted(B, 5, now.Add(trust))
+	b.Vote(B).Granted(5, now.Add(trust))
 	b.Decide(now)
-	b.Renewing(A, 5)
-	b.Renewed(A, absent, now)
+	b.Vote(A).Renewing(5)
+	b.Vote(A).Renewed(5, absent, now)
 }
 
 func TestAnAnswerBringsAGrantThatWasOfferedBackAndOffersItAgain(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(5), queued, queued)
 	yieldA(b, absent)
-	b.Ask(A)
-	b.Answered(A, granted(5))
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(granted(5))
 	require.True(t, b.Vote(A).Live())
 	require.False(t, b.Vote(A).Counts())
 	require.Equal(t, []ballot.Action{yield(A, 5)}, b.Remind(A, nil))
@@ -80,15 +80,15 @@ func TestAnAnswerBringsAGrantThatWasOfferedBackAndOffersItAgain(t *testing.T) {
 
 func TestAnAnswerOfARequestThatIsOver(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued)
-	b.Answered(A, refused)
+	b.Vote(A).Answered(refused)
 	require.Equal(t, ballot.Queued, b.Vote(A).State)
-	b.Refreshed(A, absent)
-	b.Answered(A, queued)
+	b.Vote(A).Refreshed(absent)
+	b.Vote(A).Answered(queued)
 	require.Equal(t, ballot.Unasked, b.Vote(A).State)
 }
 
 func TestHandedOff(t *testing.T) {
-	message := func(b *ballot.Ballot) { b.Granted(A, 5, now.Add(trust)) }
+	message := func(b *ballot.Ballot) { b.Vote(A).Granted(5, now.Add(trust)) }
 	for name, test := range map[string]struct {
 		votes votes
 		then  func(*ballot.Ballot)
@@ -113,21 +113,21 @@ func TestHandedOff(t *testing.T) {
 }
 
 func keptA(b *ballot.Ballot) {
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	b.Next(nil)
-	b.Yielded(A, 3, granted(5))
+	b.Vote(A).Yielded(3, granted(5))
 }
 
 func askedAgain(b *ballot.Ballot) {
-	b.Ask(A)
-	b.Answered(A, granted(5))
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(granted(5))
 }
 
 func lost(b *ballot.Ballot) {
-	b.Granted(A, 5, now.Add(trust))
+	b.Vote(A).Granted(5, now.Add(trust))
 	b.Decide(now)
-	b.Renewing(A, 5)
-	b.Renewed(A, absent, now)
+	b.Vote(A).Renewing(5)
+	b.Vote(A).Renewed(5, absent, now)
 }
 
 func TestRefreshes(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRefreshes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := asked(ballot.Wait, 1, queued)
-			require.Equal(t, test.again, b.Refreshed(A, test.answer))
+			require.Equal(t, test.again, b.Vote(A).Refreshed(test.answer))
 			require.Equal(t, test.state, b.Vote(A).State)
 			require.Equal(t, test.live, b.Vote(A).Live())
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
@@ -158,7 +158,7 @@ func TestARefreshSaysNothingOfAHoldThatDoesNotWait(t *testing.T) {
 	for _, answer := range []ballot.Answer{silent, granted(5), refused} {
 		b := asked(ballot.Wait, 1, answer)
 		before := *b.Vote(A)
-		require.False(t, b.Refreshed(A, absent))
+		require.False(t, b.Vote(A).Refreshed(absent))
 		require.Equal(t, before, *b.Vote(A))
 	}
 }

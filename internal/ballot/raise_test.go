@@ -30,7 +30,7 @@ func TestAnswersToARaise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := raising(t)
-			b.Raised(A, 2, test.answer)
+			b.Vote(A).Raised(2, test.answer)
 			require.Equal(t, test.want, verdict(b, now))
 			require.Equal(t, test.live, b.Vote(A).Live())
 			require.Empty(t, b.Next(nil), "it is not raised again")
@@ -48,35 +48,35 @@ func TestAfterARaiseWithoutAnswerTheMasterIsAsked(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1), granted(2))
 	b.Decide(now)
 	b.Next(nil)
-	b.Raised(A, 2, silent)
+	b.Vote(A).Raised(2, silent)
 	require.Equal(t, ballot.Failed, b.Vote(A).State)
 	require.Equal(t, errSilent, b.Vote(A).Err)
-	b.Ask(A)
-	b.Answered(A, granted(1)) // it has not run
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(granted(1)) // it has not run
 	require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
-	b.Raised(A, 2, granted(2))
+	b.Vote(A).Raised(2, granted(2))
 	require.EqualValues(t, 2, reported(b, now))
 }
 
 func TestALateGrantIsRaisedToTheTokenThatIsHeld(t *testing.T) {
 	b := holding()
-	b.Answered(C, granted(1))
+	b.Vote(C).Answered(granted(1))
 	require.Equal(t, []ballot.Action{raise(C, 2)}, b.Next(nil))
-	b.Raised(C, 2, granted(2))
+	b.Vote(C).Raised(2, granted(2))
 	require.Equal(t, 3, b.Standing(2))
 }
 
 func TestAGrantThatCameDuringARaiseIsNotTheRaisedOne(t *testing.T) {
 	b := raising(t)
-	b.Granted(A, 4, now.Add(trust))
-	b.Raised(A, 2, granted(2))
+	b.Vote(A).Granted(4, now.Add(trust))
+	b.Vote(A).Raised(2, granted(2))
 	require.Equal(t, ballot.TooLate, verdict(b, now), "A has gone past the target")
 }
 
 func TestAnUnknownAnswerToARaiseIsNoGrant(t *testing.T) {
 	b := raising(t)
-	b.Raised(B, 2, granted(2)) // B was not raised
-	b.Raised(A, 2, granted(1))
+	b.Vote(B).Raised(2, granted(2)) // B was not raised
+	b.Vote(A).Raised(2, granted(1))
 	require.Equal(t, ballot.TooLate, verdict(b, now))
 }
 
@@ -91,9 +91,9 @@ func TestAJoinRaisesNothing(t *testing.T) {
 func TestAJoinCannotReachATokenThatOthersHave(t *testing.T) {
 	b := asked(ballot.Join, 3, granted(2), granted(2))
 	b.Decide(now)
-	b.Renewing(B, 2)
-	b.Renewed(B, absent, now)
+	b.Vote(B).Renewing(2)
+	b.Vote(B).Renewed(2, absent, now)
 	require.Equal(t, ballot.Open, verdict(b, now), "C has yet to answer")
-	b.Answered(C, granted(1))
+	b.Vote(C).Answered(granted(1))
 	require.Equal(t, ballot.TooLate, verdict(b, now))
 }

@@ -33,11 +33,11 @@ func TestWhereAHoldIsRegained(t *testing.T) {
 		"was offered back":               {offeredBackAndHeld(), C, now, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			trusted, ok := test.b.Regaining(test.master, 2, test.at)
+			trusted, ok := test.b.Vote(test.master).Regaining(2, test.at)
 			require.Equal(t, test.sent, ok)
 			require.Equal(t, test.trusted, trusted)
 			if ok {
-				_, again := test.b.Regaining(test.master, 2, test.at)
+				_, again := test.b.Vote(test.master).Regaining(2, test.at)
 				require.False(t, again, "one at a time")
 			}
 		})
@@ -46,25 +46,25 @@ func TestWhereAHoldIsRegained(t *testing.T) {
 
 func raiseRefused() *ballot.Ballot {
 	b := raisingC()
-	b.Raised(C, 2, refused)
+	b.Vote(C).Raised(2, refused)
 	return b
 }
 
 func renewingA() *ballot.Ballot {
 	b := holding()
-	b.Renewing(A, 2)
+	b.Vote(A).Renewing(2)
 	return b
 }
 
 // offeredBackAndHeld holds token 2 on A and B; C had granted it as well, and was offered it back.
 func offeredBackAndHeld() *ballot.Ballot {
 	b := asked(ballot.Wait, 3)
-	b.Answered(C, granted(2))
-	b.YieldRequested(C)
+	b.Vote(C).Answered(granted(2))
+	b.Vote(C).YieldRequested()
 	b.Next(nil)
-	b.Yielded(C, 2, absent)
-	b.Answered(A, granted(2))
-	b.Answered(B, granted(2))
+	b.Vote(C).Yielded(2, absent)
+	b.Vote(A).Answered(granted(2))
+	b.Vote(B).Answered(granted(2))
 	b.Decide(now)
 	return b
 }
@@ -83,13 +83,13 @@ func TestAnswersToARegain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := holding(refused)
-			b.Regaining(C, 2, now)
+			b.Vote(C).Regaining(2, now)
 			require.True(t, b.Vote(C).Straggles(), "it may come after a release that finds the hold")
-			b.Regained(C, 2, test.answer)
+			b.Vote(C).Regained(2, test.answer)
 			require.Equal(t, test.standing, b.Standing(2))
 			require.Equal(t, test.unanswered, b.Vote(C).Unanswered())
 			require.Equal(t, test.answer.Err, b.Vote(C).Err)
-			_, again := b.Regaining(C, 2, now)
+			_, again := b.Vote(C).Regaining(2, now)
 			require.Equal(t, test.standing == 2, again)
 		})
 	}
@@ -97,22 +97,22 @@ func TestAnswersToARegain(t *testing.T) {
 
 func TestARegainIsTrustedOnlyForTheTokenThatStoodThere(t *testing.T) {
 	b := raiseRefused() // C's own grant, of token 1, is trusted still
-	trusted, ok := b.Regaining(C, 2, now)
+	trusted, ok := b.Vote(C).Regaining(2, now)
 	require.True(t, ok)
 	require.False(t, trusted)
 }
 
 func TestTheAnswerToNoRegain(t *testing.T) {
 	b := holding(refused)
-	b.Regained(C, 2, granted(2))
+	b.Vote(C).Regained(2, granted(2))
 	require.Equal(t, 2, b.Standing(2))
 }
 
 func TestAMessageDuringARegainLeavesItUnderWay(t *testing.T) {
 	b := holding(queued)
-	b.Regaining(C, 2, now)
-	b.Granted(C, 7, now.Add(trust)) // handed off before the regain came
+	b.Vote(C).Regaining(2, now)
+	b.Vote(C).Granted(7, now.Add(trust)) // handed off before the regain came
 	require.True(t, b.Vote(C).Unanswered())
-	b.Regained(C, 2, silent)
+	b.Vote(C).Regained(2, silent)
 	require.True(t, b.Vote(C).Unanswered())
 }

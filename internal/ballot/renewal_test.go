@@ -22,10 +22,10 @@ func TestAnswersToARenewal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := holding()
-			require.True(t, b.Renewing(A, 2))
+			require.True(t, b.Vote(A).Renewing(2))
 			require.True(t, b.RenewalsUnderWay())
-			require.False(t, b.Renewing(A, 2), "one at a time")
-			b.Renewed(A, test.answer, later)
+			require.False(t, b.Vote(A).Renewing(2), "one at a time")
+			b.Vote(A).Renewed(2, test.answer, later)
 			require.False(t, b.RenewalsUnderWay())
 			require.Equal(t, test.standing, b.Standing(2))
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
@@ -47,7 +47,7 @@ func TestWhereARenewalIsNotSent(t *testing.T) {
 		"gone, as it was told": {outvoted(), A},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.False(t, test.b.Renewing(test.master, 2))
+			require.False(t, test.b.Vote(test.master).Renewing(2))
 			require.False(t, test.b.RenewalsUnderWay())
 		})
 	}
@@ -61,55 +61,55 @@ func raisingC() *ballot.Ballot {
 
 func offeredBack() *ballot.Ballot {
 	b := asked(ballot.Wait, 3, granted(2))
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	b.Next(nil)
-	b.Yielded(A, 2, silent)
+	b.Vote(A).Yielded(2, silent)
 	return b
 }
 
 // outvoted is a ballot whose hold of token 2 is gone from A.
 func outvoted() *ballot.Ballot {
 	b := holding()
-	b.Renewing(A, 2)
-	b.Renewed(A, absent, now)
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Renewed(2, absent, now)
 	return b
 }
 
 func TestARenewalOfOneMasterCountsWhileItIsTrusted(t *testing.T) {
 	b := asked(ballot.Wait, 1, granted(2))
 	b.Decide(now)
-	b.Renewing(A, 2)
-	b.Renewed(A, grantedUntil(2, tooLate.Add(trust)), tooLate)
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), tooLate)
 	require.Zero(t, b.Standing(2))
 }
 
 func TestTheAnswerToNoRenewal(t *testing.T) {
 	b := holding()
-	b.Renewed(A, absent, now)
+	b.Vote(A).Renewed(2, absent, now)
 	require.Equal(t, 2, b.Standing(2))
 }
 
 func TestARenewalSaysNothingOfALaterGrant(t *testing.T) {
 	b := holding()
-	b.Renewing(A, 2)
-	b.Granted(A, 7, later)
-	b.Renewed(A, absent, now)
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Granted(7, later)
+	b.Vote(A).Renewed(2, absent, now)
 	require.Equal(t, 1, b.Standing(7))
 }
 
 func TestTrustMovesWithAQuorumOfRenewals(t *testing.T) {
 	b := holding(granted(2))
 	for i := range b.Masters() {
-		b.Renewing(i, 2)
+		b.Vote(i).Renewing(2)
 	}
-	b.Renewed(A, grantedUntil(2, tooLate.Add(trust)), later)
+	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later)
 	until, ok := b.TrustedUntil(2)
 	require.True(t, ok)
 	require.Equal(t, now.Add(trust), until)
-	b.Renewed(C, grantedUntil(2, tooLate.Add(trust/2)), later)
+	b.Vote(C).Renewed(2, grantedUntil(2, tooLate.Add(trust/2)), later)
 	until, _ = b.TrustedUntil(2)
 	require.Equal(t, tooLate.Add(trust/2), until)
-	b.Renewed(A, absent, later)
+	b.Vote(A).Renewed(2, absent, later)
 	_, ok = b.TrustedUntil(3)
 	require.False(t, ok)
 }

@@ -85,18 +85,18 @@ func TestTrustIsThatOfTheQuorumTrustedLongest(t *testing.T) {
 func TestVerdictDoesNotWaitForASlowMaster(t *testing.T) {
 	b := asked(ballot.Try, 3, refused, down)
 	require.Equal(t, ballot.Open, verdict(b, now))
-	b.Late(C, errSilent)
+	b.Vote(C).Late(errSilent)
 	require.Equal(t, ballot.NoQuorum, verdict(b, now))
-	b.Answered(C, refused)
+	b.Vote(C).Answered(refused)
 	require.Equal(t, ballot.Contended, verdict(b, now), "its answer counts when it comes")
 }
 
 func TestASlowMasterIsAwaitedWhenItIsAskedAnew(t *testing.T) {
 	b := asked(ballot.Try, 3, refused, down)
-	b.Late(C, errSilent)
-	b.Answered(C, down)
+	b.Vote(C).Late(errSilent)
+	b.Vote(C).Answered(down)
 	require.Equal(t, ballot.NoQuorum, verdict(b, now))
-	b.Ask(C)
+	b.Vote(C).Ask()
 	require.Equal(t, ballot.Open, verdict(b, now))
 }
 
@@ -104,10 +104,10 @@ func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued, queued)
 	require.Equal(t, 2, b.Answers())
 	require.Equal(t, ballot.Contended, b.Standstill())
-	b.Refreshed(B, down)
+	b.Vote(B).Refreshed(down)
 	require.Equal(t, 1, b.Answers())
 	require.Equal(t, ballot.NoQuorum, b.Standstill())
-	b.Refreshed(B, queued)
+	b.Vote(B).Refreshed(queued)
 	require.Equal(t, 2, b.Answers())
 }
 
@@ -115,7 +115,7 @@ func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1), granted(2))
 	b.Decide(now)
 	b.Next(nil)
-	b.Raised(A, 2, refused)
+	b.Vote(A).Raised(2, refused)
 	require.Equal(t, ballot.Contended, b.Standstill())
 }
 
@@ -133,8 +133,8 @@ func TestABallotIsUsedAgain(t *testing.T) {
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))
 	b.Start(ballot.Try, 1)
 	require.Equal(t, 1, b.Masters())
-	b.Ask(A)
-	b.Answered(A, granted(3))
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(granted(3))
 	require.EqualValues(t, 3, reported(b, now))
 	b.Start(ballot.Try, 1)
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))

@@ -19,18 +19,6 @@ const (
 	Outvoted              // granted, but with a token that the quorum has gone past, or not standing any more
 )
 
-// Op is what can be asked of a master after it has granted the hold.
-type Op uint8
-
-// The operations of an Action, and of a vote that waits for an answer.
-const (
-	None   Op = iota
-	Raise     // bring the grant up to the target
-	Yield     // give the grant to an older hold that waits behind it
-	Renew     // move the expiry of the grant
-	Regain    // take a hold back that this master has lost and a quorum has
-)
-
 // Vote is one master's part in a ballot.
 type Vote struct {
 	State     State
@@ -48,6 +36,7 @@ type Vote struct {
 	inflight       Op            // asked of the grant, and not answered yet
 	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
 	yieldRequested bool          // an older hold waits behind this one
+	news           bool          // it has answered, or is not waited for any more, since Ballot.Next
 }
 
 // Counts reports whether the grant stands as far as is known. One that was offered back may be gone.

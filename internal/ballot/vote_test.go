@@ -51,8 +51,8 @@ func new3() *ballot.Ballot {
 // again is a request without an answer, and one after it with this one.
 func again(a ballot.Answer) *ballot.Ballot {
 	b := asked(ballot.Wait, 3, silent)
-	b.Ask(A)
-	b.Answered(A, a)
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(a)
 	return b
 }
 
@@ -65,25 +65,25 @@ func raisingA() *ballot.Ballot {
 
 func raiseUnanswered() *ballot.Ballot {
 	b := raisingA()
-	b.Raised(A, 2, silent)
+	b.Vote(A).Raised(2, silent)
 	return b
 }
 
 func grantedEarly() *ballot.Ballot {
 	b := asked(ballot.Wait, 3)
-	b.Granted(A, 2, now.Add(trust))
+	b.Vote(A).Granted(2, now.Add(trust))
 	return b
 }
 
 func TestPending(t *testing.T) {
 	b := new3()
 	require.True(t, b.Vote(A).Pending())
-	b.Ask(A)
+	b.Vote(A).Ask()
 	require.True(t, b.Vote(A).Pending())
-	b.Late(A, errSilent)
+	b.Vote(A).Late(errSilent)
 	require.False(t, b.Vote(A).Pending())
 	require.Equal(t, errSilent, b.Vote(A).Err)
-	b.Late(B, errSilent)
+	b.Vote(B).Late(errSilent)
 	require.Equal(t, ballot.Unasked, b.Vote(B).State, "a master that was not asked is not late")
 	require.NoError(t, b.Vote(B).Err)
 }
@@ -92,7 +92,7 @@ func TestOnlyOneThatHasNothingIsAsked(t *testing.T) {
 	for _, a := range []ballot.Answer{queued, granted(2), refused} {
 		b := asked(ballot.Wait, 3, a)
 		state := b.Vote(A).State
-		b.Ask(A)
+		b.Vote(A).Ask()
 		require.Equal(t, state, b.Vote(A).State)
 	}
 }
@@ -100,19 +100,19 @@ func TestOnlyOneThatHasNothingIsAsked(t *testing.T) {
 func TestAFailurePassesWithTheNextAnswer(t *testing.T) {
 	b := asked(ballot.Wait, 3, conflict, conflict)
 	require.Equal(t, ballot.Conflicted, verdict(b, now))
-	b.Ask(A)
+	b.Vote(A).Ask()
 	require.Equal(t, ballot.Open, verdict(b, now))
-	b.Answered(A, queued)
+	b.Vote(A).Answered(queued)
 	require.Equal(t, ballot.Open, verdict(b, now))
 	require.NoError(t, b.Vote(A).Err)
-	b.Answered(C, denied)
-	b.Ask(B)
-	b.Answered(B, denied)
+	b.Vote(C).Answered(denied)
+	b.Vote(B).Ask()
+	b.Vote(B).Answered(denied)
 	require.Equal(t, ballot.NoQuorum, verdict(b, now), "nothing of those that fail now is in conflict")
-	b.Ask(B)
-	b.Refreshed(A, absent)
-	b.Ask(A)
-	b.Answered(A, down)
+	b.Vote(B).Ask()
+	b.Vote(A).Refreshed(absent)
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(down)
 	require.Equal(t, ballot.Open, verdict(b, now), "this one passes by itself")
 }
 
@@ -128,10 +128,10 @@ func TestAnAnswerThatWasNotAskedForChangesNothing(t *testing.T) {
 		for i := range b.Masters() {
 			before := *b.Vote(i)
 			for _, a := range answers {
-				b.Raised(i, 2, a)
-				b.Yielded(i, 2, a)
-				b.Renewed(i, a, now)
-				b.Regained(i, 2, a)
+				b.Vote(i).Raised(2, a)
+				b.Vote(i).Yielded(2, a)
+				b.Vote(i).Renewed(2, a, now)
+				b.Vote(i).Regained(2, a)
 				require.Equal(t, before, *b.Vote(i))
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhenAGrantIsOfferedBack(t *testing.T) {
-	requested := func(b *ballot.Ballot) { b.YieldRequested(A) }
+	requested := func(b *ballot.Ballot) { b.Vote(A).YieldRequested() }
 	for name, test := range map[string]struct {
 		entry ballot.Entry
 		votes votes
@@ -40,12 +40,12 @@ func TestWhenAGrantIsOfferedBack(t *testing.T) {
 
 func late(b *ballot.Ballot) {
 	b.Next(nil) // it is still awaited
-	b.Late(C, errSilent)
+	b.Vote(C).Late(errSilent)
 }
 
 func early(b *ballot.Ballot) {
-	b.YieldRequested(A)
-	b.Answered(A, granted(1))
+	b.Vote(A).YieldRequested()
+	b.Vote(A).Answered(granted(1))
 }
 
 func TestOnlyAGrantIsOfferedBack(t *testing.T) {
@@ -57,16 +57,16 @@ func TestOnlyAGrantIsOfferedBack(t *testing.T) {
 
 func TestOneMasterNeverYields(t *testing.T) {
 	b := asked(ballot.Wait, 1, granted(1))
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	require.Empty(t, b.Next(nil))
 	require.Empty(t, b.Remind(A, nil))
 }
 
 func TestARequestToYieldIsHeardOnce(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1))
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	b.Next(nil)
-	b.Yielded(A, 1, granted(3)) // nobody older waits there any more
+	b.Vote(A).Yielded(1, granted(3)) // nobody older waits there any more
 	require.Empty(t, b.Next(nil))
 }
 
@@ -93,13 +93,13 @@ func TestAnswersToAYield(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := yielding(t)
-			b.Yielded(A, 1, test.answer)
+			b.Vote(A).Yielded(1, test.answer)
 			v := b.Vote(A)
 			require.Equal(t, test.state, v.State)
 			require.Equal(t, test.counts, v.Counts())
 			require.Equal(t, test.state != ballot.Unasked, v.Live())
 			require.Equal(t, test.answer.Err, v.Err)
-			b.Granted(B, 3, now.Add(trust))
+			b.Vote(B).Granted(3, now.Add(trust))
 			require.Equal(t, test.counts, reported(b, now) == 3)
 		})
 	}
@@ -108,58 +108,58 @@ func TestAnswersToAYield(t *testing.T) {
 func TestAYieldWithoutAnAnswerIsSentAgain(t *testing.T) {
 	b := yielding(t)
 	require.Empty(t, b.Remind(A, nil), "not before its answer")
-	b.Yielded(A, 1, silent)
+	b.Vote(A).Yielded(1, silent)
 	require.Empty(t, b.Next(nil))
 	require.Equal(t, []ballot.Action{yield(A, 1)}, b.Remind(A, nil))
-	b.Yielded(A, 1, queued)
+	b.Vote(A).Yielded(1, queued)
 	require.Equal(t, ballot.Queued, b.Vote(A).State)
 }
 
 func TestTheLargestTokenOfferedBackIsRemembered(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(5), queued, queued)
 	b.Next(nil)
-	b.Yielded(A, 5, absent)
-	b.Ask(A)
-	b.Answered(A, granted(3)) // a snapshot of A has brought back an older grant
+	b.Vote(A).Yielded(5, absent)
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(granted(3)) // a snapshot of A has brought back an older grant
 	require.False(t, b.Vote(A).Counts())
 	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Remind(A, nil))
-	b.Yielded(A, 3, queued)
-	b.Granted(B, 5, now.Add(trust))
-	b.Granted(A, 5, now.Add(trust)) // the message of the first grant, late
+	b.Vote(A).Yielded(3, queued)
+	b.Vote(B).Granted(5, now.Add(trust))
+	b.Vote(A).Granted(5, now.Add(trust)) // the message of the first grant, late
 	require.Equal(t, ballot.Open, verdict(b, now))
 	require.Equal(t, ballot.Queued, b.Vote(A).State)
 }
 
 func TestAYieldIsSentOfALaterGrantOnlyAfterTheAnswerToTheFirst(t *testing.T) {
 	b := yielding(t)
-	b.Granted(A, 3, now.Add(trust))
+	b.Vote(A).Granted(3, now.Add(trust))
 	require.True(t, b.Vote(A).Counts())
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	require.Empty(t, append(b.Next(nil), b.Remind(A, nil)...))
-	b.Yielded(A, 1, queued)
+	b.Vote(A).Yielded(1, queued)
 	require.Equal(t, ballot.Granted, b.Vote(A).State, "the answer is older than the grant")
 	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
 }
 
 func TestAGrantThatIsKeptIsOfferedAgainOnlyForAnotherReason(t *testing.T) {
 	b := yielding(t)
-	b.Yielded(A, 1, granted(3))
+	b.Vote(A).Yielded(1, granted(3))
 	require.Empty(t, b.Next(nil))
-	b.Refreshed(B, absent)
-	b.Ask(B)
+	b.Vote(B).Refreshed(absent)
+	b.Vote(B).Ask()
 	require.Empty(t, b.Next(nil))
-	b.Answered(B, queued)
+	b.Vote(B).Answered(queued)
 	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
 }
 
 func TestAGrantThatWasOfferedBackIsNotWaitedFor(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(2))
-	b.YieldRequested(A)
+	b.Vote(A).YieldRequested()
 	b.Next(nil)
-	b.Answered(B, granted(1))
-	b.Answered(C, granted(2))
+	b.Vote(B).Answered(granted(1))
+	b.Vote(C).Answered(granted(2))
 	require.Equal(t, ballot.Open, verdict(b, now))
 	b.Next(nil)
-	b.Raised(B, 2, refused)
+	b.Vote(B).Raised(2, refused)
 	require.Equal(t, ballot.TooLate, verdict(b, now), "A's token is the target, but can never count again")
 }

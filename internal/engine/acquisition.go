@@ -30,20 +30,23 @@ type acquisition struct {
 // live lease; on failure the error is a *Failure, and whatever the masters may have granted is released in the
 // background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
+	// The lease is filled in before it is registered: from then on messages find it, and Close.
 	a := &acquisition{lease: l, entry: r.Entry}
-	l.e, l.name, l.mode, l.owner, l.terms, l.asking = e, r.Name, r.Mode, r.Owner, r.Terms, a
-	l.keys, l.begun, l.limit = e.keysOf(r.Name), e.clock.Now(), clock.Never
-	if l.cohort.block = r.Block; r.Block > 0 {
-		e.listenAll()
+	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
+	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
+	if l.block = r.Block; r.Block > 0 {
+		e.mailbox.listen(l.keys[0])
 	}
-	a.startHold(r.Owner)
+	l.hold.start(r.Owner, e.mailbox.route(l.keys[0]))
+	l.ballot.Start(r.Entry, len(e.masters))
+	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
 	if ctx.Err() != nil {
 		return a.failure(Contended, endOf(ctx))
 	}
 	if err := e.membership.check(ctx); err != nil {
 		return a.failure(Unusable, err)
 	}
-	if !e.register(l) {
+	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
 	if len(e.masters) == 1 {
@@ -55,18 +58,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return a.await(ctx)
 }
 
-// startHold makes a new hold of the acquisition, under mu. Every attempt has the time of the first one in its id, so
-// that it keeps its place in the queue.
-func (a *acquisition) startHold(owner string) {
-	l := a.lease
-	l.hold = newULID(l.begun.Wall)
-	if l.owner = owner; owner == "" {
-		l.owner = l.hold
-	}
-	l.detail = l.details()
-	l.ballot.Start(a.entry, len(l.e.masters))
-}
-
+// script returns the script that asks for the hold. It is read for each request: the set of masters may have been found
+// to be another one in between, and then its scripts have other digests.
 func (a *acquisition) script() *transport.Script {
 	if a.entry == Join {
 		return a.lease.e.scripts.Load().join
@@ -81,7 +74,8 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(), l.e.scriptKeys(&l.keys), args)
+	r, sent := m.Do(ctx, a.script(), l.e.keys.sent(&l.keys), args)
+	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end, and this master as one that has not answered
 	}
@@ -90,9 +84,9 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 
 // askAll posts the request to every master.
 func (a *acquisition) askAll() {
-	proposal := a.lease.e.proposal()
+	proposal := a.lease.e.tokens.proposal()
 	a.lease.mu.Lock()
-	defer a.lease.unlock()
+	defer a.lease.mu.Unlock()
 	for _, m := range a.lease.e.masters {
 		a.post(m, proposal, true)
 	}
@@ -102,44 +96,60 @@ func (a *acquisition) askAll() {
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
-	call := transport.Call{Script: a.script(), Keys: l.e.scriptKeys(&l.keys), Args: args, Urgent: urgent}
+	call := transport.Call{Script: a.script(), Keys: l.e.keys.sent(&l.keys), Args: args, Urgent: urgent}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
-	l.afterUnlock(func() { m.Post(call) })
+	l.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // sending notes that a request is about to leave and returns its arguments, under mu.
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
 	a.asks++
-	a.lease.ballot.Ask(m.Index)
+	a.lease.ballot.Vote(m.Index).Ask()
+	// The node timeout counts from the last request.
 	if a.asked != nil {
 		select {
 		case a.asked <- struct{}{}:
 		default:
 		}
 	}
-	return a.lease.hold, a.acquireArgs(vote, into)
+	return a.lease.id, a.args(vote, into)
+}
+
+// args fills the arguments of script into an array of the caller, which for a single master is on its stack.
+func (a *acquisition) args(vote string, into *[6]string) []string {
+	if a.entry == Join {
+		return a.lease.joinArgs(vote, into)
+	}
+	return a.lease.acquireArgs(vote, a.entry, len(a.lease.e.masters) == 1, into)
 }
 
 // answered takes in the reply to the request. One for a hold that was given up does not count.
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
-	answer := l.e.answer(m, a.entry == Join, reply, sent)
+	answer := l.e.answer(m, l.keys[0], a.entry == Join, reply, sent)
 	l.mu.Lock()
-	defer l.unlock()
-	if hold != l.hold || l.phase == ended {
+	defer l.mu.Unlock()
+	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this answer
+	// was outstanding then.
+	if hold != l.id || l.phase == ended {
 		return
 	}
-	l.ballot.Answered(m.Index, answer)
-	l.ballot.Block(m.Index, reply.token, reply.first)
+	l.ballot.Vote(m.Index).Answered(answer)
+	l.ballot.Vote(m.Index).Block(reply.token, reply.first)
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}
+	// A join takes the mode of the hold that it joins: reading inside one's own write lock counts on the write hold.
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
+	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
-	if hold == l.hold && l.phase == asking && a.entry == Wait && (a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted) {
+	if hold != l.id || l.phase != asking || a.entry != Wait {
+		return
+	}
+	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
 		a.enqueue(m, reply.left, reply.err)
 	}
 }
@@ -148,6 +158,8 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 // a master that grants late is brought to the token of the others.
 func (a *acquisition) decide() {
 	l := a.lease
+	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended while
+	// the last one was on its way. Checked before the raise, it would let a lease begin that has ended.
 	if l.phase == asking {
 		now := l.e.clock.Now()
 		switch verdict, token, until := l.ballot.Decide(now); verdict {
@@ -166,6 +178,7 @@ func (a *acquisition) decide() {
 	l.perform(l.ballot.Next(nil))
 }
 
+// kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
 var kinds = map[ballot.Verdict]Kind{
 	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict,
 	ballot.Absent: Absent, ballot.Upgrade: Upgrade,
@@ -186,9 +199,10 @@ func (a *acquisition) succeed() {
 // giveUp ends asking with a failure, under mu, and releases whatever the masters have.
 func (a *acquisition) giveUp(f *Failure) {
 	l := a.lease
-	a.failed, l.end, l.phase = f, f, ended
+	a.failed, l.phase = f, ended
+	l.ending.come(f, &l.mu)
 	a.leave()
-	l.e.forget(l.hold)
+	l.e.registry.forget(l.id)
 	l.releaseInBackground()
 }
 
@@ -220,21 +234,20 @@ func (a *acquisition) restart() {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}
+	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew.
 	l.releaseInBackground()
-	l.e.forget(l.hold)
+	l.e.registry.forget(l.id)
 	a.keepErrors()
-	owner := l.owner
-	if owner == l.hold {
-		owner = ""
-	}
-	a.startHold(owner)
-	if !l.e.register(l) {
+	l.hold.restart(l.e.mailbox.route(l.keys[0]))
+	l.ballot.Start(a.entry, len(l.e.masters))
+	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return
 	}
-	proposal := l.e.proposal()
+	proposal := l.e.tokens.proposal()
 	a.restarts++
 	for _, m := range l.e.masters {
+		// enqueue gives the acquisition up where messages cannot be had.
 		if l.phase != asking { // nobody may wait: messages cannot be had
 			return
 		}

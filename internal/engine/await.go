@@ -14,6 +14,7 @@ func (a *acquisition) await(ctx context.Context) error {
 	if ready == nil {
 		return a.outcome()
 	}
+	// A single master is waited for as long as the caller waits: there is no other that could decide without it.
 	if len(a.lease.e.masters) == 1 {
 		select {
 		case <-ready:
@@ -44,12 +45,12 @@ func (a *acquisition) await(ctx context.Context) error {
 func (a *acquisition) withoutLate() {
 	l := a.lease
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.phase != asking {
 		return
 	}
 	for i := range l.ballot.Masters() {
-		l.ballot.Late(i, &transport.NoReply{After: l.e.cfg.NodeTimeout})
+		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
 	}
 	a.decide()
 }
@@ -58,21 +59,25 @@ func (a *acquisition) withoutLate() {
 func (a *acquisition) untilReady() <-chan struct{} {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
+	// The channel is made only where somebody has to wait: most acquisitions are over when their request returns.
 	if a.lease.phase == asking {
 		a.ready = make(chan struct{})
 	}
 	return a.ready
 }
 
+// cancel gives the acquisition up because ctx has ended. Contended and NoQuorum tell a lock that others hold from one
+// that could not be asked for, as the votes stand at this moment.
 func (a *acquisition) cancel(ctx context.Context) {
 	l := a.lease
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.phase == asking {
 		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
 	}
 }
 
+// outcome is for after the end of asking. A plain return of failed would be an error that is not nil.
 func (a *acquisition) outcome() error {
 	if a.failed != nil {
 		return a.failed
@@ -100,6 +105,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)
 		f.Unknown = f.Unknown || v.Unanswered()
+		// What the master said of the hold before this one, if it has said nothing of this one yet.
 		if v.Err == nil && v.State == ballot.Unasked && a.errs != nil {
 			v.Err = a.errs[i]
 		}

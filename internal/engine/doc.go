@@ -3,12 +3,20 @@
 //
 // # Parts
 //
-//	Engine            the registry of leases by hold id; proposals; Close
-//	  acquisition     a hold that is asked for or waits, until it is granted or given up
-//	  Lease           a hold that is granted: trust in it, its renewals, its end
-//	  waitSets        the locks that this process waits for on one master, and their refreshes
-//	  pendingReleases releases of one master that go on in the background
-//	  membership      what the masters are, and whether they may be counted on together
+//	Engine              joins the parts, and talks to the masters through them
+//	  registry          the leases by hold id, so that messages find them
+//	  tokens            what scripts mint tokens from
+//	  mailbox           the messages of the masters, and whether they can be had
+//	  membership        what the masters are, and whether they may be counted on together; each look is a survey
+//	  waitSets          the locks that this process waits for on one master, and their refreshes
+//	  pendingReleases   releases of one master that go on in the background
+//	  observers         the user's hooks and logger
+//	Lease               the handle of a hold, and the trust in it once it is granted
+//	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release
+//	    hold            one attempt at the lock, as the masters know it
+//	    acquisition     asks and waits, until the hold is granted or given up
+//	  renewal           when the lease is extended, and the round under way
+//	  ending            tells whoever asked for it that the lease has ended
 //
 // It stands on packages that can be read and tested alone:
 //
@@ -19,8 +27,9 @@
 //	events      runs the user's loggers and trace functions, on a goroutine that nothing depends on
 //
 // An engine has 1 + N goroutines however many leases it holds: one for the timers and one for each master's pipeline;
-// with waiters one more for each master that is listened to. No mutex is held over a network call. Mutexes are taken in
-// the order lease; wait set or pending releases; engine, pipeline or timer queue.
+// with waiters one more for each master that is listened to. A lease has one mutex, the guard of its voting, which also
+// guards its acquisition, renewal and ending. No mutex is held over a network call. Mutexes are taken in the order
+// lease; wait sets or pending releases; registry, tasks, mailbox, pipeline or timer queue.
 //
 // # The life of a hold
 //
@@ -41,12 +50,12 @@
 //
 // # A Lock, a hand-off, a loss
 //
-// Lock: Acquire, askDirectly (or one post for each of several masters), transport.Master.Do, answered, ballot.Answered,
+// Lock: Acquire, askDirectly (or one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
 // decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
-// Hand-off: the listener calls onMessage, handedOff, ballot.Granted, decide, succeed, begin; await returns.
+// Hand-off: the listener calls onMessage, handedOff, Vote.Granted, decide, succeed, begin; await returns.
 //
-// Loss: the timer queue calls Fire, expire, lose, finish; the contexts of the lease end, the rest is released.
+// Loss: the timer queue calls Fire, expire, lose, finish, come; the contexts of the lease end, the rest is released.
 //
 // # The trust window
 //
@@ -60,8 +69,8 @@
 //
 // A hand-off is granted while nobody asks. Its message names the server's time of the grant; the waiter knows from its
 // last reply that the server's clock read at most s when it sent the request, so it reads at most s + (1 + drift) x
-// (time since, by whichever clock ran further) now, and at least TTL - (that - granted) is left. A hand-off lasts for the
-// hand-off TTL only, min(TTL, 3 s), until the first renewal confirms it.
+// (time since, by whichever clock ran further) now, and at least TTL - (that - granted) is left. A hand-off lasts for
+// the hand-off TTL only, min(TTL, 3 s), until the first renewal confirms it.
 //
 // # Renewals
 //
@@ -93,7 +102,7 @@
 //
 // A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
 // with another run id than the server has. Every client compares the two when it first sees a master, when a script had
-// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody else
-// can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each of
-// its scripts compares.
+// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody
+// else can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each
+// of its scripts compares.
 package engine

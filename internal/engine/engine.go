@@ -4,17 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/events"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/scripts"
@@ -38,54 +34,48 @@ type Engine struct {
 	cfg          Config
 	clock        clock.Clock
 	drift        clock.Drift
-	channel      string      // where messages to this engine arrive
-	listening    atomic.Bool // to every master, at least once
-	markerKey    string
+	keys         keyspace
 	masters      []*transport.Master
+	membership   *membership
+	mailbox      *mailbox
+	registry     registry
 	waiters      []*waitSets        // of each master
 	releases     []*pendingReleases // of each master
-	deaf         []atomic.Pointer[NodeFailure]
+	unconfirmed  unconfirmed
+	tokens       tokens
 	scripts      atomic.Pointer[scriptSet]
 	markerScript *transport.Script
 	timers       *timerqueue.Queue
-	events       events.Relay
+	observers    observers
 	counters     counters
-	maxToken     atomic.Uint64 // of any lock
-	roundTrip    atomic.Int64  // the longest of late
-	membership   *membership
 
 	life    context.Context // ends when Close gives up on the masters
 	endLife context.CancelFunc
 	stop    chan struct{} // ends the timers
-	tasks   sync.WaitGroup
-	pending atomic.Int64  // releases that are not confirmed
-	settled chan struct{} // tells Close that there are none left
 	gone    chan struct{} // closed when Close has done its work
-
-	mu     sync.Mutex
-	closed bool
-	leases map[string]*Lease // by hold
-	heard  []bool            // masters that have been listened to
+	tasks   tasks
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline.
 func New(cfg Config) *Engine {
-	client := newULID(time.Now())
+	n := len(cfg.Clients)
 	e := &Engine{
-		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), markerKey: markerKey(cfg.Prefix),
-		channel: channel(cfg.Prefix, client), heard: make([]bool, len(cfg.Clients)), deaf: make([]atomic.Pointer[NodeFailure], len(cfg.Clients)),
-		stop: make(chan struct{}), settled: make(chan struct{}, 1), gone: make(chan struct{}),
-		leases: make(map[string]*Lease),
+		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: newKeyspace(cfg.Prefix, n),
+		registry: registry{leases: make(map[string]*Lease)}, unconfirmed: newUnconfirmed(),
+		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
+	e.tokens.clock, e.tokens.single = cfg.Clock, n == 1
+	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
 	e.scripts.Store(newScriptSet(""))
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
+	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(time.Now()))}
 	e.connect()
-	e.spawn(func() { e.timers.Run(e.stop) })
+	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
-		e.spawn(m.Run)
+		e.tasks.spawn(m.Run)
 	}
 	return e
 }
@@ -97,54 +87,36 @@ const patience = 5 * time.Second
 // quarantineMin is the least that a master abstains: tokens may run ahead of its clock by a second.
 const quarantineMin = 2 * time.Second
 
+// connect makes the masters and what the engine keeps of each. It opens no connection: that is done for the first call.
 func (e *Engine) connect() {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout, MarkerKey: e.markerKey, Channel: e.channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
+		MarkerKey: e.keys.marker, Channel: e.mailbox.channel,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
-		Spawn: e.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onDeaf,
-		OnSilence: func(m *transport.Master, err error) { e.waiters[m.Index].report(err) },
+		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
+		OnMoved:   e.mailbox.onMoved,
+		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },
 	}
+	// A single master cannot abstain: nobody else could decide. It has its clock as the floor of its tokens instead.
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)
 	}
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
-		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
-		e.releases = append(e.releases, &pendingReleases{e: e, m: m})
+		e.waiters = append(e.waiters, newWaitSets(e, m))
+		e.releases = append(e.releases, newPendingReleases(e, m))
 	}
 }
 
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
-// spawn runs the task in a goroutine that Close waits for; after Close it starts none and returns false.
-func (e *Engine) spawn(task func()) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.tasks.Go(task)
-	}
-	return !e.closed
-}
-
 // suspended looks at every lease again after the wall clock has run ahead.
 func (e *Engine) suspended(now clock.Instant) {
-	for _, l := range e.snapshot() {
+	for _, l := range e.registry.snapshot() {
 		l.Fire(now)
-	}
-}
-
-// sawToken notes a token, so that the next proposal is beyond it.
-func (e *Engine) sawToken(token fencing.Token) {
-	for {
-		seen := e.maxToken.Load()
-		if uint64(token) <= seen || e.maxToken.CompareAndSwap(seen, uint64(token)) {
-			return
-		}
 	}
 }
 
 // newULID draws all its 80 random bits from the system: a hold that met another's id would be two holders.
 func newULID(t time.Time) string { return ulid.MustNew(ulid.Timestamp(t), rand.Reader).String() }
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

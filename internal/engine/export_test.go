@@ -5,10 +5,8 @@ type Registered struct{ Leases, Releases, WaitSets, Timers int }
 
 // Registered counts the notes.
 func (e *Engine) Registered() Registered {
-	r := Registered{Releases: int(e.pending.Load()), Timers: e.timers.Len()}
-	e.mu.Lock()
-	r.Leases = len(e.leases)
-	e.mu.Unlock()
+	r := Registered{Releases: int(e.unconfirmed.n.Load()), Timers: e.timers.Len()}
+	r.Leases = len(e.registry.snapshot())
 	for _, w := range e.waiters {
 		w.mu.Lock()
 		r.WaitSets += len(w.byName)

@@ -33,7 +33,6 @@ const (
 	Upgrade               // a join for writing, and the owner only reads
 	Closed                // the engine was closed
 	Unusable              // the set of masters cannot be used
-	Silent                // the messages to a waiter may not be received
 )
 
 // Failure is the error of an acquisition.
@@ -95,6 +94,7 @@ const (
 	MaxHold                       // the agreed limit was reached
 )
 
+// String returns the reason as logs show it.
 func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from the masters", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }

@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -14,21 +14,20 @@ import (
 // onMessage takes in a message of a master: `hold token us ttl` is a hand-off, with `first waiting` behind it to a
 // cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind it,
 // `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
-func (e *Engine) onMessage(m *transport.Master, text string) {
+func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
-	switch len(f) {
-	case 1:
-		if l := e.lookup(f[0]); l != nil {
-			l.yieldRequested(m, f[0])
-		}
-	case 2:
-		e.wantedMessage(f[0])
-	case 4, 6:
-		if h, ok := readHandOff(f); ok {
-			if l := e.lookup(h.hold); l != nil {
-				l.handedOff(m, h)
-			}
-		}
+	if len(f) == 0 {
+		return
+	}
+	l := b.e.registry.lookup(f[0])
+	switch h, isHandOff := readHandOff(f); {
+	case l == nil:
+	case len(f) == 1:
+		l.yieldRequested(m, f[0])
+	case len(f) == 2:
+		l.wantedMessage(f[0])
+	case isHandOff:
+		l.handedOff(m, from, h)
 	}
 }
 
@@ -42,6 +41,9 @@ type handOff struct {
 }
 
 func readHandOff(f []string) (h handOff, ok bool) {
+	if len(f) != 4 && len(f) != 6 {
+		return h, false
+	}
 	var n [5]int64
 	for i, text := range f[1:] {
 		var err error
@@ -57,111 +59,52 @@ func readHandOff(f []string) (h handOff, ok bool) {
 }
 
 // yieldRequested offers the master's grant to an older hold.
-func (l *Lease) yieldRequested(m *transport.Master, hold string) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.phase == asking && hold == l.hold {
-		l.ballot.YieldRequested(m.Index)
-		l.perform(l.ballot.Next(nil))
+func (v *voting) yieldRequested(m *transport.Master, hold string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.phase == asking && hold == v.id {
+		v.ballot.Vote(m.Index).YieldRequested()
+		v.perform(v.ballot.Next(nil))
 	}
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
-// gone by on the server's clock since the grant. Without a sample of that clock, or with nothing left, the waiter asks
-// the master, whether or not it knows already that it is queued there.
-func (l *Lease) handedOff(m *transport.Master, h handOff) {
-	now := l.e.clock.Now()
-	until, known := l.e.handoffTrust(m, h.grantedAt, h.ttl, now)
-	l.mu.Lock()
-	defer l.unlock()
-	if h.wanted && h.hold == l.hold {
+// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
+// master; one that does not know yet that it is queued there asks as soon as it does.
+func (l *Lease) handedOff(m *transport.Master, from *transport.Node, h handOff) {
+	now, v := l.e.clock.Now(), &l.voting
+	until, known := v.handoffTrust(m, from, h.grantedAt, h.ttl, now)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if h.wanted && h.hold == v.id {
 		l.want()
 	}
 	switch {
-	case h.hold != l.hold || l.phase == ended:
+	case h.hold != v.id || v.phase == ended:
 	case known:
-		l.ballot.Granted(m.Index, h.token, until)
-		l.ballot.Block(m.Index, h.token, h.first)
-		if l.asking != nil {
-			l.asking.decide()
+		v.ballot.Vote(m.Index).Granted(h.token, until)
+		v.ballot.Vote(m.Index).Block(h.token, h.first)
+		if v.asking != nil {
+			v.asking.decide()
 		} else {
-			l.perform(l.ballot.Next(nil))
+			v.perform(v.ballot.Next(nil))
 		}
-	case l.phase == asking:
-		if !l.e.waiters[m.Index].wake(l.name) {
-			l.asking.notified |= 1 << (m.Index % 64)
-		}
+	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
+		v.e.waiters[m.Index].wake(v.name)
+	case v.phase == asking:
+		v.asking.notified |= 1 << (m.Index % 64)
 	}
 }
 
-// handoffTrust returns until when a hand-off is trusted. Behind Sentinel and in a Cluster the sample of the clock may be
-// another server's. A grant from after the latest that the clock can show means that it was set forward since.
-func (e *Engine) handoffTrust(
-	m *transport.Master, grantedAt int64, ttl time.Duration, now clock.Instant,
+// handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
+// message is from. A grant from after the latest that the clock can show means that it was set forward since.
+func (v *voting) handoffTrust(
+	m *transport.Master, from *transport.Node, grantedAt int64, ttl time.Duration, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(now)
+	latest, known := m.ServerAtMost(v.keys[0], from, now)
 	left := ttl - time.Duration(max(latest-grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || grantedAt > latest || !m.Standalone() {
+	if !known || left <= 0 || grantedAt > latest {
 		return clock.Instant{}, false
 	}
-	return e.drift.Trusted(now, left), true
-}
-
-// onListen is called when messages of the master arrive from now on.
-func (e *Engine) onListen(m *transport.Master) {
-	e.deaf[m.Index].Store(nil)
-	e.noteListening(m)
-	e.waiters[m.Index].wakeAll()
-	e.lookAgain()
-}
-
-func (e *Engine) noteListening(m *transport.Master) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.heard[m.Index] = true
-	if !slices.Contains(e.heard, false) {
-		e.listening.Store(true)
-	}
-}
-
-// onDeaf is called when messages of the master cannot be had. Where that does not pass by itself, waiting would mean
-// polling, in silence; so whoever waits is told.
-func (e *Engine) onDeaf(m *transport.Master, err error) {
-	if !m.Permanent(err) {
-		return
-	}
-	e.deaf[m.Index].Store(&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err})
-	cause := e.deafness()
-	if cause == nil {
-		return
-	}
-	e.failWaiters(Silent, cause)
-}
-
-// failWaiters ends every acquisition that waits.
-func (e *Engine) failWaiters(kind Kind, cause error) {
-	for _, w := range e.waiters {
-		for _, a := range w.all() {
-			a.lease.mu.Lock()
-			if a.lease.phase == asking {
-				a.giveUp(a.failure(kind, cause))
-			}
-			a.lease.unlock()
-		}
-	}
-}
-
-// deafness returns why messages cannot be had from so many masters that no quorum is left.
-func (e *Engine) deafness() error {
-	var last error
-	n := 0
-	for i := range e.deaf {
-		if f := e.deaf[i].Load(); f != nil {
-			n, last = n+1, f
-		}
-	}
-	if n > len(e.masters)-e.quorum() {
-		return last
-	}
-	return nil
+	return v.e.drift.Trusted(now, left), true
 }

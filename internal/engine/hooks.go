@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/events"
 )
 
 // Event is something that happened to an acquisition or a lease, as it was then.
@@ -14,7 +15,7 @@ type Event struct {
 	Mode  fencing.Mode
 	Owner string
 	Hold  string
-	Token fencing.Token
+	Token fencing.Token // 0 before it is granted
 	Since time.Duration // since the acquisition began
 }
 
@@ -23,60 +24,63 @@ type Hooks struct {
 	Waiting, Acquired, Renewed, Released func(Event)
 	Lost                                 func(Event, *Loss)
 	Unreachable                          func(Event, error)
+	NoMessages                           func(server string, cause error)
 }
 
-// event describes the lease now, under mu.
-func (l *Lease) event() Event {
-	return Event{l.name, l.mode, l.owner, l.hold, l.token, l.e.clock.Now().Mono - l.begun.Mono}
+// observers are the user's hooks and logger. They run on a goroutine of their own, in order.
+type observers struct {
+	hooks  Hooks
+	logger *slog.Logger
+	relay  events.Relay
 }
 
 // tell offers an event to a hook. Nothing depends on whether it arrives.
-func (e *Engine) tell(hook func(Event), event Event) {
+func (o *observers) tell(hook func(Event), event Event) {
 	if hook != nil {
-		e.events.Offer(func() { hook(event) })
+		o.relay.Offer(func() { hook(event) })
 	}
 }
 
-// tellAcquired tells of a lease's beginning, under mu. Only then is its end told, whatever overflows in between.
-func (l *Lease) tellAcquired() {
-	hooks := &l.e.cfg.Hooks
+// warn writes to the log.
+func (o *observers) warn(message string, attributes ...slog.Attr) {
+	if o.logger.Handler() != slog.DiscardHandler {
+		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), slog.LevelWarn, message, attributes...) })
+	}
+}
+
+// acquired tells of a lease's beginning, under its mutex. Only then is its end told, whatever overflows in between.
+func (o *observers) acquired(l *Lease) {
+	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
 		return
 	}
 	event := l.event()
-	l.untold = !l.e.events.Offer(func() {
+	l.untold = !o.relay.Offer(func() {
 		if hooks.Acquired != nil {
 			hooks.Acquired(event)
 		}
 	})
 }
 
-// tellReleased tells of a lease's end by its holder, under mu.
-func (l *Lease) tellReleased() {
-	if hook := l.e.cfg.Hooks.Released; hook != nil && !l.untold {
+// released tells of a lease's end by its holder, under its mutex.
+func (o *observers) released(l *Lease) {
+	if hook := o.hooks.Released; hook != nil && !l.untold {
 		event := l.event()
-		l.e.events.Final(func() { hook(event) })
+		o.relay.Final(func() { hook(event) })
 	}
 }
 
-// tellLost tells of a lease's end without its holder's wish, under mu.
-func (l *Lease) tellLost(loss *Loss) {
+// lost tells of a lease's end without its holder's wish, under its mutex.
+func (o *observers) lost(l *Lease, loss *Loss) {
 	attributes := []slog.Attr{
 		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.String("reason", loss.Reason.String()),
 	}
 	if loss.Err != nil {
 		attributes = append(attributes, slog.Any("error", loss.Err))
 	}
-	l.e.warn("lease lost", attributes...)
-	if hook := l.e.cfg.Hooks.Lost; hook != nil && !l.untold {
+	o.warn("lease lost", attributes...)
+	if hook := o.hooks.Lost; hook != nil && !l.untold {
 		event := l.event()
-		l.e.events.Final(func() { hook(event, loss) })
-	}
-}
-
-// warn writes to the log, on the goroutine of the hooks.
-func (e *Engine) warn(message string, attributes ...slog.Attr) {
-	if logger := e.cfg.Logger; logger.Handler() != slog.DiscardHandler {
-		e.events.Offer(func() { logger.LogAttrs(context.Background(), slog.LevelWarn, message, attributes...) })
+		o.relay.Final(func() { hook(event, loss) })
 	}
 }

@@ -31,10 +31,10 @@ type View struct {
 
 // Inspect asks every master how the lock stands, and changes nothing. It is not open after Close.
 func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
-	if e.isClosed() {
+	if e.registry.isClosed() {
 		return nil, false
 	}
-	k := e.keysOf(name)
+	k := e.keys.of(name)
 	views := make(chan View, len(e.masters))
 	for _, m := range e.masters {
 		ask := func() {
@@ -42,13 +42,14 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 			defer cancel()
 			r, sent := m.Do(bounded, e.scripts.Load().inspect, k[:lockKeys], nil)
 			v := readView(r)
+			// The time is this package's, or the caller's: either way the master is the one that did not answer in it.
 			if v.Err != nil && bounded.Err() != nil {
 				v.Err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 			}
 			v.Index, v.Addr = m.Index, m.Addr()
 			views <- v
 		}
-		if !e.spawn(ask) {
+		if !e.tasks.spawn(ask) {
 			return nil, false
 		}
 	}
@@ -60,6 +61,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	return all, true
 }
 
+// readView reads the reply of inspect.lua. Fields that a later version may add to a row are ignored.
 func readView(r rueidis.RedisResult) (v View) {
 	fields, err := r.ToArray()
 	if err != nil {

@@ -11,16 +11,30 @@ const lockKeys = 4
 
 var suffixes = [lockKeys]string{"", ":h", ":q", ":x"}
 
+// tagEncoder keeps braces out of a hash tag, which ends at the first closing one. "%" is encoded so that no two names
+// have the same keys.
 var tagEncoder = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
-// keysOf builds all keys in one allocation: each is a part of one string.
-func (e *Engine) keysOf(name string) keys {
-	prefix := e.cfg.Prefix
+// keyspace names the keys of the locks under one prefix.
+type keyspace struct {
+	prefix string
+	marker string // the key of a master's marker
+	single bool   // there is one master, whose scripts do not look at its marker
+}
+
+func newKeyspace(prefix string, masters int) keyspace {
+	return keyspace{prefix: prefix, marker: prefix + ":master", single: masters == 1}
+}
+
+// of builds all keys in one allocation: each is a part of one string.
+func (s keyspace) of(name string) keys {
+	prefix := s.prefix
 	if strings.ContainsAny(name, "%{}") {
 		name = tagEncoder.Replace(name)
 	}
 	base := len(prefix) + len(name) + 3
 	var b strings.Builder
+	// One builder for all: an acquisition makes no other garbage for its keys.
 	b.Grow(lockKeys*base + (lockKeys-1)*2)
 	var ends [lockKeys]int
 	for i, suffix := range suffixes {
@@ -36,19 +50,26 @@ func (e *Engine) keysOf(name string) keys {
 	for i, end := range ends {
 		k[i], from = all[from:end], end
 	}
-	k[lockKeys] = e.markerKey
+	k[lockKeys] = s.marker
 	return k
 }
 
-// scriptKeys returns those that go out with a script.
-func (e *Engine) scriptKeys(k *keys) []string {
-	if len(e.masters) == 1 {
+// at returns all keys of the lock whose first one this is.
+func (s keyspace) at(lock string) (k keys) {
+	for i, suffix := range suffixes {
+		k[i] = lock + suffix
+	}
+	k[lockKeys] = s.marker
+	return k
+}
+
+// sent returns those that go out with a script.
+func (s keyspace) sent(k *keys) []string {
+	if s.single {
 		return k[:lockKeys]
 	}
 	return k[:]
 }
 
-func markerKey(prefix string) string { return prefix + ":master" }
-
 // channel is where a locker's messages arrive.
-func channel(prefix, client string) string { return prefix + ":c:" + client }
+func (s keyspace) channel(client string) string { return s.prefix + ":c:" + client }

@@ -9,10 +9,10 @@ import (
 )
 
 // membership finds out what the masters are: that their locks have this layout and, of several, that they are distinct
-// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have none:
-// all at once to a new set, which may vote immediately; to one that has lost its data beside others that have theirs,
-// with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not the one
-// that was seen.
+// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have
+// none: all at once to a new set, which may vote immediately; to one that has lost its data beside others that have
+// theirs, with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not
+// the one that was seen.
 type membership struct {
 	e *Engine
 
@@ -26,12 +26,6 @@ type membership struct {
 	grace   time.Duration // how long a quorum is waited for
 
 	postponed bool // a recheck waits
-}
-
-// survey is one look at all masters.
-type survey struct {
-	done chan struct{}
-	err  error // what keeps this set from being used at all
 }
 
 // ErrSet is a set of masters that must not be used together.
@@ -67,34 +61,41 @@ func newMembership(e *Engine) *membership {
 }
 
 // visitTimes returns for how long all masters are waited for, and for how long a quorum.
-func (s *membership) visitTimes() (late, grace time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.usable {
-		return s.e.cfg.NodeTimeout, s.grace
+func (m *membership) visitTimes() (late, grace time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.usable {
+		return m.e.cfg.NodeTimeout, m.grace
 	}
-	return s.grace / 2, s.grace // a set that is founded without one of its masters has to wait for it later
+	return m.grace / 2, m.grace // a set that is founded without one of its masters has to wait for it later
 }
 
 // runBefore returns the run id that master i had when it was last seen in order.
-func (s *membership) runBefore(i int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.runs[i]
+func (m *membership) runBefore(i int) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runs[i]
+}
+
+// seatBefore returns the seat that master i had when it was last seen in order.
+func (m *membership) seatBefore(i int) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seats[i]
 }
 
 // check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
 // refused, it is taken again, for a usable set without anybody waiting. A nil error does not promise that there is a
 // quorum: masters that were not seen in order do not vote.
-func (s *membership) check(ctx context.Context) error {
-	now := s.e.clock.Now().Mono
-	s.mu.Lock()
-	current := s.current
-	if current == nil || !s.settled && current.over() && now-s.ended >= surveyPause {
-		current = s.startLocked()
+func (m *membership) check(ctx context.Context) error {
+	now := m.e.clock.Now().Mono
+	m.mu.Lock()
+	current := m.current
+	if current == nil || !m.settled && current.over() && now-m.ended >= surveyPause {
+		current = m.startLocked()
 	}
-	usable := s.usable
-	s.mu.Unlock()
+	usable := m.usable
+	m.mu.Unlock()
 	if usable {
 		return nil
 	}
@@ -106,99 +107,96 @@ func (s *membership) check(ctx context.Context) error {
 	}
 }
 
-func (c *survey) over() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // recheck starts a survey unless one is under way or has just ended.
-func (s *membership) recheck() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, since := s.current, s.e.clock.Now().Mono-s.ended
+func (m *membership) recheck() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, since := m.current, m.e.clock.Now().Mono-m.ended
 	switch {
-	case c != nil && !c.over():
-	case c == nil || since >= recheckPause:
-		s.startLocked()
-	case !s.postponed:
-		s.postponed = s.e.spawn(func() { s.recheckAfter(recheckPause - since) })
+	case s != nil && !s.over():
+	case s == nil || since >= recheckPause:
+		m.startLocked()
+	case !m.postponed:
+		m.postponed = m.e.tasks.spawn(func() { m.recheckAfter(recheckPause - since) })
 	}
 }
 
-func (s *membership) recheckAfter(pause time.Duration) {
+// recheckAfter is the recheck that could not be made at once. Others that come meanwhile are the same one.
+func (m *membership) recheckAfter(pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-s.e.life.Done():
+	case <-m.e.life.Done():
 		return
 	}
-	s.mu.Lock()
-	s.postponed = false
-	s.mu.Unlock()
-	s.recheck()
+	m.mu.Lock()
+	m.postponed = false
+	m.mu.Unlock()
+	m.recheck()
 }
 
-func (s *membership) startLocked() *survey {
-	c := &survey{done: make(chan struct{})}
-	s.current, s.settled = c, false
-	if !s.e.spawn(func() { s.finish(c) }) {
-		close(c.done)
+// startLocked starts a survey, under mu. It goes on when the acquisition that started it has given up, since others
+// wait for it too.
+func (m *membership) startLocked() *survey {
+	s := &survey{e: m.e, of: m, done: make(chan struct{})}
+	m.current, m.settled = s, false
+	if !m.e.tasks.spawn(func() { m.finish(s) }) {
+		close(s.done)
 	}
-	return c
+	return s
 }
 
-func (s *membership) finish(c *survey) {
-	cards, changed, err := s.take(s.e.life)
+// finish takes the survey and acts on what it found.
+func (m *membership) finish(s *survey) {
+	cards, changed, err := s.take(m.e.life)
 	inOrder, moved := 0, false
 	if err == nil {
-		inOrder, moved = s.adopt(cards)
+		inOrder, moved = m.adopt(cards)
 	}
-	s.mu.Lock()
-	before := s.usable
-	c.err, s.ended = err, s.e.clock.Now().Mono
-	s.settled = err == nil && inOrder == len(cards)
-	s.usable = err == nil && inOrder >= s.e.quorum()
-	if !s.usable { // the links may be slow
-		s.grace = min(2*s.grace, patience)
+	m.mu.Lock()
+	before := m.usable
+	s.err, m.ended = err, m.e.clock.Now().Mono
+	m.settled = err == nil && inOrder == len(cards)
+	m.usable = err == nil && inOrder >= m.e.quorum()
+	if !m.usable { // the links may be slow
+		m.grace = min(2*m.grace, patience)
 	}
-	if s.usable {
-		s.grace = max(s.e.cfg.NodeTimeout, graceMin)
+	if m.usable {
+		m.grace = max(m.e.cfg.NodeTimeout, graceMin)
 	}
-	news := changed || moved || s.usable && !before
-	s.mu.Unlock()
-	close(c.done)
+	// Waiters whose votes were refused by a master that is in order now need not wait for their next refresh.
+	news := changed || moved || m.usable && !before
+	m.mu.Unlock()
+	close(s.done)
 	if err != nil {
-		s.e.failWaiters(Unusable, err)
+		m.e.failWaiters(Unusable, err)
 	}
 	if news {
-		for _, w := range s.e.waiters {
+		for _, w := range m.e.waiters {
 			w.wakeAll()
 		}
 	}
 }
 
 // adopt takes over what the markers say of the masters, and returns how many are in order.
-func (s *membership) adopt(cards []card) (inOrder int, moved bool) {
+func (m *membership) adopt(cards []card) (inOrder int, moved bool) {
 	for i, c := range cards {
+		// Such a master goes on as a stranger: it gets the calls, and refuses to vote until its marker has been read.
 		if c.err != nil || c.layout == "" || len(cards) > 1 && c.set == "" {
 			continue
 		}
 		inOrder++
-		s.mu.Lock()
-		s.seats[i], s.runs[i] = c.seat, c.run
-		s.mu.Unlock()
+		m.mu.Lock()
+		m.seats[i], m.runs[i] = c.seat, c.run
+		m.mu.Unlock()
 		if len(cards) > 1 {
-			moved = s.e.masters[i].SetIdentity(c.id, c.dials) || moved
+			moved = m.e.masters[i].SetIdentity(c.id, c.dials) || moved
 		}
 	}
 	for _, c := range cards {
 		if c.set != "" {
-			s.salt(c)
+			m.salt(c)
 			break
 		}
 	}
@@ -207,12 +205,12 @@ func (s *membership) adopt(cards []card) (inOrder int, moved bool) {
 
 // salt gives the scripts digests that only clients of this set can have loaded. Those that may not read the run id have
 // others than those that may: what the former load says nothing of a restart.
-func (s *membership) salt(c card) {
+func (m *membership) salt(c card) {
 	salt := c.set
 	if c.run == "" {
 		salt += " without run id"
 	}
-	if old := s.e.scripts.Load(); old.salt != salt {
-		s.e.scripts.Store(newScriptSet(salt))
+	if old := m.e.scripts.Load(); old.salt != salt {
+		m.e.scripts.Store(newScriptSet(salt))
 	}
 }

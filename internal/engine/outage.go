@@ -13,57 +13,80 @@ type outage struct {
 	pause time.Duration // 0: the master answers
 }
 
+// The pauses between two reports double from the first to the most.
 const (
 	outageFirst = time.Second
 	outageMost  = time.Minute
 )
 
-// failed notes that the master did not answer one of its waiters. A refusal is an answer.
-func (w *waitSets) failed(cause error) {
-	if w.m.Failing() {
-		w.report(cause)
+// failed notes that the server did not answer one of its waiters. A refusal is an answer.
+func (w *waitSets) failed(n *transport.Node, cause error) {
+	if n.Failing() {
+		w.report(n, cause)
 	}
 }
 
 // report tells of an outage, if that is due.
-func (w *waitSets) report(cause error) {
+func (w *waitSets) report(n *transport.Node, cause error) {
 	now := w.e.clock.Now().Mono
 	w.mu.Lock()
-	due := w.outage.pause == 0 || now >= w.outage.next
-	if due {
-		w.outage.pause = min(max(2*w.outage.pause, outageFirst), outageMost)
-		w.outage.next = now + w.outage.pause
+	o := w.outages[n]
+	if o == nil {
+		o = new(outage)
+		w.outages[n] = o
 	}
-	pause := w.outage.pause
+	due := o.pause == 0 || now >= o.next
+	if due {
+		o.pause = min(max(2*o.pause, outageFirst), outageMost)
+		o.next = now + o.pause
+	}
+	pause := o.pause
 	w.mu.Unlock()
 	if !due {
 		return
 	}
-	w.e.warn("a master does not answer those who wait for its locks",
-		slog.String("master", w.m.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
-	if hook := w.e.cfg.Hooks.Unreachable; hook != nil && w.e.cutOff() {
-		w.e.spawn(func() { w.tellUnreachable(hook, cause) }) // the caller may hold a lease's mutex
+	w.e.observers.warn("a server does not answer those who wait for its locks",
+		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
+	if hook := w.e.observers.hooks.Unreachable; hook != nil {
+		w.e.tasks.spawn(func() { w.tellUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
 	}
 }
 
-func (w *waitSets) tellUnreachable(hook func(Event, error), cause error) {
+// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it.
+func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
+		lock := a.lease.keys[0]
+		if w.m.At(lock) != n || !w.e.cutOff(lock) {
+			continue
+		}
 		a.lease.mu.Lock()
 		event := a.lease.event()
 		a.lease.mu.Unlock()
-		w.e.events.Offer(func() { hook(event, cause) })
+		w.e.observers.relay.Offer(func() { hook(event, cause) })
 	}
 }
 
-func (w *waitSets) recovered() {
+// recovered notes that the server answers its waiters again, so that the next outage is told at once.
+func (w *waitSets) recovered(n *transport.Node) {
 	w.mu.Lock()
-	w.outage = outage{}
+	delete(w.outages, n)
 	w.mu.Unlock()
 }
 
-// cutOff reports whether so many masters fail that no quorum can answer.
-func (e *Engine) cutOff() bool {
-	return e.count((*transport.Master).Failing) > len(e.masters)-e.quorum()
+// count counts the acquisitions that wait here for such locks.
+func (w *waitSets) count(is func(lock string) bool) (n int) {
+	for _, a := range w.all() {
+		if is(a.lease.keys[0]) {
+			n++
+		}
+	}
+	return n
+}
+
+// cutOff reports whether the servers of so many masters fail that no quorum can answer for this lock.
+func (e *Engine) cutOff(lock string) bool {
+	fails := func(m *transport.Master) bool { return m.At(lock).Failing() }
+	return e.count(fails) > len(e.masters)-e.quorum()
 }
 
 func (e *Engine) count(is func(*transport.Master) bool) (n int) {

@@ -1,13 +1,9 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -18,12 +14,12 @@ type tombstone struct{ ms, found string }
 // tombstoneOn returns what may still reach the master, under mu. A request without an answer may be the one that was
 // granted; one that had failed before it may be on its way all the same, over a connection that was replaced since. It
 // cannot be for longer than the grant that it asks for would last.
-func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
-	switch v := l.ballot.Vote(m.Index); {
-	case v.Straggles():
-		return tombstone{l.e.tombstoneArg(l.terms), "1"}
-	case v.Unanswered():
-		return tombstone{l.e.tombstoneArg(l.terms), "0"}
+func (v *voting) tombstoneOn(m *transport.Master) tombstone {
+	switch vote := v.ballot.Vote(m.Index); {
+	case vote.Straggles():
+		return tombstone{tombstoneArg(v.terms), "1"}
+	case vote.Unanswered():
+		return tombstone{tombstoneArg(v.terms), "0"}
 	default:
 		return tombstone{"0", "0"}
 	}
@@ -33,7 +29,9 @@ func (l *Lease) tombstoneOn(m *transport.Master) tombstone {
 // connection is closed by then.
 const lateness = time.Minute
 
-func (e *Engine) tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
+// tombstoneArg is how long a tombstone stays: as long as the late request can do harm. Beyond the TTL of its grant, or
+// once its connection is closed, it cannot.
+func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 
 // pendingRelease is a hold that one master may still have.
 type pendingRelease struct {
@@ -45,118 +43,19 @@ type pendingRelease struct {
 }
 
 // releaseOn describes what one master may have of this hold, under mu.
-func (l *Lease) releaseOn(m *transport.Master) pendingRelease {
+func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
-		m: m, keys: l.e.scriptKeys(&l.keys), hold: l.hold, tombstone: l.tombstoneOn(m),
-		until: l.e.clock.Now().Add(l.terms.TTL + l.e.cfg.NodeTimeout),
+		m: m, keys: v.e.keys.sent(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }
 
 // releaseInBackground releases whatever any master may have of this hold, under mu.
-func (l *Lease) releaseInBackground() {
-	for i, m := range l.e.masters {
-		if l.ballot.Vote(i).Live() {
-			r := l.releaseOn(m)
-			l.afterUnlock(func() { l.e.releases[i].add(&r) })
+func (v *voting) releaseInBackground() {
+	for i, m := range v.e.masters {
+		if v.ballot.Vote(i).Live() {
+			r := v.releaseOn(m)
+			v.mu.afterUnlock(func() { v.e.releases[i].add(&r) })
 		}
 	}
-}
-
-// pendingReleases are the releases of one master that nobody waits for. One that fails or is refused is tried again with
-// a backoff, which is the master's and not the hold's: while it refuses, one probe goes out for all of them.
-type pendingReleases struct {
-	e        *Engine
-	m        *transport.Master
-	mu       sync.Mutex
-	waiting  []*pendingRelease
-	failures int // in a row
-	timer    timerqueue.Timer
-}
-
-// releasesAtOnce bounds what is sent when a master is back.
-const releasesAtOnce = 64
-
-func (p *pendingReleases) add(r *pendingRelease) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.e.unreleased(+1)
-	p.waiting = append(p.waiting, r)
-	if p.failures == 0 {
-		p.sendLocked(len(p.waiting))
-	}
-}
-
-// retry notes that a release failed, and tries it again later.
-func (p *pendingReleases) retry(r *pendingRelease, cause error) {
-	if p.m.Permanent(cause) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.e.unreleased(+1)
-	p.waiting = append(p.waiting, r)
-	p.backOffLocked()
-}
-
-func (p *pendingReleases) backOffLocked() {
-	now := p.e.clock.Now().Mono
-	at := now + transport.Backoff(p.failures)
-	p.failures++
-	if until, cause := p.m.Backoff(now); cause != nil {
-		at = max(at, until)
-	}
-	p.e.timers.SetEarlier(&p.timer, p, at)
-}
-
-// Fire sends a probe, or all where the master has taken the last one.
-func (p *pendingReleases) Fire(now clock.Instant) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	most := releasesAtOnce
-	if p.failures > 0 {
-		most = 1
-	}
-	p.sendLocked(most)
-}
-
-func (p *pendingReleases) sendLocked(most int) {
-	now := p.e.clock.Now()
-	proposal := p.e.proposal()
-	sent := false
-	for len(p.waiting) > 0 && most > 0 {
-		r := p.waiting[0]
-		p.waiting[0] = nil
-		p.waiting = p.waiting[1:]
-		if r.until.Passed(now) {
-			p.e.unreleased(-1)
-			continue
-		}
-		most, sent = most-1, true
-		args := []string{p.m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
-		p.m.Post(transport.Call{
-			Script: p.e.scripts.Load().release, Keys: r.keys, Args: args,
-			Done: func(result rueidis.RedisResult, sent clock.Instant) { p.answered(r, result) },
-		})
-	}
-	if !sent && len(p.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
-		p.failures = 0
-	}
-}
-
-func (p *pendingReleases) answered(r *pendingRelease, result rueidis.RedisResult) {
-	var reply [3]int64
-	err := readInts(result, reply[:])
-	if err == nil && reply[2] == 1 {
-		p.e.continueAdmission(r.m, r.keys)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil && !p.m.Permanent(err) {
-		p.waiting = append(p.waiting, r)
-		p.backOffLocked()
-		return
-	}
-	p.e.unreleased(-1)
-	p.failures = 0
-	p.sendLocked(releasesAtOnce)
 }

@@ -55,25 +55,31 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 		err = fmt.Errorf("malformed reply of %d fields", len(fields))
 	}
 	var wake time.Duration
-	again := false
+	again, granted := false, false
+	// No reply says nothing of any waiter. Each keeps its place, if a later refresh comes before its lease ends.
 	if err != nil {
-		answer := w.e.answer(w.m, false, reply{err: err}, sent)
+		answer := w.e.answer(w.m, s.keys[0], false, reply{err: err}, sent)
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
-		w.failed(err)
+		w.failed(s.node(), err)
 	} else {
-		w.m.Sample(sent, fields[0])
-		w.recovered()
+		w.m.Sample(s.keys[0], sent, fields[0])
+		w.recovered(s.node())
 		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == 1
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]
 			left := time.Duration(f[2]) * time.Millisecond
+			granted = granted || f[0] == refreshGranted
 			again = waiter.refreshed(w, w.e.refreshAnswer(f[0], fencing.Token(f[1]), left, sent)) || again
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if s.polls++; granted {
+		s.polls = 0
+	}
+	// What was asked while this one was on its way may be newer than its answers, so it is asked once more.
 	again = again || s.stale
 	s.stale = false
 	s.busy--
@@ -83,7 +89,11 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	}
 }
 
-func (e *Engine) refreshAnswer(status int64, token fencing.Token, left time.Duration, sent clock.Instant) ballot.Answer {
+// refreshAnswer turns what a refresh says of one waiter into what the ballot counts. A hold that is granted here was
+// handed off, and the message was lost or is still on its way.
+func (e *Engine) refreshAnswer(
+	status int64, token fencing.Token, left time.Duration, sent clock.Instant,
+) ballot.Answer {
 	switch status {
 	case refreshGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: token, Until: e.drift.Trusted(sent, left)}
@@ -98,14 +108,14 @@ func (e *Engine) refreshAnswer(status int64, token fencing.Token, left time.Dura
 func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	l := x.a.lease
 	l.mu.Lock()
-	defer l.unlock()
-	if x.hold != l.hold || l.phase != asking {
+	defer l.mu.Unlock()
+	if x.hold != l.id || l.phase != asking {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		l.ballot.Granted(w.m.Index, answer.Token, answer.Until)
+		l.ballot.Vote(w.m.Index).Granted(answer.Token, answer.Until)
 	} else {
-		askAgain = l.ballot.Refreshed(w.m.Index, answer)
+		askAgain = l.ballot.Vote(w.m.Index).Refreshed(answer)
 	}
 	x.a.decide()
 	return askAgain
@@ -114,7 +124,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 // continueAdmission lets a master go on with what it left undone to keep a call short.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
-		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.proposal())},
+		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal())},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields && fields[2] == 1 {
 				e.continueAdmission(m, keys)

@@ -1,40 +1,60 @@
 package engine
 
-// The leases of an engine by hold id, from the first request on.
+import "sync"
 
-func (e *Engine) register(l *Lease) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.leases[l.hold] = l
+// registry are the leases of an engine by hold, from the first request on.
+type registry struct {
+	mu     sync.Mutex
+	closed bool
+	leases map[string]*Lease
+}
+
+// add registers the lease under its hold. It reports false after close.
+func (r *registry) add(l *Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.leases[l.id] = l
 	}
-	return !e.closed
+	return !r.closed
 }
 
-func (e *Engine) forget(hold string) {
-	e.mu.Lock()
-	delete(e.leases, hold)
-	e.mu.Unlock()
+// forget takes the hold out. Messages for it are ignored from then on.
+func (r *registry) forget(hold string) {
+	r.mu.Lock()
+	delete(r.leases, hold)
+	r.mu.Unlock()
 }
 
-func (e *Engine) lookup(hold string) *Lease {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.leases[hold]
+// lookup returns nil for a hold that is over, or another process's.
+func (r *registry) lookup(hold string) *Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leases[hold]
 }
 
-func (e *Engine) snapshot() []*Lease {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := make([]*Lease, 0, len(e.leases))
-	for _, l := range e.leases {
+// snapshot copies, since the mutex of a lease is never taken under that of the registry.
+func (r *registry) snapshot() []*Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Lease, 0, len(r.leases))
+	for _, l := range r.leases {
 		all = append(all, l)
 	}
 	return all
 }
 
-func (e *Engine) isClosed() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.closed
+// close lets no more leases in. It reports whether it is the first call.
+func (r *registry) close() (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !r.closed
+	r.closed = true
+	return first
+}
+
+func (r *registry) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
 }

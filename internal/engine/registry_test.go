@@ -76,7 +76,8 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 		}},
 		{"refused by the server", func(t *testing.T, e, _ *engine.Engine, link *testredis.Link, r engine.Request) {
 			client := link.Client(t)
-			require.NoError(t, client.Do(t.Context(), client.B().Set().Key("fencelock:{"+r.Name+"}").Value("mine").Build()).Error())
+			foreign := client.B().Set().Key("fencelock:{" + r.Name + "}").Value("mine").Build()
+			require.NoError(t, client.Do(t.Context(), foreign).Error())
 			var l engine.Lease
 			require.Error(t, e.Acquire(t.Context(), &l, r))
 		}},

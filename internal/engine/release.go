@@ -19,20 +19,21 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	l.expire(l.e.clock.Now())
 	if l.phase != held {
-		defer l.unlock()
-		if l.end == ErrReleased {
+		defer l.mu.Unlock()
+		if l.ending.err == ErrReleased {
 			return nil
 		}
-		return l.end
+		return l.ending.err
 	}
-	l.e.unreleased(+1) // before the registry forgets the lease, so that Close sees the one or the other
-	defer l.e.unreleased(-1)
-	l.tellReleased()
+	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer l.e.unconfirmed.add(-1)
+	l.e.observers.released(l)
 	l.finish(ErrReleased)
-	l.unlock()
+	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
+	l.mu.Unlock()
 	err := l.giveBack(ctx)
 	if pending, ok := err.(*Unconfirmed); ok {
-		l.e.warn("release not confirmed, trying again in the background",
+		l.e.observers.warn("release not confirmed, trying again in the background",
 			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.Any("error", pending))
 	}
 	return err
@@ -40,53 +41,53 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // giveBack sends the release to all masters and waits for its verdict. A master that does not answer is left to the
 // background.
-func (l *Lease) giveBack(ctx context.Context) error {
-	if len(l.e.masters) == 1 {
+func (v *voting) giveBack(ctx context.Context) error {
+	if len(v.e.masters) == 1 {
 		votes := releaseVotes{need: 1, all: 1}
-		votes.count(l.giveBackTo(ctx, l.e.masters[0]))
-		return votes.verdict(l)
+		votes.count(v.giveBackTo(ctx, v.e.masters[0]))
+		return votes.verdict(v)
 	}
-	votes := &releaseVotes{need: l.e.quorum(), all: len(l.e.masters), certain: make(chan struct{})}
-	l.postReleases(votes)
-	timeout := time.NewTimer(l.e.cfg.ReleaseTimeout)
+	votes := &releaseVotes{need: v.e.quorum(), all: len(v.e.masters), certain: make(chan struct{})}
+	v.postReleases(votes)
+	timeout := time.NewTimer(v.e.cfg.ReleaseTimeout)
 	defer timeout.Stop()
 	select {
 	case <-votes.certain:
 	case <-timeout.C:
 	}
-	return votes.verdict(l)
+	return votes.verdict(v)
 }
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine.
-func (l *Lease) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
-	l.mu.Lock()
-	r := l.releaseOn(m) // answers may still come in
-	l.mu.Unlock()
-	bounded := m.Detached(ctx, l.e.cfg.ReleaseTimeout)
+func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
+	v.mu.Lock()
+	r := v.releaseOn(m) // answers may still come in
+	v.mu.Unlock()
+	bounded := m.Detached(ctx, v.e.cfg.ReleaseTimeout)
 	defer bounded.Stop()
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
-	result, sent := m.Do(bounded, l.e.scripts.Load().release, r.keys, args[:])
+	result, sent := m.Do(bounded, v.e.scripts.Load().release, r.keys, args[:])
 	if result.NonRedisError() != nil && bounded.Err() != nil {
-		result = rueidis.NewErrorResult(&transport.NoReply{After: l.e.clock.Now().Mono - sent.Mono})
+		result = rueidis.NewErrorResult(&transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono})
 	}
-	return l.e.released(r, result, sent)
+	return v.e.released(r, result, sent)
 }
 
 // postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint.
-func (l *Lease) postReleases(votes *releaseVotes) {
-	proposal := l.e.proposal()
-	l.mu.Lock()
-	defer l.unlock()
-	for i, m := range l.e.masters {
-		if !l.ballot.Vote(i).Live() {
-			l.afterUnlock(func() { votes.count(false, nil) })
+func (v *voting) postReleases(votes *releaseVotes) {
+	proposal := v.e.tokens.proposal()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, m := range v.e.masters {
+		if !v.ballot.Vote(i).Live() {
+			v.mu.afterUnlock(func() { votes.count(false, nil) })
 			continue
 		}
-		r := l.releaseOn(m)
+		r := v.releaseOn(m)
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
-		call := transport.Call{Script: l.e.scripts.Load().release, Keys: r.keys, Args: args, Urgent: true}
-		call.Done = func(result rueidis.RedisResult, sent clock.Instant) { votes.count(l.e.released(r, result, sent)) }
-		l.afterUnlock(func() { m.Post(call) })
+		call := transport.Call{Script: v.e.scripts.Load().release, Keys: r.keys, Args: args, Urgent: true}
+		call.Done = func(result rueidis.RedisResult, sent clock.Instant) { votes.count(v.e.released(r, result, sent)) }
+		v.mu.afterUnlock(func() { m.Post(call) })
 	}
 }
 
@@ -97,14 +98,17 @@ const (
 )
 
 // released reads the reply to a release. One that failed goes on in the background.
-func (e *Engine) released(r pendingRelease, result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
+func (e *Engine) released(
+	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
+) (had bool, failure *NodeFailure) {
 	var reply [3]int64
 	if err := readInts(result, reply[:]); err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.Addr(), Err: err}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.keys[0]).Addr(), Err: err}
 	}
-	r.m.Sample(sent, reply[1])
+	r.m.Sample(r.keys[0], sent, reply[1])
+	e.releases[r.m.Index].confirmed(&r)
 	if reply[2] == 1 {
 		e.continueAdmission(r.m, r.keys)
 	}
@@ -122,6 +126,8 @@ type releaseVotes struct {
 	failures    []NodeFailure
 }
 
+// count takes in one answer. The verdict is certain when the answers to come can change neither of its two parts: that
+// a quorum let go, and that a quorum had nothing to let go of.
 func (v *releaseVotes) count(had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -148,16 +154,18 @@ func (v *releaseVotes) released() bool { return v.had+v.hadNot >= v.need }
 // lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
 func (v *releaseVotes) lost() bool { return v.hadNot >= v.need }
 
-func (v *releaseVotes) verdict(l *Lease) error {
+// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know. Conflict
+// means that no quorum can release it, since so many keys hold something else.
+func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case v.lost():
-		return &Loss{Name: l.name, Token: l.token, Reason: Taken}
+		return &Loss{Name: of.name, Token: of.token, Reason: Taken}
 	case v.released():
 		return nil
 	}
-	u := &Unconfirmed{Name: l.name, Need: v.need, Got: v.had + v.hadNot, Nodes: v.failures}
+	u := &Unconfirmed{Name: of.name, Need: v.need, Got: v.had + v.hadNot, Nodes: v.failures}
 	conflicts := 0
 	for _, f := range v.failures {
 		if transport.Conflict(f.Err) {

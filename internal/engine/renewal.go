@@ -11,8 +11,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// renewal is a lease's plan to be extended.
+// renewal is a lease's plan to be extended, and the round under way. It is guarded by the lease's mutex.
 type renewal struct {
+	lease   *Lease
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
 	round   *round        // under way
@@ -33,154 +34,167 @@ const (
 	retryMin    = 5 * time.Millisecond
 )
 
-// planRenewal sets when the next renewal is due: at a third of the time left, so that two may fail.
-func (l *Lease) planRenewal(now clock.Instant) {
-	l.renewal.due = clock.Never
-	if l.terms.Renew || l.renewal.confirm {
-		third := (l.deadline.Mono - now.Mono) / 3
+// plan sets when the next renewal is due: at a third of the time left, so that two may fail.
+func (n *renewal) plan(now clock.Instant) {
+	n.due = clock.Never
+	if n.wanted() {
+		// Due times are rounded down to ticks, so that renewals of leases of about the same age meet in one call.
+		third := n.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
-		l.renewal.due = max(due-due%tick, now.Mono+1)
+		n.due = max(due-due%tick, now.Mono+1)
 	}
 }
 
 // planRetry sets when a failed renewal is tried again. The interval follows from the trust that is left, so however
 // short a hand-off lasts, and however late the master comes back, there is another try in time.
-func (l *Lease) planRetry(now clock.Instant) {
-	l.renewal.due = clock.Never
-	if l.terms.Renew || l.renewal.confirm {
-		l.renewal.due = now.Mono + max((l.deadline.Mono-now.Mono)/retryShare, retryMin)
+func (n *renewal) planRetry(now clock.Instant) {
+	n.due = clock.Never
+	if n.wanted() {
+		n.due = now.Mono + max(n.left(now)/retryShare, retryMin)
 	}
 }
 
-// startRenewal posts a round to every master that has the hold and does not owe an answer, under mu.
-func (l *Lease) startRenewal(now clock.Instant) *round {
-	r := &round{sent: now}
-	l.renewal.round = r
+// wanted reports whether the lease is to be extended at all: always until a hand-off is confirmed, which lasts for a
+// short time only, even where the caller wants no renewals.
+func (n *renewal) wanted() bool { return n.lease.terms.Renew || n.confirm }
+
+// left is how much longer the lease is trusted.
+func (n *renewal) left(now clock.Instant) time.Duration { return n.lease.deadline.Mono - now.Mono }
+
+// next is when fire has something to do.
+func (n *renewal) next() time.Duration {
+	if n.round != nil {
+		return n.round.sent.Mono + n.lease.e.stallAfter()
+	}
+	return n.due
+}
+
+// fire starts the round that is due, or ends the one that has come to nothing.
+func (n *renewal) fire(now clock.Instant) {
+	switch {
+	case now.Mono < n.next():
+	case n.round != nil:
+		n.stalled(now)
+	default:
+		n.start(now)
+	}
+}
+
+// start posts a round to every master that has the hold and does not owe an answer.
+func (n *renewal) start(now clock.Instant) *round {
+	l, r := n.lease, &round{sent: now}
+	n.round = r
 	for i, m := range l.e.masters {
-		if !l.ballot.Renewing(i, l.token) {
+		if !l.ballot.Vote(i).Renewing(l.token) {
 			continue
 		}
 		renewal := &transport.Renewal{
-			Lock: l.keys[0], Holds: l.keys[1], Hold: l.hold, TTL: l.terms.ttlArg, Token: l.tokenArg(), Deadline: l.deadline,
+			Lock: l.keys[0], Holds: l.keys[1], Hold: l.id, TTL: l.terms.ttlArg, Token: tokenArg(l.token), Deadline: l.deadline,
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
-		if l.cohort.block > 0 {
+		if l.block > 0 {
 			renewal.Wanted = l.wantedElsewhere
 		}
-		l.afterUnlock(func() { m.Renew(renewal) })
+		l.mu.afterUnlock(func() { m.Renew(renewal) })
 	}
 	return r
 }
 
-// renewed counts one master's answer, to whatever round, and acts on what the answers come to.
+// renewed takes in one master's answer, to whatever round.
 func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		return
 	}
-	r := l.renewal.round
 	answer := ballot.Answer{Status: ballot.IsGranted, Until: l.e.drift.Trusted(sent, l.terms.TTL)}
 	switch {
 	case err != nil:
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		if l.renewal.failure = (&NodeFailure{Index: m.Index, Addr: m.Addr(), Err: err}); r != nil {
-			r.err = l.renewal.failure
-		}
+		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.At(l.keys[0]).Addr(), Err: err})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 	}
-	l.ballot.Renewed(m.Index, answer, now)
+	l.ballot.Vote(m.Index).Renewed(l.token, answer, now)
 	l.settle(now)
 }
 
 // settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
 func (l *Lease) settle(now clock.Instant) {
-	r := l.renewal.round
 	if l.ballot.Standing(l.token) < l.ballot.Quorum() {
-		loss := l.lose(Taken, nil)
-		if r != nil {
-			r.settle(loss)
+		l.lose(Taken, nil)
+		if r := l.renewal.round; r != nil {
+			r.end(l.ending.err)
 		}
 		return
 	}
-	late := false
+	before := l.deadline
+	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
+	// the lease has just been lost.
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
-		late = r == nil && until.Mono > l.deadline.Mono
 		l.trustUntil(until)
 	}
-	switch {
-	case late: // a quorum has answered, if not within the node timeout
-		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL that it is to last for.
-		l.renewal = renewal{confirm: l.renewal.confirm && l.deadline.Mono-now.Mono < l.terms.TTL/2}
-		l.e.counters.renewed.Add(1)
-		l.planRenewal(now)
-		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
-		l.regain(now)
-	case r == nil:
-	case l.deadline.Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
-		l.renewal = renewal{}
-		l.e.counters.renewed.Add(1)
-		l.planRenewal(now)
-		l.e.tell(l.e.cfg.Hooks.Renewed, l.event())
-		l.regain(now)
-		r.settle(nil)
-	case !l.ballot.RenewalsUnderWay():
-		l.stalled(now)
-	}
+	l.renewal.settle(before, now)
 	l.setTimer()
 }
 
-// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip.
-func (e *Engine) stallAfter() time.Duration {
-	return e.cfg.NodeTimeout + time.Duration(e.roundTrip.Load())
+// settle ends the round where a quorum has answered, or none can any more.
+func (n *renewal) settle(before, now clock.Instant) {
+	l, r := n.lease, n.round
+	switch {
+	case r == nil && l.deadline.Mono > before.Mono: // a quorum has answered, if not within the node timeout
+		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL that it is to last for.
+		n.succeeded(now, n.confirm && n.left(now) < l.terms.TTL/2)
+	case r == nil:
+	case l.deadline.Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
+		n.succeeded(now, false)
+		r.end(nil)
+	case !l.ballot.RenewalsUnderWay():
+		n.stalled(now)
+	}
 }
 
-// stalled ends a round that has not come to a quorum, be it within the node timeout, under mu. Masters that owe an
-// answer are not asked again; what they say still counts.
-func (l *Lease) stalled(now clock.Instant) {
-	r := l.renewal.round
+// succeeded plans the next renewal after a quorum has confirmed one. confirm says that it has to come soon.
+func (n *renewal) succeeded(now clock.Instant, confirm bool) {
+	l := n.lease
+	n.confirm, n.round, n.failure = confirm, nil, nil
+	l.e.counters.renewed.Add(1)
+	n.plan(now)
+	l.e.observers.tell(l.e.observers.hooks.Renewed, l.event())
+	l.regain(now)
+}
+
+// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip.
+func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+
+// stalled ends a round that has not come to a quorum, be it within the node timeout. Masters that owe an answer are not
+// asked again; what they say still counts.
+func (n *renewal) stalled(now clock.Instant) {
+	l, r := n.lease, n.round
 	if r.err == nil {
 		r.err = &transport.NoReply{After: now.Mono - r.sent.Mono}
 	}
-	l.renewalFailed(r, now)
-}
-
-func (l *Lease) renewalFailed(r *round, now clock.Instant) {
+	n.round, n.failure = nil, r.err
 	l.e.counters.renewFailed.Add(1)
-	l.renewal.round, l.renewal.failure = nil, r.err
-	l.planRetry(now)
-	r.settle(r.err)
-	l.e.warn("renewal failed, trying again until the deadline",
+	n.planRetry(now)
+	r.end(r.err)
+	l.e.observers.warn("renewal failed, trying again until the deadline",
 		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-		slog.Duration("left", l.deadline.Mono-now.Mono), slog.Any("error", r.err))
+		slog.Duration("left", n.left(now)), slog.Any("error", r.err))
 }
 
-// regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that the
-// hold stands; the masters see to it that nothing else was counted.
-func (l *Lease) regain(now clock.Instant) {
-	for _, m := range l.e.masters {
-		trusted, ok := l.ballot.Regaining(m.Index, l.token, now)
-		if !ok {
-			continue
-		}
-		unbroken := "0"
-		if trusted {
-			unbroken = "1"
-		}
-		args := []string{m.Vote(l.e.proposal()), l.hold, l.terms.ttlArg, l.tokenArg(), l.detail, unbroken}
-		l.post(m, l.e.scripts.Load().regain, args, func(p reply, a ballot.Answer) {
-			if p.err == nil && p.status != statusGranted {
-				a.Status = ballot.IsAbsent
-			}
-			l.ballot.Regained(m.Index, l.token, a)
-		})
+// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss.
+func (n *renewal) noteFailure(failure error) {
+	n.failure = failure
+	if n.round != nil {
+		n.round.err = failure
 	}
 }
 
-func (r *round) settle(err error) {
+// end tells those who wait for the round.
+func (r *round) end(err error) {
 	for _, waiter := range r.waiters {
 		waiter <- err
 	}
@@ -207,16 +221,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 	l.mu.Lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
-		defer l.unlock()
-		return l.end
+		defer l.mu.Unlock()
+		return l.ending.err
 	}
 	r := l.renewal.round
 	if r == nil {
-		r = l.startRenewal(now)
+		r = l.renewal.start(now)
 	}
 	outcome := make(chan error, 1)
 	r.waiters = append(r.waiters, outcome)
-	l.unlock()
+	l.mu.Unlock()
 	select {
 	case err := <-outcome:
 		return err

@@ -36,6 +36,7 @@ const (
 	statusClock     = 6 // the token is too far ahead of the master's clock
 )
 
+// readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
 func readReply(r rueidis.RedisResult) reply {
 	fields, err := r.ToArray()
 	if err != nil {
@@ -66,11 +67,12 @@ func readReply(r rueidis.RedisResult) reply {
 	return p
 }
 
-// answer turns the reply into what the ballot counts. sent is the time just before the request left.
-func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Instant) ballot.Answer {
-	m.Sample(sent, p.micros)
+// answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
+// key.
+func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
+	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
-		e.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+		e.tokens.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
 	}
 	switch {
 	case p.err != nil:
@@ -83,6 +85,8 @@ func (e *Engine) answer(m *transport.Master, join bool, p reply, sent clock.Inst
 		}
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
+		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can
+		// have caused, the marker has to be read again.
 	case p.status == statusAbstains, p.status == statusChanged:
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()

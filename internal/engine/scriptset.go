@@ -11,6 +11,7 @@ type scriptSet struct {
 	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script
 }
 
+// newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
 func newScriptSet(salt string) *scriptSet {
 	script := func(name scripts.Name) *transport.Script { return transport.NewScript(name, salt) }
 	return &scriptSet{

@@ -7,6 +7,7 @@ type Stats struct {
 	Held          int
 	Waiting       int
 	Unreachable   int // of those that wait, the ones that no quorum answers
+	NoMessages    int // of those that wait, the ones that ask at an interval, since messages cannot be had
 	Acquired      uint64
 	Contended     uint64
 	HandedOff     uint64
@@ -16,6 +17,7 @@ type Stats struct {
 	EventsDropped uint64
 }
 
+// counters are written where the thing happens, under the mutex of its lease or without one.
 type counters struct {
 	held, waiting                                              atomic.Int64
 	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
@@ -28,10 +30,18 @@ func (e *Engine) Stats() Stats {
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
 		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
-		EventsDropped: e.events.Dropped(),
+		EventsDropped: e.observers.relay.Dropped(),
 	}
-	if e.cutOff() {
+	if len(e.masters) == 1 { // it may be a Cluster, where each lock has its server
+		s.Unreachable = e.waiters[0].count(e.cutOff)
+		s.NoMessages = e.waiters[0].count(e.deafTo)
+		return s
+	}
+	if e.cutOff("") {
 		s.Unreachable = s.Waiting
+	}
+	if e.deafTo("") {
+		s.NoMessages = s.Waiting
 	}
 	return s
 }

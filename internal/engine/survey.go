@@ -13,17 +13,35 @@ import (
 // another process may be giving them out at this moment.
 const looks = 3
 
+// survey is one look at all masters.
+type survey struct {
+	e    *Engine
+	of   *membership
+	done chan struct{}
+	err  error // what keeps this set from being used at all; set before done is closed
+}
+
+// over reports whether the survey has ended.
+func (s *survey) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // take returns what every master showed, and whether any was given a marker.
-func (s *membership) take(ctx context.Context) (cards []card, changed bool, err error) {
+func (s *survey) take(ctx context.Context) (cards []card, changed bool, err error) {
 	if len(s.e.masters) == 1 {
 		cards = s.visit(ctx, all(1, request{purpose: "single"}))
-		return cards, false, s.e.validate(cards)
+		return cards, false, s.of.validate(cards)
 	}
 	requests := all(len(s.e.masters), request{purpose: "look"})
 	for look := 1; ; look++ {
 		cards = s.revisit(ctx, requests, cards)
 		s.reconcile(cards)
-		if err := s.e.validate(cards); err != nil {
+		if err := s.of.validate(cards); err != nil {
 			return cards, false, err
 		}
 		answered, marked := 0, 0
@@ -47,6 +65,8 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 		case look == looks:
 			return s.readmit(ctx, cards)
 		}
+		// The pauses differ from process to process, so that two of them do not found a set at the same moment time and
+		// again.
 		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
 		select {
 		case <-pause.C:
@@ -59,7 +79,7 @@ func (s *membership) take(ctx context.Context) (cards []card, changed bool, err 
 
 // found makes a set of masters without markers. Of several processes that do so at once, the first to reach the master
 // with the smallest run id names the set; the others take its name from there.
-func (s *membership) found(ctx context.Context, cards []card, purpose string) ([]card, bool, error) {
+func (s *survey) found(ctx context.Context, cards []card, purpose string) ([]card, bool, error) {
 	first := -1
 	for i, c := range cards {
 		if c.err == nil && (first < 0 || c.run < cards[first].run) {
@@ -79,6 +99,7 @@ func (s *membership) found(ctx context.Context, cards []card, purpose string) ([
 	}
 	requests := make([]*request, len(cards))
 	requests[first] = &founding
+	// All processes ask the same master first, so one of them is the first there; it names the set for all.
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
 		return cards, false, nil
@@ -89,11 +110,11 @@ func (s *membership) found(ctx context.Context, cards []card, purpose string) ([
 // reconcile settles which set counts where two processes have founded one over the same masters, each without seeing
 // what the other did: that of most masters, and of two the one with the smaller id. The others are taken for masters
 // without a marker, and so abstain before they vote for it.
-func (s *membership) reconcile(cards []card) {
+func (s *survey) reconcile(cards []card) {
 	members := make(map[string]int)
 	best := ""
 	for _, c := range cards {
-		if c.set == "" || !s.e.sameMasters(c.seats) {
+		if c.set == "" || !s.of.sameMasters(c.seats) {
 			continue
 		}
 		members[c.set]++
@@ -102,33 +123,21 @@ func (s *membership) reconcile(cards []card) {
 		}
 	}
 	for i := range cards {
-		if c := &cards[i]; c.set != "" && c.set != best && s.e.sameMasters(c.seats) {
+		if c := &cards[i]; c.set != "" && c.set != best && s.of.sameMasters(c.seats) {
 			c.rival, c.set, c.seat = c.set, "", ""
 		}
 	}
 }
 
-// sameMasters reports whether seats are the addresses of this engine's masters, in whatever order.
-func (e *Engine) sameMasters(seats string) bool {
-	theirs := strings.Fields(seats)
-	ours := make([]string, 0, len(e.masters))
-	for _, m := range e.masters {
-		ours = append(ours, m.Addr())
-	}
-	slices.Sort(theirs)
-	slices.Sort(ours)
-	return slices.Equal(theirs, ours)
-}
-
 // readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
 // server, which must not be counted on in its place.
-func (s *membership) readmit(ctx context.Context, cards []card) ([]card, bool, error) {
+func (s *survey) readmit(ctx context.Context, cards []card) ([]card, bool, error) {
 	i := slices.IndexFunc(cards, func(c card) bool { return c.set != "" })
 	return s.give(ctx, cards, cards[i], "return")
 }
 
 // give makes the masters without markers members of a set, and returns what all show then.
-func (s *membership) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
+func (s *survey) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
 	seats := strings.Fields(member.seats)
 	taken := make([]bool, len(seats))
 	for _, c := range cards {
@@ -147,7 +156,7 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 		}
 		seat := s.seatOf(i, seats, taken)
 		if seat < 0 {
-			return cards, false, s.e.refusedMember(i, seats)
+			return cards, false, s.of.refusedMember(i, seats)
 		}
 		taken[seat] = true
 		requests[i] = &request{
@@ -157,11 +166,11 @@ func (s *membership) give(ctx context.Context, cards []card, member card, purpos
 	}
 	now := s.revisit(ctx, requests, cards)
 	s.reconcile(now)
-	return now, true, s.e.validate(now)
+	return now, true, s.of.validate(now)
 }
 
 // revisit is visit for those that are asked; the others show what they showed before.
-func (s *membership) revisit(ctx context.Context, requests []*request, before []card) []card {
+func (s *survey) revisit(ctx context.Context, requests []*request, before []card) []card {
 	now := s.visit(ctx, requests)
 	for i := range before {
 		if requests[i] == nil {
@@ -173,11 +182,8 @@ func (s *membership) revisit(ctx context.Context, requests []*request, before []
 
 // seatOf returns the seat of master i among those that are not taken: the one that it was seen on before, or one of its
 // address; -1 if it has none.
-func (s *membership) seatOf(i int, seats []string, taken []bool) int {
-	s.mu.Lock()
-	before, err := strconv.Atoi(s.seats[i])
-	s.mu.Unlock()
-	if err == nil && before < len(taken) && !taken[before] {
+func (s *survey) seatOf(i int, seats []string, taken []bool) int {
+	if before, err := strconv.Atoi(s.of.seatBefore(i)); err == nil && before < len(taken) && !taken[before] {
 		return before
 	}
 	addr := s.e.masters[i].Addr()

@@ -16,11 +16,15 @@ import (
 // waitSets are the locks that this process waits for on one master. Its mutex is taken under a lease's and never the
 // other way round.
 type waitSets struct {
-	e      *Engine
-	m      *transport.Master
-	mu     sync.Mutex
-	byName map[string]*waitSet
-	outage outage
+	e       *Engine
+	m       *transport.Master
+	mu      sync.Mutex
+	byName  map[string]*waitSet
+	outages map[*transport.Node]*outage // of the servers that do not answer
+}
+
+func newWaitSets(e *Engine, m *transport.Master) *waitSets {
+	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
 }
 
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
@@ -33,20 +37,17 @@ type waitSet struct {
 	timer   timerqueue.Timer
 	busy    int  // refreshes under way
 	stale   bool // there is news that they may be too old for
+	polls   int  // refreshes without news, where messages cannot be had
 }
 
 // enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
 // refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	l := a.lease
-	if err := l.e.deafness(); err != nil {
-		a.giveUp(a.failure(Silent, err))
-		return
-	}
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
-		l.e.tell(l.e.cfg.Hooks.Waiting, l.event())
+		l.e.observers.tell(l.e.observers.hooks.Waiting, l.event())
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
 				l.e.waiters[i].add(a, 0)
@@ -59,27 +60,31 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 	l.e.waiters[m.Index].add(a, wake)
 	if cause != nil {
-		l.e.waiters[m.Index].failed(cause)
+		l.e.waiters[m.Index].failed(m.At(l.keys[0]), cause)
 	}
 }
 
+// add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
+// begun first, so that it stands before the refresh is due that finds what it missed.
 func (w *waitSets) add(a *acquisition, wake time.Duration) {
-	w.m.Listen()
+	w.m.Listen(a.lease.keys[0])
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.lease.name
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.scriptKeys(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.sent(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
 	s.waiters[a] = struct{}{}
+	s.polls = 0
 	s.every = min(s.every, a.lease.terms.refreshEvery())
 	s.setTimer(w.e.clock.Now().Mono, wake)
 }
 
+// remove takes the acquisition out, and the set with its last waiter.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,6 +118,9 @@ func (w *waitSets) wake(name string) bool {
 	return s != nil
 }
 
+// node is the server that answers for this lock.
+func (s *waitSet) node() *transport.Node { return s.in.m.At(s.keys[0]) }
+
 // all returns every acquisition that waits on this master.
 func (w *waitSets) all() (waiting []*acquisition) {
 	w.mu.Lock()
@@ -123,6 +131,9 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	return waiting
 }
 
+// pollMin is the first interval at which waiters ask where messages cannot be had; it doubles while nothing happens.
+const pollMin = 10 * time.Millisecond
+
 // setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
 // sooner; but a master in backoff is not asked before its time.
 func (s *waitSet) setTimer(now, wake time.Duration) {
@@ -130,10 +141,13 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 		return
 	}
 	pause := s.every
+	if s.in.e.deafTo(s.keys[0]) {
+		pause = min(pause, pollMin<<min(s.polls, 10))
+	}
 	if wake > 0 {
 		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
 	}
-	backoff, _ := s.in.m.Backoff(now)
+	backoff, _ := s.node().Backoff(now)
 	s.in.e.timers.SetEarlier(&s.timer, s, max(now+pause, backoff))
 }
 
@@ -141,8 +155,9 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 // one set here covers answers that never come.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
+	w.m.Listen(s.keys[0]) // it may be another node than before
 	w.mu.Lock()
-	if until, cause := w.m.Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
+	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
 		w.e.timers.Set(&s.timer, s, until)
 		w.mu.Unlock()
 		return
@@ -150,11 +165,12 @@ func (s *waitSet) Fire(now clock.Instant) {
 	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
 		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
 	})
+	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0
 	s.stale = s.stale || busy
 	s.setTimer(now.Mono, 0)
 	w.mu.Unlock()
-	proposal := w.e.proposal()
+	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	for _, a := range waiters {
 		if hold, isQueued := a.remind(w.m, proposal); isQueued && !busy {
@@ -171,17 +187,34 @@ func (s *waitSet) Fire(now clock.Instant) {
 func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, queued bool) {
 	l := a.lease
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.phase != asking {
 		return "", false
 	}
 	switch l.ballot.Vote(m.Index).State {
 	case ballot.Unasked, ballot.Failed:
 		a.post(m, proposal, false)
+		// A grant without a quorum, which an older hold on the same master may wait for.
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		return l.hold, true
+		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
+			return l.id, true
+		}
+		a.post(m, proposal, false)
 	}
 	return "", false
+}
+
+// failWaiters ends every acquisition that waits.
+func (e *Engine) failWaiters(kind Kind, cause error) {
+	for _, w := range e.waiters {
+		for _, a := range w.all() {
+			a.lease.mu.Lock()
+			if a.lease.phase == asking {
+				a.giveUp(a.failure(kind, cause))
+			}
+			a.lease.mu.Unlock()
+		}
+	}
 }

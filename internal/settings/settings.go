@@ -149,7 +149,8 @@ func (l *Locker) Check() *Invalid {
 	case l.ReleaseTimeout < 0:
 		return &Invalid{"WithReleaseTimeout", given(l.ReleaseTimeout), "must be positive"}
 	case l.NodeTimeout < 0 || l.NodeTimeout > 0 && l.NodeTimeout >= l.Lock.TTL:
-		return &Invalid{"WithNodeTimeout", given(l.NodeTimeout), fmt.Sprintf("must be positive and below the TTL of %v", l.Lock.TTL)}
+		rule := fmt.Sprintf("must be positive and below the TTL of %v", l.Lock.TTL)
+		return &Invalid{"WithNodeTimeout", given(l.NodeTimeout), rule}
 	case l.Drift < 0 || l.Drift >= 0.5 || math.IsNaN(l.Drift):
 		return &Invalid{"WithDrift", l.Drift, "must be at least 0 and below 0.5"}
 	}
@@ -166,7 +167,8 @@ func (l *Lock) Check() *Invalid {
 	case l.MaxHold < 0:
 		return &Invalid{"WithMaxHold", given(l.MaxHold), "must be positive"}
 	case l.MaxHold > l.TTL && !l.Renew:
-		return &Invalid{"WithMaxHold", l.MaxHold, fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)}
+		rule := fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)
+		return &Invalid{"WithMaxHold", l.MaxHold, rule}
 	case l.Linger < 0:
 		return &Invalid{"WithLinger", given(l.Linger), "must be positive"}
 	case l.Linger > 0 && !l.Renew:

@@ -42,12 +42,7 @@ func (tw *twin) resolve(l *Link, reply []byte) (item, bool) {
 		tw.reply = reply
 		return item{}, false
 	}
-	l.mu.Lock()
-	check := l.check
-	l.mu.Unlock()
-	if check != nil {
-		check(elements(tw.call.frame), string(tw.reply), string(reply))
-	}
+	l.checkTwice(elements(tw.call.frame), string(tw.reply), string(reply))
 	return item{data: tw.reply, call: tw.call}, true
 }
 

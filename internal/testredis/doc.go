@@ -36,6 +36,18 @@
 //	replica.ReplicaOf(srv)
 //	skewed := testredis.StartSkewed(t); skewed.Skew(-time.Hour)   // needs gcc, see Require
 //
+// A [Deployment] is a Redis as clients find it: a Server, or one of these, on the binary that is named:
+//
+//	binary := testredis.Valkey(t)                    // skips without it; or one of Binaries()
+//	sentinel := testredis.StartSentinel(t, binary)   // a master, two replicas, three sentinels
+//	cluster := testredis.StartCluster(t, binary, 1)  // three masters, each with one replica
+//	tls := testredis.StartTLS(t, binary)             // speaks TLS at tls.TLSAddr()
+//	client, err := rwlock.Dial("", sentinel.Option())
+//	sentinel.Failover(); sentinel.DownAfter(time.Second); sentinel.Master().Kill(); sentinel.AwaitMaster(old)
+//	cluster.Failover(master); cluster.NodeTimeout(time.Second); cluster.AwaitTakeover(killed)
+//	cluster.Owner(cluster.Slot(key)); cluster.ReplicaOf(master)
+//	move := cluster.BeginMove(slot, to); move.Key(key); move.End()
+//
 // # One set of faults
 //
 // A [Link] stands between clients and a server. [Proxy] is the same thing with a TCP listener in
@@ -43,6 +55,10 @@
 //
 //	proxy := testredis.NewProxy(t, srv.Addr())       // proxy.Addr(), proxy.Client(t), proxy.Option()
 //	proxy.Retarget(other.Addr())                     // where new connections go from now on
+//
+// In a deployment, where clients learn the addresses from the servers, a link carries every connection of its clients:
+//
+//	link := testredis.NewLink(t, cluster.Option()); client, err := rwlock.Dial("", link.Option())
 //
 //	link.Cut()                        // closes all connections; new ones are accepted
 //	link.Refuse()                     // new connections are refused

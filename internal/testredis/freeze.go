@@ -16,6 +16,7 @@ func (s *Server) Freeze() {
 	if s.proc == nil || !s.signal(syscall.SIGSTOP) {
 		return
 	}
+	s.frozen = true
 	limit := time.NewTimer(startLimit)
 	defer limit.Stop()
 	tick := time.NewTicker(time.Millisecond)
@@ -39,7 +40,15 @@ func (s *Server) Thaw() {
 	defer s.mu.Unlock()
 	if s.proc != nil {
 		s.signal(syscall.SIGCONT)
+		s.frozen = false
 	}
+}
+
+// answers reports whether the process runs.
+func (s *Server) answers() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc != nil && !s.frozen
 }
 
 func (s *Server) signal(sig syscall.Signal) bool {

@@ -9,7 +9,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
+	"sync/atomic"
+	"testing"
 )
 
 // CommandStat is what a server has counted of one command.
@@ -18,29 +19,40 @@ type CommandStat struct {
 	Usec  int64 // server time, all calls together
 }
 
+// console asks and tells a server what no lock does.
+type console struct {
+	t     testing.TB
+	port  int
+	conn  commandConn
+	infos atomic.Int64 // own INFO commands since ResetStats
+}
+
+// Addr returns the host:port of the server. It stays the same over Restart.
+func (c *console) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
+
 // Command runs a command over a plain connection of the server's own, and returns string, int64, nil
 // or []any of these. An error reply is an error; no answer within 5 s is one too.
-func (s *Server) Command(args ...string) (any, error) {
-	return s.conn.do(s.Addr(), commandLimit, args...)
+func (c *console) Command(args ...string) (any, error) {
+	return c.conn.do(c.Addr(), commandLimit, args...)
 }
 
 // Info returns the fields of a section of INFO. A server that does not answer fails the test.
-func (s *Server) Info(section string) map[string]string {
-	s.t.Helper()
-	fields, err := s.info(section)
+func (c *console) Info(section string) map[string]string {
+	c.t.Helper()
+	fields, err := c.info(section)
 	if err != nil {
-		s.t.Errorf("INFO %s of %s: %v", section, s.Addr(), err)
+		c.t.Errorf("INFO %s of %s: %v", section, c.Addr(), err)
 	}
 	return fields
 }
 
 // Stats returns the commands counted since ResetStats, by lower-case name ("evalsha",
 // "config|get"). Commands that scripts run are among them; those of Info, Stats and ResetStats are not.
-func (s *Server) Stats() map[string]CommandStat {
-	s.t.Helper()
-	own := int(s.infos.Load())
+func (c *console) Stats() map[string]CommandStat {
+	c.t.Helper()
+	own := int(c.infos.Load())
 	stats := map[string]CommandStat{}
-	for name, line := range s.Info("commandstats") {
+	for name, line := range c.Info("commandstats") {
 		stats[strings.TrimPrefix(name, "cmdstat_")] = parseStat(line)
 	}
 	discount(stats, "info", own)
@@ -49,45 +61,42 @@ func (s *Server) Stats() map[string]CommandStat {
 }
 
 // ResetStats starts the counts of Stats anew.
-func (s *Server) ResetStats() {
-	s.t.Helper()
-	if _, err := s.Command("CONFIG", "RESETSTAT"); err != nil {
-		s.t.Errorf("CONFIG RESETSTAT of %s: %v", s.Addr(), err)
+func (c *console) ResetStats() {
+	c.t.Helper()
+	if _, err := c.Command("CONFIG", "RESETSTAT"); err != nil {
+		c.t.Errorf("CONFIG RESETSTAT of %s: %v", c.Addr(), err)
 	}
-	s.infos.Store(0)
+	c.infos.Store(0)
 }
 
 // ReplicaOf makes the server a replica of another, and returns when it has caught up with it.
-func (s *Server) ReplicaOf(of *Server) {
-	s.t.Helper()
+func (c *console) ReplicaOf(of *Server) {
+	c.t.Helper()
 	host, port, _ := net.SplitHostPort(of.Addr())
-	if _, err := s.Command("REPLICAOF", host, port); err != nil {
-		s.t.Errorf("REPLICAOF on %s: %v", s.Addr(), err)
+	if _, err := c.Command("REPLICAOF", host, port); err != nil {
+		c.t.Errorf("REPLICAOF on %s: %v", c.Addr(), err)
 		return
 	}
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-limit.C:
-			s.t.Errorf("%s is no replica of %s after %v", s.Addr(), of.Addr(), startLimit)
-			return
-		case <-tick.C:
-			if s.Info("replication")["master_link_status"] == "up" {
-				return
-			}
-		}
-	}
+	await(c.t, c.Addr()+" has caught up with "+of.Addr(), func() bool {
+		return c.Info("replication")["master_link_status"] == "up"
+	})
 }
 
-func (s *Server) info(section string) (map[string]string, error) {
-	reply, err := s.Command("INFO", section)
+// role returns what the server is, "" where it does not answer: a change of its role ends all connections.
+func (c *console) role() string {
+	replication, err := c.info("replication")
+	if err != nil {
+		return ""
+	}
+	return replication["role"]
+}
+
+func (c *console) info(section string) (map[string]string, error) {
+	reply, err := c.Command("INFO", section)
 	if err != nil {
 		return nil, err
 	}
-	s.infos.Add(1)
+	c.infos.Add(1)
 	body, ok := reply.(string)
 	if !ok {
 		return nil, fmt.Errorf("INFO answered %T", reply)

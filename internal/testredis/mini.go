@@ -58,8 +58,8 @@ func (m *Mini) Miniredis() *miniredis.Miniredis { return m.redis }
 func (m *Mini) NewLink() *Link {
 	l := newLink(m.dial)
 	l.option = ClientOption(m.addr)
-	l.option.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		return l.connect(ctx, d.Timeout)
+	l.option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return l.connect(ctx, addr, d.Timeout)
 	}
 	l.arrive = m.tick
 	m.mu.Lock()
@@ -112,7 +112,7 @@ func (m *Mini) ResetCalls() {
 	}
 }
 
-func (m *Mini) dial() (net.Conn, error) {
+func (m *Mini) dial(context.Context, string) (net.Conn, error) {
 	m.mu.Lock()
 	down := m.down
 	m.mu.Unlock()

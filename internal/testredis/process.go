@@ -3,6 +3,7 @@
 package testredis
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,58 +22,23 @@ const startLimit = 20 * time.Second
 
 // Server is a real server process on a loopback port, without persistence unless its arguments say so.
 type Server struct {
-	t      testing.TB
-	binary string
-	args   []string
-	env    []string // beside the test's own
-	dir    string
-	port   int
-	conn   commandConn
-	infos  atomic.Int64 // own INFO commands since ResetStats
+	console
+	binary  string
+	args    []string
+	env     []string     // beside the test's own
+	prepare func() error // before the first launch on a new port; may be nil
+	config  string       // a sentinel's configuration file, which stands for the arguments; "" for a server
+	dir     string
 
-	mu   sync.Mutex
-	proc *process
+	mu     sync.Mutex
+	proc   *process
+	frozen bool
 }
 
 // process is one run of a binary.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it was waited for
-}
-
-// Require skips the test where no server binary is installed; with CI=true it fails it instead.
-func Require(t testing.TB) {
-	t.Helper()
-	if len(Binaries()) > 0 {
-		return
-	}
-	missing(t, "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER")
-}
-
-// missing ends a test for want of a program: where CI=true as a failure.
-func missing(t testing.TB, what string) {
-	t.Helper()
-	end := t.Skip
-	if os.Getenv("CI") == "true" {
-		end = t.Fatal
-	}
-	end(what)
-}
-
-// Binaries returns the server binaries that are installed, the default one first: what the variable
-// FENCELOCK_SERVER names, redis-server, valkey-server.
-func Binaries() []string {
-	var found []string
-	seen := map[string]bool{}
-	for _, name := range []string{os.Getenv("FENCELOCK_SERVER"), "redis-server", "valkey-server"} {
-		path, err := exec.LookPath(name)
-		if err != nil || seen[path] {
-			continue
-		}
-		seen[path] = true
-		found = append(found, path)
-	}
-	return found
 }
 
 // Start runs the default binary on a free port with the given arguments added, and returns when it
@@ -87,29 +52,56 @@ func Start(t testing.TB, args ...string) *Server {
 // StartBinary is Start for one of Binaries.
 func StartBinary(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, binary: binary, args: args, dir: t.TempDir()}
+	s := newServer(t, binary, args...)
 	s.begin()
 	return s
 }
 
-// begin starts the process for the first time, on a port that is free.
+func newServer(t testing.TB, binary string, args ...string) *Server {
+	return &Server{console: console{t: t}, binary: binary, args: args, dir: t.TempDir()}
+}
+
+// begin is tryToBegin, and ends the test if that fails.
 func (s *Server) begin() {
 	s.t.Helper()
+	if err := s.tryToBegin(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// beginAll starts several servers at once, and ends the test if one does not come up.
+func beginAll(t testing.TB, servers []*Server) {
+	t.Helper()
+	errs := make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { errs[i] = s.tryToBegin() })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryToBegin starts the process for the first time, on a port that is free.
+func (s *Server) tryToBegin() error {
 	s.t.Cleanup(s.Kill)
 	var err error
 	for range 5 {
 		if s.port, err = freePort(); err != nil {
 			continue
 		}
+		if s.prepare != nil {
+			if err = s.prepare(); err != nil {
+				continue
+			}
+		}
 		if err = s.launch(); err == nil {
-			return
+			return nil
 		}
 	}
-	s.t.Fatalf("%s: %v", s.binary, err)
+	return fmt.Errorf("%s: %w", s.binary, err)
 }
-
-// Addr returns the host:port of the server. It stays the same over Restart.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // Port returns the port of the server.
 func (s *Server) Port() int { return s.port }
@@ -119,6 +111,9 @@ func (s *Server) Binary() string { return s.binary }
 
 // Option returns the client options of a lock for this server.
 func (s *Server) Option() rueidis.ClientOption { return ClientOption(s.Addr()) }
+
+// Masters returns the server itself.
+func (s *Server) Masters() []*Server { return []*Server{s} }
 
 // Client returns a client of this server. It is closed when the test ends.
 func (s *Server) Client(t testing.TB) rueidis.Client {
@@ -154,7 +149,7 @@ func (s *Server) kill() {
 	}
 	_ = s.proc.cmd.Process.Kill()
 	<-s.proc.ended
-	s.proc = nil
+	s.proc, s.frozen = nil, false
 	s.conn.close()
 }
 
@@ -166,12 +161,7 @@ func (s *Server) launch() error {
 
 // run starts the process and waits until it answers on its port.
 func (s *Server) run() error {
-	args := append([]string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", "server.log",
-		"--repl-diskless-sync-delay", "0",
-	}, s.args...)
-	cmd := exec.Command(s.binary, args...)
+	cmd := exec.Command(s.binary, s.arguments()...)
 	cmd.Dir = s.dir
 	if len(s.env) > 0 {
 		cmd.Env = append(os.Environ(), s.env...)
@@ -190,6 +180,18 @@ func (s *Server) run() error {
 		s.infos.Store(0)
 	}
 	return nil
+}
+
+func (s *Server) arguments() []string {
+	if s.config != "" {
+		return []string{s.config, "--sentinel"}
+	}
+	// Over a socket a replica gets its copy at once, but what follows up to a second later: no sync without a disk.
+	return append([]string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", "server.log",
+		"--repl-diskless-sync", "no",
+	}, s.args...)
 }
 
 // start runs the command on a thread that lives as long as the process does: the signal of a dead

@@ -1,6 +1,7 @@
 package testredis
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
@@ -48,11 +49,11 @@ func (p *Proxy) Retarget(target string) {
 	p.target = target
 }
 
-func (p *Proxy) dialTarget() (net.Conn, error) {
+func (p *Proxy) dialTarget(ctx context.Context, _ string) (net.Conn, error) {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
-	return net.Dial("tcp", target)
+	return new(net.Dialer).DialContext(ctx, "tcp", target)
 }
 
 func (p *Proxy) accept() {
@@ -69,12 +70,9 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) bool {
-	p.Link.mu.Lock()
-	refused := p.Link.refused
-	p.Link.mu.Unlock()
-	if refused {
+	if p.refuses() {
 		return false
 	}
-	server, err := p.dial()
+	server, err := p.dial(context.Background(), "")
 	return err == nil && p.carry(client, server)
 }

@@ -80,8 +80,10 @@ func echoed(t *testing.T, addr string, sent []byte) []byte {
 func FuzzProxyPassesEveryByte(f *testing.F) {
 	for _, seed := range []string{
 		"", "hello", "\r\n", "*", "*2\r\n$x\r\n", "$-1\r\n", "*-1\r\n", "%1\r\n+k\r\n+v\r\n", ">1\r\n$7\r\nmessage\r\n",
-		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$3\r\nGET\r\n$10\r\nabc", "$9223372036854775807\r\n", "*3\r\n$0\r\n\r\n$1\r\nab\r\n",
-		"|1\r\n+a\r\n+b\r\n:1\r\n", strings.Repeat("*1\r\n", 100), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", "*1\r\n$999999999\r\n", "*1\r\n*-7\r\n",
+		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$3\r\nGET\r\n$10\r\nabc",
+		"$9223372036854775807\r\n", "*3\r\n$0\r\n\r\n$1\r\nab\r\n",
+		"|1\r\n+a\r\n+b\r\n:1\r\n", strings.Repeat("*1\r\n", 100),
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", "*1\r\n$999999999\r\n", "*1\r\n*-7\r\n",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -30,6 +30,7 @@ func (v *verdict) Fatal(args ...any) { v.failed = fmt.Sprint(args...) }
 func TestRequireWithoutAServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("FENCELOCK_SERVER", "")
+	t.Setenv("FENCELOCK_VALKEY", "none")
 	require.Empty(t, testredis.Binaries())
 
 	t.Setenv("CI", "")

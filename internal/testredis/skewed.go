@@ -29,9 +29,8 @@ func StartSkewed(t testing.TB, args ...string) *Skewed {
 	Require(t)
 	shim := compileShim(t)
 	s := &Skewed{shift: filepath.Join(t.TempDir(), "shift")}
-	s.Server = &Server{
-		t: t, binary: Binaries()[0], args: args, dir: t.TempDir(), env: []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.shift},
-	}
+	s.Server = newServer(t, Binaries()[0], args...)
+	s.env = []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.shift}
 	s.Skew(0)
 	s.begin()
 	return s

@@ -5,10 +5,12 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -24,14 +26,24 @@ func TestNoReplyIsMistakenUnderRandomFaults(t *testing.T) {
 	}
 }
 
+// echoes reports whether the server answers in time. It answers what it was asked.
+func echoes(ctx context.Context, t *testing.T, client rueidis.Client, want string) bool {
+	ctx, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer stop()
+	got, err := client.Do(ctx, client.B().Echo().Message(want).Build()).ToString()
+	if err == nil && got != want {
+		t.Errorf("asked for %q, got %q", want, got)
+	}
+	return err == nil
+}
+
 func randomFaults(t *testing.T, seed uint64) {
 	const clients, duration = 6, 30 * time.Second
 	mini := testredis.NewMini(t)
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 
-	var answered int64
-	var mu sync.Mutex
+	var answered atomic.Int64
 	var wg sync.WaitGroup
 	links := make([]*testredis.Link, clients)
 	for i := range links {
@@ -39,17 +51,8 @@ func randomFaults(t *testing.T, seed uint64) {
 		client := links[i].Client(t)
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				want := strconv.Itoa(i) + ":" + strconv.Itoa(n)
-				one, stop := context.WithTimeout(ctx, 300*time.Millisecond)
-				got, err := client.Do(one, client.B().Echo().Message(want).Build()).ToString()
-				stop()
-				if err == nil {
-					mu.Lock()
-					answered++
-					mu.Unlock()
-					if got != want {
-						t.Errorf("asked for %q, got %q", want, got)
-					}
+				if echoes(ctx, t, client, strconv.Itoa(i)+":"+strconv.Itoa(n)) {
+					answered.Add(1)
 				}
 				pause(ctx, 10*time.Millisecond)
 			}
@@ -63,7 +66,7 @@ func randomFaults(t *testing.T, seed uint64) {
 		}
 	})
 	wg.Wait()
-	require.Greater(t, answered, int64(clients)*100, "the faults must leave something to test")
+	require.Greater(t, answered.Load(), int64(clients)*100, "the faults must leave something to test")
 
 	mini.Thaw()
 	mini.Recover()

@@ -134,6 +134,18 @@ func TestAlarmsAreMoved(t *testing.T) {
 	}
 }
 
+// takeDue removes from the table what is due, and returns it.
+func takeDue(table map[int]time.Duration, now time.Duration) map[int]time.Duration {
+	due := map[int]time.Duration{}
+	for i, at := range table {
+		if at <= now {
+			due[i] = at
+			delete(table, i)
+		}
+	}
+	return due
+}
+
 // Any sequence of calls against the plainest model: a table of times.
 func TestScheduleAgainstAModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,13 +177,7 @@ func TestScheduleAgainstAModel(t *testing.T) {
 			case 3:
 				time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
 				now = time.Since(start)
-				want := map[int]time.Duration{}
-				for i, at := range due {
-					if at <= now {
-						want[i] = at
-						delete(due, i)
-					}
-				}
+				want := takeDue(due, now)
 				got := map[int]time.Duration{}
 				for _, r := range b.take() {
 					require.NotContains(t, got, r.alarm, "twice")

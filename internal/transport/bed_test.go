@@ -42,6 +42,7 @@ type bed struct {
 	heard   chan string
 	listens chan struct{}
 	deaf    chan error
+	moves   atomic.Int64
 }
 
 // newBed runs the pipeline of a master until the test ends.
@@ -54,10 +55,11 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	b.cfg = &transport.Config{
 		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Silence: time.Second, Channel: "channel",
 		Renew: func() *transport.Script { return renew }, Spawn: b.spawn,
-		OnMessage: func(_ *transport.Master, text string) { b.heard <- text },
-		OnListen:  func(*transport.Master) { b.listens <- struct{}{} },
-		OnDeaf:    func(_ *transport.Master, err error) { b.deaf <- err },
-		OnSilence: func(*transport.Master, error) {},
+		OnMessage: func(_ *transport.Master, _ *transport.Node, text string) { b.heard <- text },
+		OnListen:  func(*transport.Master, *transport.Node) { b.listens <- struct{}{} },
+		OnDeaf:    func(_ *transport.Master, _ *transport.Node, err error) { b.deaf <- err },
+		OnMoved:   func(*transport.Master) { b.moves.Add(1) },
+		OnSilence: func(*transport.Master, *transport.Node, error) {},
 	}
 	for _, change := range changes {
 		change(b.cfg)
@@ -82,6 +84,19 @@ func (b *bed) spawn(task func()) bool {
 	return true
 }
 
+// home is the node of a master that has one only.
+func (b *bed) home() *transport.Node { return b.At("") }
+
+func (b *bed) Failing() bool { return b.home().Failing() }
+
+func (b *bed) Backoff(now time.Duration) (until time.Duration, cause error) {
+	return b.home().Backoff(now)
+}
+
+func (b *bed) ServerAtMost(now clock.Instant) (micros int64, known bool) {
+	return b.Master.ServerAtMost("", b.home(), now)
+}
+
 func (b *bed) now() clock.Instant { return b.cfg.Clock.Now() }
 
 // keysOf are a lock's keys on a single master.
@@ -100,7 +115,7 @@ func (b *bed) do(ctx context.Context) error {
 	r, sent := b.Do(ctx, refresh, keysOf("any"), []string{"0"})
 	fields, err := r.AsIntSlice()
 	if err == nil {
-		b.Sample(sent, fields[0])
+		b.Sample("", sent, fields[0])
 	}
 	return err
 }

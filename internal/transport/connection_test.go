@@ -119,7 +119,7 @@ func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()
 		b := newBed(t, clients["from rwlock.Dial"](t, link))
-		b.Listen()
+		b.Listen("")
 		<-b.listens
 		b.mustDo()
 		link.Cut()

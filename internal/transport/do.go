@@ -12,21 +12,22 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Do runs one script for a caller that waits for it, and returns at the latest when ctx ends. sent is the time just
-// before the request left. A master that has just failed is not tried again within a few milliseconds: then the result
-// is the failure.
+// Do runs one script for a caller that waits for it, and returns at the latest when ctx ends. The first key names the
+// server. sent is the time just before the request left. A server that has just failed is not tried again within a few
+// milliseconds: then the result is the failure.
 func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
+	n := m.At(keys[0])
 	sent = m.cfg.Clock.Now()
-	if _, cause := m.health.urgent(sent.Mono); cause != nil {
+	if _, cause := n.health.urgent(sent.Mono); cause != nil {
 		return rueidis.NewErrorResult(&notSent{cause}), sent
 	}
-	if m.connected(sent) {
-		r, sent = m.send(ctx, s, keys, args)
+	if n.connected(sent) {
+		r, sent = n.send(ctx, s, keys, args)
 	} else {
-		r, sent = m.sendAside(ctx, s, keys, args)
+		r, sent = n.sendAside(ctx, s, keys, args)
 	}
 	r = m.nameTimeout(r, sent)
-	m.note(ctx, r)
+	n.note(ctx, r)
 	return r, sent
 }
 
@@ -39,21 +40,6 @@ func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.
 	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
 
-// errReconnected is the answer of one of several masters to a request that may have gone over another connection than
-// the caller's vote was made for, and so to another server.
-var errReconnected = errors.New("the connection was replaced while the request was on its way")
-
-// Reconnected reports whether a request may have gone over another connection than its vote was made for.
-func Reconnected(err error) bool { return errors.Is(err, errReconnected) }
-
-// sameConnection keeps the answer to a request if no connection has been opened since.
-func (m *Master) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
-	if m.cfg.Quarantine > 0 && r.NonRedisError() == nil && m.Dials() != before {
-		return rueidis.NewErrorResult(errReconnected)
-	}
-	return r
-}
-
 // recently bounds the age of the last answer over a connection that is taken to stand still. Within it a broken
 // connection can cost a caller one dial.
 const recently = 100 * time.Millisecond
@@ -62,46 +48,42 @@ const recently = 100 * time.Millisecond
 // rueidis' default of four, one is missed once in 25 million times.
 const warm = 64
 
-func (m *Master) connected(now clock.Instant) bool {
-	return (m.tuned != nil || m.answers.Load() >= warm) && m.clock.answeredWithin(recently, now)
+func (n *Node) connected(now clock.Instant) bool {
+	return (n.m.tuned != nil || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, now)
 }
 
-// note keeps the health of the master. The end of the caller's own context says nothing of it.
-func (m *Master) note(ctx context.Context, r rueidis.RedisResult) {
+// note keeps the health of the server. The end of the caller's own context says nothing of it.
+func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	err := r.NonRedisError()
 	switch {
 	case err == nil:
-		m.answers.Add(1)
-		if m.health.failing() {
-			m.health.succeeded()
-		}
+		n.answers.Add(1)
+		n.answered()
 	case ctx.Err() == nil:
-		m.answers.Store(0)
-		m.clock.doubt()
-		m.health.failed(m.cfg.Clock.Now().Mono, err)
+		n.unanswered(err)
 	default:
-		m.answers.Store(0)
-		m.clock.doubt()
+		n.unanswered(nil)
 	}
 }
 
 // sendAside lets the caller go when ctx ends, while the call itself, and the dial that it may need, go on.
-func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
+func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
 	type answer struct {
 		r    rueidis.RedisResult
 		sent clock.Instant
 	}
-	began := m.cfg.Clock.Now()
+	cfg := n.m.cfg
+	began := cfg.Clock.Now()
 	reply := make(chan answer, 1)
 	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
 	call := func() {
-		r, sent := m.send(withValues{m.cfg.Life, ctx}, s, ownKeys, ownArgs)
+		r, sent := n.send(withValues{cfg.Life, ctx}, s, ownKeys, ownArgs)
 		reply <- answer{r, sent}
 	}
-	if !m.cfg.Spawn(call) {
-		return m.send(ctx, s, keys, args) // at the end of the engine
+	if !cfg.Spawn(call) {
+		return n.send(ctx, s, keys, args) // at the end of the engine
 	}
-	silent := time.NewTimer(m.cfg.Silence)
+	silent := time.NewTimer(cfg.Silence)
 	defer silent.Stop()
 	for {
 		select {
@@ -110,21 +92,34 @@ func (m *Master) sendAside(ctx context.Context, s *Script, keys, args []string) 
 		case <-ctx.Done():
 			return rueidis.NewErrorResult(ctx.Err()), began
 		case <-silent.C:
-			m.cfg.OnSilence(m, &NoReply{After: m.cfg.Silence})
+			cfg.OnSilence(n.m, n, &NoReply{After: cfg.Silence})
 		}
 	}
 }
 
 // send returns the reply, and the time just before the request left that it is the reply to.
-func (m *Master) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
+func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	sent = m.cfg.Clock.Now()
-	r = m.client.Do(ctx, s.byDigest(m.client.B(), keys, args))
-	if unknownScript(r) {
-		sent = m.cfg.Clock.Now() // the first one did not run
-		r = m.client.Do(ctx, s.whole(m.client.B(), keys, args))
+	r, sent = n.sendAs(ctx, s, (*Script).byDigest, keys, args)
+	if unknownScript(r) { // it did not run
+		r, sent = n.sendAs(ctx, s, (*Script).whole, keys, args)
 	}
 	return maskForeignEnd(ctx, r), sent
+}
+
+// sendAs sends one form of the script, a second time where another server has to answer.
+func (n *Node) sendAs(
+	ctx context.Context, s *Script, as form, keys, args []string,
+) (r rueidis.RedisResult, sent clock.Instant) {
+	sent = n.m.cfg.Clock.Now()
+	r = n.client.Do(ctx, as(s, n.client.B(), keys, args))
+	if !n.redirects(r) {
+		return r, sent
+	}
+	sent = n.m.cfg.Clock.Now()
+	r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys, args))
+	n.elsewhere()
+	return r, sent
 }

@@ -3,22 +3,48 @@ package transport
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// listener receives the messages to this process from one master, on a connection of its own, from the first waiter
-// until the engine closes. Messages are hints: whenever the connection is new, all waiters ask again, and between times
-// their refresh finds whatever was missed.
+// listener receives the messages to this process from one node, on a connection of its own, from the first waiter until
+// the node comes to its end. That of a Cluster's home receives the messages of all nodes, where the Cluster has no
+// sharded ones. Messages are hints: whenever the connection is new, all waiters ask again, and between times their
+// refresh finds whatever was missed.
 type listener struct {
 	m     *Master
+	n     *Node
 	once  sync.Once
 	tried chan struct{} // closed when the first attempt to listen is over
+	again chan struct{} // asks whether the connection is still that to the right server
+	state atomic.Pointer[hearing]
+}
+
+// hearing is whether messages arrive, and where.
+type hearing struct {
+	route string // how they get here, as the details of a hold name it
+	at    string // where the client had its server when the subscription was made
+	deaf  bool   // they cannot be had
+}
+
+func newListener(m *Master, n *Node) *listener {
+	l := &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
+	l.state.Store(&hearing{route: "b" + m.cfg.Channel})
+	return l
 }
 
 func (l *listener) start() {
-	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.m.cfg.Life) }) })
+	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.n.life) }) })
+}
+
+// look asks whether the connection is still that to the right server.
+func (l *listener) look() {
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
 }
 
 // firstTry closes tried.
@@ -33,11 +59,12 @@ func (l *listener) firstTry() {
 // supervise dedicates a connection again whenever the last one broke: rueidis does not.
 func (l *listener) supervise(ctx context.Context) {
 	failures := 0
-	for ctx.Err() == nil {
-		if l.listen(ctx) {
+	for ctx.Err() == nil && !(l.sharded() && l.m.plain.Load()) {
+		if l.listen(ctx, failures) {
 			failures = 0
 		}
-		l.m.clock.forget()
+		l.n.clock.forget(l.m.cfg.Clock.Now().Mono)
+		l.m.suspect()
 		wait := time.NewTimer(Backoff(failures))
 		failures++
 		select {
@@ -48,27 +75,60 @@ func (l *listener) supervise(ctx context.Context) {
 	}
 }
 
-// listen returns when the connection is lost, and whether it had ever stood.
-func (l *listener) listen(ctx context.Context) (stood bool) {
-	c, giveBack := l.dedicate(ctx)
+// listen returns when the connection is lost, or leads to the wrong server, and whether it had ever stood.
+func (l *listener) listen(ctx context.Context, failures int) (stood bool) {
+	sub, ok := l.subscription()
+	if !ok {
+		return false
+	}
+	c, giveBack := l.dedicate(ctx, sub.client)
 	if c == nil {
 		return false
 	}
 	defer giveBack()
-	broken := c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(msg rueidis.PubSubMessage) {
-		l.m.cfg.OnMessage(l.m, msg.Message)
-	}})
-	if !l.subscribe(ctx, c, broken) {
-		c.Close()
+	defer c.Close()
+	taken := make(chan struct{}, 1)
+	broken := c.SetPubSubHooks(rueidis.PubSubHooks{
+		OnMessage: func(msg rueidis.PubSubMessage) { l.m.cfg.OnMessage(l.m, sub.from, msg.Message) },
+		OnSubscription: func(s rueidis.PubSubSubscription) {
+			if s.Kind == "sunsubscribe" { // the slot of the channel has moved to another node
+				select {
+				case taken <- struct{}{}:
+				default:
+				}
+			}
+		},
+	})
+	if !l.subscribe(ctx, c, sub, failures, broken) {
 		return false
 	}
-	l.m.cfg.OnListen(l.m)
-	select {
-	case <-broken:
-	case <-ctx.Done():
-	}
-	c.Close()
+	l.state.Store(&hearing{route: sub.route, at: sub.at})
+	l.m.cfg.OnListen(l.m, sub.from)
+	l.stand(ctx, sub, broken, taken)
 	return true
+}
+
+// stand returns when the connection is lost or leads to the wrong server. Where a standalone server is known by one
+// address, calls that are dialled to another machine than before tell that the name has moved.
+func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan error, taken <-chan struct{}) {
+	here, before, dialled := l.m.lastDials()
+	for {
+		select {
+		case <-broken:
+			return
+		case <-taken:
+			return
+		case <-ctx.Done():
+			return
+		case <-l.again:
+		case <-dialled:
+		}
+		var call string
+		_, call, dialled = l.m.lastDials()
+		if !l.right(sub) || l.m.Standalone() && call != before && call != here {
+			return
+		}
+	}
 }
 
 // refusedMost bounds the pause between attempts to subscribe that the server refuses.
@@ -76,17 +136,28 @@ const refusedMost = time.Minute
 
 // subscribe returns whether messages arrive. What a server refuses for good is tried again over the same connection:
 // a new one would look like another server.
-func (l *listener) subscribe(ctx context.Context, c rueidis.DedicatedClient, broken <-chan error) bool {
+func (l *listener) subscribe(
+	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failures int, broken <-chan error,
+) bool {
 	for pause := time.Second; ; pause = min(2*pause, refusedMost) {
 		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
-		err := c.Do(withoutDeadline{attempt}, c.B().Subscribe().Channel(l.m.cfg.Channel).Build()).Error()
+		err := l.make(withoutDeadline{attempt}, c, sub)
+		silent := attempt.Err() != nil
 		cancel()
 		l.firstTry()
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
-		l.m.cfg.OnDeaf(l.m, err)
-		if !l.m.Permanent(err) {
+		if l.sharded() && refusesSharded(err) {
+			l.m.plain.Store(true)
+			l.m.cfg.OnMoved(l.m)
+			return false
+		}
+		lasts := l.m.Permanent(err)
+		if lasts || silent || failures >= passingFailures && !FromCluster(err) {
+			l.deafened(err)
+		}
+		if !lasts {
 			return false
 		}
 		wait := time.NewTimer(pause)
@@ -102,19 +173,51 @@ func (l *listener) subscribe(ctx context.Context, c rueidis.DedicatedClient, bro
 	}
 }
 
+// make subscribes, and tries whether scripts may publish: nobody is told of a refusal in a script that hands on a lock.
+func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subscription) error {
+	subscribe, publish := c.B().Subscribe().Channel(sub.channel).Build(), "PUBLISH"
+	if l.sharded() {
+		subscribe, publish = c.B().Ssubscribe().Channel(sub.channel).Build(), "SPUBLISH"
+	}
+	if err := c.Do(ctx, subscribe).Error(); err != nil {
+		return err
+	}
+	b := sub.client.B()
+	err := sub.client.Do(ctx, b.Eval().Script(probe).Numkeys(0).Arg(publish, sub.channel+probed).Build()).Error()
+	if err != nil && !l.m.Permanent(err) && !(l.sharded() && refusesSharded(err)) {
+		return nil // it says nothing of messages
+	}
+	return err
+}
+
+// passingFailures in a row are taken for a connection that was lost, and can be had again.
+const passingFailures = 2
+
+// deafened notes that messages cannot be had although the server answers, and tells of it once.
+func (l *listener) deafened(err error) {
+	before := l.state.Load()
+	if before.deaf || l.n.Failing() {
+		return
+	}
+	l.state.Store(&hearing{route: "b" + l.m.cfg.Channel, deaf: true})
+	l.m.cfg.OnDeaf(l.m, l.n, err)
+}
+
 // dialGrace is how long the end of the engine waits for a dial that is under way.
 const dialGrace = time.Second
 
 // dedicate waits for a connection, but not past ctx for one that others have: a client's pool may be as small as one.
 // The goroutine that waits on is then ended by whoever gives that connection back, or closes the client.
-func (l *listener) dedicate(ctx context.Context) (c rueidis.DedicatedClient, giveBack func()) {
+func (l *listener) dedicate(
+	ctx context.Context, from rueidis.Client,
+) (c rueidis.DedicatedClient, giveBack func()) {
 	type connection struct {
 		client   rueidis.DedicatedClient
 		giveBack func()
 	}
 	got := make(chan connection, 1)
 	go func() {
-		client, giveBack := l.m.client.Dedicate()
+		client, giveBack := from.Dedicate()
 		got <- connection{client, giveBack}
 	}()
 	select {

@@ -17,8 +17,8 @@ func TestMessagesArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		b := newBed(t, mini.Client(t))
-		b.Listen()
-		b.Listen() // once is enough
+		b.Listen("")
+		b.Listen("") // once is enough
 		<-b.listens
 		<-b.Listened()
 		synctest.Wait()
@@ -40,7 +40,7 @@ func TestALostSubscriptionIsMadeAgain(t *testing.T) {
 		option := link.Option()
 		option.BlockingPoolSize = 1 // the lost one was given back
 		b := newBed(t, dial(t, option))
-		b.Listen()
+		b.Listen("")
 		<-b.listens
 		for range 3 {
 			begun := time.Now()
@@ -61,7 +61,7 @@ func TestASubscriptionIsTriedWithABackoff(t *testing.T) {
 		link.Refuse()
 		link.Cut()
 		before := client.Dials()
-		b.Listen()
+		b.Listen("")
 		<-b.Listened()
 		time.Sleep(time.Minute)
 		require.Less(t, client.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
@@ -80,7 +80,7 @@ func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
 	option.Username, option.Password = "mute", "secret"
 	client := dial(t, option)
 	b := newBed(t, client)
-	b.Listen()
+	b.Listen("")
 	err = <-b.deaf
 	require.True(t, b.Permanent(err))
 	require.True(t, strings.HasPrefix(err.Error(), "NOPERM"), err.Error())
@@ -103,7 +103,7 @@ func unconfirmed(t *testing.T) *bed {
 	option.ConnWriteTimeout = time.Hour
 	b := newBed(t, dial(t, option))
 	muted := link.MuteNextReply(testredis.Named("SUBSCRIBE"))
-	b.Listen()
+	b.Listen("")
 	<-muted
 	return b
 }
@@ -132,7 +132,7 @@ func TestTheEndOfAnUnconfirmedSubscription(t *testing.T) {
 func TestTheEndOfASubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, testredis.NewMini(t).Client(t))
-		b.Listen()
+		b.Listen("")
 		<-b.listens
 		begun := time.Now()
 		b.stop()
@@ -149,7 +149,7 @@ func TestAPoolOfOneConnectionThatOthersHaveDoesNotHoldUpTheEnd(t *testing.T) {
 		taken, giveBack := client.Dedicate()
 		require.NoError(t, taken.Do(context.Background(), taken.B().Ping().Build()).Error())
 		b := newBed(t, client)
-		b.Listen()
+		b.Listen("")
 		time.Sleep(time.Minute)
 		begun := time.Now()
 		b.stop()
@@ -167,7 +167,7 @@ func TestAListenerThatStartsAtTheEnd(t *testing.T) {
 		mini := testredis.NewMini(t)
 		b := newBed(t, mini.Client(t))
 		b.closed.Store(true)
-		b.Listen()
+		b.Listen("")
 		synctest.Wait()
 		require.Zero(t, mini.Calls("SUBSCRIBE"))
 	})

@@ -4,10 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -27,33 +25,32 @@ type Config struct {
 	Renew      func() *Script         // the script of Renew
 	Channel    string                 // where messages to this locker arrive
 	Spawn      func(task func()) bool // runs the task in a goroutine that is waited for at the end; false at the end
-	OnMessage  func(m *Master, text string)
-	OnListen   func(m *Master)            // messages arrive from here on; what came before is lost
-	OnDeaf     func(m *Master, err error) // no messages can be had
-	OnSilence  func(m *Master, err error) // a caller waits, and no answer has come
+
+	OnMessage func(m *Master, from *Node, text string) // from is nil where it is not known which node has sent it
+	OnListen  func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
+	OnDeaf    func(m *Master, n *Node, err error)      // they cannot be had; told once, until they arrive again
+	OnMoved   func(m *Master)                          // other servers answer for some keys, or for all
+	OnSilence func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
 }
 
-// Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster.
+// Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster. It routes each call
+// by its first key to one of its nodes.
 type Master struct {
-	Index    int
-	cfg      *Config
+	Index int
+	connections
+	topology
 	client   rueidis.Client
-	tuned    tuned // nil for a client that is not from rwlock.Dial
-	health   health
-	clock    serverClock
-	answers  atomic.Int64 // in a row, without a failed request
-	identity atomic.Pointer[identity]
+	home     *Node
 	detached sync.Pool // of *Detached
-	pipeline *pipeline
-	listener *listener
 }
 
 // NewMaster returns a master. Run its Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
-	m := &Master{Index: index, cfg: cfg, client: client, clock: serverClock{drift: cfg.Drift}}
+	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
+	m.topology.m, m.doubt = m, make(chan struct{}, 1)
 	m.tuned, _ = client.(tuned)
-	m.pipeline = newPipeline(m)
-	m.listener = &listener{m: m, tried: make(chan struct{})}
+	m.dialler, _ = client.(dialler)
+	m.home = m.newNode("", nil)
 	m.SetIdentity(unknown, 0)
 	return m
 }
@@ -66,95 +63,59 @@ func (m *Master) Addr() string {
 // Standalone reports whether the master is always one and the same server.
 func (m *Master) Standalone() bool { return m.client.Mode() == rueidis.ClientModeStandalone }
 
-// tuned is what a client from rwlock.Dial tells of itself: it has one connection for calls, and has opened so many.
-type tuned interface{ Dials() uint64 }
+func (m *Master) cluster() bool { return m.client.Mode() == rueidis.ClientModeCluster }
 
-// Dials returns how many connections the client has opened, 0 where it does not tell.
-func (m *Master) Dials() uint64 {
-	if m.tuned == nil {
-		return 0
+// At returns the node that answers for this key, as far as is known.
+func (m *Master) At(key string) *Node {
+	slots := m.slots.Load()
+	if slots == nil {
+		return m.home
 	}
-	return m.tuned.Dials()
-}
-
-// identity is what the marker of one of several masters says that it is, and over which connection that was read.
-type identity struct {
-	dials          uint64
-	tail, stranger string
-}
-
-// unknown is the id of a master whose marker has not been read over this connection. No marker has it.
-const unknown = "?"
-
-// SetIdentity notes what the marker says, and how many connections had been opened before it was read.
-func (m *Master) SetIdentity(id string, dials uint64) (changed bool) {
-	rest := " " + strconv.FormatInt(m.cfg.Quarantine.Milliseconds(), 10) + " 0"
-	if m.tuned == nil {
-		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script looks at its run id
+	if !m.used.Load() {
+		m.used.Store(true)
 	}
-	now := &identity{dials, " " + id + rest, " " + unknown + rest}
-	before := m.identity.Swap(now)
-	return before == nil || *before != *now
-}
-
-// Vote returns the first argument of every script that changes a lock: with the floor of new tokens, in microseconds,
-// where several masters decide. A master that is reached over another connection than its marker was does not vote
-// before that has been read again.
-func (m *Master) Vote(proposal int64) string {
-	if m.cfg.Quarantine == 0 {
-		return "0"
+	if n := slots.owner(slotOf(key)); n != nil {
+		return n
 	}
-	id := m.identity.Load()
-	if id.dials != m.Dials() {
-		return strconv.FormatInt(proposal, 10) + id.stranger
+	return m.home
+}
+
+// Replaced reports whether the server of this key need not be the one that this node was.
+func (m *Master) Replaced(n *Node, key string) bool { return !n.direct || m.At(key) != n }
+
+// Sample notes the server's clock, as told by the answer to a request for this key that was sent at that instant.
+func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
+	m.At(key).clock.sample(sent, micros)
+}
+
+// ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
+// only where that server is the one that a message came from.
+func (m *Master) ServerAtMost(key string, from *Node, now clock.Instant) (micros int64, known bool) {
+	n := m.At(key)
+	if n != from || !n.listener.upToDate() {
+		return 0, false
 	}
-	return strconv.FormatInt(proposal, 10) + id.tail
+	return n.clock.atMost(now)
 }
-
-// Sample notes the server's clock, as told by the answer to a request sent at that instant.
-func (m *Master) Sample(sent clock.Instant, micros int64) { m.clock.sample(sent, micros) }
-
-// ServerAtMost returns the most that the server's clock can show now, in microseconds.
-func (m *Master) ServerAtMost(now clock.Instant) (micros int64, known bool) {
-	return m.clock.atMost(now)
-}
-
-// Backoff returns why background work for this master has to wait, and until when; nil if it need not.
-func (m *Master) Backoff(now time.Duration) (until time.Duration, cause error) {
-	return m.health.backoff(now)
-}
-
-// Listen makes messages arrive from now on. It does not wait for the connection.
-func (m *Master) Listen() { m.listener.start() }
-
-// Listened is closed when the first attempt to listen is over: its connection is opened by then.
-func (m *Master) Listened() <-chan struct{} { return m.listener.tried }
 
 // Run sends what is posted until the engine gives up on the masters; then nothing more is sent.
-func (m *Master) Run() { m.pipeline.run(m.cfg.Life) }
-
-// Post sends the call with the next batch. The calls of a batch keep their order; batches overtake each other.
-func (m *Master) Post(c Call) { m.pipeline.post(c) }
-
-// Renew sends the renewal with the next batch; what expires first goes first. It is tried also while other background
-// work waits for the master to come back.
-func (m *Master) Renew(r *Renewal) { m.pipeline.renew(r) }
-
-// Failing reports whether the last request to the master went without an answer.
-func (m *Master) Failing() bool { return m.health.failing() }
-
-// current returns the arguments of a script as they are to go out over the connections that stand: a vote that was made
-// for the connection before, and has waited since, becomes a stranger's.
-func (m *Master) current(args []string, dials uint64) []string {
-	id := m.identity.Load()
-	if m.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
-		return args
+func (m *Master) Run() {
+	if !m.Standalone() {
+		m.cfg.Spawn(m.watch)
 	}
-	proposal, known := strings.CutSuffix(args[0], id.tail)
-	if !known {
-		return args
+	m.home.pipeline.run()
+}
+
+// Post sends the call with the next batch to the node of its first key. The calls of a batch keep their order; batches
+// overtake each other.
+func (m *Master) Post(c Call) {
+	for !m.At(c.Keys[0]).pipeline.post(c) {
 	}
-	args = slices.Clone(args)
-	args[0] = proposal + id.stranger
-	return args
+}
+
+// Renew sends the renewal with the next batch to its node; what expires first goes first. It is tried also while other
+// background work waits for the server to come back.
+func (m *Master) Renew(r *Renewal) {
+	for !m.At(r.Lock).pipeline.renew(r) {
+	}
 }

@@ -20,15 +20,16 @@ type Call struct {
 	Urgent bool                                            // a user waits for it: tried also during a backoff
 }
 
-// pipeline sends the calls of one master: whatever has gathered while its batches are on their way is the next batch.
-// Each master has its own, so a slow one holds up nobody else's renewals. Calls of one hold need no order: a release
+// pipeline sends the calls of one node: whatever has gathered while its batches are on their way is the next batch.
+// Each node has its own, so a slow one holds up nobody else's renewals. Calls of one hold need no order: a release
 // leaves a tombstone for whatever is unanswered.
 type pipeline struct {
-	m        *Master
+	n        *Node
 	mu       sync.Mutex
 	calls    []Call
 	renewals renewalHeap
 	renewing bool // a batch with renewals is on its way: those that come gather
+	ended    bool // the node has no slots any more
 	kick     chan struct{}
 }
 
@@ -40,20 +41,30 @@ const (
 	renewalsPerBatch = 8 * renewalsPerCall
 )
 
-func newPipeline(m *Master) *pipeline { return &pipeline{m: m, kick: make(chan struct{}, 1)} }
+func newPipeline(n *Node) *pipeline { return &pipeline{n: n, kick: make(chan struct{}, 1)} }
 
-func (p *pipeline) post(c Call) {
+// post returns false where the pipeline has ended.
+func (p *pipeline) post(c Call) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
 	p.calls = append(p.calls, c)
-	p.mu.Unlock()
 	p.wake()
+	return true
 }
 
-func (p *pipeline) renew(r *Renewal) {
+// renew returns false where the pipeline has ended.
+func (p *pipeline) renew(r *Renewal) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
 	heap.Push(&p.renewals, r)
-	p.mu.Unlock()
 	p.wake()
+	return true
 }
 
 func (p *pipeline) wake() {
@@ -63,20 +74,49 @@ func (p *pipeline) wake() {
 	}
 }
 
-func (p *pipeline) run(ctx context.Context) {
-	retry := time.NewTimer(clock.Never)
-	defer retry.Stop()
+// farewell is how long a node that has no slots any more is waited for.
+const farewell = 100 * time.Millisecond
+
+// run sends until the node has come to its end. What has not been sent by then is posted again where that is not the
+// engine's end too: other nodes have the slots now. What is under way may be answered yet.
+func (p *pipeline) run() {
+	sending, cancel := context.WithCancel(p.n.m.cfg.Life)
+	defer cancel()
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
+	p.sendUntilEnd(sending, &underWay)
+	if sending.Err() == nil {
+		p.handOn()
+		time.AfterFunc(farewell, cancel)
+	}
+}
+
+func (p *pipeline) sendUntilEnd(ctx context.Context, underWay *sync.WaitGroup) {
+	retry := time.NewTimer(clock.Never)
+	defer retry.Stop()
 	slots := make(chan struct{}, batchesAtOnce)
 	for {
-		retry.Reset(p.sendAll(ctx, slots, &underWay))
+		retry.Reset(p.sendAll(ctx, slots, underWay))
 		select {
 		case <-p.kick:
 		case <-retry.C:
-		case <-ctx.Done():
+		case <-p.n.life.Done():
 			return
 		}
+	}
+}
+
+func (p *pipeline) handOn() {
+	p.mu.Lock()
+	p.ended = true
+	calls, renewals := p.calls, p.renewals
+	p.calls, p.renewals = nil, nil
+	p.mu.Unlock()
+	for _, c := range calls {
+		p.n.m.Post(c)
+	}
+	for _, r := range renewals {
+		p.n.m.Renew(r)
 	}
 }
 
@@ -86,10 +126,10 @@ func (p *pipeline) sendAll(ctx context.Context, slots chan struct{}, underWay *s
 	for {
 		select {
 		case slots <- struct{}{}:
-		case <-ctx.Done():
+		case <-p.n.life.Done():
 			return clock.Never
 		}
-		batch, renews, later := p.take(p.m.cfg.Clock.Now())
+		batch, renews, later := p.take(p.n.m.cfg.Clock.Now())
 		if len(batch) == 0 {
 			<-slots
 			return later
@@ -118,7 +158,7 @@ func (p *pipeline) renewed() {
 // take returns the next batch. During a backoff, calls that are not urgent fail at once, and the rest waits for the
 // moment of the next attempt.
 func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later time.Duration) {
-	_, cause := p.m.health.backoff(now.Mono)
+	_, cause := p.n.health.backoff(now.Mono)
 	later = clock.Never
 	if cause != nil {
 		p.failWhatCanWait(cause, now)
@@ -129,7 +169,7 @@ func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later tim
 	if !waiting {
 		return nil, false, later
 	}
-	if at, refused := p.m.health.urgent(now.Mono); refused != nil {
+	if at, refused := p.n.health.urgent(now.Mono); refused != nil {
 		return nil, false, at - now.Mono
 	}
 	p.mu.Lock()
@@ -164,49 +204,5 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 	p.mu.Unlock()
 	for _, c := range refused {
 		c.Done(rueidis.NewErrorResult(&notSent{cause}), now)
-	}
-}
-
-func (p *pipeline) send(ctx context.Context, batch []Call) {
-	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Patience)
-	defer cancel()
-	if unknown := p.exchange(ctx, batch, (*Script).byDigest); len(unknown) > 0 {
-		p.exchange(ctx, unknown, (*Script).whole)
-	}
-}
-
-// exchange sends the calls together and ends each with its reply, but for those whose script the server does not know:
-// they have not run.
-func (p *pipeline) exchange(
-	ctx context.Context, batch []Call, form func(*Script, rueidis.Builder, []string, []string) rueidis.Completed,
-) (unknown []Call) {
-	sent, dials := p.m.cfg.Clock.Now(), p.m.Dials()
-	b := p.m.client.B()
-	commands := make(rueidis.Commands, len(batch))
-	for i, c := range batch {
-		commands[i] = form(c.Script, b, c.Keys, p.m.current(c.Args, dials))
-	}
-	for i, r := range p.m.client.DoMulti(withoutDeadline{ctx}, commands...) {
-		if unknownScript(r) {
-			unknown = append(unknown, batch[i])
-			continue
-		}
-		if ctx.Err() != nil && r.NonRedisError() != nil {
-			r = rueidis.NewErrorResult(&NoReply{After: p.m.cfg.Clock.Now().Mono - sent.Mono})
-		}
-		r = p.m.nameTimeout(maskForeignEnd(ctx, r), sent)
-		p.note(r)
-		batch[i].Done(p.m.sameConnection(dials, r), sent)
-	}
-	return unknown
-}
-
-func (p *pipeline) note(r rueidis.RedisResult) {
-	if err := r.NonRedisError(); err != nil {
-		p.m.clock.doubt()
-		p.m.answers.Store(0)
-		p.m.health.failed(p.m.cfg.Clock.Now().Mono, err)
-	} else if p.m.health.failing() {
-		p.m.health.succeeded()
 	}
 }

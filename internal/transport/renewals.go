@@ -54,7 +54,7 @@ const renewalsPerCall = 128
 // reaches one slot only.
 func (p *pipeline) renewalCalls(due []*Renewal) []Call {
 	most := renewalsPerCall
-	if p.m.client.Mode() == rueidis.ClientModeCluster {
+	if p.n.m.client.Mode() == rueidis.ClientModeCluster {
 		most = 1
 	}
 	var calls []Call
@@ -69,15 +69,15 @@ func (p *pipeline) renewalCalls(due []*Renewal) []Call {
 func (p *pipeline) renewalCall(due []*Renewal) Call {
 	keys := make([]string, 0, 2*len(due)+1)
 	args := make([]string, 0, 3*len(due)+1)
-	args = append(args, p.m.Vote(0))
+	args = append(args, p.n.m.Vote(0))
 	for _, r := range due {
 		keys = append(keys, r.Lock, r.Holds)
 		args = append(args, r.Hold, r.TTL, r.Token)
 	}
-	if marker := p.m.cfg.MarkerKey; p.m.cfg.Quarantine > 0 {
+	if marker := p.n.m.cfg.MarkerKey; p.n.m.cfg.Quarantine > 0 {
 		keys = append(keys, marker)
 	}
-	return Call{Script: p.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
+	return Call{Script: p.n.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
 		p.answered(due, r, sent)
 	}}
 }
@@ -100,7 +100,7 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 		}
 		return
 	}
-	p.m.Sample(sent, reply[0])
+	p.n.clock.sample(sent, reply[0])
 	for i, renewal := range due {
 		answer := reply[1+i]
 		if answer == renewedWanted && renewal.Wanted != nil {

@@ -31,6 +31,9 @@ func NewScript(name scripts.Name, salt string) *Script {
 	})}
 }
 
+// form is how a script is sent.
+type form func(s *Script, b rueidis.Builder, keys, args []string) rueidis.Completed
+
 func (s *Script) byDigest(b rueidis.Builder, keys, args []string) rueidis.Completed {
 	return b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }

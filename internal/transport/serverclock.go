@@ -12,6 +12,7 @@ type serverClock struct {
 	drift clock.Drift
 
 	mu      sync.Mutex
+	since   time.Duration // what was sent before may have been answered by another server
 	sent    clock.Instant // just before the request that brought micros was sent
 	micros  int64         // 0 is unknown
 	suspect bool          // a later request was not answered
@@ -19,16 +20,17 @@ type serverClock struct {
 
 func (s *serverClock) sample(sent clock.Instant, micros int64) {
 	s.mu.Lock()
-	if micros > 0 && sent.Mono >= s.sent.Mono {
+	if micros > 0 && sent.Mono >= s.sent.Mono && sent.Mono >= s.since {
 		s.sent, s.micros, s.suspect = sent, micros, false
 	}
 	s.mu.Unlock()
 }
 
-// forget drops the sample: after a reconnect another server may answer.
-func (s *serverClock) forget() {
+// forget drops the sample, and those that answers to requests from before that time will bring: another server may
+// have answered.
+func (s *serverClock) forget(since time.Duration) {
 	s.mu.Lock()
-	s.micros = 0
+	s.micros, s.since = 0, max(s.since, since)
 	s.mu.Unlock()
 }
 

@@ -20,8 +20,12 @@ var sentAt = clock.Instant{Mono: time.Hour, Wall: time.UnixMicro(showed)}
 // sampled is a master that nothing runs for, with one sample of its clock.
 func sampled() *transport.Master {
 	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
-	m.Sample(sentAt, showed)
+	m.Sample("", sentAt, showed)
 	return m
+}
+
+func atMost(m *transport.Master, now clock.Instant) (micros int64, known bool) {
+	return m.ServerAtMost("", m.At(""), now)
 }
 
 func TestTheMostThatAServersClockShows(t *testing.T) {
@@ -39,7 +43,7 @@ func TestTheMostThatAServersClockShows(t *testing.T) {
 		"looked at before it was asked": {sentAt.Add(-time.Millisecond), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			most, known := sampled().ServerAtMost(test.now)
+			most, known := atMost(sampled(), test.now)
 			require.True(t, known)
 			require.Equal(t, showed+test.most.Microseconds()+1, most)
 		})
@@ -48,19 +52,19 @@ func TestTheMostThatAServersClockShows(t *testing.T) {
 
 func TestTheLatestSampleCounts(t *testing.T) {
 	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
-	_, known := m.ServerAtMost(sentAt)
+	_, known := atMost(m, sentAt)
 	require.False(t, known)
-	m.Sample(sentAt, 0)
-	_, known = m.ServerAtMost(sentAt)
+	m.Sample("", sentAt, 0)
+	_, known = atMost(m, sentAt)
 	require.False(t, known, "the script did not read the clock")
 
-	m.Sample(sentAt, showed)
-	m.Sample(sentAt.Add(time.Millisecond), 0)
-	m.Sample(sentAt.Add(-time.Second), showed+5_000_000) // an answer that was overtaken
-	most, _ := m.ServerAtMost(sentAt)
+	m.Sample("", sentAt, showed)
+	m.Sample("", sentAt.Add(time.Millisecond), 0)
+	m.Sample("", sentAt.Add(-time.Second), showed+5_000_000) // an answer that was overtaken
+	most, _ := atMost(m, sentAt)
 	require.Equal(t, showed+1, most)
-	m.Sample(sentAt.Add(time.Second), showed-5_000_000) // the server's clock was set back
-	most, _ = m.ServerAtMost(sentAt.Add(time.Second))
+	m.Sample("", sentAt.Add(time.Second), showed-5_000_000) // the server's clock was set back
+	most, _ = atMost(m, sentAt.Add(time.Second))
 	require.Equal(t, showed-5_000_000+1, most)
 }
 
@@ -68,7 +72,7 @@ func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()
 		b := newBed(t, link.Client(t))
-		b.Listen()
+		b.Listen("")
 		<-b.listens
 		b.mustDo()
 		_, known := b.ServerAtMost(b.now())

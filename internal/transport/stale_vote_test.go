@@ -15,7 +15,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A vote that was made before the connection was replaced goes out over the new one, and counts.
@@ -24,53 +23,58 @@ func TestStaleVoteOverNewConnection(t *testing.T) {
 	link := mini.NewLink()
 	option := link.Option()
 	option.AlwaysPipelining, option.PipelineMultiplex, option.DisableCache = true, -1, true
-	var hold atomic.Bool
-	proceed := make(chan struct{})
-	dialling := make(chan struct{}, 4)
-	inner := option.DialCtxFn
-	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-		if hold.Load() {
-			dialling <- struct{}{}
-			<-proceed
-		}
-		return inner(ctx, addr, d, c)
-	}
+	held := holdDials(&option)
 	client := dial(t, option)
 	b := newBed(t, client, func(c *transport.Config) { c.Quarantine = 2 * time.Second; c.MarkerKey = "t:master" })
 	mini.Miniredis().HSet("t:master", "layout", "2", "set", "S", "run", "r", "until", "0", "id", "S:r:0")
 	b.SetIdentity("S:r:0", client.Dials())
-	_ = scripts.Acquire
-	post := func(vote string, done chan error) {
-		args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
-		args[0] = vote
-		b.Post(transport.Call{
-			Script: acquire, Keys: append(keysOf("x"), "t:master"), Args: args, Urgent: true,
-			Done: func(r rueidis.RedisResult, _ clock.Instant) {
-				f, err := r.AsIntSlice()
-				if err == nil && f[0] != 1 {
-					err = fmt.Errorf("status %d", f[0])
-				}
-				done <- err
-			},
-		})
-	}
-	warm, first, second := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-	post(b.Vote(1), warm)
-	require.NoError(t, <-warm)
+	require.NoError(t, <-acquireWith(b, b.Vote(1)))
 	vote := b.Vote(1) // over connection 1
-	hold.Store(true)
+	held.on.Store(true)
 	link.Cut()
 	time.Sleep(50 * time.Millisecond)
-	post(b.Vote(1), first) // makes the client dial
-	<-dialling
-	// posted before? the count is up at the start of the dial in this bed and in rwlock.Dial
-	t.Log("vote during the dial:", b.Vote(1), "before:", vote)
-	// a vote that was computed just before the dial began, queued just after
-	post(vote, second)
-	hold.Store(false)
-	close(proceed)
-	t.Log("first:", <-first)
-	err := <-second
-	t.Log("second:", err)
-	require.Error(t, err, "a vote made for connection 1 was answered over connection 2")
+	first := acquireWith(b, b.Vote(1)) // makes the client dial
+	<-held.dialling
+	second := acquireWith(b, vote) // the vote was made before the dial began, and is queued after
+	held.on.Store(false)
+	close(held.proceed)
+	<-first
+	require.Error(t, <-second, "a vote made for connection 1 was answered over connection 2")
+}
+
+// heldDials keeps the dials of a client that begin while it is on.
+type heldDials struct {
+	on                atomic.Bool
+	dialling, proceed chan struct{}
+}
+
+func holdDials(option *rueidis.ClientOption) *heldDials {
+	h := &heldDials{dialling: make(chan struct{}, 4), proceed: make(chan struct{})}
+	inner := option.DialCtxFn
+	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		if h.on.Load() {
+			h.dialling <- struct{}{}
+			<-h.proceed
+		}
+		return inner(ctx, addr, d, c)
+	}
+	return h
+}
+
+// acquireWith asks for a lock with that vote. The channel gets an error if it is not granted.
+func acquireWith(b *bed, vote string) <-chan error {
+	done := make(chan error, 1)
+	args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
+	args[0] = vote
+	b.Post(transport.Call{
+		Script: acquire, Keys: append(keysOf("x"), "t:master"), Args: args, Urgent: true,
+		Done: func(r rueidis.RedisResult, _ clock.Instant) {
+			f, err := r.AsIntSlice()
+			if err == nil && f[0] != 1 {
+				err = fmt.Errorf("status %d", f[0])
+			}
+			done <- err
+		},
+	})
+	return done
 }

@@ -19,7 +19,8 @@ import (
 
 const rootPath = "github.com/seed74116694/fencelock"
 
-// published are the nested modules that others may require, by folder. The others in go.work serve this repository only.
+// published are the nested modules that others may require, by folder. The others in go.work serve this repository
+// only.
 var published = []string{"fencing/grpcfence", "fencing/objectguard/s3bucket"}
 
 // prepare has every nested module require the root module at the version, and returns the tags that the commit needs.

@@ -69,8 +69,8 @@ func TestPublishedModulesImportNothingInternal(t *testing.T) {
 	}
 }
 
-// The whole procedure in a temporary repository, and then what a stranger does: a module that requires a nested one, from
-// a module proxy that has what the tags have, outside any workspace.
+// The whole procedure in a temporary repository, and then what a stranger does: a module that requires a nested one,
+// from a module proxy that has what the tags have, outside any workspace.
 func TestAReleaseCanBeFetched(t *testing.T) {
 	const version = "v0.7.3"
 	repository := cloneForTest(t)

@@ -37,7 +37,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (objectguard.Object, error
 	if err != nil {
 		return none, b.failed("get", key, err)
 	}
-	defer output.Body.Close()
+	defer func() { _ = output.Body.Close() }()
 	content, err := io.ReadAll(output.Body)
 	if err != nil {
 		return none, b.failed("get", key, err)

@@ -56,5 +56,6 @@ func (b *Bucket) attempt(ctx context.Context, key, content, generation string, h
 	if generation != "" {
 		condition = "If-Match: " + generation
 	}
-	return fmt.Errorf("%w: bucket %q, %s, holds=%t, carried out=%t", ErrUnconditional, b.name, condition, holds, err == nil)
+	return fmt.Errorf("%w: bucket %q, %s, holds=%t, carried out=%t",
+		ErrUnconditional, b.name, condition, holds, err == nil)
 }

@@ -24,7 +24,7 @@ func balances(tb testing.TB, db *sql.DB) (all []int) {
 	tb.Helper()
 	rows, err := db.Query(`SELECT balance FROM accounts ORDER BY id`)
 	require.NoError(tb, err)
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var balance int
 		require.NoError(tb, rows.Scan(&balance))

@@ -38,7 +38,7 @@ type guarded struct {
 }
 
 func (b guarded) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) (balance int, err error) {
-	err = b.guard.Do(ctx, db, f, func(tx *sql.Tx) (err error) {
+	err = b.guard.Do(ctx, db, f, func(ctx context.Context, tx *sql.Tx) (err error) {
 		balance, err = selectBalance(ctx, tx, b.dialect, id)
 		return err
 	})
@@ -46,7 +46,7 @@ func (b guarded) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) 
 }
 
 func (b guarded) write(ctx context.Context, db *sql.DB, id, balance int, f fencing.Fence) error {
-	return b.guard.Do(ctx, db, f, func(tx *sql.Tx) error {
+	return b.guard.Do(ctx, db, f, func(ctx context.Context, tx *sql.Tx) error {
 		return updateBalance(ctx, tx, b.dialect, id, balance)
 	})
 }

@@ -1,6 +1,7 @@
 package sqltest_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"testing"
@@ -58,8 +59,8 @@ func BenchmarkRead(b *testing.B) {
 			f := read("accounts/0", 1)
 			for b.Loop() {
 				f.Token++
-				require.NoError(b, guard.Do(b.Context(), db, f, func(tx *sql.Tx) error {
-					_, err := selectBalance(b.Context(), tx, store.Dialect, 0)
+				require.NoError(b, guard.Do(b.Context(), db, f, func(ctx context.Context, tx *sql.Tx) error {
+					_, err := selectBalance(ctx, tx, store.Dialect, 0)
 					return err
 				}))
 			}

@@ -1,6 +1,7 @@
 package sqltest_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
@@ -22,8 +23,8 @@ func onMySQLAndMariaDB(t *testing.T, test func(*testing.T, sqltest.Store, *sql.D
 	}
 }
 
-func send(text string) func(*sql.Tx) error {
-	return func(tx *sql.Tx) error {
+func send(text string) func(context.Context, *sql.Tx) error {
+	return func(_ context.Context, tx *sql.Tx) error {
 		_, err := tx.Exec(text)
 		return err
 	}
@@ -37,8 +38,8 @@ func TestTransactionThatEndedInsideTheWork(t *testing.T) {
 			`CREATE TABLE other (id INT)`, `COMMIT`, `ROLLBACK`, `START TRANSACTION`,
 		} {
 			f := account(0, fencing.Token(2*token+1))
-			err := guard.Do(t.Context(), db, f, func(tx *sql.Tx) error {
-				require.NoError(t, send(ending)(tx))
+			err := guard.Do(t.Context(), db, f, func(_ context.Context, tx *sql.Tx) error {
+				require.NoError(t, send(ending)(t.Context(), tx))
 				f.Token++
 				require.NoError(t, newer(t.Context(), db, f, nothing), "nobody holds the row any more")
 				return updateBalance(t.Context(), tx, sqlguard.MySQL, 0, -1)
@@ -65,11 +66,11 @@ func deadlock(
 	}
 	done := make(chan error, 1)
 	runs := 0
-	err := guard.Do(t.Context(), db, write("accounts", 10), func(tx *sql.Tx) error {
+	err := guard.Do(t.Context(), db, write("accounts", 10), func(_ context.Context, tx *sql.Tx) error {
 		runs++
 		if store.Dialect == sqlguard.PostgreSQL { // it rolls back the one whose patience ends first
-			require.NoError(t, send(`SET LOCAL deadlock_timeout = '10ms'`)(tx))
-			require.NoError(t, send(`SET deadlock_timeout = '10min'`)(other))
+			require.NoError(t, send(`SET LOCAL deadlock_timeout = '10ms'`)(t.Context(), tx))
+			require.NoError(t, send(`SET deadlock_timeout = '10min'`)(t.Context(), other))
 		}
 		require.NoError(t, updateBalance(t.Context(), tx, store.Dialect, 1, 100))
 		go func() { done <- updateBalance(t.Context(), other, store.Dialect, 1, 7) }()

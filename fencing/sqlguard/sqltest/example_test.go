@@ -46,7 +46,7 @@ func Example_guardTable() {
 		if err != nil {
 			return err
 		}
-		return guard.Do(ctx, db, fence, func(tx *sql.Tx) error {
+		return guard.Do(ctx, db, fence, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `UPDATE accounts SET balance = balance - ?1 WHERE id = 7`, amount)
 			return err
 		})
@@ -105,8 +105,8 @@ func Example_derived() {
 
 	// Readers 10 and 11 have read; then 12 wrote; then 11 fills the cache.
 	fmt.Println(fill(read("orders", 10), 500))
-	must(guard.Do(ctx, db, write("orders", 12), func(tx *sql.Tx) error {
-		_, err := tx.Exec(`DELETE FROM cache`)
+	must(guard.Do(ctx, db, write("orders", 12), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM cache`)
 		return err
 	}))
 	fmt.Println(fill(read("orders", 11), 500))

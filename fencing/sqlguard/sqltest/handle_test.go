@@ -59,7 +59,7 @@ func TestHandlesOfPgx(t *testing.T) {
 	defer pool.Close()
 
 	db := stdlib.OpenDBFromPool(pool)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	guard := newGuard(t, store, db)
 	requireGuards(t, guard, db, "a")
 
@@ -112,11 +112,11 @@ func TestTheGuardAddsOneStatementToATransaction(t *testing.T) {
 	var sent statements
 	config.Tracer = &sent
 	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	guard := newGuard(t, store, db)
 	makeAccounts(t, db, 1)
 
-	work := func(tx *sql.Tx) error {
+	work := func(_ context.Context, tx *sql.Tx) error {
 		_, err := tx.Exec(`SELECT 1`)
 		return err
 	}

@@ -31,7 +31,7 @@ func post(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	return httpfence.ResponseError(resp)
 }
 
@@ -49,8 +49,8 @@ func newBank(db *sql.DB, guard *sqlguard.Guard) http.Handler {
 	return httpfence.Extract(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fence, err := fencing.Require(r.Context(), "accounts/7")
 		if err == nil {
-			err = guard.Do(r.Context(), db, fence, func(tx *sql.Tx) error {
-				_, err := tx.ExecContext(r.Context(), `UPDATE accounts SET balance = balance - 10 WHERE id = 7`)
+			err = guard.Do(r.Context(), db, fence, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `UPDATE accounts SET balance = balance - 10 WHERE id = 7`)
 				return err
 			})
 		}

@@ -26,17 +26,19 @@ func (e ending) Deadline() time.Time  { return time.Now().Add(e.left) }
 
 // requireOvertaken pauses a holder inside its transaction until a newer one has written: only the server can let it in.
 // On a busy machine the server may take the holder for paused before its work has begun; then it begins again.
-func requireOvertaken(t *testing.T, ctx context.Context, d sqlguard.Dialect, holder, newer *sql.DB, guard *sqlguard.Guard) {
+func requireOvertaken(
+	t *testing.T, ctx context.Context, d sqlguard.Dialect, holder, newer *sql.DB, guard *sqlguard.Guard,
+) {
 	t.Helper()
 	makeAccounts(t, newer, 1)
 	limit, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	for ran := false; !ran; {
-		err := guard.Do(ctx, holder, account(0, 5), func(tx *sql.Tx) error {
+		err := guard.Do(ctx, holder, account(0, 5), func(_ context.Context, tx *sql.Tx) error {
 			ran = true
 			_ = updateBalance(t.Context(), tx, d, 0, 5)
-			require.NoError(t, guard.Do(limit, newer, account(0, 6), func(tx *sql.Tx) error {
-				return updateBalance(limit, tx, d, 0, 6)
+			require.NoError(t, guard.Do(limit, newer, account(0, 6), func(ctx context.Context, tx *sql.Tx) error {
+				return updateBalance(ctx, tx, d, 0, 6)
 			}))
 			return nil // and wake up
 		})
@@ -100,7 +102,7 @@ func TestIdleLimitIsThatOfTheTransactionAndTheLeast(t *testing.T) {
 			require.NoError(t, err)
 			var inside time.Duration
 			require.Eventually(t, func() bool { // the shortest may end the transaction of a test that is slow
-				return guard.Do(c.ctx, db, write("a", 5), func(tx *sql.Tx) (err error) {
+				return guard.Do(c.ctx, db, write("a", 5), func(_ context.Context, tx *sql.Tx) (err error) {
 					inside, err = idleLimit(t, tx)
 					return err
 				}) == nil
@@ -143,7 +145,7 @@ func TestIdleLimitOfARealLease(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, lease.Release(t.Context())) }()
 
-	require.NoError(t, guard.Do(lease.Context(t.Context()), db, lease.Fence(), func(tx *sql.Tx) error {
+	require.NoError(t, guard.Do(lease.Context(t.Context()), db, lease.Fence(), func(_ context.Context, tx *sql.Tx) error {
 		limit, err := idleLimit(t, tx)
 		require.Positive(t, limit)
 		return err

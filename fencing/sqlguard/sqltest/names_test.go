@@ -68,7 +68,7 @@ func testHostileNames(t *testing.T, db *sql.DB, guard *sqlguard.Guard) {
 		require.NoError(t, err, "%q", name)
 		require.Equal(t, fencing.Registers{MaxWrite: token}, seen, "%q", name)
 
-		err = guard.Do(t.Context(), db, write(name, token-1), func(*sql.Tx) error { return nil })
+		err = guard.Do(t.Context(), db, write(name, token-1), nothing)
 		require.Equal(t, &fencing.StaleError{Resource: name, Got: token - 1, Seen: token}, err)
 	}
 }

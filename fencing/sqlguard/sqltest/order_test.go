@@ -1,6 +1,7 @@
 package sqltest_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -22,7 +23,7 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-func nothing(*sql.Tx) error { return nil }
+func nothing(context.Context, *sql.Tx) error { return nil }
 
 // awaitLockWait returns when some transaction waits for a lock of another.
 func awaitLockWait(t *testing.T, store sqltest.Store, db *sql.DB) {
@@ -98,11 +99,11 @@ func TestReadersRunSideBySideAndBesideAWriter(t *testing.T) {
 			return n
 		}
 		// Each runs to its end while the one before is still inside.
-		err := guard.Do(t.Context(), db, read("a", 5), func(five *sql.Tx) error {
-			return guard.Do(t.Context(), db, read("a", 7), func(seven *sql.Tx) error {
+		err := guard.Do(t.Context(), db, read("a", 5), func(_ context.Context, five *sql.Tx) error {
+			return guard.Do(t.Context(), db, read("a", 7), func(_ context.Context, seven *sql.Tx) error {
 				require.NoError(t, guard.Do(t.Context(), db, read("a", 4), nothing), "an older reader")
 				require.ErrorIs(t, guard.Do(t.Context(), db, write("a", 6), nothing), fencing.ErrStale)
-				require.NoError(t, guard.Do(t.Context(), db, write("a", 8), func(tx *sql.Tx) error {
+				require.NoError(t, guard.Do(t.Context(), db, write("a", 8), func(_ context.Context, tx *sql.Tx) error {
 					_, err := tx.Exec(`UPDATE accounts SET balance = 100 WHERE id = 0`)
 					return err
 				}))
@@ -113,7 +114,7 @@ func TestReadersRunSideBySideAndBesideAWriter(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.ErrorIs(t, guard.Do(t.Context(), db, read("a", 7), nothing), fencing.ErrStale)
-		require.NoError(t, guard.Do(t.Context(), db, read("a", 9), func(tx *sql.Tx) error {
+		require.NoError(t, guard.Do(t.Context(), db, read("a", 9), func(_ context.Context, tx *sql.Tx) error {
 			require.Equal(t, 100, balance(tx))
 			return nil
 		}))
@@ -127,7 +128,7 @@ func TestReaderOvertakenBetweenClaimAndTransaction(t *testing.T) {
 		overtaking := beginHook{DB: db, before: func() {
 			require.NoError(t, guard.Do(t.Context(), db, write("a", 6), nothing))
 		}}
-		err := guard.Do(t.Context(), overtaking, read("a", 5), func(*sql.Tx) error {
+		err := guard.Do(t.Context(), overtaking, read("a", 5), func(context.Context, *sql.Tx) error {
 			t.Error("read after a newer write")
 			return nil
 		})
@@ -186,14 +187,14 @@ func TestDoRollsBackOnErrorAndPanic(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		makeAccounts(t, db, 1)
 		boom := errors.New("boom")
-		spoil := func(tx *sql.Tx) error {
+		spoil := func(_ context.Context, tx *sql.Tx) error {
 			_, err := tx.Exec(`UPDATE accounts SET balance = -1 WHERE id = 0`)
 			require.NoError(t, err)
 			return boom
 		}
 		require.Equal(t, boom, guard.Do(t.Context(), db, write("a", 5), spoil))
 		require.PanicsWithValue(t, boom, func() {
-			_ = guard.Do(t.Context(), db, write("a", 5), func(tx *sql.Tx) error { panic(spoil(tx)) })
+			_ = guard.Do(t.Context(), db, write("a", 5), func(ctx context.Context, tx *sql.Tx) error { panic(spoil(ctx, tx)) })
 		})
 		require.Equal(t, []int{0}, balances(t, db))
 		require.NoError(t, guard.Do(t.Context(), db, write("a", 4), nothing), "the claim was rolled back, too")
@@ -206,7 +207,7 @@ func TestReadTransactionsDoNotWrite(t *testing.T) {
 			t.Skip("this driver has no read-only transactions")
 		}
 		makeAccounts(t, db, 1)
-		err := guard.Do(t.Context(), db, read("a", 5), func(tx *sql.Tx) error {
+		err := guard.Do(t.Context(), db, read("a", 5), func(_ context.Context, tx *sql.Tx) error {
 			_, err := tx.Exec(`UPDATE accounts SET balance = -1 WHERE id = 0`)
 			return err
 		})

@@ -32,7 +32,7 @@ func TestReadOnAReplicaThatLags(t *testing.T) {
 		db := router{primary, replica}
 		require.NoError(t, guard.Do(t.Context(), db, write("a", 10), nothing))
 
-		outdated := func(*sql.Tx) error { t.Error("read what is outdated"); return nil }
+		outdated := func(context.Context, *sql.Tx) error { t.Error("read what is outdated"); return nil }
 		require.ErrorIs(t, guard.Do(t.Context(), db, read("a", 11), outdated), sqlguard.ErrClaimNotVisible)
 
 		// The write has arrived, and the claim has not: a later write may be missing just as well.

@@ -69,7 +69,7 @@ var errUndo = errors.New("undo")
 // whether the access ran.
 func step(t *testing.T, db *sql.DB, guard *sqlguard.Guard, kind int, f fencing.Fence, undo bool) (bool, error) {
 	ran := false
-	work := func(*sql.Tx) error {
+	work := func(context.Context, *sql.Tx) error {
 		ran = true
 		if undo {
 			return errUndo
@@ -83,7 +83,7 @@ func step(t *testing.T, db *sql.DB, guard *sqlguard.Guard, kind int, f fencing.F
 		if err := check(t.Context(), tx, f); err != nil {
 			return err
 		}
-		if err := work(tx); err != nil {
+		if err := work(t.Context(), tx); err != nil {
 			return err
 		}
 		return tx.Commit()
@@ -160,7 +160,7 @@ func TestInvalidFencesAreRefusedUnsent(t *testing.T) {
 	guard, err := sqlguard.New(sqlguard.SQLite)
 	require.NoError(t, err)
 	db := servers.Store("SQLite").Open(t) // no guard table in it
-	work := func(*sql.Tx) error { t.Error("work ran"); return nil }
+	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
 	for name, c := range map[string]struct {
 		fence fencing.Fence
 		want  error

@@ -120,7 +120,7 @@ func (k kind) serveOn(who account, program, dir string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 
 	command := k.serve(program, dir, port)
 	command.Dir = dir

@@ -23,7 +23,8 @@ type canvas struct{ strings.Builder }
 
 func newCanvas(title string, height int) *canvas {
 	c := new(canvas)
-	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">`, width, height, width, height)
+	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">`,
+		width, height, width, height)
 	c.printf(`<style>text{font:14px sans-serif;fill:#222}.title{font-size:18px;font-weight:bold}` +
 		`.grid{stroke:#ddd}.axis{stroke:#555}.line{fill:none;stroke-width:2.5}.floor{stroke-dasharray:6 4}</style>`)
 	c.printf(`<rect width="%d" height="%d" fill="#fff"/>`, width, height)

@@ -46,7 +46,8 @@ func TestLines(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	for _, log := range []bool{false, true} {
-		svg := chart.Bars{Title: "t", Label: "us", Log: log, Bars: []chart.Bar{{Name: "a", Value: 70}, {Name: "b", Value: 3100}}}.SVG()
+		bars := []chart.Bar{{Name: "a", Value: 70}, {Name: "b", Value: 3100}}
+		svg := chart.Bars{Title: "t", Label: "us", Log: log, Bars: bars}.SVG()
 		requireXML(t, svg)
 		require.Contains(t, svg, ">3100</text>")
 		require.NotContains(t, svg, "NaN")

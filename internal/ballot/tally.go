@@ -1,0 +1,118 @@
+package ballot
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
+)
+
+// Tally counts the votes on one hold, one of each master.
+type Tally []Vote
+
+// Masters returns how many votes there are.
+func (t Tally) Masters() int { return len(t) }
+
+// Quorum returns how many votes make a majority.
+func (t Tally) Quorum() int { return len(t)/2 + 1 }
+
+// Answers returns how many masters have said something of the hold and have not failed since.
+func (t Tally) Answers() int { return t.count((*Vote).answered) }
+
+// Standing returns how many masters have granted this token, as far as is known.
+func (t Tally) Standing(token fencing.Token) int {
+	return t.count(func(v *Vote) bool { return v.Counts() && v.Token == token })
+}
+
+// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is one.
+func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) {
+	var array [9]clock.Instant
+	ends := array[:0]
+	for i := range t {
+		if v := &t[i]; v.Counts() && v.Token == token {
+			ends = append(ends, v.Until)
+		}
+	}
+	if len(ends) < t.Quorum() {
+		return clock.Instant{}, false
+	}
+	slices.SortFunc(ends, func(x, y clock.Instant) int { return cmp.Compare(y.Mono, x.Mono) })
+	return ends[t.Quorum()-1], true
+}
+
+// First returns the first of the tokens that end with this one: each master that granted it had counted less before.
+func (t Tally) First(token fencing.Token) (first fencing.Token) {
+	for i := range t {
+		if v := &t[i]; v.Counts() && v.Token == token {
+			first = max(first, v.First)
+		}
+	}
+	return first
+}
+
+// HandedOff reports whether a grant is one of the queue's, which lasts for the hand-off TTL until the first renewal.
+func (t Tally) HandedOff() bool {
+	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0
+}
+
+// RenewalsUnderWay reports whether any master has yet to answer a renewal.
+func (t Tally) RenewalsUnderWay() bool {
+	return t.count(func(v *Vote) bool { return v.inflight == Renew }) > 0
+}
+
+// quorumToken returns the q-th smallest of the granted tokens, q being the quorum, if there are so many.
+func (t Tally) quorumToken() (token fencing.Token, ok bool) {
+	var array [9]fencing.Token
+	tokens := array[:0]
+	for i := range t {
+		if v := &t[i]; v.Counts() {
+			tokens = append(tokens, v.Token)
+		}
+	}
+	if len(tokens) < t.Quorum() {
+		return 0, false
+	}
+	slices.Sort(tokens)
+	return tokens[t.Quorum()-1], true
+}
+
+// commonToken returns the token that most of the grants share, and how many do. A master with another one did not count
+// when it was granted.
+func (t Tally) commonToken() (token fencing.Token, grants int) {
+	for i := range t {
+		if same := t.Standing(t[i].Token); same > grants {
+			token, grants = t[i].Token, same
+		}
+	}
+	return token, grants
+}
+
+// split reports whether all masters that answer in time have answered, and others have some of them. The oldest
+// contender keeps its grants, since no older one waits behind it, so one round settles a split vote.
+func (t Tally) split() bool {
+	asked := t.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
+	return asked == 0 && t.inState(Queued) > 0
+}
+
+// takeNews reports whether any master has answered, or is not waited for any more, since it was called last.
+func (t Tally) takeNews() (news bool) {
+	for i := range t {
+		news = news || t[i].news
+		t[i].news = false
+	}
+	return news
+}
+
+func (t Tally) inState(s State) int {
+	return t.count(func(v *Vote) bool { return v.State == s })
+}
+
+func (t Tally) count(is func(*Vote) bool) (n int) {
+	for i := range t {
+		if is(&t[i]) {
+			n++
+		}
+	}
+	return n
+}

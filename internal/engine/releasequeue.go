@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// pendingReleases are the releases of one master that nobody waits for, in a queue for each of its nodes.
+type pendingReleases struct {
+	e      *Engine
+	m      *transport.Master
+	recent recentReleases
+
+	mu     sync.Mutex
+	byNode map[*transport.Node]*releaseQueue
+}
+
+func newPendingReleases(e *Engine, m *transport.Master) *pendingReleases {
+	return &pendingReleases{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)}
+}
+
+// queue returns that of the node which answers for this lock.
+func (p *pendingReleases) queue(lock string) *releaseQueue {
+	n := p.m.At(lock)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.byNode[n]
+	if q == nil {
+		q = &releaseQueue{p: p, n: n}
+		p.byNode[n] = q
+	}
+	return q
+}
+
+// add has the hold released. While its node fails it joins those that wait for the next probe: a server that comes back
+// is not met by as many requests as were given up meanwhile.
+func (p *pendingReleases) add(r *pendingRelease) {
+	q := p.queue(r.keys[0])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.e.unconfirmed.add(+1)
+	q.waiting = append(q.waiting, r)
+	if q.failures == 0 {
+		q.sendLocked(len(q.waiting))
+	}
+}
+
+// retry notes that a release failed, and tries it again later.
+func (p *pendingReleases) retry(r *pendingRelease, cause error) {
+	if p.m.Permanent(cause) {
+		return
+	}
+	q := p.queue(r.keys[0])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.e.unconfirmed.add(+1)
+	q.waiting = append(q.waiting, r)
+	q.backOffLocked()
+}
+
+// confirmed notes that the master has ended the hold, in case that another server takes its place.
+func (p *pendingReleases) confirmed(r *pendingRelease) {
+	if !p.m.Standalone() {
+		p.recent.note(r, p.m.At(r.keys[0]))
+	}
+}
+
+// repeat is called when other servers answer for some of the locks: what waits is due at once, and what the servers
+// before them have confirmed is released again where they answer no more.
+func (p *pendingReleases) repeat() {
+	p.mu.Lock()
+	queues := p.byNode
+	p.byNode = make(map[*transport.Node]*releaseQueue)
+	p.mu.Unlock()
+	for _, q := range queues {
+		for _, r := range q.takeAll() {
+			p.add(r)
+			p.e.unconfirmed.add(-1) // it was counted before
+		}
+	}
+	for _, r := range p.recent.take(p.e, p.m) {
+		p.add(r)
+	}
+}
+
+// releaseQueue are the releases for one node. One that fails or is refused is tried again with a backoff, which is the
+// node's and not the hold's: while it refuses, one probe goes out for all of them.
+type releaseQueue struct {
+	p        *pendingReleases
+	n        *transport.Node
+	mu       sync.Mutex
+	waiting  []*pendingRelease
+	failures int // in a row
+	timer    timerqueue.Timer
+}
+
+// releasesAtOnce bounds what is sent when a node is back.
+const releasesAtOnce = 64
+
+func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting, q.waiting = q.waiting, nil
+	q.p.e.timers.Cancel(&q.timer)
+	return waiting
+}
+
+// backOffLocked sets the next probe, under mu: not before the node's own backoff is over, since it would not be sent.
+func (q *releaseQueue) backOffLocked() {
+	now := q.p.e.clock.Now().Mono
+	at := now + transport.Backoff(q.failures)
+	q.failures++
+	if until, cause := q.n.Backoff(now); cause != nil {
+		at = max(at, until)
+	}
+	q.p.e.timers.SetEarlier(&q.timer, q, at)
+}
+
+// Fire sends a probe, or all where the node has taken the last one.
+func (q *releaseQueue) Fire(clock.Instant) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := releasesAtOnce
+	if q.failures > 0 {
+		most = 1
+	}
+	q.sendLocked(most)
+}
+
+// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself.
+func (q *releaseQueue) sendLocked(most int) {
+	e, m := q.p.e, q.p.m
+	now, proposal := e.clock.Now(), e.tokens.proposal()
+	sent := false
+	for len(q.waiting) > 0 && most > 0 {
+		r := q.waiting[0]
+		q.waiting[0] = nil
+		q.waiting = q.waiting[1:]
+		if r.until.Passed(now) {
+			e.unconfirmed.add(-1)
+			continue
+		}
+		most, sent = most-1, true
+		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
+		m.Post(transport.Call{
+			Script: e.scripts.Load().release, Keys: r.keys, Args: args,
+			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(r, result) },
+		})
+	}
+	if !sent && len(q.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
+		q.failures = 0
+	}
+}
+
+// answered ends one release, or puts it back. Every success lets the next ones go: the backoff is the node's, and one
+// answer shows that it is over.
+func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
+	e := q.p.e
+	var reply [3]int64
+	err := readInts(result, reply[:])
+	if err == nil {
+		q.p.confirmed(r)
+		if reply[2] == 1 {
+			e.continueAdmission(r.m, r.keys)
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil && !q.p.m.Permanent(err) {
+		q.waiting = append(q.waiting, r)
+		q.backOffLocked()
+		return
+	}
+	e.unconfirmed.add(-1)
+	q.failures = 0
+	q.sendLocked(releasesAtOnce)
+}

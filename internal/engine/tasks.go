@@ -1,0 +1,30 @@
+package engine
+
+import "sync"
+
+// tasks are the goroutines of an engine, which Close waits for.
+type tasks struct {
+	mu    sync.Mutex
+	ended bool
+	group sync.WaitGroup
+}
+
+// spawn runs the task in a goroutine of its own; after end it starts none and returns false.
+func (t *tasks) spawn(task func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.group.Go(task)
+	}
+	return !t.ended
+}
+
+// end makes spawn start nothing more. The group cannot be waited for while tasks may still be added to it.
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+}
+
+// wait returns when every task has returned. It is called after end.
+func (t *tasks) wait() { t.group.Wait() }

@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// unconfirmed counts the releases that no quorum has confirmed yet. Close waits for them.
+type unconfirmed struct {
+	n    atomic.Int64
+	none chan struct{} // tells await that there may be none left
+}
+
+func newUnconfirmed() unconfirmed { return unconfirmed{none: make(chan struct{}, 1)} }
+
+// add counts a release that begins, or ends for good: confirmed, refused for good, or expired.
+func (u *unconfirmed) add(change int64) {
+	if u.n.Add(change) == 0 {
+		select {
+		case u.none <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await returns when there are none, at the latest after the given time.
+func (u *unconfirmed) await(most time.Duration) {
+	timeout := time.NewTimer(most)
+	defer timeout.Stop()
+	for u.n.Load() > 0 {
+		select {
+		case <-u.none:
+		case <-timeout.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,198 @@
+//go:build unix
+
+package testredis
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Slots is the number of slots of a Cluster.
+const Slots = 16384
+
+// clusterMasters is the number of masters of a Cluster: the least that can agree on a failover.
+const clusterMasters = 3
+
+// Cluster is three masters that share the slots, each with as many replicas as was asked for. They take a node for dead
+// after 5 s, so that a busy machine is no failover; see NodeTimeout.
+type Cluster struct {
+	t     testing.TB
+	nodes []*clusterNode
+}
+
+type clusterNode struct {
+	*Server
+	bus int // its second port
+	id  string
+}
+
+// StartCluster starts the nodes with the given arguments added, and returns when all of them know each other and serve
+// every slot. A new Cluster of Redis needs two seconds for that, whatever its size.
+func StartCluster(t testing.TB, binary string, replicas int, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	var servers []*Server
+	for range clusterMasters * (1 + replicas) {
+		node := newClusterNode(t, binary, args)
+		c.nodes, servers = append(c.nodes, node), append(servers, node.Server)
+	}
+	beginAll(t, servers)
+	for i, node := range c.nodes {
+		node.id = c.must(node.Server, "CLUSTER", "MYID").(string)
+		c.must(node.Server, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < clusterMasters {
+			c.must(node.Server, "CLUSTER", "ADDSLOTSRANGE",
+				strconv.Itoa(i*Slots/clusterMasters), strconv.Itoa((i+1)*Slots/clusterMasters-1))
+		}
+		for _, met := range c.nodes[:i] {
+			c.must(node.Server, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(met.port), strconv.Itoa(met.bus))
+		}
+	}
+	c.awaitAll("knows all others", func(node *clusterNode) bool { return len(c.known(node)) == len(c.nodes) })
+	for i, node := range c.nodes[clusterMasters:] {
+		c.must(node.Server, "CLUSTER", "REPLICATE", c.nodes[i%clusterMasters].id)
+	}
+	c.WaitReady()
+	return c
+}
+
+func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
+	node := &clusterNode{Server: newServer(t, binary)}
+	node.prepare = func() (err error) {
+		node.bus, err = freePort()
+		node.args = append([]string{
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(node.bus),
+			"--cluster-allow-replica-migration", "no",
+		}, args...)
+		return err
+	}
+	return node
+}
+
+// Option returns what a client needs to find the Cluster: its first node.
+func (c *Cluster) Option() rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: []string{c.nodes[0].Addr()}}
+}
+
+// Nodes returns all nodes; the first three were the masters when they were started.
+func (c *Cluster) Nodes() (all []*Server) {
+	for _, node := range c.nodes {
+		all = append(all, node.Server)
+	}
+	return all
+}
+
+// Masters returns the nodes that have slots, as the first node that runs sees it.
+func (c *Cluster) Masters() (all []*Server) {
+	c.t.Helper()
+	for _, line := range c.known(c.witness()) {
+		if node := c.byID(line.id); line.master() && len(line.slots) > 0 && !line.failed() {
+			all = append(all, node.Server)
+		}
+	}
+	return all
+}
+
+// Command runs a command on the node that has its key.
+func (c *Cluster) Command(args ...string) (any, error) {
+	node := c.witness().Server
+	for {
+		reply, err := node.Command(args...)
+		if err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
+			return reply, err
+		}
+		if node = c.byAddr(strings.Fields(err.Error())[2]); node == nil {
+			return nil, err
+		}
+	}
+}
+
+// WaitReady returns when every node that runs serves all slots, has the same owners of them, and each replica has
+// caught up with its master.
+func (c *Cluster) WaitReady() {
+	c.t.Helper()
+	c.awaitAll("serves every slot", func(node *clusterNode) bool {
+		state, err := node.Command("CLUSTER", "INFO")
+		text, _ := state.(string)
+		return err == nil && strings.Contains(text, "cluster_state:ok") && c.owners(node) == c.owners(c.witness())
+	})
+	c.awaitAll("has caught up with its master", func(node *clusterNode) bool {
+		link, replica := node.Info("replication")["master_link_status"]
+		return !replica || link == "up"
+	})
+}
+
+// owners returns who has which slots, as a node sees it, in a form that can be compared.
+func (c *Cluster) owners(node *clusterNode) string {
+	var all []string
+	for _, line := range c.known(node) {
+		all = append(all, fmt.Sprint(line.id, line.replicates, line.slots))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// NodeTimeout sets after how long without an answer the nodes take another for dead.
+func (c *Cluster) NodeTimeout(d time.Duration) {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		c.must(node.Server, "CONFIG", "SET", "cluster-node-timeout", strconv.FormatInt(d.Milliseconds(), 10))
+	}
+}
+
+// ReplicaOf returns a replica of a master that runs, nil if there is none.
+func (c *Cluster) ReplicaOf(master *Server) *Server {
+	c.t.Helper()
+	for _, line := range c.known(c.witness()) {
+		node := c.byID(line.id)
+		if of := c.byID(line.replicates); of != nil && of.Server == master && node.answers() {
+			return node.Server
+		}
+	}
+	return nil
+}
+
+// Failover makes a replica of a master that runs take its place, as an operator does, and returns the replica when all
+// nodes know it.
+func (c *Cluster) Failover(master *Server) *Server {
+	c.t.Helper()
+	replica := c.ReplicaOf(master)
+	if replica == nil {
+		c.t.Fatalf("testredis: %s has no replica", master.Addr())
+	}
+	c.must(replica, "CLUSTER", "FAILOVER")
+	return c.AwaitTakeover(master)
+}
+
+// AwaitTakeover returns the node that has the slots of a master which lost them, when all nodes that run agree on it.
+func (c *Cluster) AwaitTakeover(of *Server) (by *Server) {
+	c.t.Helper()
+	shard := slices.IndexFunc(c.nodes, func(node *clusterNode) bool { return node.Server == of }) % clusterMasters
+	slot := shard * Slots / clusterMasters
+	c.awaitAll("has another master than "+of.Addr(), func(node *clusterNode) bool {
+		owner := c.ownerBy(node, slot)
+		if owner != nil && owner.Server != of {
+			by = owner.Server
+			return true
+		}
+		return node.Server == of // it may never learn of it
+	})
+	c.WaitReady()
+	return by
+}
+
+// awaitAll returns when the condition holds for every node that runs.
+func (c *Cluster) awaitAll(what string, holds func(node *clusterNode) bool) {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		if node.answers() {
+			await(c.t, node.Addr()+" "+what, func() bool { return holds(node) })
+		}
+	}
+}

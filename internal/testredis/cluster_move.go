@@ -1,0 +1,90 @@
+//go:build unix
+
+package testredis
+
+import "strconv"
+
+// Move is a slot on its way from one master to another. Until End both serve it: the old one the keys that it still
+// has, the new one those that have moved, for clients that ask.
+type Move struct {
+	c        *Cluster
+	slot     string
+	from, to *clusterNode
+}
+
+// Slot returns the slot of a key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	return int(c.must(c.witness().Server, "CLUSTER", "KEYSLOT", key).(int64))
+}
+
+// Owner returns the master that has the slot.
+func (c *Cluster) Owner(slot int) *Server {
+	c.t.Helper()
+	owner := c.ownerBy(c.witness(), slot)
+	if owner == nil {
+		c.t.Fatalf("testredis: nobody has slot %d", slot)
+	}
+	return owner.Server
+}
+
+// Another returns a master other than the given one.
+func (c *Cluster) Another(than *Server) *Server {
+	c.t.Helper()
+	for _, master := range c.Masters() {
+		if master != than {
+			return master
+		}
+	}
+	c.t.Fatal("testredis: there is no other master")
+	return nil
+}
+
+// BeginMove starts to move a slot to another master, and leaves it so: its keys stay where they are.
+func (c *Cluster) BeginMove(slot int, to *Server) *Move {
+	c.t.Helper()
+	m := &Move{c: c, slot: strconv.Itoa(slot), from: c.ownerBy(c.witness(), slot)}
+	for _, node := range c.nodes {
+		if node.Server == to {
+			m.to = node
+		}
+	}
+	if m.from == nil || m.to == nil || m.from == m.to {
+		c.t.Fatalf("testredis: slot %d cannot be moved to %s", slot, to.Addr())
+	}
+	c.must(m.to.Server, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", m.from.id)
+	c.must(m.from.Server, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", m.to.id)
+	return m
+}
+
+// Key moves one key of the slot.
+func (m *Move) Key(key string) {
+	m.c.t.Helper()
+	m.c.must(m.from.Server, "MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "5000")
+}
+
+// Keys moves all keys that the slot has.
+func (m *Move) Keys() {
+	m.c.t.Helper()
+	for {
+		keys := m.c.must(m.from.Server, "CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			m.Key(key.(string))
+		}
+	}
+}
+
+// End moves what is left and gives the slot to its new owner; all nodes know of it then.
+func (m *Move) End() {
+	m.c.t.Helper()
+	m.Keys()
+	m.c.must(m.to.Server, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
+	m.Keys()
+	for _, master := range m.c.Masters() {
+		m.c.must(master, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
+	}
+	m.c.WaitReady()
+}

@@ -1,0 +1,202 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// slotMap tells which node owns which slots of a Cluster: ranges in order. It may be out of date, which costs a
+// redirection and never more: the servers themselves refuse what is not theirs.
+type slotMap []slotRange
+
+type slotRange struct {
+	first, last uint16
+	node        *Node
+}
+
+// owner returns nil for a slot without a known owner.
+func (s slotMap) owner(slot uint16) *Node {
+	i := sort.Search(len(s), func(i int) bool { return s[i].last >= slot })
+	if i < len(s) && s[i].first <= slot {
+		return s[i].node
+	}
+	return nil
+}
+
+func (s slotMap) has(n *Node) bool {
+	return slices.ContainsFunc(s, func(r slotRange) bool { return r.node == n })
+}
+
+// nodes returns each node once.
+func (s slotMap) nodes() (all []*Node) {
+	for _, r := range s {
+		if !slices.Contains(all, r.node) {
+			all = append(all, r.node)
+		}
+	}
+	return all
+}
+
+// ownership is a range of slots as a server tells it.
+type ownership struct {
+	first, last uint16
+	addr        string
+}
+
+// learnSlots asks the Cluster who owns what, and takes that over. It reports whether it got an answer, and news by it.
+func (t *topology) learnSlots() (known, changed bool) {
+	owners, err := t.askOwners()
+	if err != nil {
+		if _, refused := refusalOf(err); refused && t.slots.Load() == nil {
+			t.plain.Store(true) // one node for everything, and messages by broadcast
+		}
+		return false, false
+	}
+	var before slotMap
+	if s := t.slots.Load(); s != nil {
+		before = *s
+	}
+	now := t.mapOf(owners, before)
+	if slices.Equal(before, now) {
+		return true, false
+	}
+	t.slots.Store(&now)
+	t.changeNodes(before, now)
+	return true, true
+}
+
+// mapOf makes a node for each owner that has none.
+func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
+	clients := t.m.client.Nodes()
+	nodes := make(map[string]*Node)
+	for _, n := range before.nodes() {
+		if !n.stale.Load() && (n.direct || clients[n.addr] == nil) {
+			nodes[n.addr] = n
+		}
+	}
+	for _, o := range owners {
+		n := nodes[o.addr]
+		if n == nil {
+			n = t.m.newNode(o.addr, clients[o.addr])
+			nodes[o.addr] = n
+		}
+		now = append(now, slotRange{o.first, o.last, n})
+	}
+	return now
+}
+
+// changeNodes starts the nodes that are new and ends those that have gone. What a node that stays has been asked by now
+// may have been answered by the owner before it.
+func (t *topology) changeNodes(before, now slotMap) {
+	for _, n := range now.nodes() {
+		if before.has(n) {
+			n.elsewhere()
+		} else {
+			t.m.cfg.Spawn(n.pipeline.run)
+		}
+		n.listener.look()
+	}
+	for _, n := range before.nodes() {
+		if !now.has(n) {
+			n.end()
+		}
+	}
+	t.m.home.listener.look()
+	t.m.cfg.OnMoved(t.m)
+}
+
+// A server is asked for the slots for a second, and of all servers only a few: more is for the next look.
+const (
+	slotsPatience = time.Second
+	slotsServers  = 3
+)
+
+func (t *topology) askOwners() (owners []ownership, err error) {
+	err = errors.New("no server of the cluster is known")
+	for i, s := range t.slotServers() {
+		if i == slotsServers || t.m.cfg.Life.Err() != nil {
+			break
+		}
+		if owners, err = t.askOwnersOf(s); err == nil {
+			return owners, nil
+		}
+	}
+	return nil, err
+}
+
+// slotServer is a server that may be asked for the slots.
+type slotServer struct {
+	addr   string
+	client rueidis.Client
+}
+
+// slotServers returns all servers in the order in which to ask them: those that own slots and answer, then all others,
+// each in any order.
+func (t *topology) slotServers() (servers []slotServer) {
+	clients := t.m.client.Nodes()
+	if s := t.slots.Load(); s != nil {
+		for _, n := range s.nodes() {
+			if c := clients[n.addr]; c != nil && !n.Failing() {
+				servers = append(servers, slotServer{n.addr, c})
+				delete(clients, n.addr)
+			}
+		}
+		rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	}
+	for addr, c := range clients {
+		servers = append(servers, slotServer{addr, c})
+	}
+	return servers
+}
+
+func (t *topology) askOwnersOf(s slotServer) ([]ownership, error) {
+	ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsPatience)
+	defer cancel()
+	rows, err := s.client.Do(withoutDeadline{ctx}, s.client.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	return readOwners(rows, s.addr)
+}
+
+// readOwners reads the reply to CLUSTER SLOTS: for each range its first and last slot and its servers, the owner first,
+// each as address, port and more. An empty address is that of the server that was asked; a missing one is not known.
+func readOwners(rows []rueidis.RedisMessage, asked string) (owners []ownership, err error) {
+	host, _, _ := net.SplitHostPort(asked)
+	for _, row := range rows {
+		fields, err := row.ToArray()
+		if err != nil || len(fields) < 3 {
+			return nil, fmt.Errorf("malformed range of %d fields", len(fields))
+		}
+		first, err1 := fields[0].AsInt64()
+		last, err2 := fields[1].AsInt64()
+		owner, err3 := fields[2].ToArray()
+		if err := errors.Join(err1, err2, err3); err != nil || first < 0 || last >= slotCount || len(owner) < 2 {
+			return nil, fmt.Errorf("malformed range %d to %d: %w", first, last, err)
+		}
+		endpoint, _ := owner[0].ToString()
+		port, err := owner[1].AsInt64()
+		if err != nil || endpoint == "?" {
+			continue
+		}
+		if endpoint == "" {
+			endpoint = host
+		}
+		addr := net.JoinHostPort(endpoint, strconv.FormatInt(port, 10))
+		owners = append(owners, ownership{uint16(first), uint16(last), addr})
+	}
+	if len(owners) == 0 {
+		return nil, errors.New("no owner of any slot is known there")
+	}
+	slices.SortFunc(owners, func(a, b ownership) int { return int(a.first) - int(b.first) })
+	return owners, nil
+}

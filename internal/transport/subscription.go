@@ -1,0 +1,128 @@
+package transport
+
+import (
+	"math/rand/v2"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// subscription is one way in which messages get to this process.
+type subscription struct {
+	client  rueidis.Client // gives the connection
+	from    *Node          // whose messages arrive; nil for all
+	at      string         // the address that it leads to; "" where the client has one server only
+	channel string
+	route   string // as the details of a hold name it: a letter, then the channel
+}
+
+// sharded reports whether the listener's messages are those of one node of a Cluster.
+func (l *listener) sharded() bool { return l.n != l.m.home }
+
+// subscription returns how to listen now.
+//
+// In a Cluster PUBLISH goes to every node, and its count says nothing of the others. SPUBLISH stays among the servers
+// of one shard; so each node is listened to on a channel of its own, in one of its slots.
+func (l *listener) subscription() (subscription, bool) {
+	plain := l.m.cfg.Channel
+	switch {
+	case l.sharded():
+		channel, ok := channelIn(plain, func(slot uint16) bool { return l.m.slots.Load().owner(slot) == l.n })
+		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok
+	case l.m.cluster():
+		s := subscription{l.m.client, nil, "", plain, "b" + plain}
+		if slots := l.m.slots.Load(); slots != nil {
+			nodes := slots.nodes()
+			n := nodes[rand.N(len(nodes))]
+			s.client, s.at = n.client, n.addr
+		}
+		return s, true
+	case l.m.Standalone():
+		return subscription{l.m.client, l.n, "", plain, "p" + plain}, true
+	default:
+		return subscription{l.m.client, l.n, l.m.Addr(), plain, "p" + plain}, true
+	}
+}
+
+// right reports whether the subscription leads to where messages are still sent from.
+func (l *listener) right(s subscription) bool {
+	switch {
+	case l.sharded():
+		return l.m.slots.Load().owner(slotOf(s.channel)) == l.n
+	case !l.m.cluster():
+		return s.at == "" || s.at == l.m.Addr()
+	case s.at == "":
+		return true
+	}
+	slots := l.m.slots.Load()
+	for _, n := range slots.nodes() {
+		if n.addr == s.at {
+			return true
+		}
+	}
+	return false
+}
+
+// upToDate reports whether a message that arrives now is from the server that answers now.
+func (l *listener) upToDate() bool {
+	h := l.state.Load()
+	return l.sharded() || h.at == "" || h.at == l.m.Addr()
+}
+
+// probe publishes as the scripts do, to a channel beside the listener's, in the same slot, that nobody listens on.
+const (
+	probe  = "return redis.call(ARGV[1], ARGV[2], '')"
+	probed = ":probe"
+)
+
+// refusesSharded reports whether a server does not know sharded messages, or denies them.
+func refusesSharded(err error) bool {
+	refusal, ok := refusalOf(err)
+	if !ok {
+		return false
+	}
+	text := refusal.Error()
+	code := refusalCode(text)
+	return code == "" && text != serverFull || code == "NOPERM" || strings.HasPrefix(text, "ACL failure in script")
+}
+
+// Listen makes the messages of the node of this key arrive from now on. It does not wait for the connection. Where the
+// nodes of a Cluster are not known yet it is to be called again, as OnMoved tells.
+func (m *Master) Listen(key string) {
+	if l := m.listenerOf(key); l != nil {
+		l.start()
+	}
+}
+
+// Listened is closed when the first attempt to listen is over: its connection is opened by then.
+func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
+
+// Route is how messages about this key reach this process, as the details of a hold name it: p and a channel where a
+// message that nobody receives tells that nobody listens; s for the same with sharded messages; b where the count of
+// receivers says nothing, as before the first waiter's subscription stands, and where messages cannot be had.
+func (m *Master) Route(key string) string {
+	if l := m.listenerOf(key); l != nil {
+		return l.state.Load().route
+	}
+	return m.home.listener.state.Load().route
+}
+
+// Deaf reports whether messages about this key cannot be had.
+func (m *Master) Deaf(key string) bool {
+	l := m.listenerOf(key)
+	return l != nil && l.state.Load().deaf
+}
+
+// listenerOf returns nil where it is not known yet which node is to be listened to.
+func (m *Master) listenerOf(key string) *listener {
+	switch {
+	case m.plain.Load() || !m.cluster():
+		return m.home.listener
+	case m.slots.Load() == nil:
+		return nil
+	}
+	if n := m.At(key); n != m.home {
+		return n.listener
+	}
+	return nil
+}

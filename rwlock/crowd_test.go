@@ -1,0 +1,115 @@
+package rwlock_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// What one call of a script does at the most, however many wait: for each of 64 readers that enter six commands of 23
+// words in all, for each of 200 that it is asked about one command and four words, and some more for itself.
+const (
+	perRefresh   = 200
+	mostCommands = 64*6 + perRefresh + 8
+	mostWords    = 64*23 + perRefresh*4 + 32
+)
+
+// 5,000 goroutines of one process wait for a name. A server runs one call at a time, so what another name suffers is
+// the longest of their calls. Its length is counted in commands and words, which no slow machine changes; the times are
+// shown.
+func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("5,000 waiters on a real server")
+	}
+	const waiters = 5_000
+	server := testredis.Start(t)
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}, ttl: 10 * time.Second}
+	holder, p, other := w.process(), w.process(), w.process()
+	w.release(other.lock("other", rwlock.Write)) // the scripts are known from now on
+	other.timeSections("alone", 1_000, func() bool { return true })
+
+	held := holder.lock("crowd", rwlock.Write)
+	all := make([]*pending, waiters)
+	for i := range all {
+		all[i] = p.acquire(w.ctx, "crowd", rwlock.Read)
+	}
+	w.eventually("all wait", func() bool { return w.command("ZCARD", "fencelock:{crowd}:q") == int64(waiters) })
+
+	w.command("CONFIG", "SET", "slowlog-max-len", "100000")
+	w.command("CONFIG", "SET", "slowlog-log-slower-than", "100")
+	stop := monitor(t, server)
+	refreshed := p.link.Calls("EVALSHA") + 2*waiters/perRefresh
+	other.timeSections("while they wait", 1_000, func() bool { return p.link.Calls("EVALSHA") >= refreshed })
+	w.release(held)
+	other.timeSections("while they enter", 100, func() bool { return p.Stats().Waiting == 0 })
+	for _, a := range all {
+		w.release(a.granted())
+	}
+
+	longest := longestCalls(t, stop())
+	for _, script := range []scripts.Name{scripts.Refresh, scripts.Release} {
+		require.Contains(t, longest, script)
+		t.Logf("the longest %s: %d commands, %d words", script, longest[script].commands, longest[script].words)
+	}
+	w.logSlow()
+}
+
+// longestCalls returns the longest call of each script. None may exceed its bound.
+func longestCalls(t *testing.T, calls []scriptCall) map[scripts.Name]scriptCall {
+	t.Helper()
+	longest := map[scripts.Name]scriptCall{}
+	for _, c := range calls {
+		if c.name == "other" {
+			require.LessOrEqual(t, c.commands, 4, "%+v", c)
+		} else if c.script != scripts.Renew { // which has a bound of its own
+			require.LessOrEqual(t, c.commands, mostCommands, "%+v", c)
+			require.LessOrEqual(t, c.words, mostWords, "%+v", c)
+		}
+		if c.words > longest[c.script].words {
+			longest[c.script] = c
+		}
+	}
+	return longest
+}
+
+// timeSections takes and gives back the lock "other" at least n times, until the crowd has come so far, and shows how
+// long that took.
+func (p *process) timeSections(when string, n int, enough func() bool) {
+	p.w.t.Helper()
+	var took []time.Duration
+	for len(took) < n || !enough() {
+		begun := time.Now()
+		p.w.release(p.lock("other", rwlock.Write))
+		took = append(took, time.Since(begun))
+	}
+	slices.Sort(took)
+	p.w.t.Logf("%s: %d sections, median %v, 99 %% within %v, the longest %v",
+		when, len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+}
+
+// logSlow shows the script calls of the server's slow log.
+func (w *world) logSlow() {
+	w.t.Helper()
+	took := map[scripts.Name][]time.Duration{}
+	for _, entry := range w.command("SLOWLOG", "GET", "-1").([]any) {
+		fields := entry.([]any)
+		var command []string
+		for _, word := range fields[3].([]any) {
+			command = append(command, word.(string))
+		}
+		if name := scriptOf(command); name != "" {
+			took[name] = append(took[name], time.Duration(fields[2].(int64))*time.Microsecond)
+		}
+	}
+	for name, all := range took {
+		slices.Sort(all)
+		w.t.Logf("%s: %d calls of more than 100 us, median %v, the longest %v",
+			name, len(all), all[len(all)/2], all[len(all)-1])
+	}
+}

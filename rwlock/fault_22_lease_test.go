@@ -1,0 +1,147 @@
+package rwlock_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// causesOfTheEnd end a lease or what is done with one.
+var causesOfTheEnd = []cause{
+	{
+		"a lease that was not to be renewed",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
+			w.untilOver(lease)
+			return lease.Err()
+		},
+		[]error{rwlock.ErrLost},
+		[]string{`lease of "n"`, "token ", "lost: expired"},
+	},
+	{
+		"a lease that was cut off",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			p.link.Blackhole(testredis.Both)
+			w.untilOver(lease)
+			return lease.Err()
+		},
+		[]error{rwlock.ErrLost},
+		[]string{`lease of "n"`, "lost: no renewal was confirmed in time", "mini:6379: "},
+	},
+	{
+		"a lease that the server forgot",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			w.flushAll()
+			return lease.Release(w.ctx)
+		},
+		[]error{rwlock.ErrLost},
+		[]string{`lease of "n"`, "lost: gone from Redis"},
+	},
+	{
+		"a lease at its limit",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
+			w.untilOver(lease)
+			return context.Cause(lease.Context(w.ctx))
+		},
+		[]error{rwlock.ErrLost},
+		[]string{`lease of "n"`, "lost: max hold"},
+	},
+	{
+		"a lease that was released",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			w.release(lease, lease) // twice is no error
+			return lease.Err()
+		},
+		[]error{rwlock.ErrReleased},
+		[]string{"lease released"},
+	},
+	{
+		"a released lease renewed",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			w.release(lease)
+			return lease.Renew(w.ctx)
+		},
+		[]error{rwlock.ErrReleased},
+		[]string{"lease released"},
+	},
+	{
+		"a renewal that was not waited for",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			p.link.Hold(testredis.Both)
+			ctx, cancel := context.WithTimeout(w.ctx, time.Second/2)
+			defer cancel()
+			err := lease.Renew(ctx)
+			require.NoError(w.t, lease.Err(), "the lease stands")
+			return err
+		},
+		[]error{context.DeadlineExceeded},
+		nil,
+	},
+	{
+		"a release that meets a key of somebody else",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			w.command("DEL", "fencelock:{n}")
+			w.command("SET", "fencelock:{n}", "mine")
+			return lease.Release(w.ctx)
+		},
+		[]error{rwlock.ErrConflict},
+		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+	},
+	{
+		"a release that was not answered",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			p.link.Hold(testredis.Both)
+			return lease.Release(w.ctx)
+		},
+		[]error{rwlock.ErrNoQuorum},
+		[]string{`lock "n"`, "mini:6379: ", "no reply in 2s"},
+	},
+	{
+		"unlocked without a lock",
+		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.ctx) },
+		[]error{rwlock.ErrNotHeld},
+		[]string{"not held", `"n"`, "for write"},
+	},
+	{
+		"unlocked for reading without a lock",
+		func(w *world, p *process) error {
+			m := p.RWMutex("n")
+			require.NoError(w.t, m.Lock(w.ctx))
+			return m.RUnlock(w.ctx)
+		},
+		[]error{rwlock.ErrNotHeld},
+		[]string{"not held", `"n"`, "for read"},
+	},
+	{
+		"work that failed under the lock",
+		func(w *world, p *process) error {
+			return p.Do(w.ctx, "n", func(context.Context) error { return errShutdown })
+		},
+		[]error{errShutdown},
+		nil,
+	},
+	{
+		"work that failed for the loss of its lease",
+		func(w *world, p *process) error {
+			return p.Do(w.ctx, "n", func(ctx context.Context) error {
+				w.flushAll()
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		},
+		[]error{rwlock.ErrLost},
+		[]string{`lease of "n"`, "lost: gone from Redis"},
+	},
+}
