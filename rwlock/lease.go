@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -13,6 +14,8 @@ type Lease struct {
 	inner  engine.Lease
 	locker *Locker
 	owned  bool // taken for an owner that the caller named
+
+	converting sync.Mutex // by Upgrade or Downgrade
 }
 
 // Name returns the lock's name.

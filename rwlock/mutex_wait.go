@@ -148,7 +148,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 			return nil
 		}
 		if err := m.lead(within, w, engine.Wait); err != errNotJoined {
-			return m.asWaited(err, time.Since(begun), ctx, within)
+			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) erro
 }
 
 // asWaited tells of the whole waiting what Redis told of a part of it.
-func (m *RWMutex) asWaited(err error, waited time.Duration, ctx, within context.Context) error {
+func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
 	ended := within.Err() != nil && ctx.Err() == nil
 	switch e := err.(type) {
 	case *AcquireError:

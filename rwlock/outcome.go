@@ -57,7 +57,9 @@ func acquireOutcome(f *engine.Failure) error {
 		return quorum
 	case engine.Absent:
 		return &LostError{Name: f.Name, Reason: Taken}
-	case engine.Upgrade:
+	case engine.Rival:
+		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, f.Name)
+	case engine.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)

@@ -4,6 +4,7 @@
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details
 -- Reply  granted  {1, token, ms left, server us}, and where it has a block of tokens the first of them
+--        an upgrade, and another one waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
@@ -74,9 +75,11 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) then
 end
 
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies
--- aside: it is purged by whoever comes.
+-- aside: it is purged by whoever comes. But one who converts that hold can, and one who upgrades goes to the head.
+local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or ' 0', -2) == ' 0' then
+local quiet = string.sub(h[2] or ' 0', -2) == ' 0'
+if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet then
   local has = call('HMGET', lock, 'd', 'e', 's')
   local text = (has[1] or '') .. (has[2] or '')
   if order == 'a' then
@@ -152,7 +155,19 @@ end
 if state then drop(id, state, asked) end -- expired, and too many others were purged before it
 
 local enters = not wHold and (mode == 'r' or readers == 0)
-if enters and queued > 0 then enters = order == 'h' and headHold and id < headHold end
+if from then
+  if mode == 'w' then
+    enters = enters or not wHold and soleReader(details)
+  else
+    enters = enters or wHold == from and (readers == 0 or soleReader(writerDetails())) -- not beside who joined
+  end
+  if not enters and mode == 'w' and headPlace == 0 then
+    store()
+    return { 7, 0, 0, us }
+  end
+elseif enters and queued > 0 then
+  enters = order == 'h' and headHold and headPlace > 0 and id < headHold
+end
 if enters then
   local first
   token, first = mint(details)
@@ -165,7 +180,9 @@ if order == '0' then
   store()
   return waiting(2)
 end
-enqueue(id, order == 'a' and call('HINCRBY', lock, 's', 1) or 0, details)
+local at = 1 -- of several masters: by hold id
+if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) end
+enqueue(id, at, details)
 store(0)
 if order == 'h' then nudge() end
 if queued == 1 then wantAll() end

@@ -55,11 +55,11 @@ func TestABlockIsBoundedByTheClock(t *testing.T) {
 		e.newMarker()
 		v := e.ahead(100_000)
 		reply := e.run(v.of(acquireByID(writer("01").ofCohort(50))))
-		require.Equal(e.t, []any{v.proposal + 49, v.proposal}, []any{reply[1], reply[4]}, "of several masters from the proposal on")
+		require.Equal(e.t, []any{v.proposal + 49, v.proposal}, []any{reply[1], reply[4]}, "from the proposal on")
 		require.Equal(e.t, fmt.Sprint(v.proposal+49), e.field(lockKey, "tw"))
 		require.EqualValues(e.t, 1, e.run(v.of(raise("01", v.proposal+70)))[0], "a raise moves its end")
 		yielded := e.run(v.of(yield("01", v.proposal+70)))
-		require.Equal(e.t, []any{v.proposal + 120, v.proposal + 71}, []any{yielded[1], yielded[4]}, "a grant that is kept is a new block")
+		require.Equal(e.t, []any{v.proposal + 120, v.proposal + 71}, []any{yielded[1], yielded[4]}, "a new block")
 	})
 }
 
@@ -74,9 +74,11 @@ func TestAHandOffToACohortTellsItsBlock(t *testing.T) {
 		e.setFields(lockKey, "t", e.now().UnixMicro()+500_000)
 		first := 1 + e.run(inspect())[2].(int64)
 		us := e.run(release("01", 0))[1]
-		require.Equal(e.t, []string{fmt.Sprint(ulid("02"), " ", first+6, " ", us, " ", claim, " ", first, " 2")}, e.heard(messages))
+		message := fmt.Sprint(ulid("02"), " ", first+6, " ", us, " ", claim, " ", first, " 2")
+		require.Equal(e.t, []string{message}, e.heard(messages))
 		us = e.run(release("02", 0))[1]
-		require.Equal(e.t, []string{fmt.Sprint(ulid("03"), " ", first+7, " ", us, " ", claim)}, e.heard(messages), "any other is as ever")
+		message = fmt.Sprint(ulid("03"), " ", first+7, " ", us, " ", claim)
+		require.Equal(e.t, []string{message}, e.heard(messages), "any other is as ever")
 	})
 }
 

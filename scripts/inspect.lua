@@ -22,7 +22,7 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
-  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ (%S+) %a?(%S*) ?(.*)$')
+  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^]+)%S* %a?(%S*) ?(.*)$')
   local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
   if cohort == 1 or owner == '-' then owner = id end
   if state == 'g' then
@@ -36,7 +36,7 @@ for id, text in pairs(fields) do
   local state, expiry, token, since, details = string.match(text, '^(%a) (%d+) (%d+) (%d+) (.*)$')
   if id == 'w' then
     id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
-    state, token, details = 'g', fields.t, fields.d .. (fields.e or '')
+    state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id]
   end

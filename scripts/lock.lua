@@ -2,14 +2,15 @@
 -- case of a script, so that the common case does not pay for these functions.
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
---                 w the write hold, 'hold expiry since', and ' n' where its owner is named, or where it has a block of
---                 tokens the first of them; its token is t, since nobody else is granted one while it stands; d and e its details, e what is beyond 64 bytes;
+--                 w the write hold, 'hold expiry since', and ' n' where its owner is named, or where it has a block
+--                 of tokens the first of them; its token is t, since nobody else is granted one while it stands, or
+--                 '=token' behind all that once it is being converted; d and e its details, e what is beyond 64 bytes;
 --                 n the numbers of members of holds, queue and aside, absent when there are none;
 --                 s the last place given out; c where a cohort reads, or has read;
 --                 <hold> 'state expiry token since details' of every other hold;
 --                 o:<owner> 'count token mode' of a named owner who holds the lock
 --        2 holds  zset: read holds, and write holds that joined w, by expiry
---        3 queue  zset: waiters by place; with equal places by hold id
+--        3 queue  zset: waiters by place, 0 for one who converts what it has; with equal places by hold id
 --        4 aside  zset: tombstones and waiters that were passed over, by expiry
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
@@ -21,8 +22,10 @@
 -- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
 -- without a refresh and a hand-off without a renewal; owner is named, or the hold's id, or '-' for the latter, or '+B'
 -- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
--- to wait, and a write is granted a block of B tokens. route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count
--- says nothing) and the channel. Times are ms of the server's clock.
+-- to wait, and a write is granted a block of B tokens. A hold that is to take the place of another of the same client
+-- names that one behind its owner: '-^hold'. It does not wait for it, and both stand until the old one is released: so
+-- nobody else gets in between, and whoever gives up still has what it had. route is a letter (p PUBLISH, s SPUBLISH,
+-- b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
 -- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
 -- is known.
@@ -34,8 +37,8 @@ local fields = {}              -- what store will write: text, or false for a fi
 local had = {}                 -- records that the script has read already
 local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
 local firstHold, firstExpiry   -- of holds
-local headHold, headExpiry     -- of the queue, where it has been looked at and must wait
-local wHold, wExpiry, wSince, wNamed, wFirst, wDetails
+local headHold, headExpiry, headPlace -- of the queue, where it has been looked at and must wait
+local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails
 local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
 
 if h[2] then
@@ -43,8 +46,8 @@ if h[2] then
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
 if h[1] then
-  wHold, wExpiry, wSince, wNamed, wFirst = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*)$')
-  wExpiry, wFirst = tonumber(wExpiry), tonumber(wFirst)
+  wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
+  wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
 end
 
 -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
@@ -69,6 +72,9 @@ end
 
 local function isCohort(details) return string.find(details, '^%a %d+ %+') end
 
+-- The hold that this one converts, or nil.
+local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
+
 local function writerDetails()
   if not wDetails then
     local parts = call('HMGET', lock, 'd', 'e')
@@ -77,14 +83,20 @@ local function writerDetails()
   return wDetails
 end
 
+local function writerRecord()
+  local more = wFirst and ' ' .. int(wFirst) or wNamed
+  if wToken then more = more .. ' =' .. int(wToken) end
+  return wHold .. ' ' .. int(wExpiry) .. ' ' .. wSince .. more
+end
+
 local function setWriter(id, expiry, since, details, first)
-  wHold, wExpiry, wSince, wFirst, wDetails = id, expiry, since, first, details
+  wHold, wExpiry, wSince, wFirst, wToken, wDetails = id, expiry, since, first, nil, details
   fields.w = false
   fields.d = false
   fields.e = false
   if not id then return end
   wNamed = named(id, details) and ' n' or ''
-  fields.w = id .. ' ' .. int(expiry) .. ' ' .. since .. (first and ' ' .. int(first) or wNamed)
+  fields.w = writerRecord()
   fields.d = string.sub(details, 1, 64)
   if #details > 64 then
     fields.e = string.sub(details, 65)
@@ -93,9 +105,17 @@ local function setWriter(id, expiry, since, details, first)
   end
 end
 
+-- Writes down the token of the write hold where it is not t.
+local function keepToken(token)
+  if token ~= t then
+    wToken = token
+    fields.w = writerRecord()
+  end
+end
+
 -- What this master has of a hold: its state, w for the write hold, then expiry, token, since and details.
 local function find(id)
-  if wHold == id then return 'w', wExpiry, t, wSince, writerDetails() end
+  if wHold == id then return 'w', wExpiry, wToken or t, wSince, writerDetails() end
   local state, expiry, token, since, details = parse(recordOf(id))
   if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or 0 end
   return state, tonumber(expiry), tonumber(token), since, details
@@ -133,8 +153,10 @@ end
 local function grant(id, token, ttl, details, first)
   local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
   if not t or token > t then
+    local before = t
     t = token
     fields.t = text
+    if wHold then keepToken(wToken or before) end
   end
   if mode == 'w' and not wHold then
     setWriter(id, ms + ttl, now, details, first)
@@ -174,7 +196,9 @@ end
 
 local function enqueue(id, place, details)
   local expiry = ms + match(details, '^%a (%d+)')
-  if queued == 0 or headHold and place == 0 and id < headHold then headHold, headExpiry = id, expiry end
+  if queued == 0 or headHold and (place == 0 or headPlace == 1 and place == 1 and id < headHold) then
+    headHold, headExpiry, headPlace = id, expiry, place
+  end
   call('ZADD', queueKey, place, id)
   call('PEXPIRE', queueKey, '3600000')
   queued = queued + 1

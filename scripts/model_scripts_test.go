@@ -9,6 +9,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	quiet := len(m.queue) == 0 && len(m.aside) == 0 && own.state == 0 && m.writer == nil
 	straight := quiet && (len(m.holds) == 0 || r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0)
 	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0
+	behind = behind && r.from == ""
 	if !straight && !behind {
 		if own.state == 'x' && own.expiry > m.ms {
 			return 3, 0
@@ -26,19 +27,31 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 		}
 	}
 	enters := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
-	if len(m.queue) > 0 && (order != "h" || m.queue[0].id < r.id) {
+	upgrades := m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0
+	switch {
+	case r.from != "":
+		own := m.writer != nil && m.writer.id == r.from
+		own = own && (len(m.holds) == 0 || m.isSoleReader(m.writer.from))
+		enters = enters || r.mode == "w" && m.writer == nil && m.isSoleReader(r.from) || r.mode == "r" && own
+	case len(m.queue) > 0 && (order != "h" || upgrades || m.queue[0].id < r.id):
 		enters = false
 	}
 	switch {
+	case !enters && r.from != "" && r.mode == "w" && upgrades:
+		return 7, 0
 	case enters:
 		token, m.first = m.mint(r)
 		m.grant(r, token, m.first, life)
 		return 1, token
 	case order == "0":
 		return 2, 0
+	case r.from != "":
+		r.place = 0
 	case order == "a":
 		m.s++
 		r.place = m.s
+	default:
+		r.place = 1
 	}
 	r.state, r.expiry = 'q', m.ms+r.claim
 	m.enqueue(r)
@@ -155,6 +168,9 @@ func (m *model) raise(id string, token int64) (status, value int64) {
 	case own.mode == "w" && m.t >= token:
 		return 0, 0
 	}
+	if own.state == 'w' && own.token < m.t {
+		return 0, 0 // it is being converted
+	}
 	own.token, m.t = token, max(m.t, token)
 	if own.mode == "w" {
 		m.tw = token
@@ -182,7 +198,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))
 			break
 		}
-		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 0, 0
+		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 1, 0
 		m.enqueue(own)
 		m.settle()
 	case own.waits():

@@ -26,7 +26,8 @@ type model struct {
 
 type modelHold struct {
 	id, owner, mode string
-	state           byte // as in lock.lua; 0: none
+	from            string // the hold that this one converts
+	state           byte   // as in lock.lua; 0: none
 	expiry, token   int64
 	place           int64
 	claim           int64
@@ -159,6 +160,9 @@ func (m *model) purge() {
 		next := slices.MaxFunc(m.holds, func(x, y modelHold) int {
 			return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 		})
+		if next.mode == "r" {
+			return
+		}
 		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
 		next.state = 'w'
 		m.writer = &next
@@ -169,7 +173,7 @@ func (m *model) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == nil) {
 		head := m.queue[0]
 		dead := head.expiry <= m.ms
-		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0) {
+		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !m.isSoleReader(head.from)) {
 			return
 		}
 		m.queue = m.queue[1:]
@@ -183,6 +187,11 @@ func (m *model) admit(beneath bool) {
 			m.grant(head, token, first, head.claim)
 		}
 	}
+}
+
+// isSoleReader reports whether that hold is the only one.
+func (m *model) isSoleReader(hold string) bool {
+	return len(m.holds) == 1 && m.holds[0].id == hold
 }
 
 func (m *model) settle() {

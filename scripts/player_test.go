@@ -74,6 +74,9 @@ func (p *player) fresh() request {
 	if p.draw(3) == 0 {
 		r.route = deaf
 	}
+	if len(p.asked) > 0 && p.draw(4) == 0 {
+		r.from = p.pick().hold
+	}
 	r.meta = strings.Repeat("m", p.draw(3)*15)
 	p.asked = append(p.asked, r)
 	return r
@@ -202,14 +205,16 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 func asHold(id, details string) modelHold {
 	part := strings.Fields(details)
 	claim, _ := strconv.ParseInt(part[1], 10, 64)
-	owner := part[2]
+	owner, from, _ := strings.Cut(part[2], "^")
 	block, _ := strconv.ParseInt(strings.TrimPrefix(owner, "+"), 10, 64)
 	if owner[0] == '-' || owner[0] == '+' {
 		owner = id
 	} else {
 		block = 0
 	}
-	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, block: block, unheard: part[3] == deaf}
+	return modelHold{
+		id: id, mode: part[0], claim: claim, owner: owner, from: from, block: block, unheard: part[3] == deaf,
+	}
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.
@@ -224,8 +229,17 @@ func (p *player) check() {
 	require.Equal(p.e.t, p.m.t, reply[2])
 	p.countsAgree()
 
+	converts := map[string]bool{} // both stand while one is converted to the other
+	for _, r := range p.asked {
+		if r.from != "" {
+			converts[ulid(r.hold)], converts[ulid(r.from)] = true, true
+		}
+	}
 	exclusive := map[string]bool{}
 	for _, h := range holders {
+		if converts[h.id] {
+			continue
+		}
 		exclusive[h.mode+h.owner] = true
 		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
 	}

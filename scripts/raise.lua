@@ -21,6 +21,7 @@ local writes = h[1] and string.find(h[1], id, 1, true) == 1
 local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
 if writes then
   expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
+  if string.find(h[1], '=', 1, true) then return { 0, 0, 0, us } end -- it is being converted: no raise is awaited
 elseif value then
   expiry = call('ZSCORE', KEYS[2], id)
 end

@@ -18,7 +18,7 @@ local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
 if not (checks or leaves and ARGV[4] == '1') then
   local w, own = h[1], h[3]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    if string.byte(w, -1) ~= 110 then -- not 'n'
+    if not string.find(w, ' n', 1, true) then
       call('HDEL', lock, 'w', 'd', 'e')
     else
       local has = call('HMGET', lock, 'd', 'e')
@@ -50,7 +50,7 @@ local ms = (us - us % 1000) / 1000
 -- taken out.
 local head
 local queued = ARGV[1] == '0' and not (leaves and ARGV[4] == '1') and string.match(h[2] or '', '^0 (%d+) 0$')
-if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1], -1) ~= 110 then
+if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
   head = call('ZPOPMIN', KEYS[3])[1]
   local has = head and call('HMGET', lock, head, 't') or {}
   local lease, details, claim, block, letter, channel =

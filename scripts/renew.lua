@@ -39,7 +39,8 @@ for i = 2, #ARGV, 3 do
   if w and find(w, id, 1, true) == 1 then
     local expiry, rest = match(w, '^(%d+)(.*)$', #id + 2)
     expiry = expiry + 0
-    if h[4] == token and expiry > ms then
+    local its = find(rest, '=', 1, true) and match(rest, '=(%d+)$') or h[4]
+    if its == token and expiry > ms then
       local joined = h[2] and string.byte(h[2]) ~= 48 -- '0': they must be there to be purged
       keep(lock, joined and holds, expiry, new, ttl)
       -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.

@@ -33,19 +33,21 @@ local function sweep(key, n, states)
   return n, first[1], tonumber(first[2])
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
--- has gone the one of them that lasts longest takes its place.
+-- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, and one
+-- that w was converted from or is being converted to. Where w has gone, the one of those who joined it that lasts
+-- longest takes its place.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
   aside = sweep(asideKey, aside, 'px')
   if h[1] and not wHold and readers > 0 then
     local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
-    local _, _, _, since, details = parse(recordOf(last[1]))
-    if details and last[2] - ms > 0 then
+    local _, _, token, since, details = parse(recordOf(last[1]))
+    if details and string.byte(details) == 119 and last[2] - ms > 0 then -- 'w'
       readers = readers - call('ZREM', holdsKey, last[1])
       fields[last[1]] = false
       setWriter(last[1], tonumber(last[2]), since, details)
+      keepToken(tonumber(token))
     end
   end
 end
@@ -86,6 +88,12 @@ local function offer(id, state, expiry, place, since, details)
   return true
 end
 
+-- Whether nobody holds the lock but for reading, and only the hold that this one converts.
+local function soleReader(details)
+  local from = readers == 1 and converted(details)
+  return from and call('ZSCORE', holdsKey, from) and true or false
+end
+
 -- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
 -- returns with a head that could have been granted, except what is left for the next call.
 -- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
@@ -110,8 +118,8 @@ local function admit(beneath)
     local record = recordOf(id) -- none: it was deleted or evicted
     local state, expiry, place, since, details = parse(record)
     local lives = (state == 'q' or state == 'd') and expiry - ms > 0
-    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w') then
-      headHold, headExpiry = id, tonumber(expiry)
+    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w' and not soleReader(details)) then
+      headHold, headExpiry, headPlace = id, tonumber(expiry), tonumber(place)
       for hold, text in pairs(reading) do want(hold, text) end
       return
     end

@@ -26,7 +26,7 @@ if state == 'w' or state == 'g' then
     local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
     drop(id, state, details)
     if head and head < id then -- if it is dead, the lock comes back
-      enqueue(id, 0, details)
+      enqueue(id, 1, details)
       purge()
       admit()
     else

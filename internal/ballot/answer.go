@@ -15,6 +15,7 @@ const (
 	IsRefused               // neither
 	IsAbsent                // this master does not know it
 	IsReading               // a join for writing, and the owner only reads
+	IsRival                 // an upgrade, and another reader is upgrading already
 	NoAnswer                // no reply came, or one that says nothing of the hold
 )
 
@@ -60,7 +61,7 @@ func (v *Vote) Answered(a Answer) {
 	case a.Status == IsQueued:
 		v.State, v.Err = Queued, nil
 	default:
-		v.State, v.Err, v.Reading = Refused, nil, a.Status == IsReading
+		v.State, v.Err, v.Reading, v.Rival = Refused, nil, a.Status == IsReading, a.Status == IsRival
 	}
 }
 

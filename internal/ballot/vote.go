@@ -32,6 +32,7 @@ type Vote struct {
 	Unknown   bool          // a request that can bring the hold about has no answer and may still run
 	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
 	Reading   bool          // a join for writing was refused, since its owner only reads
+	Rival     bool          // an upgrade was refused, since another reader is upgrading
 
 	inflight       Op            // asked of the grant, and not answered yet
 	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count

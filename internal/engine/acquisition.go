@@ -34,6 +34,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry}
 	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
 	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
+	l.from = r.From
 	if l.block = r.Block; r.Block > 0 {
 		e.mailbox.listen(l.keys[0])
 	}
@@ -146,7 +147,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
-	if hold != l.id || l.phase != asking || a.entry != Wait {
+	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
 	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
@@ -181,7 +182,7 @@ func (a *acquisition) decide() {
 // kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
 var kinds = map[ballot.Verdict]Kind{
 	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict,
-	ballot.Absent: Absent, ballot.Upgrade: Upgrade,
+	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
 // succeed ends asking with a grant, under mu.

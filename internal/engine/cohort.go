@@ -14,14 +14,14 @@ type cohort struct {
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
 func (l *Lease) Block() (first, last fencing.Token) {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.cohort.first, l.token
 }
 
 // OnWanted calls f once when somebody waits for the lock elsewhere, at once if that is so already. f must not block.
 func (l *Lease) OnWanted(f func()) {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	if l.cohort.wanted {
 		l.mu.afterUnlock(f)
@@ -71,7 +71,7 @@ func (r *registry) lookAgain() {
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background.
 func (l *Lease) ReleaseSoon() {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	if l.phase == held {

@@ -30,7 +30,8 @@ const (
 	NoQuorum              // fewer than a quorum of the masters answered
 	Conflict              // a key of the lock holds something else
 	Absent                // a join, and the owner holds nothing there any more
-	Upgrade               // a join for writing, and the owner only reads
+	OnlyReads             // a join for writing, and the owner only reads
+	Rival                 // an upgrade, and another reader is upgrading already
 	Closed                // the engine was closed
 	Unusable              // the set of masters cannot be used
 )

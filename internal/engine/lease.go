@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -21,34 +22,36 @@ type Lease struct {
 	timer    timerqueue.Timer
 	ending   ending
 	untold   bool // the hooks have not been told of the beginning
+
+	successor atomic.Pointer[Lease] // what it was converted to
 }
 
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.name }
 
 // Mode returns the granted mode. A joined hold has the mode of its owner's standing hold.
-func (l *Lease) Mode() fencing.Mode { return l.mode }
+func (l *Lease) Mode() fencing.Mode { return l.current().mode }
 
 // Owner returns the owner's id.
-func (l *Lease) Owner() string { return l.owner }
+func (l *Lease) Owner() string { return l.current().owner }
 
 // Hold returns the id of this acquisition.
 func (l *Lease) Hold() string {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.id
 }
 
 // Token returns the fencing token.
 func (l *Lease) Token() fencing.Token {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.token
 }
 
 // Deadline returns until when the lease is trusted, by this process's clocks.
 func (l *Lease) Deadline() time.Time {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return time.Now().Add(min(l.deadline.Mono, l.limit) - l.e.clock.Now().Mono)
 }
@@ -56,7 +59,7 @@ func (l *Lease) Deadline() time.Time {
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a
 // process that was stopped learns of its loss at its first question, not when the timers come to it.
 func (l *Lease) Err() error {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	return l.ending.err
@@ -64,7 +67,7 @@ func (l *Lease) Err() error {
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.ending.channel()
 }
@@ -72,7 +75,7 @@ func (l *Lease) Done() <-chan struct{} {
 // OnEnd calls f once with Err's value when the lease ends, at once if it has. f must not block. The function returned
 // takes f out.
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	if end := l.ending.err; end != nil {
 		l.mu.afterUnlock(func() { f(end) })
@@ -80,7 +83,7 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	}
 	l.ending.add(&f)
 	return func() {
-		l.mu.Lock()
+		l := l.lock()
 		defer l.mu.Unlock()
 		l.ending.remove(&f)
 	}

@@ -218,7 +218,7 @@ func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
 func (l *Lease) Renew(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()

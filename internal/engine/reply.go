@@ -34,6 +34,7 @@ const (
 	statusAbstains  = 4 // the master has no vote
 	statusChanged   = 5 // the master is not the one that its marker was read from
 	statusClock     = 6 // the token is too far ahead of the master's clock
+	statusRival     = 7 // of an upgrade: another reader is upgrading already
 )
 
 // readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
@@ -100,6 +101,8 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 		return ballot.Answer{Status: ballot.IsReading}
 	case p.status == statusQueued:
 		return ballot.Answer{Status: ballot.IsQueued}
+	case p.status == statusRival:
+		return ballot.Answer{Status: ballot.IsRival}
 	default:
 		return ballot.Answer{Status: ballot.IsRefused}
 	}
@@ -120,7 +123,8 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	if len(f) != 5 {
 		return nil
 	}
-	owner, cohort := f[2], strings.HasPrefix(f[2], "+")
+	owner, _, _ := strings.Cut(f[2], "^")
+	cohort := strings.HasPrefix(owner, "+")
 	if owner == "-" || cohort {
 		owner = hold
 	}

@@ -27,6 +27,7 @@ func (l *Lease) trustUntil(until clock.Instant) {
 
 // Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing.
 func (l *Lease) Trusted() bool {
+	l = l.current()
 	now := l.e.clock.Now()
 	return int64(now.Mono) < l.trust.mono.Load() && now.Wall.UnixNano() < l.trust.wall.Load()
 }
