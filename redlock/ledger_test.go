@@ -107,7 +107,7 @@ func (b *ledger) compare(name string, a *account, lease grant) {
 		return
 	}
 	for other, epoch := range a.standing {
-		if epoch == b.epoch && !mayShare(lease, other) {
+		if epoch == b.epoch && other != lease && !mayShare(lease, other) {
 			b.violated("%q is held by a %s with token %v (until %v) and a %s with token %v (until %v)", name,
 				other.Mode(), other.Token(), other.Deadline().UnixMilli(),
 				lease.Mode(), lease.Token(), lease.Deadline().UnixMilli())
