@@ -8,14 +8,15 @@ import (
 )
 
 // Convert takes the lock in the other mode, without a gap: another hold is granted beside the one that there is, and
-// only then that one is given back, in the background. So whoever fails, or gives up, has what it had. A reader that
-// upgrades waits for the other readers to leave; a writer that downgrades does not wait. The lease is the same, with a
-// new token. The error is a *Failure, or the end of the lease.
-func (l *Lease) Convert(ctx context.Context, mode fencing.Mode) error {
+// only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
+// is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
+// same, with a new token. The error is a *Failure, or the end of the lease.
+func (l *Lease) Convert(ctx context.Context, mode fencing.Mode, entry Entry) error {
 	r, err := l.conversion(mode)
 	if err != nil {
 		return err
 	}
+	r.Entry = entry
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	remove := l.OnEnd(func(err error) { cancel(err) })
@@ -27,7 +28,7 @@ func (l *Lease) Convert(ctx context.Context, mode fencing.Mode) error {
 		}
 		return err
 	}
-	return l.becomes(into)
+	return l.becomes(ctx, into)
 }
 
 // conversion returns the request for the hold in the other mode.
@@ -37,18 +38,18 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	if l.expire(l.e.clock.Now()); l.phase != held {
 		return r, l.ending.err
 	}
-	r = Request{Name: l.name, Mode: mode, Entry: Try, Terms: l.terms, Block: l.block, From: l.id}
+	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block, From: l.id}
 	if l.owner != l.id {
 		r.Owner = l.owner
-	}
-	if mode == fencing.Write {
-		r.Entry = Upgrade
 	}
 	return r, nil
 }
 
 // becomes puts a lease in the place of this one, if this one has stood until now: else somebody may have been between.
-func (l *Lease) becomes(into *Lease) error {
+// What the masters have of this one is released, if need be in the background.
+func (l *Lease) becomes(ctx context.Context, into *Lease) error {
+	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer l.e.unconfirmed.add(-1)
 	from := l.lock()
 	if from.expire(from.e.clock.Now()); from.phase != held {
 		defer from.mu.Unlock()
@@ -61,10 +62,10 @@ func (l *Lease) becomes(into *Lease) error {
 	from.successor.Store(into)
 	from.e.observers.released(from)
 	from.finish(ErrReleased)
-	from.releaseInBackground()
 	from.mu.Unlock()
 	into.mu.Unlock()
 	l.successor.Store(into) // past those in between, which may go
+	_ = from.giveBack(ctx)
 	return nil
 }
 
