@@ -60,19 +60,17 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 	var failed []rwlock.NodeError
 	for i, addr := range addrs {
 		client, err := rwlock.Dial(addr, base)
-		if err != nil {
+		clients[i] = client
+		switch {
+		case client == nil: // refused: that is no matter of the network
+			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
+		case err != nil:
 			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: err})
 		}
-		clients[i] = client
 	}
 	need := len(addrs)/2 + 1
 	if got := len(addrs) - len(failed); got < need {
 		return nil, joined.Errors(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
-	}
-	for _, f := range failed {
-		if clients[f.Index] == nil { // refused before it was a matter of the network
-			return nil, joined.Errors(&f, closeAll(clients))
-		}
 	}
 	return clients, nil
 }

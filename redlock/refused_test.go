@@ -109,7 +109,16 @@ func TestUnfitServersAreRefused(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			locker := dialled(t, test.addrs)
+			var clients []rueidis.Client
+			for _, addr := range test.addrs {
+				client, err := rueidis.NewClient(testredis.ClientOption(addr))
+				require.NoError(t, err)
+				t.Cleanup(client.Close)
+				clients = append(clients, client)
+			}
+			locker, err := redlock.New(clients)
+			require.NoError(t, err)
+			defer locker.Close()
 			for range 2 {
 				_, err := locker.TryLock(t.Context(), "x")
 				require.ErrorIs(t, err, rwlock.ErrOption)
@@ -128,6 +137,23 @@ func TestUnfitServersAreRefused(t *testing.T) {
 	lease, err := locker.TryLock(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
+}
+
+// Dial finds some of it out before, wherever the server stands in the list.
+func TestDialRefusesANodeOfACluster(t *testing.T) {
+	a, b := testredis.Start(t), testredis.Start(t)
+	node := testredis.Start(t, "--cluster-enabled", "yes")
+	dead := testredis.Start(t)
+	dead.Kill()
+	for _, addrs := range [][]string{
+		{a.Addr(), b.Addr(), node.Addr()}, {node.Addr(), a.Addr(), b.Addr()}, {dead.Addr(), dead.Addr(), node.Addr()},
+	} {
+		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+		require.Empty(t, clients)
+		require.ErrorIs(t, err, rwlock.ErrOption)
+		require.ErrorContains(t, err, node.Addr())
+		require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+	}
 }
 
 // dialled returns a locker over the servers at these addresses, which it closes with the test.

@@ -104,8 +104,8 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	return nil
 }
 
-// upgrade turns the read lock of the section into the write lock that is asked for. Where the owner is another process's
-// it is refused before: that one may read too, and would be waited for.
+// upgrade turns the read lock of the section into the write lock that is asked for. Where the owner is another
+// process's it is refused before: that one may read too, and would be waited for.
 func (s *section) upgrade(ctx context.Context, r request) error {
 	switch {
 	case r.mode == rwlock.Read:

@@ -1,10 +1,12 @@
 package rwlock_test
 
 import (
+	"context"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,20 +19,26 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// aclLines returns the lines of SECURITY.md that make the user of one Redis, and of a master of several.
-func aclLines(t *testing.T) (one, several []string) {
+// aclLine returns the line of SECURITY.md that makes the user of such a server, as it is pasted.
+func aclLine(t *testing.T, heading string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../SECURITY.md")
 	require.NoError(t, err)
-	var found [][]string
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(strings.TrimSpace(line), "ACL SETUSER ") {
-			found = append(found, strings.Fields(line))
-		}
-	}
-	require.Len(t, found, 2)
-	return found[0], found[1]
+	_, rest, found := strings.Cut(string(page), "\n"+heading)
+	require.True(t, found, heading)
+	line := regexp.MustCompile(`(?m)^    (ACL SETUSER .*)$`).FindStringSubmatch(rest)
+	require.NotNil(t, line, heading)
+	return strings.Fields(line[1])
 }
+
+// The headings of SECURITY.md under which the lines are.
+const (
+	aclOne      = "One Redis:"
+	aclReplica  = "Behind Sentinel, the master and each replica"
+	aclSentinel = "and each sentinel"
+	aclCluster  = "Each node of a Cluster"
+	aclQuorum   = "Each master of a quorum"
+)
 
 var calledByScript = regexp.MustCompile(`call\('([A-Z]+)'|'(PUBLISH)'`)
 
@@ -42,6 +50,7 @@ func TestACLNamesTheCommandsOfTheScripts(t *testing.T) {
 			needed["+"+strings.ToLower(match[1]+match[2])] = true
 		}
 	}
+	delete(needed, "+info") // vote.lua asks for it where there are several masters
 	allowed := func(line []string) map[string]bool {
 		rules := map[string]bool{}
 		for _, rule := range line {
@@ -51,34 +60,102 @@ func TestACLNamesTheCommandsOfTheScripts(t *testing.T) {
 		}
 		return rules
 	}
-	one, several := aclLines(t)
-	require.Equal(t, needed, allowed(several))
-	delete(needed, "+info")
-	require.Equal(t, needed, allowed(one))
+	for heading, more := range map[string][]string{
+		aclOne: nil, aclReplica: {"+role"}, aclQuorum: {"+info"},
+		aclCluster: {"+ssubscribe", "+spublish", "+cluster|slots", "+cluster|shards"},
+	} {
+		expected := maps.Clone(needed)
+		for _, rule := range more {
+			expected[rule] = true
+		}
+		require.Equal(t, expected, allowed(aclLine(t, heading)), heading)
+	}
 }
 
-// The user of SECURITY.md may do all that a lock needs: no command, key or channel is refused.
-func TestACLOfOneRedisSuffices(t *testing.T) {
-	const ttl = 400 * time.Millisecond
-	one, _ := aclLines(t)
-	server := testredis.Start(t)
-	commandOn(t, server, one...)
-	renewed := make(chan struct{})
-	var once sync.Once
-	trace := &rwlock.Trace{Renewed: func(rwlock.TraceEvent) { once.Do(func() { close(renewed) }) }}
-	locker := func() *rwlock.Locker {
-		client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
-		require.NoError(t, err)
-		l, err := rwlock.New(client, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
+// The users of SECURITY.md may do all that a lock needs, also after a failover: no command, key or channel is refused.
+func TestACLSuffices(t *testing.T) {
+	t.Parallel() // groups take their time
+	for name, start := range map[string]func(t *testing.T, binary string) aclDeployment{
+		"one Redis": aclOfOneRedis, "Sentinel": aclOfSentinel, "Cluster": aclOfCluster,
+	} {
+		for kind, find := range map[string]func(testing.TB) string{"Redis": redisBinary, "Valkey": testredis.Valkey} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				d := start(t, find(t))
+				d.option.Username, d.option.Password = "locks", "secret"
+				first, second := d.locker(t), d.locker(t)
+				useAll(t, first, second)
+				if d.failOver != nil {
+					d.failOver()
+					useAll(t, first, second)
+				}
+				for _, server := range d.servers {
+					require.Empty(t, commandOn(t, server, "ACL", "LOG"), "refused on %s", server.Addr())
+				}
+			})
+		}
 	}
-	first, second, ctx := locker(), locker(), t.Context()
+}
 
+// aclDeployment is where every client is the documented user.
+type aclDeployment struct {
+	option   rueidis.ClientOption
+	servers  []*testredis.Server
+	failOver func()
+}
+
+func aclOfOneRedis(t *testing.T, binary string) aclDeployment {
+	server := testredis.StartBinary(t, binary)
+	commandOn(t, server, aclLine(t, aclOne)...)
+	option := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
+	return aclDeployment{option: option, servers: []*testredis.Server{server}}
+}
+
+func aclOfSentinel(t *testing.T, binary string) aclDeployment {
+	s := testredis.StartSentinel(t, binary)
+	for _, node := range s.Nodes() {
+		commandOn(t, node, aclLine(t, aclReplica)...)
+	}
+	for _, sentinel := range s.Sentinels() {
+		commandOn(t, sentinel, aclLine(t, aclSentinel)...)
+	}
+	option := s.Option()
+	option.Sentinel.Username, option.Sentinel.Password = "locks", "secret"
+	return aclDeployment{
+		option: option, servers: slices.Concat(s.Nodes(), s.Sentinels()), failOver: func() { s.Failover() },
+	}
+}
+
+func aclOfCluster(t *testing.T, binary string) aclDeployment {
+	c := testredis.StartCluster(t, binary, 1)
+	for _, node := range c.Nodes() {
+		commandOn(t, node, aclLine(t, aclCluster)...)
+	}
+	failOver := func() { c.Failover(c.Owner(c.Slot("fencelock:{orders}"))) }
+	return aclDeployment{option: c.Option(), servers: c.Nodes(), failOver: failOver}
+}
+
+func (d *aclDeployment) locker(t *testing.T) *rwlock.Locker {
+	t.Helper()
+	client, err := rwlock.Dial("", d.option)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	locker, err := rwlock.New(client, rwlock.WithTTL(aclTTL))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	return locker
+}
+
+const aclTTL = time.Second
+
+// useAll does what a lock can do: wait, hand over, renew, inspect, nest.
+func useAll(t *testing.T, first, second *rwlock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	held, err := first.Lock(ctx, "orders")
 	require.NoError(t, err)
-	<-renewed
+	require.NoError(t, held.Renew(ctx))
 	_, err = second.TryRLock(ctx, "orders")
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired)
 	waiting := make(chan error, 1)
@@ -97,13 +174,6 @@ func TestACLOfOneRedisSuffices(t *testing.T) {
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-waiting)
 
-	nestIn(t, first, second)
-	require.Empty(t, commandOn(t, server, "ACL", "LOG"), "refused commands")
-}
-
-// nestIn takes a lock over the first locker, and inside it over the second.
-func nestIn(t *testing.T, first, second *rwlock.Locker) {
-	ctx := t.Context()
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
 	outer, err := reentrant.New(first).Lock(owned, "nested")

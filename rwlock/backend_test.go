@@ -18,25 +18,38 @@ import (
 // backend is the Redis of a world and the time that it runs in.
 type backend struct {
 	t      *testing.T
-	ctx    context.Context   // ends with the test
-	mini   *testredis.Mini   // nil on a real server
-	server *testredis.Server // nil in fake time
+	ctx    context.Context      // ends with the test
+	mini   *testredis.Mini      // in fake time
+	server *testredis.Server    // the one real server, where there is one
+	group  testredis.Deployment // the real servers, where they are more or found otherwise
 
 	operator rueidis.Client // runs commands in fake time; nil until there is one
 }
 
+// deployment returns the real servers, where there are any.
+func (b *backend) deployment() testredis.Deployment {
+	if b.server != nil {
+		return b.server
+	}
+	return b.group
+}
+
 func (b *backend) newLink() *testredis.Link {
-	if b.mini != nil {
+	switch {
+	case b.mini != nil:
 		return b.mini.NewLink()
+	case b.group != nil:
+		return testredis.NewLink(b.t, b.group.Option())
 	}
 	return testredis.NewProxy(b.t, b.server.Addr()).Link
 }
 
-// command runs a command on the server itself: a string, an int64, nil, or a list or map of these.
+// command runs a command on the server itself, in a Cluster on the master of its key. It returns a string, an int64,
+// nil, or a list or map of these.
 func (b *backend) command(args ...string) any {
 	b.t.Helper()
-	if b.server != nil {
-		reply, err := b.server.Command(args...)
+	if b.mini == nil {
+		reply, err := b.deployment().Command(args...)
 		require.NoError(b.t, err)
 		return reply
 	}
@@ -60,8 +73,10 @@ func (b *backend) flushAll() {
 		b.pass(time.Millisecond)
 		return
 	}
-	_, err := b.server.Command("FLUSHALL")
-	require.NoError(b.t, err)
+	for _, master := range b.deployment().Masters() {
+		_, err := master.Command("FLUSHALL")
+		require.NoError(b.t, err)
+	}
 }
 
 func (b *backend) flushScripts() {
@@ -79,11 +94,13 @@ func (b *backend) keys() []string {
 	if b.mini != nil {
 		return b.mini.Miniredis().Keys()
 	}
-	reply, err := b.server.Command("KEYS", "*")
-	require.NoError(b.t, err)
 	var all []string
-	for _, key := range reply.([]any) {
-		all = append(all, key.(string))
+	for _, master := range b.deployment().Masters() {
+		reply, err := master.Command("KEYS", "*")
+		require.NoError(b.t, err)
+		for _, key := range reply.([]any) {
+			all = append(all, key.(string))
+		}
 	}
 	slices.Sort(all)
 	return all

@@ -160,8 +160,8 @@ func TestTenThousandLeases(t *testing.T) {
 	if testing.Short() || raceDetector {
 		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
 	}
-	t.Parallel() // it waits for ten TTLs
-	const leases, ttl, ttls = 10_000, 3 * time.Second, 10
+	t.Parallel() // it waits for three TTLs
+	const leases, ttl, ttls = 10_000, 10 * time.Second, 3
 	server := testredis.Start(t)
 	begun := countGoroutines(t)
 	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})

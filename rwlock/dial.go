@@ -10,17 +10,30 @@ import (
 
 // Dial returns a client tuned for locks over base, whose other fields are kept: commands of all callers in one
 // pipeline and over one connection, in order, so that a release never overtakes the acquire that it ends; a server
-// that hangs is noticed within seconds; no client-side cache, small buffers. addr replaces base.InitAddress; leave it
-// empty for Sentinel and Cluster and name their addresses in base. Dial connects, for at most base.Dialer.Timeout, one
-// second by default. Where addr does not answer it returns an error and a client that connects once it does: use it,
-// or close it.
+// that hangs is noticed within seconds; no client-side cache, small buffers. Dial connects, for at most
+// base.Dialer.Timeout per address, one second by default.
+//
+// addr is that of one server. Leave it empty for Sentinel and Cluster, and name them in base: one node of a Cluster is
+// enough in base.InitAddress; for Sentinel name the sentinels there and the master in base.Sentinel. A node of a
+// Cluster or a sentinel as addr is refused with an *OptionError.
+//
+// Where a server at addr does not answer, Dial returns an error and a client that connects once it does: use it, or
+// close it. With every other error the client is nil: without a node that answers, a client of a Cluster or of
+// sentinels does not know where to connect to.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if addr != "" {
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
 	dials := &dials{next: make(chan struct{})}
-	client, err := rueidis.NewClient(dials.counting(tuned(base)))
+	option := tuned(base)
+	client, err := rueidis.NewClient(dials.counting(option))
+	if client != nil && err == nil {
+		if err = misdirected(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
+			client.Close()
+			return nil, err
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
 	}
@@ -37,6 +50,9 @@ type tunedClient struct {
 	*dials
 }
 
+// topologyRefresh is how often the sentinels are asked for the master. Mostly their message comes before.
+const topologyRefresh = 2 * time.Second
+
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.
 func tuned(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysPipelining = true // else a context that ends closes the connection for every caller
@@ -47,6 +63,15 @@ func tuned(o rueidis.ClientOption) rueidis.ClientOption {
 	}
 	if o.Dialer.KeepAlive == 0 {
 		o.Dialer.KeepAlive = time.Second
+	}
+	if o.Sentinel.Dialer.Timeout == 0 { // without one it is as long as the system's
+		o.Sentinel.Dialer.Timeout = o.Dialer.Timeout
+	}
+	if o.Sentinel.Dialer.KeepAlive == 0 {
+		o.Sentinel.Dialer.KeepAlive = o.Dialer.KeepAlive
+	}
+	if o.Sentinel.TopologyRefreshInterval == 0 { // else one missed message binds the client to the old master for good
+		o.Sentinel.TopologyRefreshInterval = topologyRefresh
 	}
 	if o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = 3 * time.Second

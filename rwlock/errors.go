@@ -16,8 +16,9 @@ var (
 	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
-	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // another reader is upgrading already, or another process reads for the owner
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
 	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
+	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close

@@ -7,16 +7,16 @@ import (
 )
 
 // QuorumError is a call that fewer masters carried out than a quorum needs. Nothing is known of the lock's holders
-// then. It matches ErrNoQuorum, or ErrConflict where so many masters hold something else under a key of the lock that
-// no quorum can come about.
+// then. It matches ErrNoQuorum; ErrConflict where so many masters hold something else under a key of the lock that no
+// quorum can come about; ErrReplicas where they have granted it and too few replicas have confirmed that.
 type QuorumError struct {
 	Name      string
 	Need, Got int         // masters; one Redis is a quorum of one
 	Nodes     []NodeError // those that failed, each with its own cause
 	Err       error       // the end of the waiting, or nil
 
-	conflict bool
-	unknown  bool
+	cause   error // ErrConflict or ErrReplicas; nil for ErrNoQuorum
+	unknown bool
 }
 
 func (e *QuorumError) Error() string {
@@ -26,8 +26,10 @@ func (e *QuorumError) Error() string {
 		fmt.Fprintf(&b, "lock %q: ", e.Name)
 	}
 	switch {
-	case e.conflict:
+	case e.cause == ErrConflict:
 		b.WriteString("key holds something else")
+	case e.cause == ErrReplicas:
+		b.WriteString("too few replicas have it")
 	case e.Need == 1:
 		b.WriteString("no usable answer from Redis")
 	default:
@@ -42,10 +44,10 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// Is matches ErrNoQuorum or ErrConflict, never both.
+// Is matches one of ErrNoQuorum, ErrConflict and ErrReplicas.
 func (e *QuorumError) Is(target error) bool {
-	if e.conflict {
-		return target == ErrConflict
+	if e.cause != nil {
+		return target == e.cause
 	}
 	return target == ErrNoQuorum
 }
@@ -66,7 +68,7 @@ func (e *QuorumError) Unwrap() []error {
 type NodeError struct {
 	Index int // in the order given to New
 	Addr  string
-	Err   error // the server's refusal, the failure of the link, *NoReplyError or *AbstainError
+	Err   error // the server's refusal, the failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
 func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
@@ -81,6 +83,27 @@ type NoReplyError struct{ After time.Duration }
 func (e *NoReplyError) Error() string {
 	return "no reply in " + e.After.Round(time.Millisecond).String()
 }
+
+// ReplicasError is the cause of a master that has granted a lock, or renewed a lease, and whose replicas have not
+// confirmed it in time.
+type ReplicasError struct {
+	Need, Got int           // replicas
+	After     time.Duration // how long they were given
+	Err       error         // why the master could not tell, or nil
+}
+
+func (e *ReplicasError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("not known whether %d replicas have it: %v", e.Need, e.Err)
+	}
+	return fmt.Sprintf("%d of %d replicas confirmed it in %v", e.Got, e.Need, e.After)
+}
+
+// Is matches ErrReplicas.
+func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
+
+// Unwrap returns why the master could not tell.
+func (e *ReplicasError) Unwrap() error { return e.Err }
 
 // AbstainError is the cause of a master that answered but has no vote: it may have lost leases that still live. For is
 // how long that lasts; 0 is not known, for a master that has never voted.

@@ -96,7 +96,8 @@ func (r *referee) play(p *process, dice *rand.Rand) {
 }
 
 func (r *referee) accept(err error) {
-	if !errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrNoQuorum) {
+	waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
+	if !waited && !errors.Is(err, rwlock.ErrUpgrade) {
 		r.t.Errorf("seed %d: %v", r.seed, err)
 	}
 }

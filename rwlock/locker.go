@@ -25,7 +25,8 @@ const (
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
-	maxTTL   time.Duration // of one acquisition; what the other clients of the masters count on
+	minTTL   time.Duration // of one acquisition; what its replicas leave time for
+	maxTTL   time.Duration // the same; what the other clients of the masters count on
 	terms    *engine.Terms // of the defaults
 	mutexes  *mutexes
 }
@@ -50,7 +51,8 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, maxTTL: s.LongestTTL(), terms: s.Lock.Terms(),
+		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(),
+		minTTL: s.ShortestTTL(), maxTTL: s.LongestTTL(),
 		mutexes: newMutexes(),
 	}, nil
 }
@@ -146,6 +148,9 @@ func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 	}
 	if err := optionError(s.Check()); err != nil {
 		return s, err
+	}
+	if s.TTL < l.minTTL {
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must be three times the timeout of WithReplicas, %v", l.minTTL)}
 	}
 	if s.TTL > l.maxTTL {
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}

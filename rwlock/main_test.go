@@ -8,7 +8,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
+// The client of a Cluster leaves goroutines behind that sleep for up to 5 s before they look at it again.
 func TestMain(m *testing.M) {
 	testredis.Together()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
+	)
 }

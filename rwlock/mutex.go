@@ -17,10 +17,10 @@ import (
 // among themselves without a command, until nobody of them wants it or, a little later, another process does. That one
 // says so by a message to this process, and at the latest by the answer to the next renewal.
 //
-// Every writer has a fencing token of its own, larger than all before it; the readers that are in together share one. If
-// the lock is lost, its holders still stand in the RWMutex until they unlock, and Unlock tells them of the loss; no other
-// goroutine of the process gets in before. So Token and Context always speak of whoever holds the RWMutex, and a missing
-// Unlock keeps it locked, as with a sync.RWMutex.
+// Every writer has a fencing token of its own, larger than all before it; the readers that are in together share one.
+// If the lock is lost, its holders still stand in the RWMutex until they unlock, and Unlock tells them of the loss; no
+// other goroutine of the process gets in before. So Token and Context always speak of whoever holds the RWMutex, and a
+// missing Unlock keeps it locked, as with a sync.RWMutex.
 //
 // WithLinger keeps the lock in this process for a time after the last Unlock. WithMaxHold counts for each writer, and
 // from the last reader that joined. WithoutRenewal makes every writer take the lock from Redis for itself, and a reader

@@ -4,9 +4,9 @@ package rwlock
 // It decides about them and knows nothing of Redis; see remoteHold for that. Its methods are called under the RWMutex's
 // mu, and none of them blocks.
 //
-// Who leaves last hands the place on to the first of the queue, under the remote hold that there is, or gives that back.
-// Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and, if it
-// reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
+// Who leaves last hands the place on to the first of the queue, under the remote hold that there is, or gives that
+// back. Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and,
+// if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 type cohort struct {
 	writer    bool
 	readers   readers

@@ -10,9 +10,9 @@ import (
 )
 
 // remoteHold is what this process has of an RWMutex's lock on Redis: one lease, under which its goroutines follow each
-// other. A write lease serves writers and readers, and has a block of tokens: a writer, or readers that are in together,
-// take one each. A read lease serves readers only, with one token. All but lease, since and once is guarded by the
-// RWMutex's mu.
+// other. A write lease serves writers and readers, and has a block of tokens: a writer, or readers that are in
+// together, take one each. A read lease serves readers only, with one token. All but lease, since and once is guarded
+// by the RWMutex's mu.
 type remoteHold struct {
 	lease *Lease
 	id    string // of the hold

@@ -125,7 +125,8 @@ func (s *section) leaseEnded(err error) {
 
 // context is parent with the fence, until the section or its lease ends.
 func (s *section) context(parent context.Context) context.Context {
-	ctx, end := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: s.remote.lease, section: s}, s))
+	own := &leaseContext{Context: parent, lease: s.remote.lease, section: s}
+	ctx, end := context.WithCancelCause(fencing.NewSourceContext(own, s))
 	s.mu.Lock()
 	over := s.over
 	if over == nil {

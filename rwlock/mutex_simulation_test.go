@@ -24,9 +24,9 @@ var (
 	cohortFrom  = flag.Int("rwlock.from", 1, "the first of them")
 )
 
-// The goroutines of some processes take a lock in every way, give up in every moment, lose messages and links, and close
-// their lockers. A plain oracle looks at who is in: nobody beside a writer, in a process whatever happens and among
-// processes as long as leases are trusted, and tokens that go up.
+// The goroutines of some processes take a lock in every way, give up in every moment, lose messages and links, and
+// close their lockers. A plain oracle looks at who is in: nobody beside a writer, in a process whatever happens and
+// among processes as long as leases are trusted, and tokens that go up.
 func TestSimulatedCohorts(t *testing.T) {
 	for seed := *cohortFrom; seed < *cohortFrom+*cohortSeeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -138,7 +138,8 @@ func (s *simulated) step(dice *rand.Rand) {
 	defer cancel()
 	before := s.o.begin(mode)
 	if err := lock(ctx); err != nil {
-		if !errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, rwlock.ErrNoQuorum) && !errors.Is(err, rwlock.ErrClosed) {
+		waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
+		if !waited && !errors.Is(err, rwlock.ErrClosed) {
 			s.w.t.Errorf("seed %d: %v", s.o.seed, err)
 		}
 		return
@@ -201,7 +202,7 @@ func (o *oracle) enter(v *visit, before fencing.Token) {
 	defer o.mu.Unlock()
 	o.sections++
 	if v.token <= before {
-		o.t.Errorf("seed %d: process %d got token %d for %s, and %d was there before", o.seed, v.process, v.token, v.mode, before)
+		o.t.Errorf("seed %d: process %d got token %d for %s after %d", o.seed, v.process, v.token, v.mode, before)
 	}
 	if v.ctx.Err() != nil {
 		o.lost++

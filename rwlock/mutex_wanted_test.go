@@ -24,8 +24,8 @@ func (w *world) crowd(n int, lock func(context.Context) error) (all []*locking) 
 	return all
 }
 
-// Goroutines of a process hand the lock on among themselves without a command, each with a larger token, and the context
-// of each ends with its Unlock.
+// Goroutines of a process hand the lock on among themselves without a command, each with a larger token, and the
+// context of each ends with its Unlock.
 func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process()

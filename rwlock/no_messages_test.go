@@ -33,7 +33,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 		acl    []string
 		cause  string
 	}{
-		"no right to the channel":   {acl: []string{"~fencelock:*", "+@all", "resetchannels"}, cause: "NOPERM"},
+		"no right to the channel":   {acl: []string{"~fencelock:*", "+@all", "resetchannels"}, cause: "channel"},
 		"no right to subscribe":     {acl: []string{"~*", "&*", "+@all", "-subscribe"}, cause: "NOPERM"},
 		"no right to publish":       {acl: []string{"~*", "&*", "+@all", "-publish"}, cause: "can't run this command"},
 		"SUBSCRIBE is not there":    {server: []string{"--rename-command", "SUBSCRIBE", ""}, cause: "unknown command"},

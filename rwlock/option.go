@@ -35,6 +35,17 @@ func WithReleaseTimeout(d time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = settings.Positive(d) })
 }
 
+// WithReplicas makes an acquisition count only once n replicas of the master have it (of several masters: of each that
+// counts), and a renewal too: a server that takes the master's place knows of the lease then, if it is one of them.
+// They are given the timeout for it, 1 ms to a third of the TTL and 3 s at most. Where fewer confirm it in time, the
+// hold is released and the acquisition fails with ErrReplicas; a renewal is tried again until the deadline. Off by
+// default, when a failover may lose what the master has granted last. Any n of the replicas confirm: for a promise that
+// no failover breaks, n is all of those that may be promoted. It costs one more connection, and for each batch of calls
+// a WAIT, which the user's ACL must allow.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
+}
+
 // WithTTL sets how long a hold outlives its last renewal, 10 s by default, 100 ms at the least: how long a crashed
 // holder blocks the others.
 func WithTTL(d time.Duration) LockOption {

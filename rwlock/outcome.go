@@ -53,7 +53,10 @@ func acquireOutcome(f *engine.Failure) error {
 		}
 		return e
 	case engine.Conflict:
-		quorum.conflict = true
+		quorum.cause = ErrConflict
+		return quorum
+	case engine.Short:
+		quorum.cause = ErrReplicas
 		return quorum
 	case engine.Absent:
 		return &LostError{Name: f.Name, Reason: Taken}
@@ -74,7 +77,7 @@ func acquireOutcome(f *engine.Failure) error {
 func releaseOutcome(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
 	if u.Conflict {
-		quorum.conflict = true
+		quorum.cause = ErrConflict
 	} else {
 		quorum.Err, quorum.unknown = errPending, true
 	}
@@ -94,6 +97,8 @@ func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
+	case *engine.Unreplicated:
+		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Abstaining:
 		return &AbstainError{For: e.For}
 	}

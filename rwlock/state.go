@@ -14,7 +14,7 @@ type Holder struct {
 	Meta        string        // of WithMeta, as the holder gave it: not to be printed raw
 	Mode        Mode          // Read or Write
 	Count       int           // holds of this owner: the reentrancy counter; see Cohort
-	Cohort      bool          // of an RWMutex: shared by the goroutines of a process. In that process Count is how many are in
+	Cohort      bool          // of an RWMutex: goroutines share it, and in their process Count is how many are in
 	Lingering   bool          // of an RWMutex of this locker: WithLinger keeps it, and nobody is in
 	Remaining   time.Duration // until the master lets go of it, unless it is renewed
 	Held        time.Duration // since the grant

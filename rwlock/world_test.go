@@ -17,7 +17,7 @@ import (
 )
 
 // world is one Redis and the processes that use it: either miniredis inside a synctest bubble, where time is fake and
-// exact, or a real server, where a test waits for events with a short TTL. Its methods belong to the test's own
+// exact, or real servers, where a test waits for events with a short TTL. Its methods belong to the test's own
 // goroutine.
 type world struct {
 	backend
@@ -39,9 +39,18 @@ func inFakeTime(t *testing.T, test func(w *world)) {
 // onServer runs a test on a real server, which is emptied first.
 func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
 	t.Helper()
-	_, err := server.Command("FLUSHALL")
-	require.NoError(t, err)
-	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}, ttl: 2 * time.Second}
+	onServers(backend{t: t, ctx: t.Context(), server: server}, test)
+}
+
+// onGroup runs a test on several real servers, which are emptied first.
+func onGroup(t *testing.T, group testredis.Deployment, test func(w *world)) {
+	t.Helper()
+	onServers(backend{t: t, ctx: t.Context(), group: group}, test)
+}
+
+func onServers(b backend, test func(w *world)) {
+	b.flushAll()
+	w := &world{backend: b, ttl: 2 * time.Second}
 	w.observer = w.process()
 	test(w)
 }
@@ -100,7 +109,11 @@ func (w *world) process(opts ...rwlock.Option) *process {
 // processOver starts a locker over a client of that option, as process does. The link is the one of its commands.
 func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, opts ...rwlock.Option) *process {
 	w.t.Helper()
-	client, err := rueidis.NewClient(option)
+	connect := rueidis.NewClient
+	if w.group != nil {
+		connect = func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
+	}
+	client, err := connect(option)
 	require.NoError(w.t, err)
 	w.t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, append([]rwlock.Option{rwlock.WithTTL(w.ttl)}, opts...)...)

@@ -37,7 +37,7 @@ end
 -- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
 -- one goes the long way and looks for expired ones, so no more than that pile up while only readers come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
-if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) then
+if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
   local last = h[3]
   if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
@@ -78,7 +78,7 @@ end
 -- aside: it is purged by whoever comes. But one who converts that hold can, and one who upgrades goes to the head.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-local quiet = string.sub(h[2] or ' 0', -2) == ' 0'
+local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] or order == '0')
 if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet then
   local has = call('HMGET', lock, 'd', 'e', 's')
   local text = (has[1] or '') .. (has[2] or '')
@@ -99,6 +99,7 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
 end
 
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
@@ -167,6 +168,12 @@ if from then
   end
 elseif enters and queued > 0 then
   enters = order == 'h' and headHold and headPlace > 0 and id < headHold
+end
+local makes, members = queueKey, queued
+if enters then makes, members = holdsKey, readers end
+if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(makes, members) then
+  store()
+  return redis.error_reply(moving)
 end
 if enters then
   local first

@@ -134,8 +134,11 @@ func regain(r request, token int64, trusted int) call {
 	return on("n", scripts.Regain, ulid(r.hold), r.ttl, token, r.details(), trusted)
 }
 
-func refresh(holds ...string) call {
-	args := []any{}
+func refresh(holds ...string) call { return refreshBy("-", holds...) }
+
+// refreshBy is refresh by a process that listens there now.
+func refreshBy(route string, holds ...string) call {
+	args := []any{route}
 	for _, hold := range holds {
 		args = append(args, ulid(hold))
 	}

@@ -14,7 +14,8 @@ func (e *env) status(c call) int64 {
 	return e.run(c)[0].(int64)
 }
 
-// A sole reader is granted the write lock at once, past whoever waits, and keeps its read hold until it gives that back.
+// A sole reader is granted the write lock at once, past whoever waits, and keeps its read hold until it gives that
+// back.
 func TestASoleReaderUpgrades(t *testing.T) {
 	everywhere(t, func(e *env) {
 		read := e.run(acquire(reader("01")))[1].(int64)

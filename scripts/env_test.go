@@ -27,6 +27,8 @@ type env struct {
 	mini   *testredis.Mini   // nil on a real server
 	server *testredis.Server // nil in fake time
 	passed time.Duration     // by pass, on a real server
+	name   string            // of the lock, instead of n
+	alone  bool              // calls name the lock alone, as while its slot is on its way to another node
 }
 
 func inFakeTime(t *testing.T, test func(e *env)) {
@@ -59,6 +61,12 @@ func everywhere(t *testing.T, test func(e *env)) {
 // try runs a script: by digest, and whole where the server does not know it.
 func (e *env) try(c call) (any, error) {
 	build := e.client.B()
+	if e.name != "" {
+		c.keys = lockKeys(e.name)
+	}
+	if e.alone {
+		c.keys = c.keys[:1]
+	}
 	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digest(c.script)).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
 	if refusal, ok := rueidis.IsRedisErr(r.Error()); ok && refusal.IsNoScript() {

@@ -15,7 +15,9 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
+if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
 had[id], had['o:' .. owner] = h[5], h[6]
 local state, expiry = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end

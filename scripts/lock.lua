@@ -12,6 +12,7 @@
 --        2 holds  zset: read holds, and write holds that joined w, by expiry
 --        3 queue  zset: waiters by place, 0 for one who converts what it has; with equal places by hold id
 --        4 aside  zset: tombstones and waiters that were passed over, by expiry
+--        2-4 may be left out while the slot of the lock is on its way to another node of a Cluster; see reachable
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
@@ -29,7 +30,7 @@
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
 -- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
 -- is known.
-local holdsKey, queueKey, asideKey = KEYS[2], KEYS[3], KEYS[4]
+local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
 local match, format = string.match, string.format
 local readers, queued, aside = 0, 0, 0
 local t, tw = tonumber(h[3]), tonumber(h[4])
@@ -48,6 +49,24 @@ end
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
+end
+
+-- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
+-- of a lock's keys some nearly always are. The client then names the lock alone. But the keys move one by one: on the
+-- old node a missing one can be neither read nor made, on the new one it may be yet to come and must not be made anew.
+-- So nothing is begun before it is known that each key is at hand which has members, or which may get its first one.
+local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
+
+local function reachable(key, members)
+  if KEYS[2] then return true end
+  local found = redis.pcall('ZCARD', key)
+  return type(found) == 'number' and (members == 0 or found > 0)
+end
+
+if not ((readers == 0 and queued == 0 or reachable(holdsKey, readers))
+  and (queued == 0 and aside == 0 or reachable(queueKey, queued))
+  and (aside == 0 or reachable(asideKey, aside))) then
+  return redis.error_reply(moving)
 end
 
 -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.

@@ -7,8 +7,10 @@ import "slices"
 func (m *model) acquire(r modelHold, order string, life int64) (status, token int64) {
 	own := m.find(r.id)
 	quiet := len(m.queue) == 0 && len(m.aside) == 0 && own.state == 0 && m.writer == nil
-	straight := quiet && (len(m.holds) == 0 || r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0)
-	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0
+	joins := r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0
+	straight := quiet && (!m.alone || r.mode == "w") && (len(m.holds) == 0 || joins)
+	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0 &&
+		(!m.alone || order == "0")
 	behind = behind && r.from == ""
 	if !straight && !behind {
 		if own.state == 'x' && own.expiry > m.ms {
@@ -67,7 +69,7 @@ func (m *model) releaseReadsClock(id string, tombstone int64, several bool) bool
 	case own.state == 'w':
 		return len(m.holds) > 0
 	case own.state == 'g':
-		return m.writer != nil || own.owner != own.id
+		return m.writer != nil || own.owner != own.id || m.alone
 	default:
 		return m.writer != nil || len(m.holds) > 0 || tombstone > 0
 	}

@@ -14,6 +14,7 @@ type model struct {
 	proposal int64 // of the script that runs
 	us, ms   int64 // the server's clock
 	writer   *modelHold
+	alone    bool        // requests name the lock alone: only a writer's common case needs no other key
 	hadOne   bool        // a writer, when the script began
 	holds    []modelHold // readers, or those that joined the writer
 	queue    []modelHold // by place

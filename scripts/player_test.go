@@ -27,6 +27,7 @@ type player struct {
 
 func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 	p := &player{e: e, draw: draw, m: newModel(quorum), tokens: map[string]int64{}}
+	p.m.alone = e.alone
 	defer func() {
 		if e.t.Failed() {
 			e.t.Logf("the last steps:\n%s", strings.Join(p.log[max(0, len(p.log)-40):], "\n"))
@@ -189,7 +190,7 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return []int64{n[0], n[2]}, []int64{p.m.release(id[0], number(2), c.args[3] == "1"), 0}
 	case scripts.Refresh:
-		statuses, tokens := p.m.refresh(id...)
+		statuses, tokens := p.m.refresh(id[1:]...)
 		for i := range statuses {
 			got, want = append(got, n[3+3*i], n[4+3*i]), append(want, statuses[i], tokens[i])
 		}

@@ -30,6 +30,18 @@ func TestRandomSequencesKeepToTheModel(t *testing.T) {
 	}
 }
 
+// The same where the requests name the lock alone.
+func TestRandomSequencesThatNameTheLockAloneKeepToTheModel(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.alone = true
+		for _, s := range seeds(4) {
+			e.flushAll()
+			e.t.Logf("-seed=%d", s)
+			playRandomly(e, draws(s), false, 150)
+		}
+	})
+}
+
 func seeds(n int) []uint64 {
 	if *seed != 0 {
 		return []uint64{*seed}

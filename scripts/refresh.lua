@@ -2,7 +2,8 @@
 -- holds it only purges and hands on, where an earlier call has left some of that.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
--- ARGV   1 as in vote.lua, then the holds, at most 1000
+-- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for that of before,
+--        then the holds, at most 1000
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again);
 --        more 1: refresh without holds, there is more to hand on
@@ -10,26 +11,31 @@
 -- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
 --        works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 2))
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
 h.c = h[5]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
-for i = 2, #ARGV do
-  had[ARGV[i]] = h[i + 4]
+for i = 3, #ARGV do
+  had[ARGV[i]] = h[i + 3]
   local state, _, place, since, details = parse(recordOf(ARGV[i]))
-  if state == 'q' or state == 'd' or state == 'p' then await(ARGV[i], state, place, since, details) end
+  if state == 'q' or state == 'd' or state == 'p' then
+    local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')
+    if before then details = before .. ARGV[2] .. after end -- it may listen elsewhere by now
+    await(ARGV[i], state, place, since, details)
+  end
 end
 if queued > 0 then keep(queueKey, false, 0) end
 purge()
 admit(true)
 
 local reply = { us, wake(), more }
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)

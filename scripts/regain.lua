@@ -17,6 +17,7 @@ local ms = (us - us % 1000) / 1000
 if refusal and not (abstains and ARGV[6] == '1') then return refusal end
 if changed then return { 5, 0, 0, us } end -- it abstains once more since the client has seen it
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 had[id] = h[5]
 purge()

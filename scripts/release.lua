@@ -26,7 +26,7 @@ if not (checks or leaves and ARGV[4] == '1') then
     end
     return { 1, 0, 0 }
   end
-  local readers = not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
   if owner and (owner == id or string.find(owner, '^%p')) then
     call('ZREM', KEYS[2], id)
@@ -48,8 +48,10 @@ local ms = (us - us % 1000) / 1000
 -- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who
 -- leaves. Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was
 -- taken out.
+-- include: process.lua
 local head
-local queued = ARGV[1] == '0' and not (leaves and ARGV[4] == '1') and string.match(h[2] or '', '^0 (%d+) 0$')
+local queued = KEYS[2] and ARGV[1] == '0' and not (leaves and ARGV[4] == '1')
+  and string.match(h[2] or '', '^0 (%d+) 0$')
 if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
   head = call('ZPOPMIN', KEYS[3])[1]
   local has = head and call('HMGET', lock, head, 't') or {}
@@ -63,7 +65,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
     end
     local usText = format('%s%06d', clock[1], us % 1000000)
     local token, expiry = v == us and usText or format('%.0f', v), ms + claim
-    local message = format('%s %s %s %s', head, token, usText, claim)
+    local message = format('%s %s %s %s %s', head, token, usText, claim, process())
     if block ~= '' then message = message .. format('%s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
@@ -92,6 +94,7 @@ h[3], h[4], h.c = unpack(call('HMGET', lock, 't', 'tw', 'c'))
 -- include: lock.lua
 -- include: settle.lua
 taken = head
+if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
 local status, state, details, _ = 0, 'w', nil, nil

@@ -1,6 +1,7 @@
 -- renew.lua: moves the expiry of granted holds; never creates one, never adds up.
 --
--- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters
+-- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the
+--        lock alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and somebody waits; 0 not
 --        held here with that token, or expired}
@@ -23,13 +24,13 @@ local function keep(lock, holds, expiry, new, ttl)
   if writes and ttl < 3000000 and expiry - expiry % 60000 == new - new % 60000 then return end
   local life = ttl > 3600000 and format('%.0f', ttl) or '3600000'
   call('PEXPIRE', lock, life, 'GT')
-  if holds then call('PEXPIRE', holds, life, 'GT') end
+  if holds then pcall('PEXPIRE', holds, life, 'GT') end -- it fails where they are on their way, with an hour left
   writes = true
 end
 
 for i = 2, #ARGV, 3 do
   local lease = (i - 2) / 3
-  local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2]
+  local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2] or KEYS[1] .. ':h'
   local id, ttl, token = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2]
   local status, new = 0, ms + ttl
   -- Where a key holds something else, that lease alone is gone. Any other error is everybody's.
@@ -49,6 +50,9 @@ for i = 2, #ARGV, 3 do
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
     local expiry = pcall('ZSCORE', holds, id)
+    if not KEYS[2] and type(expiry) ~= 'string' then
+      return redis.error_reply('TRYAGAIN the keys of this lock are on their way to another node')
+    end
     if type(expiry) == 'string' and expiry - ms > 0 then
       keep(lock, holds, expiry + 0, new, ttl)
       call('ZADD', holds, format('%d%05d', new / 100000, new % 100000), id)

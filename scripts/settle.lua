@@ -74,9 +74,9 @@ local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
   local token, first = mint(details)
-  local message = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim
-  if first then message = message .. ' ' .. int(first) .. ' ' .. queued end
-  local heard = tell(details, message)
+  local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
+  local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
     keep(asideKey, aside == 0, 0)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -55,8 +56,29 @@ func TestHandOffMessageIsExact(t *testing.T) {
 		e.run(acquire(writer("02").listening("p" + channel)))
 		heard := e.subscribe(channel)
 		reply := e.run(release("01", 0))
-		require.Equal(e.t, fmt.Sprint(ulid("02"), " 8765432109876545 ", reply[1], " ", claim), <-heard)
+		message := <-heard
+		require.Equal(e.t, fmt.Sprint(ulid("02"), " 8765432109876545 ", reply[1], " ", claim), unnamed(message))
+		require.Regexp(e.t, process, message)
 	})
+}
+
+// The messages of one process name it alike, and those of two processes differently.
+func TestHandOffMessageNamesTheProcess(t *testing.T) {
+	named := make(map[string]string)
+	onServers(t, func(e *env) {
+		heard := e.subscribe(channel)
+		for range 3 {
+			e.run(acquire(writer("01")))
+			e.run(acquire(writer("02").listening("p" + channel)))
+			e.run(release("01", 0))
+			e.run(release("02", 0))
+			name := process.FindString(<-heard)
+			other, known := named[name]
+			require.True(e.t, !known || other == e.t.Name(), "%s and %s", other, e.t.Name())
+			named[name] = e.t.Name()
+		}
+	})
+	require.Len(t, named, len(testredis.Binaries()))
 }
 
 func TestTokenIsAtLeastTheServersClock(t *testing.T) {

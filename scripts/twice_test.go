@@ -61,7 +61,7 @@ func remember(c call, reply []any, tokens map[string]int64) {
 			tokens[c.args[1]] = reply[1].(int64)
 		}
 	case scripts.Refresh:
-		for i, hold := range c.args[1:] {
+		for i, hold := range c.args[2:] {
 			if reply[3+3*i].(int64) == 1 {
 				tokens[hold] = reply[4+3*i].(int64)
 			}

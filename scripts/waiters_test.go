@@ -2,6 +2,8 @@ package scripts_test
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -16,10 +18,15 @@ func (e *env) heard(messages <-chan string) (all []string) {
 		if m == "end" {
 			return all
 		}
-		all = append(all, m)
+		all = append(all, unnamed(m))
 	}
 	return all
 }
+
+// unnamed takes from the message of a hand-off what names the server's process, and stays the same while that lives.
+func unnamed(message string) string { return process.ReplaceAllString(message, "$1") }
+
+var process = regexp.MustCompile(` [0-9a-f]{12}((?: \d+ \d+)?)$`)
 
 // A hand-off whose message nobody hears goes to the next in the same script. The dead one keeps its place until its
 // lease ends; if it lives after all, it is granted at its next refresh, or in its turn whoever hears of it.
@@ -70,6 +77,20 @@ func TestDeafWaiterIsGrantedByItsRefresh(t *testing.T) {
 			require.EqualValues(e.t, claim, reply[at+1+[]int{1, 1}[i]], "for the claim")
 			e.run(release("02", 0))
 		}
+	})
+}
+
+// A process that listens elsewhere than before is told of the grant there.
+func TestRefreshTellsWhereTheProcessListensNow(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening(deaf)))
+		e.run(acquire(writer("03")))
+		e.run(refreshBy("p"+channel, "02"))
+		messages := e.listen(channel, false)
+		e.run(release("01", 0))
+		require.Contains(e.t, <-messages, ulid("02")+" ")
+		require.Equal(e.t, "w "+strconv.Itoa(claim)+" - p"+channel+" meta of it", e.field(lockKey, "d")+e.field(lockKey, "e"))
 	})
 }
 

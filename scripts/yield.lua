@@ -16,6 +16,7 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua
+-- include: process.lua
 -- include: settle.lua
 had[id] = h[5]
 purge()

@@ -28,6 +28,7 @@ type Answer struct {
 	Permanent bool          // asking again cannot help
 	Conflict  bool          // a key of the lock holds something else
 	Unknown   bool          // the request may have run, or may run yet
+	Short     bool          // it has run, and too few replicas have it
 }
 
 // Ask notes that an acquire or a join is being sent to the master.
@@ -76,19 +77,28 @@ func (v *Vote) Granted(token fencing.Token, until clock.Instant) {
 // not count: it is offered back again.
 func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
 	v.State, v.Token, v.Until, v.HandedOff, v.Err = Granted, token, until, handedOff, nil
-	v.First = token
+	if v.First = token; v.block.token == token {
+		v.First = v.block.first
+	}
 }
 
-// Block notes that the grant with this token is a block that begins with first. 0 says nothing: then the token is all
-// that the grant is known to have.
+// Block notes that the grant with this token is a block that begins with first, before or after it is counted. 0 says
+// nothing: then the token is all that the grant is known to have.
 func (v *Vote) Block(token, first fencing.Token) {
-	if first > 0 && first < token && v.State == Granted && v.Token == token {
+	if first == 0 || first >= token {
+		return
+	}
+	v.block = block{token, first}
+	if v.State == Granted && v.Token == token {
 		v.First = first
 	}
 }
 
+// block is what a master has said of a grant: its tokens.
+type block struct{ token, first fencing.Token }
+
 func (v *Vote) fail(a Answer) {
-	v.State, v.Err, v.Permanent, v.Conflict = Failed, a.Err, a.Permanent, a.Conflict
+	v.State, v.Err, v.Permanent, v.Conflict, v.Short = Failed, a.Err, a.Permanent, a.Conflict, a.Short
 }
 
 // failKept is a failure that leaves the master with what it has of the hold.

@@ -10,11 +10,12 @@ type Op uint8
 
 // The operations of an Action, and of a vote that waits for an answer.
 const (
-	None   Op = iota
-	Raise     // bring the grant up to the target
-	Yield     // give the grant to an older hold that waits behind it
-	Renew     // move the expiry of the grant
-	Regain    // take a hold back that this master has lost and a quorum has
+	None    Op = iota
+	Raise      // bring the grant up to the target
+	Yield      // give the grant to an older hold that waits behind it
+	Renew      // move the expiry of the grant
+	Regain     // take a hold back that this master has lost and a quorum has
+	Confirm    // have the replicas confirm a grant before it counts
 )
 
 // Raised takes in the reply to a raise to the target.
@@ -58,6 +59,33 @@ func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 		v.Until = a.Until
 	default:
 		v.State = Outvoted
+	}
+}
+
+// Confirming notes that a grant which others have brought about is to be confirmed by its replicas before it counts. It
+// is not to be where a request is under way, whose answer may tell more, or where a later grant is known.
+func (v *Vote) Confirming(token fencing.Token) bool {
+	if v.inflight != None || !v.isLater(token) {
+		return false
+	}
+	v.inflight = Confirm
+	return true
+}
+
+// Confirmed takes in the answer: the grant stands with its replicas, or is gone, or too few of them have it. Without an
+// answer the next refresh tells of the grant again.
+func (v *Vote) Confirmed(token fencing.Token, a Answer) {
+	if v.inflight != Confirm {
+		return
+	}
+	v.inflight = None
+	switch {
+	case a.Status == IsGranted:
+		v.Granted(token, a.Until)
+	case a.Permanent:
+		v.failKept(a)
+	case a.Status == NoAnswer:
+		v.Err = a.Err
 	}
 }
 

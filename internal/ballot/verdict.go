@@ -11,6 +11,7 @@ const (
 	Contended                 // others hold the lock
 	NoQuorum                  // fewer than a quorum answered
 	Conflicted                // a key of the lock holds something else
+	Short                     // masters have granted it, and too few of their replicas have it
 	Absent                    // a join, and the owner holds nothing there any more
 	OnlyReads                 // a join for writing, and the owner only reads
 	Rival                     // an upgrade, and another reader is upgrading already
@@ -20,10 +21,14 @@ const (
 func (t Tally) failed(entry Entry) Verdict {
 	permanent := func(v *Vote) bool { return v.State == Failed && v.Permanent }
 	if t.count(permanent) > len(t)-t.Quorum() {
-		if t.count(func(v *Vote) bool { return permanent(v) && v.Conflict }) > 0 {
+		switch {
+		case t.count(func(v *Vote) bool { return permanent(v) && v.Conflict }) > 0:
 			return Conflicted
+		case t.count(func(v *Vote) bool { return permanent(v) && v.Short }) > 0:
+			return Short
+		default:
+			return NoQuorum
 		}
-		return NoQuorum
 	}
 	switch {
 	// One master's word is enough: two who each waited for the other on some of them would wait for ever.

@@ -28,12 +28,14 @@ type Vote struct {
 	Err       error         // why it failed, or why the last request to it did
 	Permanent bool          // asking again cannot help
 	Conflict  bool          // a key of the lock holds something else
+	Short     bool          // the hold stands there, and too few replicas have it
 	HandedOff bool          // granted from the queue, for the claim only
 	Unknown   bool          // a request that can bring the hold about has no answer and may still run
 	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
 	Reading   bool          // a join for writing was refused, since its owner only reads
 	Rival     bool          // an upgrade was refused, since another reader is upgrading
 
+	block          block         // of the last grant that was one
 	inflight       Op            // asked of the grant, and not answered yet
 	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
 	yieldRequested bool          // an older hold waits behind this one

@@ -50,7 +50,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
-	if len(e.masters) == 1 {
+	if len(e.masters) == 1 && !e.replicated() {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -97,13 +97,18 @@ func (a *acquisition) askAll() {
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
-	call := transport.Call{Script: a.script(), Keys: l.e.keys.sent(&l.keys), Args: args, Urgent: urgent}
+	call := transport.Call{
+		Script: a.script(), Keys: l.e.keys.sent(&l.keys), Args: args, Urgent: urgent, Replicated: true,
+	}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // sending notes that a request is about to leave and returns its arguments, under mu.
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
+	if a.asks > 0 {
+		a.lease.reroute(a.lease.e.mailbox.route(a.lease.keys[0]))
+	}
 	a.asks++
 	a.lease.ballot.Vote(m.Index).Ask()
 	// The node timeout counts from the last request.
@@ -136,8 +141,15 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if hold != l.id || l.phase == ended {
 		return
 	}
-	l.ballot.Vote(m.Index).Answered(answer)
-	l.ballot.Vote(m.Index).Block(reply.token, reply.first)
+	vote := l.ballot.Vote(m.Index)
+	if l.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
+		// The request before this one may have been granted, or handed the lock, over another connection.
+		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
+		l.granted(m, answer.Token, answer.Until)
+	} else {
+		vote.Answered(answer)
+	}
+	vote.Block(reply.token, reply.first)
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}
@@ -181,7 +193,7 @@ func (a *acquisition) decide() {
 
 // kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
 var kinds = map[ballot.Verdict]Kind{
-	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict,
+	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict, ballot.Short: Short,
 	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 

@@ -90,8 +90,8 @@ func (s *survey) visit(ctx context.Context, requests []*request) []card {
 	return cards
 }
 
-// ask returns what one master shows. Of several, each is listened to before: that connection, opened later, would make
-// the master a stranger again.
+// ask returns what one master shows. Of several, each is listened to before, and prepared for replicas: a connection
+// that is opened later would make the master a stranger again.
 func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
@@ -103,6 +103,7 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 		case <-ctx.Done():
 		}
 		listening.Stop()
+		m.Prepare(ctx)
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
 	args := []string{
@@ -113,19 +114,20 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
 	c := readCard(result)
+	// The refusal of a cluster's node is an answer too: it says what the master is.
+	if transport.FromCluster(c.err) && m.Standalone() {
+		c = card{cluster: true}
+	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
 	}
 	return c
 }
 
-// readCard reads the reply of marker.lua. The refusal of a cluster's node is an answer too: it says what the master is.
+// readCard reads the reply of marker.lua.
 func readCard(r rueidis.RedisResult) card {
 	fields, err := r.ToArray()
 	if err != nil {
-		if transport.FromCluster(err) {
-			return card{cluster: true}
-		}
 		return card{err: err}
 	}
 	if len(fields) != 11 {

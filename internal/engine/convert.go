@@ -69,7 +69,8 @@ func (l *Lease) becomes(ctx context.Context, into *Lease) error {
 	return nil
 }
 
-// inherit takes over who is to be told of the end, and the limit of the life, under mu. Nobody else knows of this lease.
+// inherit takes over who is to be told of the end, and the limit of the life, under mu. Nobody else knows of this
+// lease.
 func (l *Lease) inherit(told ending, limit time.Duration) {
 	if l.phase == ended {
 		told.come(l.ending.err, &l.mu)

@@ -23,6 +23,8 @@ type Config struct {
 	NodeTimeout    time.Duration    // how long a verdict waits for a master, and a round of renewals for a quorum
 	ReleaseTimeout time.Duration    // how long Release and Close wait for the masters
 	LongestTTL     time.Duration    // of any client of these masters
+	Replicas       int              // of each master that must have a grant before it counts; 0: none is asked
+	ReplicaTimeout time.Duration    // how long they are given
 	Drift          float64          // how far the rates of two clocks may differ
 	Logger         *slog.Logger
 	Hooks          Hooks
@@ -92,6 +94,7 @@ func (e *Engine) connect() {
 	shared := &transport.Config{
 		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
 		MarkerKey: e.keys.marker, Channel: e.mailbox.channel,
+		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func() *transport.Script { return e.scripts.Load().renew },
 		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
 		OnMoved:   e.mailbox.onMoved,

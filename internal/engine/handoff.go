@@ -11,51 +11,24 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// onMessage takes in a message of a master: `hold token us ttl` is a hand-off, with `first waiting` behind it to a
-// cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind it,
-// `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
+// onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, with `first waiting` behind it to
+// a cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind
+// it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
 func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) == 0 {
 		return
 	}
 	l := b.e.registry.lookup(f[0])
-	switch h, isHandOff := readHandOff(f); {
+	switch g, isHandoff := readHandoff(f); {
 	case l == nil:
 	case len(f) == 1:
 		l.yieldRequested(m, f[0])
 	case len(f) == 2:
 		l.wantedMessage(f[0])
-	case isHandOff:
-		l.handedOff(m, from, h)
+	case isHandoff:
+		l.handedOff(m, from, g)
 	}
-}
-
-// handOff is the message of a grant to a waiter.
-type handOff struct {
-	hold         string
-	token, first fencing.Token // first: of a block, 0 where there is none
-	grantedAt    int64         // by the server's clock, us
-	ttl          time.Duration
-	wanted       bool // somebody waits behind it
-}
-
-func readHandOff(f []string) (h handOff, ok bool) {
-	if len(f) != 4 && len(f) != 6 {
-		return h, false
-	}
-	var n [5]int64
-	for i, text := range f[1:] {
-		var err error
-		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return h, false
-		}
-	}
-	h = handOff{
-		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
-		first: fencing.Token(n[3]), wanted: n[4] > 0,
-	}
-	return h, n[0] > 0 && h.token <= fencing.MaxToken && n[3] >= 0
 }
 
 // yieldRequested offers the master's grant to an older hold.
@@ -68,27 +41,52 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	}
 }
 
+// handoff is a grant to a waiter, as a message tells of it.
+type handoff struct {
+	hold      string
+	token     fencing.Token
+	grantedAt int64 // by the server's clock, in microseconds
+	ttl       time.Duration
+	server    string        // the process that has granted it
+	first     fencing.Token // of a cohort's block, or 0
+	wanted    bool          // somebody waits behind a cohort
+}
+
+func readHandoff(f []string) (g handoff, ok bool) {
+	if len(f) != 5 && len(f) != 7 {
+		return g, false
+	}
+	var n [5]int64
+	for i, text := range append(f[1:4:4], f[5:]...) {
+		var err error
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 {
+			return g, false
+		}
+	}
+	g = handoff{
+		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond, server: f[4],
+		first: fencing.Token(n[3]), wanted: n[4] > 0,
+	}
+	return g, n[0] > 0 && g.token <= fencing.MaxToken
+}
+
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
 // master; one that does not know yet that it is queued there asks as soon as it does.
-func (l *Lease) handedOff(m *transport.Master, from *transport.Node, h handOff) {
+func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
 	now, v := l.e.clock.Now(), &l.voting
-	until, known := v.handoffTrust(m, from, h.grantedAt, h.ttl, now)
+	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if h.wanted && h.hold == v.id {
+	if g.wanted && g.hold == v.id {
 		l.want()
 	}
 	switch {
-	case h.hold != v.id || v.phase == ended:
+	case g.hold != v.id || v.phase == ended:
 	case known:
-		v.ballot.Vote(m.Index).Granted(h.token, until)
-		v.ballot.Vote(m.Index).Block(h.token, h.first)
-		if v.asking != nil {
-			v.asking.decide()
-		} else {
-			v.perform(v.ballot.Next(nil))
-		}
+		v.ballot.Vote(m.Index).Block(g.token, g.first)
+		v.granted(m, g.token, until)
+		v.changed()
 	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
 		v.e.waiters[m.Index].wake(v.name)
 	case v.phase == asking:
@@ -99,11 +97,11 @@ func (l *Lease) handedOff(m *transport.Master, from *transport.Node, h handOff) 
 // handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
 // message is from. A grant from after the latest that the clock can show means that it was set forward since.
 func (v *voting) handoffTrust(
-	m *transport.Master, from *transport.Node, grantedAt int64, ttl time.Duration, now clock.Instant,
+	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(v.keys[0], from, now)
-	left := ttl - time.Duration(max(latest-grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || grantedAt > latest {
+	latest, known := m.ServerAtMost(v.keys[0], from, g.server, now)
+	left := g.ttl - time.Duration(max(latest-g.grantedAt, 0))*time.Microsecond
+	if !known || left <= 0 || g.grantedAt > latest {
 		return clock.Instant{}, false
 	}
 	return v.e.drift.Trusted(now, left), true

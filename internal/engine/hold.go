@@ -33,14 +33,11 @@ func (h *hold) start(owner, route string) {
 	h.route, h.detail = route, h.details(route)
 }
 
-// reroute takes over how messages reach this process now. It reports whether that is by another channel than before:
-// then the masters are to be told.
-func (h *hold) reroute(route string) bool {
-	if route[1:] == h.route[1:] {
-		return false
+// reroute takes over how messages reach this process now, for the requests to come.
+func (h *hold) reroute(route string) {
+	if route != h.route {
+		h.route, h.detail = route, h.details(route)
 	}
-	h.route, h.detail = route, h.details(route)
-	return true
 }
 
 // restart makes it another attempt of the same owner.

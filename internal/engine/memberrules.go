@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // The rules of a set of masters.
@@ -23,6 +25,8 @@ func (m *membership) validate(cards []card) error {
 			return fmt.Errorf("%w: %s keeps its locks in layout %s, this client in layout %s", ErrSet, where, c.layout, layout)
 		}
 		switch {
+		case c.cluster && len(cards) == 1:
+			return fmt.Errorf("%w: %s: %s", ErrSet, where, transport.ClusterAdvice)
 		case c.err != nil || len(cards) == 1:
 			continue
 		case c.role == "slave":

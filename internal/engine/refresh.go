@@ -36,8 +36,8 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w.mu.Lock()
 	s.busy++
 	w.mu.Unlock()
-	args := make([]string, 0, 1+len(batch))
-	args = append(args, w.m.Vote(proposal))
+	args := make([]string, 0, 2+len(batch))
+	args = append(args, w.m.Vote(proposal), w.e.mailbox.route(s.keys[0]))
 	for _, waiter := range batch {
 		args = append(args, waiter.hold)
 	}
@@ -113,7 +113,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		l.ballot.Vote(w.m.Index).Granted(answer.Token, answer.Until)
+		l.granted(w.m, answer.Token, answer.Until)
 	} else {
 		askAgain = l.ballot.Vote(w.m.Index).Refreshed(answer)
 	}
@@ -124,7 +124,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 // continueAdmission lets a master go on with what it left undone to keep a call short.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
-		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal())},
+		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-"},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields && fields[2] == 1 {
 				e.continueAdmission(m, keys)

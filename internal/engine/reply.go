@@ -40,6 +40,13 @@ const (
 // readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
 func readReply(r rueidis.RedisResult) reply {
 	fields, err := r.ToArray()
+	if short, ok := unreplicated(err); ok {
+		p := readReply(short.Reply)
+		if p.err == nil && p.status == statusGranted { // the others wrote nothing that counts
+			p.err = short
+		}
+		return p
+	}
 	if err != nil {
 		return reply{err: err}
 	}
@@ -77,18 +84,12 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	}
 	switch {
 	case p.err != nil:
-		if transport.Reconnected(p.err) {
-			e.membership.recheck()
-		}
-		return ballot.Answer{
-			Status: ballot.NoAnswer, Err: p.err, Unknown: !transport.DidNotRun(p.err),
-			Permanent: m.Permanent(p.err), Conflict: transport.Conflict(p.err),
-		}
+		return e.noAnswer(m, p.err)
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
+	case p.status == statusAbstains, p.status == statusChanged:
 		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can
 		// have caused, the marker has to be read again.
-	case p.status == statusAbstains, p.status == statusChanged:
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()
 		}
@@ -105,6 +106,19 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 		return ballot.Answer{Status: ballot.IsRival}
 	default:
 		return ballot.Answer{Status: ballot.IsRefused}
+	}
+}
+
+// noAnswer is what the ballot counts of a call that failed. A grant that too few replicas have stands on the master, so
+// it is to be released; asking again would only find the same.
+func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
+	if transport.Reconnected(err) {
+		e.membership.recheck()
+	}
+	_, short := unreplicated(err)
+	return ballot.Answer{
+		Status: ballot.NoAnswer, Err: m.Explain(err), Unknown: !transport.DidNotRun(err), Short: short,
+		Permanent: short || m.Permanent(err), Conflict: transport.Conflict(err),
 	}
 }
 
@@ -129,7 +143,8 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 		owner = hold
 	}
 	return &Holder{
-		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Cohort: cohort, Remaining: remaining, Held: held,
+		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Cohort: cohort,
+		Remaining: remaining, Held: held,
 	}
 }
 

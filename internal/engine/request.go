@@ -21,8 +21,8 @@ type Request struct {
 // Entry says how a request gets in.
 type Entry = ballot.Entry
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of the
-// queue for the other readers to leave.
+// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
+// the queue for the other readers to leave.
 const (
 	Wait    = ballot.Wait
 	Try     = ballot.Try

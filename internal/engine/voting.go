@@ -36,6 +36,15 @@ func (v *voting) event() Event {
 	return Event{v.name, v.mode, v.owner, v.id, v.token, v.e.clock.Now().Mono - v.begun.Mono}
 }
 
+// changed acts on a vote that has changed, under mu.
+func (v *voting) changed() {
+	if v.asking != nil {
+		v.asking.decide()
+	} else {
+		v.perform(v.ballot.Next(nil))
+	}
+}
+
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.
 
 // perform sends what the ballot asks for, under mu.
@@ -61,7 +70,7 @@ func (v *voting) perform(actions []ballot.Action) {
 func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
 	// An answer is counted for the hold that it was asked for. The acquisition may have given that one up meanwhile.
 	id := v.id
-	call := transport.Call{Script: s, Keys: v.e.keys.sent(&v.keys), Args: args, Urgent: true}
+	call := transport.Call{Script: s, Keys: v.e.keys.sent(&v.keys), Args: args, Urgent: true, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		p := readReply(r)
 		a := v.e.answer(m, v.keys[0], false, p, sent)

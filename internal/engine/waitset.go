@@ -198,10 +198,7 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 	case ballot.Granted:
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
-		if !l.reroute(l.e.mailbox.route(l.keys[0])) {
-			return l.id, true
-		}
-		a.post(m, proposal, false)
+		return l.id, true
 	}
 	return "", false
 }

@@ -26,6 +26,8 @@ type Locker struct {
 	NodeTimeout    time.Duration // 0: from the TTL
 	Quarantine     time.Duration // 0: the TTL
 	Drift          float64
+	Replicas       int           // of each master, that must have a grant before it counts
+	ReplicaTimeout time.Duration // how long they are given
 	Clock          clock.Clock
 	Lock           Lock
 }
@@ -67,7 +69,8 @@ func Default() Locker {
 // Engine returns the configuration of the engine.
 func (l *Locker) Engine() engine.Config {
 	return engine.Config{
-		Clients: l.Masters, Prefix: l.Prefix, NodeTimeout: l.nodeTimeout(), ReleaseTimeout: l.releaseTimeout(),
+		Clients: l.Masters, Prefix: l.Prefix, ReleaseTimeout: l.releaseTimeout(),
+		NodeTimeout: l.nodeTimeout() + l.replicaTimeout(), Replicas: l.Replicas, ReplicaTimeout: l.replicaTimeout(),
 		LongestTTL: l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
 	}
 }
@@ -91,6 +94,18 @@ func (l *Locker) quarantine() time.Duration {
 	}
 	return l.Lock.TTL
 }
+
+// replicaTimeout adds to every answer that counts only with replicas.
+func (l *Locker) replicaTimeout() time.Duration {
+	if l.Replicas == 0 {
+		return 0
+	}
+	return l.ReplicaTimeout
+}
+
+// ShortestTTL is the least that an acquisition may ask for: a renewal is due after a third of it, and has to be
+// confirmed by the replicas before the next one is.
+func (l *Locker) ShortestTTL() time.Duration { return max(MinTTL, 3*l.replicaTimeout()) }
 
 // LongestTTL is the most that an acquisition may ask for: several masters count on nobody exceeding the quarantine.
 func (l *Locker) LongestTTL() time.Duration {
@@ -154,7 +169,28 @@ func (l *Locker) Check() *Invalid {
 	case l.Drift < 0 || l.Drift >= 0.5 || math.IsNaN(l.Drift):
 		return &Invalid{"WithDrift", l.Drift, "must be at least 0 and below 0.5"}
 	}
+	if i := l.checkReplicas(); i != nil {
+		return i
+	}
 	return l.Lock.Check()
+}
+
+// MaxReplicaTimeout is less than what a batch of calls is waited for.
+const MaxReplicaTimeout = 3 * time.Second
+
+func (l *Locker) checkReplicas() *Invalid {
+	switch {
+	case l.Replicas < 0:
+		return &Invalid{"WithReplicas", l.Replicas, "must not be negative"}
+	case l.Replicas == 0:
+		return nil
+	case l.ReplicaTimeout < time.Millisecond || l.ReplicaTimeout > MaxReplicaTimeout:
+		return &Invalid{"WithReplicas", l.ReplicaTimeout, fmt.Sprintf("must be given 1ms to %v", MaxReplicaTimeout)}
+	case l.Lock.TTL < l.ShortestTTL():
+		rule := fmt.Sprintf("must be given at most a third of the TTL of %v", l.Lock.TTL)
+		return &Invalid{"WithReplicas", l.ReplicaTimeout, rule}
+	}
+	return nil
 }
 
 // Check returns the first broken rule, or nil.

@@ -35,8 +35,24 @@ func NewLink(t testing.TB, option rueidis.ClientOption) *Link {
 	})
 	l.option = option
 	l.option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		return l.connect(ctx, addr, d.Timeout)
+		conn, err := l.connect(ctx, addr, d.Timeout)
+		if err != nil {
+			return nil, err
+		}
+		return &farEnd{conn, addr}, nil
 	}
 	t.Cleanup(l.close)
 	return l
 }
+
+// farEnd is a connection that knows the address at its other end, as one over a network does.
+type farEnd struct {
+	net.Conn
+	addr string
+}
+
+func (c *farEnd) RemoteAddr() net.Addr { return c }
+
+// Network and String make it a net.Addr.
+func (c *farEnd) Network() string { return "tcp" }
+func (c *farEnd) String() string  { return c.addr }

@@ -18,7 +18,7 @@ import (
 )
 
 // startLimit bounds the time that a server needs to answer, also on a busy machine.
-const startLimit = 20 * time.Second
+const startLimit = time.Minute
 
 // Server is a real server process on a loopback port, without persistence unless its arguments say so.
 type Server struct {

@@ -167,6 +167,9 @@ func (s *Sentinel) Failover() *Server {
 	})
 	master := s.AwaitMaster(old)
 	s.WaitReady()
+	for _, node := range s.nodes {
+		node.conn.close() // a change of its role ends all connections
+	}
 	return master
 }
 

@@ -94,7 +94,7 @@ func (b *bed) Backoff(now time.Duration) (until time.Duration, cause error) {
 }
 
 func (b *bed) ServerAtMost(now clock.Instant) (micros int64, known bool) {
-	return b.Master.ServerAtMost("", b.home(), now)
+	return b.Master.ServerAtMost("", b.home(), "", now)
 }
 
 func (b *bed) now() clock.Instant { return b.cfg.Clock.Now() }

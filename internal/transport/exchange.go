@@ -39,14 +39,14 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (move
 		case !how.whole && unknownScript(r):
 			unknown = append(unknown, batch[i])
 			continue
-		case !how.routed && p.n.redirects(r):
+		case !how.routed && p.n.redirects(r) && p != p.n.replicated: // which is answered by the refusal
 			moved = append(moved, batch[i])
 			continue
 		case ctx.Err() != nil && r.NonRedisError() != nil:
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 		}
 		r = m.nameTimeout(maskForeignEnd(ctx, r), sent)
-		if err := r.NonRedisError(); err != nil {
+		if err := lackOfAnswer(r); err != nil {
 			p.n.unanswered(err)
 		} else {
 			p.n.answered()
@@ -69,6 +69,9 @@ func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials
 	commands := make(rueidis.Commands, len(batch))
 	for i, c := range batch {
 		commands[i] = as(c.Script, b, c.Keys, p.n.m.current(c.Args, dials))
+	}
+	if p == p.n.replicated {
+		return p.converseReplicated(withoutDeadline{ctx}, client, commands)
 	}
 	return client.DoMulti(withoutDeadline{ctx}, commands...)
 }

@@ -24,9 +24,10 @@ type listener struct {
 
 // hearing is whether messages arrive, and where.
 type hearing struct {
-	route string // how they get here, as the details of a hold name it
-	at    string // where the client had its server when the subscription was made
-	deaf  bool   // they cannot be had
+	route   string // how they get here, as the details of a hold name it
+	at      string // where the client had its server when the subscription was made
+	process string // that it leads to, as scripts name it
+	deaf    bool   // they cannot be had
 }
 
 func newListener(m *Master, n *Node) *listener {
@@ -99,10 +100,11 @@ func (l *listener) listen(ctx context.Context, failures int) (stood bool) {
 			}
 		},
 	})
-	if !l.subscribe(ctx, c, sub, failures, broken) {
+	process, ok := l.subscribe(ctx, c, sub, failures, broken)
+	if !ok {
 		return false
 	}
-	l.state.Store(&hearing{route: sub.route, at: sub.at})
+	l.state.Store(&hearing{route: sub.route, at: sub.at, process: process})
 	l.m.cfg.OnListen(l.m, sub.from)
 	l.stand(ctx, sub, broken, taken)
 	return true
@@ -134,60 +136,62 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 // refusedMost bounds the pause between attempts to subscribe that the server refuses.
 const refusedMost = time.Minute
 
-// subscribe returns whether messages arrive. What a server refuses for good is tried again over the same connection:
-// a new one would look like another server.
+// subscribe returns whether messages arrive, and of which process. What a server refuses for good is tried again over
+// the same connection: a new one would look like another server.
 func (l *listener) subscribe(
 	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failures int, broken <-chan error,
-) bool {
+) (process string, ok bool) {
 	for pause := time.Second; ; pause = min(2*pause, refusedMost) {
 		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
-		err := l.make(withoutDeadline{attempt}, c, sub)
+		process, err := l.make(withoutDeadline{attempt}, c, sub)
 		silent := attempt.Err() != nil
 		cancel()
 		l.firstTry()
 		if err == nil || ctx.Err() != nil {
-			return err == nil
+			return process, err == nil
 		}
 		if l.sharded() && refusesSharded(err) {
 			l.m.plain.Store(true)
 			l.m.cfg.OnMoved(l.m)
-			return false
+			return "", false
 		}
 		lasts := l.m.Permanent(err)
 		if lasts || silent || failures >= passingFailures && !FromCluster(err) {
 			l.deafened(err)
 		}
 		if !lasts {
-			return false
+			return "", false
 		}
 		wait := time.NewTimer(pause)
 		select {
 		case <-wait.C:
 		case <-broken:
 			wait.Stop()
-			return false
+			return "", false
 		case <-ctx.Done():
 			wait.Stop()
-			return false
+			return "", false
 		}
 	}
 }
 
-// make subscribes, and tries whether scripts may publish: nobody is told of a refusal in a script that hands on a lock.
-func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subscription) error {
-	subscribe, publish := c.B().Subscribe().Channel(sub.channel).Build(), "PUBLISH"
+// make subscribes. Before that it tries, over the same connection, whether scripts may publish: nobody is told of a
+// refusal in a script that hands on a lock.
+func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subscription) (process string, err error) {
+	publish := "PUBLISH"
 	if l.sharded() {
-		subscribe, publish = c.B().Ssubscribe().Channel(sub.channel).Build(), "SPUBLISH"
+		publish = "SPUBLISH"
 	}
-	if err := c.Do(ctx, subscribe).Error(); err != nil {
-		return err
+	probing := c.B().Eval().Script(probe).Numkeys(0).Arg(publish, sub.channel+probed).Build()
+	process, err = c.Do(ctx, probing).ToString()
+	if refusal, ok := refusalOf(err); ok && (l.m.Permanent(refusal) || l.sharded() && refusesSharded(refusal)) {
+		return "", err
 	}
-	b := sub.client.B()
-	err := sub.client.Do(ctx, b.Eval().Script(probe).Numkeys(0).Arg(publish, sub.channel+probed).Build()).Error()
-	if err != nil && !l.m.Permanent(err) && !(l.sharded() && refusesSharded(err)) {
-		return nil // it says nothing of messages
+	subscribe := c.B().Subscribe().Channel(sub.channel).Build()
+	if l.sharded() {
+		subscribe = c.B().Ssubscribe().Channel(sub.channel).Build()
 	}
-	return err
+	return process, c.Do(ctx, subscribe).Error()
 }
 
 // passingFailures in a row are taken for a connection that was lost, and can be had again.

@@ -18,13 +18,17 @@ type Config struct {
 	Life       context.Context // ends when the engine gives up on the masters
 	Clock      clock.Clock
 	Drift      clock.Drift
-	Patience   time.Duration          // how long a batch is waited for
-	Silence    time.Duration          // after so long a caller that waits for an answer is told
-	Quarantine time.Duration          // how long one of several masters abstains; 0: a single one
-	MarkerKey  string                 // of each of several masters
-	Renew      func() *Script         // the script of Renew
-	Channel    string                 // where messages to this locker arrive
-	Spawn      func(task func()) bool // runs the task in a goroutine that is waited for at the end; false at the end
+	Patience   time.Duration // how long a batch is waited for
+	Silence    time.Duration // after so long a caller that waits for an answer is told
+	Quarantine time.Duration // how long one of several masters abstains; 0: a single one
+	Replicas   int           // that confirm a call which is to be replicated; 0: none is asked
+
+	ReplicaTimeout time.Duration // how long they are given
+
+	MarkerKey string                 // of each of several masters
+	Renew     func() *Script         // the script of Renew
+	Channel   string                 // where messages to this locker arrive
+	Spawn     func(task func()) bool // runs the task in a goroutine that is waited for at the end; false at the end
 
 	OnMessage func(m *Master, from *Node, text string) // from is nil where it is not known which node has sent it
 	OnListen  func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
@@ -89,10 +93,11 @@ func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 }
 
 // ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
-// only where that server is the one that a message came from.
-func (m *Master) ServerAtMost(key string, from *Node, now clock.Instant) (micros int64, known bool) {
+// only where a message that came from the node, and names the process which has sent it, is from that server itself:
+// replicas pass messages on.
+func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
 	n := m.At(key)
-	if n != from || !n.listener.upToDate() {
+	if n != from || !n.listener.hears(process) {
 		return 0, false
 	}
 	return n.clock.atMost(now)
@@ -103,19 +108,19 @@ func (m *Master) Run() {
 	if !m.Standalone() {
 		m.cfg.Spawn(m.watch)
 	}
-	m.home.pipeline.run()
+	m.home.run()
 }
 
 // Post sends the call with the next batch to the node of its first key. The calls of a batch keep their order; batches
 // overtake each other.
 func (m *Master) Post(c Call) {
-	for !m.At(c.Keys[0]).pipeline.post(c) {
+	for !m.At(c.Keys[0]).post(c) {
 	}
 }
 
 // Renew sends the renewal with the next batch to its node; what expires first goes first. It is tried also while other
 // background work waits for the server to come back.
 func (m *Master) Renew(r *Renewal) {
-	for !m.At(r.Lock).pipeline.renew(r) {
+	for !m.At(r.Lock).renew(r) {
 	}
 }

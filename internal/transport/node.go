@@ -25,6 +25,8 @@ type Node struct {
 	stale    atomic.Bool  // its client has been closed: the node is to be made anew
 	pipeline *pipeline
 	listener *listener
+
+	replicated *pipeline // for calls whose answers count only once replicas have them; nil where none are asked
 }
 
 // newNode returns a node that the client itself routes to where client is nil.
@@ -37,7 +39,10 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	if addr != "" {
 		n.life, n.end = context.WithCancel(m.cfg.Life)
 	}
-	n.pipeline = newPipeline(n)
+	n.pipeline = newPipeline(n, batchesAtOnce)
+	if m.cfg.Replicas > 0 {
+		n.replicated = newPipeline(n, 1)
+	}
 	n.listener = newListener(m, n)
 	return n
 }

@@ -18,6 +18,8 @@ type Call struct {
 	Args   []string
 	Done   func(r rueidis.RedisResult, sent clock.Instant) // must not block
 	Urgent bool                                            // a user waits for it: tried also during a backoff
+
+	Replicated bool // the answer is *Unreplicated if it ran and too few replicas have confirmed it
 }
 
 // pipeline sends the calls of one node: whatever has gathered while its batches are on their way is the next batch.
@@ -25,6 +27,7 @@ type Call struct {
 // leaves a tombstone for whatever is unanswered.
 type pipeline struct {
 	n        *Node
+	batches  int // that may be on their way
 	mu       sync.Mutex
 	calls    []Call
 	renewals renewalHeap
@@ -41,7 +44,9 @@ const (
 	renewalsPerBatch = 8 * renewalsPerCall
 )
 
-func newPipeline(n *Node) *pipeline { return &pipeline{n: n, kick: make(chan struct{}, 1)} }
+func newPipeline(n *Node, batches int) *pipeline {
+	return &pipeline{n: n, batches: batches, kick: make(chan struct{}, 1)}
+}
 
 // post returns false where the pipeline has ended.
 func (p *pipeline) post(c Call) bool {
@@ -94,7 +99,7 @@ func (p *pipeline) run() {
 func (p *pipeline) sendUntilEnd(ctx context.Context, underWay *sync.WaitGroup) {
 	retry := time.NewTimer(clock.Never)
 	defer retry.Stop()
-	slots := make(chan struct{}, batchesAtOnce)
+	slots := make(chan struct{}, p.batches)
 	for {
 		retry.Reset(p.sendAll(ctx, slots, underWay))
 		select {

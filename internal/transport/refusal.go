@@ -63,11 +63,14 @@ func (m *Master) Permanent(err error) bool {
 	switch code := refusalCode(text); {
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
 		return true
+	case slices.Contains(clusterOnly, code):
+		// A client of the cluster follows MOVED and ASK, and what is left passes. One of a single server goes nowhere.
+		return m.Standalone()
 	case code == "":
 		return text != serverFull
 	case code == "READONLY":
 		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
-		return m.client.Mode() == rueidis.ClientModeStandalone
+		return m.Standalone()
 	default:
 		return slices.Contains(permanent, code)
 	}
@@ -82,11 +85,30 @@ func refusalCode(text string) string {
 	return code
 }
 
-// clusterOnly are the refusals of a node of a cluster that does not serve a key's slot.
+// clusterOnly are the refusals of a node of a cluster that does not serve a key's slot, or does not now.
 var clusterOnly = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
 
 // FromCluster reports whether the refusal is one that only a node of a cluster gives.
 func FromCluster(err error) bool {
 	refusal, ok := refusalOf(err)
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
+}
+
+// Misdirected is the refusal of a node of a cluster whose client is one for a single server.
+type Misdirected struct{ Refusal error }
+
+// ClusterAdvice says what to do about a node of a cluster whose client is one for a single server.
+const ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
+	"the node in InitAddress"
+
+func (e *Misdirected) Error() string { return e.Refusal.Error() + ": " + ClusterAdvice }
+
+func (e *Misdirected) Unwrap() error { return e.Refusal }
+
+// Explain returns the failure of a request to this master in the form in which a user is told of it.
+func (m *Master) Explain(err error) error {
+	if m.Standalone() && FromCluster(err) {
+		return &Misdirected{err}
+	}
+	return err
 }

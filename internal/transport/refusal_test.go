@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -36,8 +37,10 @@ func TestRefusals(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots":               {},
 		"NOREPLICAS Not enough good replicas to write.":                   {},
 		"MASTERDOWN Link with MASTER is down":                             {},
-		"CLUSTERDOWN The cluster is down":                                 {cluster: true},
-		"TRYAGAIN Multiple keys request during rehashing of slot":         {cluster: true},
+		"CLUSTERDOWN The cluster is down":                                 {permanent: true, cluster: true},
+		"TRYAGAIN Multiple keys request during rehashing of slot":         {permanent: true, cluster: true},
+		"MOVED 3999 127.0.0.1:6381":                                       {permanent: true, cluster: true},
+		"ASK 3999 127.0.0.1:6381":                                         {permanent: true, cluster: true},
 		"READONLY You can't write against a read only replica. script: x": {permanent: true},
 	} {
 		t.Run(text, func(t *testing.T) {
@@ -57,18 +60,28 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyAnswerIsAFailoverWhereThereMayBeOne(t *testing.T) {
-	for mode, permanent := range map[rueidis.ClientMode]bool{
-		rueidis.ClientModeStandalone: true, rueidis.ClientModeSentinel: false, rueidis.ClientModeCluster: false,
+// What says that another server is to be asked passes where the client may learn which, and nowhere else.
+func TestWhatOneServerRefusesForGoodPassesBehindSentinelAndInACluster(t *testing.T) {
+	for _, text := range []string{
+		"READONLY You can't write against a read only replica.", "MOVED 3999 127.0.0.1:6381", "ASK 3999 127.0.0.1:6381",
+		"TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN Hash slot not served",
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			mini := testredis.NewMini(t)
-			b := newBed(t, &modeClient{mini.Client(t), mode})
-			b.mustDo()
-			mini.Miniredis().SetError("READONLY You can't write against a read only replica.")
-			require.Equal(t, permanent, b.Permanent(b.do(context.Background())))
-			require.Equal(t, mode == rueidis.ClientModeStandalone, b.Standalone())
-		})
+		for mode, permanent := range map[rueidis.ClientMode]bool{
+			rueidis.ClientModeStandalone: true, rueidis.ClientModeSentinel: false, rueidis.ClientModeCluster: false,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				mini := testredis.NewMini(t)
+				b := newBed(t, &modeClient{mini.Client(t), mode})
+				b.mustDo()
+				mini.Miniredis().SetError(text)
+				err := b.do(context.Background())
+				require.Equal(t, permanent, b.Permanent(err), "%s, %s", text, mode)
+				require.Equal(t, permanent, b.Standalone())
+				advised := strings.Contains(b.Explain(err).Error(), "InitAddress")
+				require.Equal(t, permanent && transport.FromCluster(err), advised, "%s, %s", text, mode)
+				require.ErrorIs(t, b.Explain(err), err)
+			})
+		}
 	}
 }
 

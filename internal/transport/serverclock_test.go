@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
@@ -19,13 +20,13 @@ var sentAt = clock.Instant{Mono: time.Hour, Wall: time.UnixMicro(showed)}
 
 // sampled is a master that nothing runs for, with one sample of its clock.
 func sampled() *transport.Master {
-	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
+	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, &modeClient{mode: rueidis.ClientModeStandalone})
 	m.Sample("", sentAt, showed)
 	return m
 }
 
 func atMost(m *transport.Master, now clock.Instant) (micros int64, known bool) {
-	return m.ServerAtMost("", m.At(""), now)
+	return m.ServerAtMost("", m.At(""), "", now)
 }
 
 func TestTheMostThatAServersClockShows(t *testing.T) {
@@ -51,7 +52,7 @@ func TestTheMostThatAServersClockShows(t *testing.T) {
 }
 
 func TestTheLatestSampleCounts(t *testing.T) {
-	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, nil)
+	m := transport.NewMaster(&transport.Config{Drift: 0.01}, 0, &modeClient{mode: rueidis.ClientModeStandalone})
 	_, known := atMost(m, sentAt)
 	require.False(t, known)
 	m.Sample("", sentAt, 0)

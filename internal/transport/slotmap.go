@@ -101,7 +101,7 @@ func (t *topology) changeNodes(before, now slotMap) {
 		if before.has(n) {
 			n.elsewhere()
 		} else {
-			t.m.cfg.Spawn(n.pipeline.run)
+			t.m.cfg.Spawn(n.run)
 		}
 		n.listener.look()
 	}

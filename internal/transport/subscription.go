@@ -2,6 +2,7 @@ package transport
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -28,7 +29,7 @@ func (l *listener) subscription() (subscription, bool) {
 	switch {
 	case l.sharded():
 		channel, ok := channelIn(plain, func(slot uint16) bool { return l.m.slots.Load().owner(slot) == l.n })
-		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok
+		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok && l.n.direct
 	case l.m.cluster():
 		s := subscription{l.m.client, nil, "", plain, "b" + plain}
 		if slots := l.m.slots.Load(); slots != nil {
@@ -63,27 +64,31 @@ func (l *listener) right(s subscription) bool {
 	return false
 }
 
-// upToDate reports whether a message that arrives now is from the server that answers now.
-func (l *listener) upToDate() bool {
+// hears reports whether a message of this process, as a script names it, is from the server that is listened to, and
+// that answers now. A standalone server is taken to be one and the same.
+func (l *listener) hears(process string) bool {
+	if l.m.Standalone() {
+		return true
+	}
 	h := l.state.Load()
-	return l.sharded() || h.at == "" || h.at == l.m.Addr()
+	return h.process == process && (l.sharded() || h.at == l.m.Addr())
 }
 
-// probe publishes as the scripts do, to a channel beside the listener's, in the same slot, that nobody listens on.
+// probe publishes as the scripts do, to a channel beside the listener's, in the same slot, that nobody listens on. It
+// returns how scripts name the process that runs them.
 const (
-	probe  = "return redis.call(ARGV[1], ARGV[2], '')"
+	probe  = "redis.call(ARGV[1], ARGV[2], '') return string.sub(redis.sha1hex(tostring(redis)), 1, 12)"
 	probed = ":probe"
 )
 
-// refusesSharded reports whether a server does not know sharded messages, or denies them.
+// unsharded are parts of what a server says that does not know sharded messages, or denies them.
+var unsharded = []string{
+	"NOPERM", "ACL failure in script", "can't run this command", "nknown command", "nknown Redis command",
+}
+
 func refusesSharded(err error) bool {
 	refusal, ok := refusalOf(err)
-	if !ok {
-		return false
-	}
-	text := refusal.Error()
-	code := refusalCode(text)
-	return code == "" && text != serverFull || code == "NOPERM" || strings.HasPrefix(text, "ACL failure in script")
+	return ok && slices.ContainsFunc(unsharded, func(part string) bool { return strings.Contains(refusal.Error(), part) })
 }
 
 // Listen makes the messages of the node of this key arrive from now on. It does not wait for the connection. Where the

@@ -17,6 +17,7 @@ const aborting = "SQLTEST_ABORTING"
 
 // A run that is killed cannot clean up, and nothing of it is left all the same: no file, and no server.
 func TestAbortedRunLeavesNothing(t *testing.T) {
+	t.Parallel()
 	temporary, err := os.MkdirTemp("", "aborted") // not t.TempDir, which other users cannot enter
 	require.NoError(t, err)
 	defer func() { require.NoError(t, os.Remove(temporary), "it is empty") }()

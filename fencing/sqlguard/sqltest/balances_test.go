@@ -38,6 +38,7 @@ type service struct {
 // Holders cache the balance while they hold the lock, add one and write it back,
 // and some fall asleep in between until their lock is another's.
 func TestBalances(t *testing.T) {
+	t.Parallel()
 	for _, store := range servers.Stores() {
 		guard, err := sqlguard.New(store.Dialect)
 		require.NoError(t, err)
@@ -46,12 +47,15 @@ func TestBalances(t *testing.T) {
 			return service{func() locker { return shared }, 100}
 		}
 		t.Run(store.Name+"/guard table", func(t *testing.T) {
+			t.Parallel()
 			requireExact(t, store, ledgers(), guarded{guard, store.Dialect})
 		})
 		t.Run(store.Name+"/fence column", func(t *testing.T) {
+			t.Parallel()
 			requireExact(t, store, ledgers(), fenced{store.Dialect})
 		})
 		t.Run(store.Name+"/no guard", func(t *testing.T) {
+			t.Parallel()
 			requireLost(t, store, ledgers(), unguarded{store.Dialect})
 		})
 	}
@@ -60,6 +64,7 @@ func TestBalances(t *testing.T) {
 // The same with this module's locks on a real Redis, where a stall lasts until the
 // lease has expired there.
 func TestBalancesUnderRealLocks(t *testing.T) {
+	t.Parallel()
 	for _, store := range servers.Stores() {
 		guard, err := sqlguard.New(store.Dialect)
 		require.NoError(t, err)
@@ -68,9 +73,11 @@ func TestBalancesUnderRealLocks(t *testing.T) {
 			return service{func() locker { return newRemote(t, redis) }, 200}
 		}
 		t.Run(store.Name+"/guard table", func(t *testing.T) {
+			t.Parallel()
 			requireExact(t, store, locks(t), guarded{guard, store.Dialect})
 		})
 		t.Run(store.Name+"/no guard", func(t *testing.T) {
+			t.Parallel()
 			requireLost(t, store, locks(t), unguarded{store.Dialect})
 		})
 	}

@@ -6,12 +6,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
+	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 // servers is shared by all tests of this run: starting one takes seconds.
 var servers sqltest.Servers
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
+func TestMain(m *testing.M) {
+	testredis.Together()
+	goleak.VerifyTestMain(suite{m})
+}
 
 type suite struct{ *testing.M }
 

@@ -1,0 +1,152 @@
+package rwlock_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A client that Dial returns can be used; where it returns none, its error does not speak of one.
+func TestDialWhereNobodyListens(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := dead.Addr().String()
+	require.NoError(t, dead.Close())
+	for name, c := range map[string]struct {
+		addr   string
+		base   rueidis.ClientOption
+		client bool
+	}{
+		"one server": {addr: addr, client: true},
+		"a Cluster":  {base: rueidis.ClientOption{InitAddress: []string{addr}}},
+		"Sentinel": {base: rueidis.ClientOption{
+			InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"},
+		}},
+		"nobody": {base: rueidis.ClientOption{}},
+	} {
+		client, err := rwlock.Dial(c.addr, c.base)
+		require.Error(t, err, name)
+		require.Equal(t, c.client, client != nil, "%s: %v", name, err)
+		if client != nil {
+			client.Close()
+		}
+	}
+}
+
+// One that accepts and never answers holds Dial up for a bounded time, whatever it is taken for.
+func TestDialWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()                                    // it waits in vain
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	require.NoError(t, err)
+	defer silent.Close()
+	addr := silent.Addr().String()
+	for name, c := range map[string]struct {
+		addr string
+		base rueidis.ClientOption
+	}{
+		"one server": {addr: addr},
+		"a Cluster":  {base: rueidis.ClientOption{InitAddress: []string{addr}}},
+		"Sentinel": {base: rueidis.ClientOption{
+			InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			client, err := rwlock.Dial(c.addr, c.base)
+			require.Error(t, err)
+			require.Less(t, time.Since(began), 10*time.Second)
+			if client != nil {
+				client.Close()
+			}
+		})
+	}
+}
+
+// A server that does not decide alone is no server for Dial with an address; the error says what to do.
+func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
+	t.Parallel() // starting a group is mostly waiting
+	binary := redisBinary(t)
+	sentinel := testredis.StartSentinel(t, binary)
+	node := testredis.StartBinary(t, binary, "--cluster-enabled", "yes")
+	for says, addr := range map[string]string{
+		"is a sentinel": sentinel.Sentinels()[0].Addr(), "is a node of a Cluster": node.Addr(),
+	} {
+		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
+		require.Nil(t, client)
+		var refused *rwlock.OptionError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "addr", refused.Option)
+		require.ErrorContains(t, err, addr)
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, "base.InitAddress")
+	}
+
+	// rueidis takes a Cluster that a user may not ask for its slots for one server.
+	commandOn(t, node, "ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-cluster")
+	client, err := rwlock.Dial("", rueidis.ClientOption{
+		InitAddress: []string{node.Addr()}, Username: "locks", Password: "secret",
+	})
+	require.Nil(t, client)
+	require.ErrorIs(t, err, rwlock.ErrOption)
+	require.ErrorContains(t, err, "CLUSTER SLOTS")
+}
+
+// Who brings such a client of their own is told at the first use, for every name, and not only where the node has to
+// send them elsewhere.
+func TestClientOfOneServerOnACluster(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	for _, node := range cluster.Nodes() {
+		locker, err := rwlock.New(node.Client(t))
+		require.NoError(t, err)
+		defer locker.Close()
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			if cluster.Owner(cluster.Slot("fencelock:{"+name+"}")) == node && cluster.Owner(cluster.Slot(marker)) == node {
+				continue // this node has all that is needed
+			}
+			for how, take := range acquisitions(locker) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				_, err := take(ctx, name)
+				require.Error(t, err, how)
+				require.ErrorContains(t, err, "leave the address of Dial empty", how)
+				require.NoError(t, ctx.Err(), "%s waited", how)
+				cancel()
+			}
+		}
+	}
+}
+
+// One node is enough to find a Cluster, whichever it is; the others are found by it.
+func TestOneSeedIsEnoughForACluster(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 1)
+	for _, seed := range cluster.Nodes() {
+		client, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{seed.Addr()}})
+		require.NoError(t, err)
+		require.Equal(t, rueidis.ClientModeCluster, client.Mode())
+		locker, err := rwlock.New(client)
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			lease, err := locker.Lock(t.Context(), name)
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NoError(t, locker.Close())
+		client.Close()
+	}
+}
+
+// redisBinary returns the binary of a Redis. See testredis.Require.
+func redisBinary(t testing.TB) string {
+	t.Helper()
+	testredis.Require(t)
+	return testredis.Binaries()[0]
+}

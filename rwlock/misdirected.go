@@ -1,0 +1,33 @@
+package rwlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// misdirected returns why the client of one server must not be used, where that server is none that decides alone. It
+// returns nil also where the server does not tell.
+func misdirected(client rueidis.Client, addr string, limit time.Duration) error {
+	if client.Mode() != rueidis.ClientModeStandalone {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	told, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		return nil
+	}
+	mode := told["mode"]
+	switch kind, _ := mode.ToString(); kind {
+	case "cluster":
+		return &OptionError{"addr", addr, "is a node of a Cluster: leave addr empty and name the node in base.InitAddress, " +
+			"with a user that may run CLUSTER SLOTS and CLUSTER SHARDS"}
+	case "sentinel":
+		return &OptionError{"addr", addr, "is a sentinel: leave addr empty, name the sentinels in base.InitAddress and the " +
+			"master that they watch in base.Sentinel.MasterSet"}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,156 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// What counts only with replicas: a master that has one, which may be frozen.
+
+const (
+	replicaTTL     = 2 * time.Second
+	replicaTimeout = 300 * time.Millisecond
+)
+
+func withReplica(t *testing.T) (master, replica *testredis.Server) {
+	testredis.Require(t)
+	master, replica = testredis.Start(t), testredis.Start(t)
+	replica.ReplicaOf(master)
+	return master, replica
+}
+
+// replicated returns a locker whose grants count with n replicas. It is closed when the test ends.
+func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock.Locker {
+	client, err := rwlock.Dial(addr, rueidis.ClientOption{})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	all := append([]rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}, opts...)
+	l, err := rwlock.New(client, all...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// holders returns how many hold the lock, as the server shows it.
+func holders(t *testing.T, l *rwlock.Locker, name string) int {
+	state, err := l.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	return len(state.Holders)
+}
+
+func TestAGrantIsOnTheReplicaWhenLockReturns(t *testing.T) {
+	master, replica := withReplica(t)
+	l := replicated(t, master.Addr(), 1)
+	for range 20 {
+		lease, err := l.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		record, err := replica.Command("HGET", "fencelock:{n}", "w")
+		require.NoError(t, err)
+		require.Contains(t, record, lease.Owner())
+		require.NoError(t, lease.Release(t.Context()))
+	}
+}
+
+func TestTooFewReplicasRefuseAGrant(t *testing.T) {
+	master, replica := withReplica(t)
+	replica.Freeze()
+	defer replica.Thaw()
+	for need, got := range map[int]int{1: 0, 2: 0} {
+		l := replicated(t, master.Addr(), need)
+		for how, take := range acquisitions(l) {
+			_, err := take(t.Context(), "n")
+			require.ErrorIs(t, err, rwlock.ErrReplicas, how)
+			require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+			require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
+			require.ErrorContains(t, err, `lock "n": too few replicas`)
+			var short *rwlock.ReplicasError
+			require.ErrorAs(t, err, &short)
+			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: replicaTimeout}, *short)
+			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 }, patience, time.Millisecond, "rolled back")
+		}
+		require.NoError(t, l.Close())
+	}
+}
+
+// A waiter that is handed the lock does not take it before the replica knows of it.
+func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
+	master, replica := withReplica(t)
+	first, second := replicated(t, master.Addr(), 1), replicated(t, master.Addr(), 1)
+	for _, frozen := range []bool{false, true} {
+		held, err := first.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		waiting := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		go func() {
+			lease, err := second.Lock(ctx, "n")
+			if err == nil {
+				var record any
+				if record, err = replica.Command("HGET", "fencelock:{n}", "w"); err == nil {
+					require.Contains(t, record, lease.Owner())
+					err = lease.Release(ctx)
+				}
+			}
+			waiting <- err
+		}()
+		require.Eventually(t, func() bool {
+			state, err := first.Inspect(t.Context(), "n")
+			return err == nil && len(state.Waiters) == 1
+		}, patience, time.Millisecond)
+		if frozen {
+			replica.Freeze()
+		}
+		require.NoError(t, held.Release(t.Context()))
+		if err := <-waiting; frozen {
+			require.ErrorIs(t, err, rwlock.ErrReplicas)
+		} else {
+			require.NoError(t, err)
+		}
+		cancel()
+	}
+	replica.Thaw()
+	require.Eventually(t, func() bool { return holders(t, first, "n") == 0 }, patience, time.Millisecond, "rolled back")
+}
+
+// The deadline does not move past the expiry that the replica knows.
+func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
+	master, replica := withReplica(t)
+	l := replicated(t, master.Addr(), 1)
+	lease, err := l.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	before := lease.Deadline()
+	require.NoError(t, lease.Renew(t.Context()))
+	require.Greater(t, lease.Deadline(), before)
+
+	replica.Freeze()
+	defer replica.Thaw()
+	err = lease.Renew(t.Context())
+	require.ErrorIs(t, err, rwlock.ErrReplicas)
+	select {
+	case <-lease.Done():
+	case <-time.After(patience):
+		require.Fail(t, "it goes on without its replica")
+	}
+	require.ErrorIs(t, lease.Err(), rwlock.ErrLost)
+	require.ErrorIs(t, lease.Err(), rwlock.ErrReplicas)
+}
+
+// What needs no replica does not wait for one: neither a queue, nor a release.
+func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
+	master, replica := withReplica(t)
+	plain := replicated(t, master.Addr(), 0)
+	replica.Freeze()
+	defer replica.Thaw()
+	lease, err := plain.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	l := replicated(t, master.Addr(), 1)
+	_, err = l.TryLock(t.Context(), "n")
+	require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a refusal needs no replica")
+	require.NoError(t, lease.Release(t.Context()))
+}

@@ -1,0 +1,62 @@
+package rwlock_test
+
+import (
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// deployments are where the suite runs beside fake time and single servers, on Redis and on Valkey.
+var deployments = []struct {
+	name  string
+	start func(t *testing.T, binary string) testredis.Deployment
+}{
+	{"Sentinel", func(t *testing.T, binary string) testredis.Deployment { return testredis.StartSentinel(t, binary) }},
+	{"Cluster", func(t *testing.T, binary string) testredis.Deployment { return testredis.StartCluster(t, binary, 1) }},
+	{"TLS and the documented user", startLockedDown},
+}
+
+func TestSuiteInEveryDeployment(t *testing.T) {
+	t.Parallel() // most of the time is waiting
+	for kind, find := range map[string]func(testing.TB) string{
+		"Redis": redisBinary, "Valkey": testredis.Valkey,
+	} {
+		for _, d := range deployments {
+			t.Run(kind+", "+d.name, func(t *testing.T) {
+				t.Parallel()
+				deployment := d.start(t, find(t))
+				for _, c := range suite {
+					t.Run(c.name, func(t *testing.T) { onGroup(t, deployment, c.test) })
+				}
+			})
+		}
+	}
+}
+
+// lockedDown is a server over TLS with the user of SECURITY.md.
+type lockedDown struct{ *testredis.TLS }
+
+func startLockedDown(t *testing.T, binary string) testredis.Deployment {
+	s := lockedDown{testredis.StartTLS(t, binary)}
+	for _, line := range [][]string{
+		aclLine(t, aclOne), {"ACL", "SETUSER", "locks", "~team:blue:*", "&team:blue:c:*"}, // the suite's other prefix
+	} {
+		_, err := s.Command(line...)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		refused, err := s.Command("ACL", "LOG")
+		require.NoError(t, err)
+		require.Empty(t, refused, "refused commands")
+	})
+	return s
+}
+
+func (s lockedDown) Option() rueidis.ClientOption {
+	option := s.TLS.Option()
+	option.Username, option.Password = "locks", "secret"
+	return option
+}

@@ -1,0 +1,200 @@
+package scripts_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// migration is an environment whose lock lies in a slot that moves.
+type migration struct{ *env }
+
+// While a slot is on its way to another node of a Cluster, some keys of a lock may have moved and others not. Whatever
+// has: nobody enters beside a hold that stands, no request does half of its work, and afterwards the lock is as it was.
+func TestScriptsOnAMovingSlot(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	testredis.Require(t)
+	cluster := testredis.StartCluster(t, testredis.Binaries()[0], 0)
+	option := cluster.Option()
+	option.DisableCache = true
+	client, err := rueidis.NewClient(option)
+	require.NoError(t, err)
+	defer client.Close()
+	for what, state := range movingStates {
+		for moved := range 1 << len(state.keys) {
+			e := &migration{&env{client: client, name: fmt.Sprint(what, moved)}} // each has a slot of its own
+			keys := lockKeys(e.name)
+			var gone []string
+			for i, key := range state.keys {
+				if moved>>i&1 == 1 {
+					gone = append(gone, keys[key])
+				}
+			}
+			t.Run(fmt.Sprintf("%s, moved %q", what, gone), func(t *testing.T) {
+				e.t = t
+				for _, c := range state.before {
+					e.run(c)
+				}
+				for _, key := range state.keys {
+					n, err := cluster.Command("EXISTS", keys[key])
+					require.NoError(t, err)
+					require.EqualValues(t, 1, n, keys[key])
+				}
+				slot := cluster.Slot(keys[0])
+				move := cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot)))
+				for _, key := range gone {
+					move.Key(key)
+				}
+				e.alone = true
+				state.during(e, gone)
+				move.End()
+				e.alone = false
+				state.after(e)
+			})
+		}
+	}
+}
+
+type movingState struct {
+	keys   []int // those that there are, as in lockKeys
+	before []call
+	during func(e *migration, gone []string)
+	after  func(e *migration)
+}
+
+var movingStates = map[string]movingState{
+	"held by a writer": {
+		keys:   []int{0},
+		before: []call{acquire(writer("01"))},
+		during: func(e *migration, _ []string) {
+			e.answers(2, tryAcquire(writer("02")))
+			e.answers(2, tryAcquire(reader("03")))
+			e.keeps("01", writer("01"))
+			e.mayWait(acquire(writer("04")))
+			e.mayWait(release("04", ttl))
+		},
+		after: func(e *migration) {
+			e.keeps("01", writer("01"))
+			e.answers(1, release("01", 0))
+			e.answers(1, acquire(writer("05")))
+			e.answers(1, release("05", 0))
+		},
+	},
+	"held by readers": {
+		keys:   []int{0, 1},
+		before: []call{acquire(reader("01")), acquire(reader("02"))},
+		during: func(e *migration, gone []string) {
+			whole := len(gone) != 1
+			e.mayWait(tryAcquire(writer("03")))
+			e.mayWait(acquire(writer("04")))
+			if whole {
+				e.answers(2, tryAcquire(writer("03")))
+				e.keeps("01", reader("01"))
+				e.answers(1, release("02", 0))
+			} else {
+				e.mayWait(tryAcquire(reader("05")))
+				e.mayWait(renew("01", ttl, e.token("01", reader("01"))))
+				e.mayWait(release("02", 0))
+			}
+			e.mayWait(release("04", 0))
+			e.mayWait(release("05", 0))
+		},
+		after: func(e *migration) {
+			e.keeps("01", reader("01"))
+			e.run(release("02", 0))
+			e.run(release("04", 0))
+			e.run(release("05", 0))
+			e.answers(2, tryAcquire(writer("06")))
+			e.answers(1, release("01", 0))
+			e.answers(1, tryAcquire(writer("06")))
+			e.answers(1, release("06", 0))
+		},
+	},
+	"a writer and those who wait": {
+		keys:   []int{0, 2},
+		before: []call{acquire(writer("01")), acquire(writer("02")), acquire(reader("03"))},
+		during: func(e *migration, gone []string) {
+			e.keeps("01", writer("01"))
+			e.mayWait(refresh("02", "03"))
+			e.mayWait(acquire(reader("04")))
+			if len(gone) == 1 {
+				e.refuses(release("01", 0))
+				e.keeps("01", writer("01"))
+			}
+		},
+		after: func(e *migration) {
+			e.keeps("01", writer("01"))
+			e.answers(1, release("01", 0))
+			e.answers(1, refresh("02"))
+			e.answers(1, release("02", 0))
+			e.answers(1, refresh("03"))
+			e.answers(1, release("03", 0))
+			e.run(release("04", 0))
+		},
+	},
+	"free": {
+		keys:   []int{0},
+		before: []call{acquire(writer("01")), release("01", 0)},
+		during: func(e *migration, gone []string) {
+			e.answers(1, tryAcquire(writer("02")))
+			e.keeps("02", writer("02"))
+			e.answers(1, release("02", 0))
+			e.mayWait(tryAcquire(reader("03")))
+			e.mayWait(release("03", ttl))
+		},
+		after: func(e *migration) {
+			e.run(release("03", 0))
+			e.answers(1, tryAcquire(writer("04")))
+			e.answers(1, release("04", 0))
+		},
+	},
+}
+
+// answers requires that the request is carried out, with that status.
+func (e *migration) answers(want int64, c call) {
+	e.t.Helper()
+	require.Equal(e.t, want, status(c, e.run(c)), "%s %q", c.script, c.args)
+}
+
+// refuses requires that the request is put off, and has done nothing.
+func (e *migration) refuses(c call) {
+	e.t.Helper()
+	_, err := e.try(c)
+	require.Error(e.t, err, "%s %q", c.script, c.args)
+	require.True(e.t, strings.HasPrefix(err.Error(), "TRYAGAIN "), "%s %q: %v", c.script, c.args, err)
+}
+
+// mayWait requires that the request is carried out without a grant beside another's, or put off.
+func (e *migration) mayWait(c call) {
+	e.t.Helper()
+	if _, err := e.try(c); err != nil {
+		require.True(e.t, strings.HasPrefix(err.Error(), "TRYAGAIN "), "%s %q: %v", c.script, c.args, err)
+	}
+}
+
+// keeps requires that the hold stands: asked for again it is answered as granted, and renewed.
+func (e *migration) keeps(hold string, r request) {
+	e.t.Helper()
+	e.answers(1, renew(hold, ttl, e.token(hold, r)))
+}
+
+// token returns the token of a hold that stands, as its lock shows it.
+func (e *migration) token(hold string, r request) (token int64) {
+	e.t.Helper()
+	field, at := "t", 0
+	if r.mode == "r" {
+		field, at = ulid(hold), 2
+	}
+	get := e.client.B().Hget().Key(lockKeys(e.name)[0]).Field(field).Build()
+	text, err := e.client.Do(e.t.Context(), get).ToString()
+	require.NoError(e.t, err)
+	token, err = strconv.ParseInt(strings.Fields(text)[at], 10, 64)
+	require.NoError(e.t, err)
+	return token
+}
