@@ -24,9 +24,13 @@ var deployments = []struct {
 	{"Cluster, with a replica", startCluster, []rwlock.Option{rwlock.WithReplicas(1, 600*time.Millisecond)}},
 }
 
-func startSentinel(t *testing.T, binary string) testredis.Deployment { return testredis.StartSentinel(t, binary) }
+func startSentinel(t *testing.T, binary string) testredis.Deployment {
+	return testredis.StartSentinel(t, binary)
+}
 
-func startCluster(t *testing.T, binary string) testredis.Deployment { return testredis.StartCluster(t, binary, 1) }
+func startCluster(t *testing.T, binary string) testredis.Deployment {
+	return testredis.StartCluster(t, binary, 1)
+}
 
 func TestSuiteInEveryDeployment(t *testing.T) {
 	t.Parallel() // most of the time is waiting
