@@ -32,15 +32,15 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
 	defer cancel()
-	at := s.ledger.begin(name)
+	at := s.checker.begin(name)
 	lease, err := p.acquire(wait, name, opts)
 	if err != nil {
 		s.accept(err)
 		return
 	}
-	s.ledger.acquired(at, lease)
+	s.checker.acquired(at, lease)
 	p.use(ctx, lease)
-	s.ledger.sweep()
+	s.checker.sweep()
 }
 
 // restart ends the process and begins it anew with what it has learnt forgotten.

@@ -154,3 +154,17 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a refusal needs no replica")
 	require.NoError(t, lease.Release(t.Context()))
 }
+
+// The user of SECURITY.md may ask for replicas.
+func TestACLSufficesForReplicas(t *testing.T) {
+	master, _ := withReplica(t)
+	commandOn(t, master, aclLine(t, aclOne)...)
+	client, err := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
+	require.NoError(t, err)
+	l, err := rwlock.New(client, rwlock.WithReplicas(1, replicaTimeout))
+	require.NoError(t, err)
+	defer l.Close()
+	lease, err := l.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}

@@ -3,7 +3,9 @@
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
 --                 w the write hold, 'hold expiry since', and ' n' where its owner is named; its token is t, since
---                 nobody else is granted one while it stands; d and e its details, e what is beyond 64 bytes;
+--                 nobody else is granted one while it stands (but for what has joined it and is raised or yields,
+--                 without a quorum yet: renewals name a token, so whoever knows another one loses this master);
+--                 d and e its details, e what is beyond 64 bytes;
 --                 n the numbers of members of holds, queue and aside, absent when there are none;
 --                 s the last place given out;
 --                 <hold> 'state expiry token since details' of every other hold;

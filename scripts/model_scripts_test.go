@@ -166,6 +166,7 @@ func (m *model) raise(id string, token int64) (status, value int64) {
 	} else {
 		m.holds[slices.IndexFunc(m.holds, byID(id))] = own
 	}
+	m.count()
 	return 1, token
 }
 

@@ -120,6 +120,7 @@ func (m *model) grant(h modelHold, token, life int64) {
 	}
 	h.state = 'g'
 	m.holds = append(m.holds, h)
+	m.count()
 }
 
 func (m *model) enqueue(h modelHold) {
@@ -156,6 +157,14 @@ func (m *model) purge() {
 		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
 		next.state = 'w'
 		m.writer = &next
+	}
+	m.count()
+}
+
+// count gives the write hold the lock's largest token. It has none of its own.
+func (m *model) count() {
+	if m.writer != nil {
+		m.writer.token = m.t
 	}
 }
 

@@ -94,6 +94,16 @@ func FromCluster(err error) bool {
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
 }
 
+// isMoving reports whether a node of the cluster refuses the request because the lock's slot is on its way to another
+// node and some of the keys are not there.
+func (m *Master) isMoving(r rueidis.RedisResult) bool {
+	if m.Standalone() {
+		return false
+	}
+	refusal, ok := refusalOf(r.Error())
+	return ok && refusal.IsTryAgain()
+}
+
 // Misdirected is the refusal of a node of a cluster whose client is one for a single server.
 type Misdirected struct{ Refusal error }
 
