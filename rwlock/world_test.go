@@ -39,13 +39,13 @@ func inFakeTime(t *testing.T, test func(w *world)) {
 // onServer runs a test on a real server, which is emptied first.
 func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
 	t.Helper()
-	onServers(backend{t: t, ctx: t.Context(), server: server}, test)
+	onServers(backend{t: t, ctx: t.Context(), server: server}, time.Second, test)
 }
 
 // onGroup runs a test on several real servers, which are emptied first.
 func onGroup(t *testing.T, group testredis.Deployment, test func(w *world)) {
 	t.Helper()
-	onServers(backend{t: t, ctx: t.Context(), group: group}, test)
+	onServers(backend{t: t, ctx: t.Context(), group: group}, 2*time.Second, test)
 }
 
 func onServers(b backend, test func(w *world)) {
