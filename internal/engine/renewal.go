@@ -95,6 +95,9 @@ func (n *renewal) start(now clock.Instant) *round {
 			Lock: l.keys[0], Holds: l.keys[1], Hold: l.id, TTL: l.terms.ttlArg, Token: tokenArg(l.token), Deadline: l.deadline,
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
+		if l.block > 0 {
+			renewal.Wanted = l.wantedElsewhere
+		}
 		l.mu.afterUnlock(func() { m.Renew(renewal) })
 	}
 	return r
@@ -134,7 +137,7 @@ func (l *Lease) settle(now clock.Instant) {
 	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
 	// the lease has just been lost.
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
-		l.deadline = until
+		l.trustUntil(until)
 	}
 	l.renewal.settle(before, now)
 	l.setTimer()
@@ -218,7 +221,7 @@ func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
 func (l *Lease) Renew(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()
