@@ -53,7 +53,7 @@ func (s *simulation) runCohorts() {
 	f.heal()
 	work.Wait()
 	s.settle()
-	s.t.Log(s.ledger.summary(), f.struck)
+	s.t.Log(s.checker.summary(), f.struck)
 }
 
 // cohortStep is one section of an RWMutex, of any kind.
@@ -72,16 +72,16 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(rng, 4*simTTL))
 	defer cancel()
-	at := s.ledger.begin(name)
+	at := s.checker.begin(name)
 	if err := lock(wait); err != nil {
 		if ctx.Err() == nil {
 			s.accept(err)
 		}
 		return
 	}
-	s.ledger.acquired(at, &visit{name: name, mode: mode, token: mu.Token(), ctx: mu.Context(context.Background())})
+	s.checker.acquired(at, &visit{name: name, mode: mode, token: mu.Token(), ctx: mu.Context(context.Background())})
 	pause(ctx, upTo(rng, 20*time.Millisecond))
-	s.ledger.sweep()
+	s.checker.sweep()
 	_ = unlock(context.Background()) // that it was lost or is unconfirmed is part of the game
 }
 

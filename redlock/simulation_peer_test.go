@@ -33,18 +33,18 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
 	defer cancel()
-	at := s.ledger.begin(name)
+	at := s.checker.begin(name)
 	lease, err := p.acquire(wait, name, opts)
 	if err != nil {
 		s.accept(err)
 		return
 	}
-	s.ledger.acquired(at, lease)
+	s.checker.acquired(at, lease)
 	if p.rng.IntN(5) == 0 {
 		s.convert(ctx, p, lease)
 	}
 	p.use(ctx, lease)
-	s.ledger.sweep()
+	s.checker.sweep()
 }
 
 // convert upgrades a reader or downgrades a writer, or tries to.
@@ -55,10 +55,10 @@ func (s *simulation) convert(ctx context.Context, p *simPeer, lease *rwlock.Leas
 	if lease.Mode() == rwlock.Write {
 		convert = lease.Downgrade
 	}
-	at := s.ledger.begin(lease.Name())
+	at := s.checker.begin(lease.Name())
 	switch err := convert(wait); {
 	case err == nil:
-		s.ledger.acquired(at, lease)
+		s.checker.acquired(at, lease)
 	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrReleased):
 		s.accept(err)
 	}

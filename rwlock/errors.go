@@ -37,6 +37,7 @@ type AcquireError struct {
 	unknown bool
 }
 
+// Error names the lock, how long it was waited for, and one of those in the way, where a master showed one.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))

@@ -110,6 +110,7 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
+	// The lease is made first and filled by the engine: it and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
 		failure, ok := err.(*engine.Failure)
@@ -123,6 +124,7 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	return lease, nil
 }
 
+// applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	s, err := l.lockSettings(opts)
 	if err != nil {

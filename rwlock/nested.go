@@ -16,6 +16,7 @@ type leaseContext struct {
 // leaseKey asks a context for its innermost *leaseContext.
 type leaseKey struct{}
 
+// Value answers for the lease before the parent does, so the innermost section is found first.
 func (c *leaseContext) Value(key any) any {
 	if _, ok := key.(leaseKey); ok {
 		return c
@@ -43,6 +44,8 @@ func (l *Locker) nested(ctx context.Context, name, owner string) error {
 	return nil
 }
 
+// innermostLease returns the section of the locker's that ctx belongs to, or nil. Those around it are found from there
+// on.
 func innermostLease(ctx context.Context) *leaseContext {
 	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
 	return c

@@ -33,11 +33,13 @@ func outcome(err error) error {
 // errPending is what a release comes to that is not confirmed.
 var errPending = errors.New("the release goes on in the background until the hold must have expired")
 
+// reasons name the ends of a lease in this package's words.
 var reasons = map[engine.Reason]Reason{
 	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: NoQuorum,
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
+// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel.
 func acquireOutcome(f *engine.Failure) error {
 	quorum := &QuorumError{
 		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: f.Err, unknown: f.Unknown,
@@ -66,7 +68,7 @@ func acquireOutcome(f *engine.Failure) error {
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)
-	case engine.Unusable:
+	case engine.InvalidMasters:
 		return &OptionError{Option: "masters", Value: f.Need*2 - 1, Rule: f.Err.Error()}
 	default:
 		return quorum
@@ -84,6 +86,7 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 	return quorum
 }
 
+// nodeErrors names each master's own cause. A caller finds it with errors.As.
 func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {

@@ -69,6 +69,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 			continue
 		}
 		failed.Got++
+		// The newest token of any master is at least that of every grant that a quorum has made.
 		s.Token = max(s.Token, v.Token)
 		for _, h := range v.Holders {
 			holders.vote(h.Hold, holder(h))
@@ -90,6 +91,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
+// masterState shows a master as it is, whatever the others say.
 func masterState(v engine.View) MasterState {
 	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
 	for _, h := range v.Holders {
@@ -132,6 +134,7 @@ type poll[T any] struct {
 
 func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
 
+// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it.
 func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)

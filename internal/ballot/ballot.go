@@ -65,7 +65,7 @@ func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
-	case agreed, b.target != 0 && b.reachable() < b.Quorum():
+	case agreed, b.target != 0 && b.maxAtTarget() < b.Quorum():
 		return TooLate, 0, clock.Instant{}
 	}
 	return b.failed(b.entry), 0, clock.Instant{}
@@ -95,8 +95,8 @@ func (b *Ballot) decideTarget() bool {
 	return grants >= b.Quorum()
 }
 
-// reachable is how many masters may still come to the target.
-func (b *Ballot) reachable() int {
+// maxAtTarget is how many masters may still come to the target.
+func (b *Ballot) maxAtTarget() int {
 	return b.count(func(v *Vote) bool {
 		switch v.State {
 		case Asked:

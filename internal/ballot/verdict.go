@@ -34,7 +34,7 @@ func (t Tally) failed(entry Entry) Verdict {
 	// One master's word is enough: two who each waited for the other on some of them would wait for ever.
 	case entry == Upgrade && t.count(func(v *Vote) bool { return v.Rival }) > 0:
 		return Rival
-	case entry == Wait || entry == Upgrade || t.mostPossible(entry) >= t.Quorum():
+	case entry == Wait || entry == Upgrade || t.maxAgreeing(entry) >= t.Quorum():
 		return Open
 	case entry == Join:
 		return t.joinFailure()
@@ -43,8 +43,8 @@ func (t Tally) failed(entry Entry) Verdict {
 	}
 }
 
-// mostPossible is an upper bound of the masters that may agree: the grants so far, and those that have yet to answer.
-func (t Tally) mostPossible(entry Entry) int {
+// maxAgreeing is an upper bound of the masters that may agree: the grants so far, and those that have yet to answer.
+func (t Tally) maxAgreeing(entry Entry) int {
 	pending := t.count((*Vote).Pending)
 	if entry == Join {
 		_, grants := t.commonToken()
@@ -73,15 +73,15 @@ func (t Tally) joinFailure() Verdict {
 // tryFailure tells a lock that others hold from one that cannot be asked for. Both may be open although it is certain
 // that this attempt fails; then what is still to come decides.
 func (t Tally) tryFailure() Verdict {
-	why := t.Standstill()
+	why := t.WaitFailure()
 	if why == Contended || t.Answers()+t.count((*Vote).Pending) < t.Quorum() {
 		return why
 	}
 	return Open
 }
 
-// Standstill tells being kept out from not being answered: Contended or NoQuorum.
-func (t Tally) Standstill() Verdict {
+// WaitFailure tells being kept out from not being answered: Contended or NoQuorum.
+func (t Tally) WaitFailure() Verdict {
 	if t.Answers() >= t.Quorum() {
 		return Contended
 	}

@@ -103,10 +103,10 @@ func TestASlowMasterIsAwaitedWhenItIsAskedAnew(t *testing.T) {
 func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued, queued)
 	require.Equal(t, 2, b.Answers())
-	require.Equal(t, ballot.Contended, b.Standstill())
+	require.Equal(t, ballot.Contended, b.WaitFailure())
 	b.Vote(B).Refreshed(down)
 	require.Equal(t, 1, b.Answers())
-	require.Equal(t, ballot.NoQuorum, b.Standstill())
+	require.Equal(t, ballot.NoQuorum, b.WaitFailure())
 	b.Vote(B).Refreshed(queued)
 	require.Equal(t, 2, b.Answers())
 }
@@ -116,7 +116,7 @@ func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
 	b.Decide(now)
 	b.Next(nil)
 	b.Vote(A).Raised(2, refused)
-	require.Equal(t, ballot.Contended, b.Standstill())
+	require.Equal(t, ballot.Contended, b.WaitFailure())
 }
 
 func TestTheTargetIsTheSmallestThatAQuorumCanReach(t *testing.T) {

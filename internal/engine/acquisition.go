@@ -45,7 +45,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 		return a.failure(Contended, endOf(ctx))
 	}
 	if err := e.membership.check(ctx); err != nil {
-		return a.failure(Unusable, err)
+		return a.failure(InvalidMasters, err)
 	}
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
@@ -75,7 +75,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(), l.e.keys.sent(&l.keys), args)
+	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&l.keys), args)
 	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end, and this master as one that has not answered
@@ -98,7 +98,7 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
 	call := transport.Call{
-		Script: a.script(), Keys: l.e.keys.sent(&l.keys), Args: args, Urgent: urgent, Replicated: true,
+		Script: a.script(), Keys: l.e.keys.ofScript(&l.keys), Args: args, Urgent: urgent, Replicated: true,
 	}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
@@ -200,6 +200,7 @@ var kinds = map[ballot.Verdict]Kind{
 // succeed ends asking with a grant, under mu.
 func (a *acquisition) succeed() {
 	l := a.lease
+	// Counted before the caller can know of it, so that whoever sees the lease sees it counted.
 	if a.waiting {
 		l.e.counters.contended.Add(1)
 	}
@@ -252,6 +253,7 @@ func (a *acquisition) restart() {
 	l.e.registry.forget(l.id)
 	a.keepErrors()
 	l.hold.restart(l.e.mailbox.route(l.keys[0]))
+	// Answers to the hold that was given up name it, and so are not counted for this one.
 	l.ballot.Start(a.entry, len(l.e.masters))
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))

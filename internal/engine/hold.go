@@ -27,6 +27,7 @@ type hold struct {
 // route is how messages reach this process.
 func (h *hold) start(owner, route string) {
 	h.id = newULID(h.begun.Wall)
+	// Who names no owner is one of its own: it can be joined by nobody.
 	if h.owner = owner; owner == "" {
 		h.owner = h.id
 	}

@@ -49,6 +49,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 			v.Index, v.Addr = m.Index, m.Addr()
 			views <- v
 		}
+		// The locker was closed meanwhile. Those that were asked answer into a channel that has room for all.
 		if !e.tasks.spawn(ask) {
 			return nil, false
 		}

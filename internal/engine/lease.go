@@ -53,6 +53,7 @@ func (l *Lease) Token() fencing.Token {
 func (l *Lease) Deadline() time.Time {
 	l = l.lock()
 	defer l.mu.Unlock()
+	// The wall clock may have been set since the grant, so the moment is told from what is left by the monotonic one.
 	return time.Now().Add(min(l.deadline.Mono, l.limit) - l.e.clock.Now().Mono)
 }
 
@@ -94,10 +95,11 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.phase, l.token, l.deadline = held, token, until
 	l.trust.set(until)
 	l.cohort.first = l.ballot.First(token)
+	// The limit counts from the grant as this process learns of it, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
 	}
-	l.e.tokens.saw(token)
+	l.e.tokens.observe(token)
 	l.e.counters.held.Add(1)
 	l.e.counters.acquired.Add(1)
 	l.e.observers.acquired(l)
@@ -125,6 +127,8 @@ func (l *Lease) expire(now clock.Instant) {
 		return
 	}
 	switch {
+	// The order of the cases is that of the reasons: a limit that was agreed on is no failure, whatever else has ended
+	// too.
 	case now.Mono >= l.limit:
 		l.lose(MaxHold, nil)
 	case !l.deadline.Passed(now):
@@ -165,6 +169,7 @@ func (l *Lease) setTimer() {
 func (l *Lease) shutDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Both ends leave releases to the background, which Close waits for.
 	switch l.phase {
 	case asking:
 		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))

@@ -83,9 +83,11 @@ func (n *renewal) fire(now clock.Instant) {
 
 // start posts a round to every master that has the hold and does not owe an answer.
 func (n *renewal) start(now clock.Instant) *round {
+	// The round begins before its first request leaves: its trust is counted from here.
 	l, r := n.lease, &round{sent: now}
 	n.round = r
 	for i, m := range l.e.masters {
+		// A master that owes the answer of the last round is not asked again; its late answer counts for this one too.
 		if !l.ballot.Vote(i).Renewing(l.token) {
 			continue
 		}
@@ -106,6 +108,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.e.clock.Now()
+	// An answer that comes after the deadline is too late, whatever it says: others may be in.
 	if l.expire(now); l.phase != held {
 		return
 	}
@@ -237,7 +240,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.Done():
+	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
 }

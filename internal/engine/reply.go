@@ -80,7 +80,7 @@ func readReply(r rueidis.RedisResult) reply {
 func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
-		e.tokens.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+		e.tokens.observeRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
 	}
 	switch {
 	case p.err != nil:

@@ -2,11 +2,14 @@
 // here: pipelines, scripts by digest, dials, broken connections, contexts.
 //
 //	Master        one Redis: calls by a caller's goroutine (Do), calls that nobody waits for (Post), renewals (Renew)
-//	  health      whether it answers, and when it may be tried again
-//	  serverClock the most that its clock can show now
-//	  pipeline    one goroutine that sends what has gathered, batch after batch
-//	  renewals    what is to be renewed there, by deadline
-//	  listener    the messages to this process, on a connection of its own
+//	  connections what its client tells of its connections, and who the master is that they lead to
+//	  topology    which servers answer for it: the owners of a Cluster's slots, the master of a Sentinel group
+//	  Node        one of its servers: the unit of health
+//	    health      whether it answers, and when it may be tried again
+//	    serverClock the most that its clock can show now
+//	    pipeline    one goroutine that sends what has gathered, batch after batch; with replicas a second one
+//	    renewals    what is to be renewed there, by deadline
+//	    listener    the messages to this process, on a connection of its own
 //
 // # What rueidis does, and what follows
 //

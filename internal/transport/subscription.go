@@ -29,7 +29,7 @@ func (l *listener) subscription() (subscription, bool) {
 	switch {
 	case l.sharded():
 		channel, ok := channelIn(plain, func(slot uint16) bool { return l.m.slots.Load().owner(slot) == l.n })
-		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok && l.n.direct
+		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok
 	case l.m.cluster():
 		s := subscription{l.m.client, nil, "", plain, "b" + plain}
 		if slots := l.m.slots.Load(); slots != nil {
@@ -126,8 +126,8 @@ func (m *Master) listenerOf(key string) *listener {
 	case m.slots.Load() == nil:
 		return nil
 	}
-	if n := m.At(key); n != m.home {
+	if n := m.At(key); n.direct {
 		return n.listener
 	}
-	return nil
+	return m.home.listener // the client alone knows the way to that server
 }

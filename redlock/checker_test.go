@@ -10,14 +10,14 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// ledger checks what a lock promises over all processes of a test: at each acquisition, that nobody else who believes
+// checker checks what a lock promises over all processes of a test: at each acquisition, that nobody else who believes
 // in a lease may not be there beside it, and that its token is greater than
 //   - every token that had been reported for that name before its attempt began, and
 //   - the tokens of all leases that had ended and that it had to wait for.
 //
 // The second is the order of acquisition. Leases that may share the lock have no order: readers are compared with
 // writers alone, and two readers may have one token.
-type ledger struct {
+type checker struct {
 	t     testing.TB
 	label string
 
@@ -51,12 +51,12 @@ type attempt struct {
 	epoch int
 }
 
-func newLedger(t testing.TB, label string) *ledger {
-	return &ledger{t: t, label: label, names: make(map[string]*account)}
+func newChecker(t testing.TB, label string) *checker {
+	return &checker{t: t, label: label, names: make(map[string]*account)}
 }
 
 // account must be called under mu.
-func (b *ledger) account(name string) *account {
+func (b *checker) account(name string) *account {
 	a := b.names[name]
 	if a == nil {
 		a = &account{
@@ -70,7 +70,7 @@ func (b *ledger) account(name string) *account {
 }
 
 // begin is to be called before an acquisition.
-func (b *ledger) begin(name string) attempt {
+func (b *checker) begin(name string) attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(name)
@@ -81,7 +81,7 @@ func (b *ledger) begin(name string) attempt {
 }
 
 // acquired enters a lease as soon as it is there.
-func (b *ledger) acquired(at attempt, lease grant) {
+func (b *checker) acquired(at attempt, lease grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.grants++
@@ -102,7 +102,7 @@ func (b *ledger) acquired(at attempt, lease grant) {
 }
 
 // compare checks a lease against all leases that it must not overlap.
-func (b *ledger) compare(name string, a *account, lease grant) {
+func (b *checker) compare(name string, a *account, lease grant) {
 	if lease.Err() != nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (b *ledger) compare(name string, a *account, lease grant) {
 }
 
 // settle moves the leases that have ended to what has been. It must be called under mu.
-func (b *ledger) settle(a *account) {
+func (b *checker) settle(a *account) {
 	for lease, epoch := range a.standing {
 		if lease.Err() == nil {
 			continue
@@ -140,7 +140,7 @@ func (b *ledger) settle(a *account) {
 }
 
 // sweep compares all standing leases once more, at any moment.
-func (b *ledger) sweep() {
+func (b *checker) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, a := range b.names {
@@ -159,7 +159,7 @@ func (b *ledger) sweep() {
 // amnesia notes that all masters have lost their data at once, or that one forgot leases and does not know of it:
 // exclusion is not promised between what was acquired or attempted before and what comes after. The order of the
 // tokens is.
-func (b *ledger) amnesia() {
+func (b *checker) amnesia() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
@@ -168,11 +168,11 @@ func (b *ledger) amnesia() {
 	}
 }
 
-func (b *ledger) violated(format string, args ...any) {
+func (b *checker) violated(format string, args ...any) {
 	b.t.Errorf("%s: %s", b.label, fmt.Sprintf(format, args...))
 }
 
-func (b *ledger) summary() string {
+func (b *checker) summary() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return fmt.Sprintf("%d leases, %d of them lost", b.grants, b.lost)

@@ -1,0 +1,194 @@
+package transport_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// clusterBed is a master over servers that share the slots, once it knows them.
+func clusterBed(t *testing.T, n int) (*bed, *fakeCluster) {
+	c := newFakeCluster(t, n)
+	b := newBed(t, c)
+	synctest.Wait()
+	require.EqualValues(t, 1, b.moves.Load(), "it knows the slots")
+	return b, c
+}
+
+// post sends a call for the lock of that number, and returns its end.
+func (b *bed) post(id int) <-chan outcome {
+	ended := make(chan outcome, 2)
+	var done outcomes
+	call := done.call(id, true)
+	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { ended <- outcome{id: id, err: r.Error(), sent: sent} }
+	b.Post(call)
+	return ended
+}
+
+func TestEachKeyHasTheNodeOfItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3)
+		for i := range 3 {
+			key := keysOf(strconv.Itoa(c.lockOn(i)))[0]
+			require.Equal(t, c.addr(i), b.At(key).Addr())
+			require.NoError(t, (<-b.post(c.lockOn(i))).err)
+			require.NotZero(t, c.minis[i].Calls("EVALSHA"))
+			require.Same(t, b.At(key), b.At(key+":h"), "all keys of a lock")
+		}
+	})
+}
+
+func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3)
+		for i := range 3 {
+			require.NoError(t, (<-b.post(c.lockOn(i))).err)
+		}
+		c.minis[1].Freeze()
+		defer c.minis[1].Thaw()
+		var renewals outcomes
+		stuck := b.post(c.lockOn(1))
+		for i, id := range []int{c.lockOn(0), c.lockOn(1), c.lockOn(2)} {
+			r := renewals.renewal(b, id, "7", time.Minute)
+			r.Done = renewals.renewed(i)
+			b.Renew(r)
+		}
+		for range 100 {
+			begun := time.Now()
+			require.NoError(t, (<-b.post(c.lockOn(0))).err)
+			require.NoError(t, (<-b.post(c.lockOn(2))).err)
+			require.Zero(t, time.Since(begun))
+			time.Sleep(time.Millisecond)
+		}
+		var renewed []int
+		for _, o := range renewals.take() {
+			require.NoError(t, o.err)
+			renewed = append(renewed, o.id)
+		}
+		require.ElementsMatch(t, []int{0, 2}, renewed)
+		require.Empty(t, stuck)
+		require.Error(t, (<-stuck).err)
+		for i, failing := range []bool{false, true, false} {
+			require.Equal(t, failing, b.At(keysOf(strconv.Itoa(c.lockOn(i)))[0]).Failing())
+		}
+	})
+}
+
+// A call that a server redirects is answered by the one that has the slot, and the next one goes there at once.
+func TestARedirectedCallIsSentOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3)
+		id := c.lockOn(0)
+		keys := keysOf(strconv.Itoa(id))
+		_, _ = b.Do(context.Background(), refresh, keys, []string{"0", "-"})
+		before := b.At(keys[0])
+		c.move(0, 2)
+		r, sent := b.Do(context.Background(), refresh, keys, []string{"0", "-"})
+		require.NoError(t, r.Error())
+		fields, err := r.AsIntSlice()
+		require.NoError(t, err)
+		b.Sample(keys[0], sent, fields[0])
+		_, known := b.Master.ServerAtMost(keys[0], before, "", b.now())
+		require.False(t, known, "its time is another server's")
+		require.NoError(t, (<-b.post(id)).err, "of the pipeline too")
+		time.Sleep(time.Second)
+		require.Equal(t, c.addr(2), b.At(keys[0]).Addr())
+		require.GreaterOrEqual(t, b.moves.Load(), int64(2))
+		refused := c.minis[0].Calls("EVALSHA")
+		require.NoError(t, (<-b.post(id)).err)
+		require.Equal(t, refused, c.minis[0].Calls("EVALSHA"))
+	})
+}
+
+// What waits for a server that has no slots any more goes to those that have them; what it does not answer ends.
+func TestANodeWithoutSlotsHandsOnWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3)
+		id, other := c.lockOn(0), c.lockOn(2)
+		require.NoError(t, (<-b.post(id)).err)
+		c.minis[0].Freeze()
+		defer c.minis[0].Thaw()
+		var ends []<-chan outcome
+		for range batchesAtOnce + 5 {
+			ends = append(ends, b.post(id))
+			synctest.Wait()
+		}
+		c.move(0, 1)
+		c.move(2, 1)
+		require.NoError(t, (<-b.post(other)).err)
+		begun := time.Now()
+		for i, end := range ends {
+			require.Equal(t, i < batchesAtOnce, (<-end).err != nil, i)
+		}
+		require.LessOrEqual(t, time.Since(begun), 2*time.Second, "a server that is asked for the slots has a second")
+		require.Equal(t, c.addr(1), b.At(keysOf(strconv.Itoa(id))[0]).Addr())
+		synctest.Wait()
+		for _, end := range ends {
+			require.Empty(t, end, "each ends once")
+		}
+	})
+}
+
+// batchesAtOnce are on their way to one server while more calls gather.
+const batchesAtOnce = 4
+
+func TestTheSlotsAreAskedForOnlyWhileThereAreCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 2)
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, c.timesAsked())
+		for range 60 {
+			require.NoError(t, (<-b.post(c.lockOn(0))).err)
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, c.timesAsked(), 2+60/5)
+	})
+}
+
+// A Cluster without sharded messages is listened to once, for all its nodes.
+func TestAClusterWithoutShardedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3) // miniredis does not know SSUBSCRIBE
+		key := keysOf(strconv.Itoa(c.lockOn(1)))[0]
+		moves := b.moves.Load()
+		b.Listen(key)
+		synctest.Wait()
+		require.Greater(t, b.moves.Load(), moves, "those who wait are told to listen again")
+		b.Listen(key)
+		<-b.listens
+		require.Equal(t, "bchannel", b.Route(key), "the count of receivers is that of one node")
+		require.Empty(t, b.deaf)
+	})
+}
+
+// A server that does not know a script even where it was sent whole refuses the call.
+func TestAServerThatNeverKnowsAScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		mini.Miniredis().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if strings.HasPrefix(cmd, "EVAL") {
+				c.WriteError("NOSCRIPT No matching script")
+			}
+			return strings.HasPrefix(cmd, "EVAL")
+		})
+		b := newBed(t, dial(t, mini.Option()))
+		end := b.post(0)
+		synctest.Wait()
+		require.Len(t, end, 1)
+		err := (<-end).err
+		require.ErrorContains(t, err, "NOSCRIPT")
+		require.True(t, transport.DidNotRun(err))
+		require.ErrorContains(t, b.do(context.Background()), "NOSCRIPT")
+	})
+}
