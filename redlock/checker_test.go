@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -32,7 +33,15 @@ type account struct {
 	reported map[rwlock.Mode]fencing.Token
 	ended    map[rwlock.Mode]fencing.Token
 	tokens   map[fencing.Token]rwlock.Mode
-	standing map[*rwlock.Lease]int // with the epoch in which its attempt began
+	standing map[grant]int // with the epoch in which its attempt began
+}
+
+// grant is a lease, or what one goroutine has of a cohort's.
+type grant interface {
+	Mode() rwlock.Mode
+	Token() fencing.Token
+	Err() error
+	Deadline() time.Time
 }
 
 // attempt is what an acquisition is measured against.
@@ -53,7 +62,7 @@ func (b *checker) account(name string) *account {
 		a = &account{
 			reported: make(map[rwlock.Mode]fencing.Token), ended: make(map[rwlock.Mode]fencing.Token),
 			tokens:   make(map[fencing.Token]rwlock.Mode),
-			standing: make(map[*rwlock.Lease]int),
+			standing: make(map[grant]int),
 		}
 		b.names[name] = a
 	}
@@ -72,7 +81,7 @@ func (b *checker) begin(name string) attempt {
 }
 
 // acquired enters a lease as soon as it is there.
-func (b *checker) acquired(at attempt, lease *rwlock.Lease) {
+func (b *checker) acquired(at attempt, lease grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.grants++
@@ -93,12 +102,12 @@ func (b *checker) acquired(at attempt, lease *rwlock.Lease) {
 }
 
 // compare checks a lease against all leases that it must not overlap.
-func (b *checker) compare(name string, a *account, lease *rwlock.Lease) {
+func (b *checker) compare(name string, a *account, lease grant) {
 	if lease.Err() != nil {
 		return
 	}
 	for other, epoch := range a.standing {
-		if epoch == b.epoch && !mayShare(lease, other) {
+		if epoch == b.epoch && other != lease && !mayShare(lease, other) {
 			b.violated("%q is held by a %s with token %v (until %v) and a %s with token %v (until %v)", name,
 				other.Mode(), other.Token(), other.Deadline().UnixMilli(),
 				lease.Mode(), lease.Token(), lease.Deadline().UnixMilli())
@@ -169,6 +178,6 @@ func (b *checker) summary() string {
 	return fmt.Sprintf("%d leases, %d of them lost", b.grants, b.lost)
 }
 
-func mayShare(a, b *rwlock.Lease) bool {
+func mayShare(a, b grant) bool {
 	return a.Mode() == rwlock.Read && b.Mode() == rwlock.Read || a.Err() != nil || b.Err() != nil
 }

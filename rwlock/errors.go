@@ -16,7 +16,7 @@ var (
 	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
-	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
 	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError

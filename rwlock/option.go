@@ -74,6 +74,13 @@ func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
 
+// WithLinger keeps the lock of an RWMutex in this process for so long after the last Unlock: to lock it again in that
+// time costs no command. A waiter in another process ends that at once, and so does Close; single attempts of other
+// processes fail meanwhile. By default, and for locks that are not an RWMutex's, there is none.
+func WithLinger(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
+}
+
 // optionError keeps a nil *Invalid from becoming an error that is not nil.
 func optionError(i *settings.Invalid) error {
 	if i == nil {

@@ -46,10 +46,14 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 	switch f.Kind {
 	case engine.Contended:
-		return &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Holder: (*Holder)(f.Holder), Err: f.Err,
-			unknown: f.Unknown,
+		e := &AcquireError{
+			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: f.Err, unknown: f.Unknown,
 		}
+		if f.Holder != nil {
+			h := holder(*f.Holder)
+			e.Holder = &h
+		}
+		return e
 	case engine.Conflict:
 		quorum.cause = ErrConflict
 		return quorum
@@ -58,7 +62,9 @@ func acquireOutcome(f *engine.Failure) error {
 		return quorum
 	case engine.Absent:
 		return &LostError{Name: f.Name, Reason: Taken}
-	case engine.Upgrade:
+	case engine.Rival:
+		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, f.Name)
+	case engine.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)

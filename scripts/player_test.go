@@ -69,9 +69,14 @@ func (p *player) fresh() request {
 		r.owner = string(rune('A' + p.draw(3)))
 	case 2:
 		r.owner = r.hold
+	case 3:
+		r = r.ofCohort([]int{1, 2, 400_000}[p.draw(3)])
 	}
 	if p.draw(3) == 0 {
 		r.route = deaf
+	}
+	if len(p.asked) > 0 && p.draw(4) == 0 {
+		r.from = p.pick().hold
 	}
 	r.meta = strings.Repeat("m", p.draw(3)*15)
 	p.asked = append(p.asked, r)
@@ -191,18 +196,15 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return got, want
 	}
-	return n[:2], []int64{status, token}
+	return append(n[:2:2], blockOf(n)), []int64{status, token, p.m.first}
 }
 
-// asHold reads the details that a request was sent with.
-func asHold(id, details string) modelHold {
-	part := strings.Fields(details)
-	claim, _ := strconv.ParseInt(part[1], 10, 64)
-	owner := part[2]
-	if owner == "-" {
-		owner = id
+// blockOf returns the first token of the block that a reply tells of, or 0.
+func blockOf(reply []int64) int64 {
+	if len(reply) == 5 {
+		return reply[4]
 	}
-	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, unheard: part[3] == deaf}
+	return 0
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.
@@ -217,8 +219,17 @@ func (p *player) check() {
 	require.Equal(p.e.t, p.m.t, reply[2])
 	p.countsAgree()
 
+	converts := map[string]bool{} // both stand while one is converted to the other
+	for _, r := range p.asked {
+		if r.from != "" {
+			converts[ulid(r.hold)], converts[ulid(r.from)] = true, true
+		}
+	}
 	exclusive := map[string]bool{}
 	for _, h := range holders {
+		if converts[h.id] {
+			continue
+		}
 		exclusive[h.mode+h.owner] = true
 		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
 	}

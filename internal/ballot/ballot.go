@@ -25,11 +25,13 @@ import (
 // Entry says how an acquisition gets in.
 type Entry uint8
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner.
+// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
+// the queue for the other readers to leave.
 const (
 	Wait Entry = iota
 	Try
 	Join
+	Upgrade
 )
 
 // Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.

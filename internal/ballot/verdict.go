@@ -13,7 +13,8 @@ const (
 	Conflicted                // a key of the lock holds something else
 	Short                     // masters have granted it, and too few of their replicas have it
 	Absent                    // a join, and the owner holds nothing there any more
-	Upgrade                   // a join for writing, and the owner only reads
+	OnlyReads                 // a join for writing, and the owner only reads
+	Rival                     // an upgrade, and another reader is upgrading already
 )
 
 // failed reports why no quorum can come about without asking again, where asking again is useless or not wanted.
@@ -30,7 +31,10 @@ func (t Tally) failed(entry Entry) Verdict {
 		}
 	}
 	switch {
-	case entry == Wait || t.maxAgreeing(entry) >= t.Quorum():
+	// One master's word is enough: two who each waited for the other on some of them would wait for ever.
+	case entry == Upgrade && t.count(func(v *Vote) bool { return v.Rival }) > 0:
+		return Rival
+	case entry == Wait || entry == Upgrade || t.maxAgreeing(entry) >= t.Quorum():
 		return Open
 	case entry == Join:
 		return t.joinFailure()
@@ -58,7 +62,7 @@ func (t Tally) joinFailure() Verdict {
 	case absent > len(t)-t.Quorum():
 		return Absent
 	case reading > 0:
-		return Upgrade
+		return OnlyReads
 	case t.count((*Vote).Pending) > 0:
 		return Open // what is still to come decides between the two
 	default:

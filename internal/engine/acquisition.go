@@ -34,6 +34,10 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry}
 	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
 	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
+	l.from = r.From
+	if l.block = r.Block; r.Block > 0 {
+		e.mailbox.listen(l.keys[0])
+	}
 	l.hold.start(r.Owner, e.mailbox.route(l.keys[0]))
 	l.ballot.Start(r.Entry, len(e.masters))
 	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
@@ -145,6 +149,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	} else {
 		vote.Answered(answer)
 	}
+	vote.Block(reply.token, reply.first)
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}
@@ -154,7 +159,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
-	if hold != l.id || l.phase != asking || a.entry != Wait {
+	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
 	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
@@ -189,7 +194,7 @@ func (a *acquisition) decide() {
 // kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
 var kinds = map[ballot.Verdict]Kind{
 	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict, ballot.Short: Short,
-	ballot.Absent: Absent, ballot.Upgrade: Upgrade,
+	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
 // succeed ends asking with a grant, under mu.

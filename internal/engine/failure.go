@@ -31,7 +31,8 @@ const (
 	Conflict                   // a key of the lock holds something else
 	Short                      // too few replicas have it
 	Absent                     // a join, and the owner holds nothing there any more
-	Upgrade                    // a join for writing, and the owner only reads
+	OnlyReads                  // a join for writing, and the owner only reads
+	Rival                      // an upgrade, and another reader is upgrading already
 	Closed                     // the engine was closed
 	InvalidMasters             // the set of masters cannot be used
 )

@@ -80,6 +80,7 @@ func readView(r rueidis.RedisResult) (v View) {
 		v.Holders = append(v.Holders, Holder{
 			Hold: row.text(0), Owner: row.text(1), Mode: readMode(row.text(2)), Count: int(row.number(4)),
 			Remaining: row.millis(5), Held: row.millis(6), Meta: row.text(8),
+			Cohort: row.number(9) == 1,
 		})
 	}
 	waiters, _ := fields[4].ToArray()

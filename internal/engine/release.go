@@ -16,7 +16,7 @@ import (
 // quorum to confirm; what is not confirmed by then is pursued in the background. It returns nil for a lease released
 // before, the *Loss of one that was lost, and *Unconfirmed.
 func (l *Lease) Release(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	l.expire(l.e.clock.Now())
 	// A release after a release is none; one after a loss says so each time.
 	if l.phase != held {

@@ -95,6 +95,9 @@ func (n *renewal) start(now clock.Instant) *round {
 			Lock: l.keys[0], Holds: l.keys[1], Hold: l.id, TTL: l.terms.ttlArg, Token: tokenArg(l.token), Deadline: l.deadline,
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
+		if l.block > 0 {
+			renewal.Wanted = wantedBy(l)
+		}
 		l.mu.afterUnlock(func() { m.Renew(renewal) })
 	}
 	return r
@@ -135,6 +138,7 @@ func (l *Lease) settle(now clock.Instant) {
 	// the lease has just been lost.
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
 		l.deadline = until
+		l.trust.set(until)
 	}
 	l.renewal.settle(before, now)
 	l.setTimer()
@@ -218,7 +222,7 @@ func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
 func (l *Lease) Renew(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()

@@ -103,6 +103,7 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 		a.Status = ballot.IsAbsent
 	}
 	v.ballot.Vote(m.Index).Yielded(token, a)
+	v.ballot.Vote(m.Index).Block(p.token, p.first)
 	if acquisition := v.asking; acquisition != nil {
 		acquisition.decide()
 		if v.phase == asking {

@@ -39,8 +39,9 @@ type Lock struct {
 	MaxHold time.Duration // 0: without end
 	Meta    string
 	Renew   bool
-	Owner   string // a ULID, or "" for a fresh one
-	Join    bool   // nest in the owner's standing hold
+	Linger  time.Duration // 0: the lock of an RWMutex is given back at the last Unlock
+	Owner   string        // a ULID, or "" for a fresh one
+	Join    bool          // nest in the owner's standing hold
 	refused *Invalid
 }
 
@@ -190,6 +191,8 @@ func (l *Lock) Check() *Invalid {
 	case l.MaxHold > l.TTL && !l.Renew:
 		rule := fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)
 		return &Invalid{"WithMaxHold", l.MaxHold, rule}
+	case l.Linger > 0 && !l.Renew:
+		return &Invalid{"WithLinger", l.Linger, "needs renewal: it cannot be combined with WithoutRenewal"}
 	case len(l.Meta) > MaxMeta:
 		return &Invalid{"WithMeta", fmt.Sprintf("%d bytes", len(l.Meta)), fmt.Sprintf("must be at most %d bytes", MaxMeta)}
 	}

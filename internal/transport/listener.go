@@ -57,17 +57,26 @@ func (l *listener) firstTry() {
 	}
 }
 
+// failures are attempts to listen that came to nothing, one after the other.
+type failures struct {
+	n     int
+	since time.Duration // the first
+}
+
 // supervise dedicates a connection again whenever the last one broke: rueidis does not.
 func (l *listener) supervise(ctx context.Context) {
-	failures := 0
+	var failed failures
 	for ctx.Err() == nil && !(l.sharded() && l.m.plain.Load()) {
-		if l.listen(ctx, failures) {
-			failures = 0
+		if failed.n == 0 {
+			failed.since = l.m.cfg.Clock.Now().Mono
+		}
+		if l.listen(ctx, failed) {
+			failed.n = 0
 		}
 		l.n.clock.forget(l.m.cfg.Clock.Now().Mono)
 		l.m.suspect()
-		wait := time.NewTimer(Backoff(failures))
-		failures++
+		wait := time.NewTimer(Backoff(failed.n))
+		failed.n++
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -77,7 +86,7 @@ func (l *listener) supervise(ctx context.Context) {
 }
 
 // listen returns when the connection is lost, or leads to the wrong server, and whether it had ever stood.
-func (l *listener) listen(ctx context.Context, failures int) (stood bool) {
+func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	sub, ok := l.subscription()
 	if !ok {
 		return false
@@ -100,7 +109,7 @@ func (l *listener) listen(ctx context.Context, failures int) (stood bool) {
 			}
 		},
 	})
-	process, ok := l.subscribe(ctx, c, sub, failures, broken)
+	process, ok := l.subscribe(ctx, c, sub, failed, broken)
 	if !ok {
 		return false
 	}
@@ -139,7 +148,7 @@ const refusedMost = time.Minute
 // subscribe returns whether messages arrive, and of which process. What a server refuses for good is tried again over
 // the same connection: a new one would look like another server.
 func (l *listener) subscribe(
-	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failures int, broken <-chan error,
+	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failed failures, broken <-chan error,
 ) (process string, ok bool) {
 	for pause := time.Second; ; pause = min(2*pause, refusedMost) {
 		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
@@ -156,7 +165,7 @@ func (l *listener) subscribe(
 			return "", false
 		}
 		lasts := l.m.Permanent(err)
-		if lasts || silent || failures >= passingFailures && !FromCluster(err) {
+		if lasts || silent || l.answeredOtherwise(failed, err) {
 			l.deafened(err)
 		}
 		if !lasts {
@@ -197,6 +206,12 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 // passingFailures in a row are taken for a connection that was lost, and can be had again.
 const passingFailures = 2
 
+// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the
+// other.
+func (l *listener) answeredOtherwise(failed failures, err error) bool {
+	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
+}
+
 // deafened notes that messages cannot be had although the server answers, and tells of it once.
 func (l *listener) deafened(err error) {
 	before := l.state.Load()
@@ -231,11 +246,15 @@ func (l *listener) dedicate(
 	}
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
+	drop := func(c connection) {
+		c.client.Close() // one that is kept is cleaned up first, by commands that the locks' user may not run
+		c.giveBack()
+	}
 	select {
 	case c := <-got:
-		c.giveBack()
+		drop(c)
 	case <-grace.C:
-		go func() { (<-got).giveBack() }()
+		go func() { drop(<-got) }()
 	}
 	return nil, nil
 }

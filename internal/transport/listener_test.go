@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,9 +66,32 @@ func TestASubscriptionIsTriedWithABackoff(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Less(t, client.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
 		require.Empty(t, b.listens)
-		require.NotEmpty(t, b.deaf)
+		require.Empty(t, b.deaf, "the server is down: that is told otherwise")
 		link.Restore()
 		<-b.listens
+	})
+}
+
+// A server, or what stands before it, that answers calls but takes no more connections is told of once.
+func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, dial(t, link.Option()))
+		b.mustDo()
+		link.Refuse()
+		b.Listen("")
+		for range 10 {
+			time.Sleep(time.Second)
+			b.mustDo()
+		}
+		require.ErrorIs(t, <-b.deaf, syscall.ECONNREFUSED)
+		require.Empty(t, b.deaf)
+		require.True(t, b.Deaf(""))
+		require.Equal(t, "bchannel", b.Route(""))
+		link.Restore()
+		<-b.listens
+		require.False(t, b.Deaf(""))
+		require.Equal(t, "pchannel", b.Route(""))
 	})
 }
 

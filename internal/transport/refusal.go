@@ -104,21 +104,44 @@ func (m *Master) isMoving(r rueidis.RedisResult) bool {
 	return ok && refusal.IsTryAgain()
 }
 
-// Misdirected is the refusal of a node of a cluster whose client is one for a single server.
-type Misdirected struct{ Refusal error }
+// Advised is the refusal of a server that no attempt will change, with what to do about it.
+type Advised struct {
+	Refusal error
+	Advice  string
+}
 
-// ClusterAdvice says what to do about a node of a cluster whose client is one for a single server.
-const ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
-	"the node in InitAddress"
+func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 
-func (e *Misdirected) Error() string { return e.Refusal.Error() + ": " + ClusterAdvice }
+// Unwrap returns the refusal.
+func (e *Advised) Unwrap() error { return e.Refusal }
 
-func (e *Misdirected) Unwrap() error { return e.Refusal }
+// What to do about a node of a cluster whose client is one for a single server, and about a server without scripts.
+const (
+	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
+		"the node in InitAddress"
+	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
+)
 
 // Explain returns the failure of a request to this master in the form in which a user is told of it.
 func (m *Master) Explain(err error) error {
-	if m.Standalone() && FromCluster(err) {
-		return &Misdirected{err}
+	switch {
+	case m.Standalone() && FromCluster(err):
+		return &Advised{err, ClusterAdvice}
+	case lacksScripts(err):
+		return &Advised{err, scriptsAdvice}
+	default:
+		return err
 	}
-	return err
+}
+
+// lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at
+// them.
+func lacksScripts(err error) bool {
+	refusal, ok := refusalOf(err)
+	if !ok {
+		return false
+	}
+	text := strings.ToLower(refusal.Error())
+	denied := strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "noperm")
+	return denied && strings.Contains(text, "'eval")
 }

@@ -48,6 +48,13 @@ func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool 
 	return !s.suspect && s.micros != 0 && now.AtMostSince(s.sent) < age
 }
 
+// answeredSince reports whether a request that was sent after that time has been answered.
+func (s *serverClock) answeredSince(t time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent.Mono > t
+}
+
 // atMost returns the most that the server's clock can show now. It showed at most micros when the request was sent, and
 // has run at most drift faster than ours since, by whichever of our clocks ran further: one stands still in a suspended
 // machine, the other may be set. A moment before that request is no later than it.

@@ -88,3 +88,28 @@ func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
 		require.True(t, known)
 	})
 }
+
+// Replicas pass messages on, and so does a master that became one without its subscribers' knowing. So where another
+// server can take the master's place, a message says which process has sent it.
+func TestAMessageOfAnotherProcessTellsNothingOfTheClock(t *testing.T) {
+	for _, binary := range testredis.Binaries() {
+		server, replica := testredis.StartBinary(t, binary), testredis.StartBinary(t, binary)
+		b := newBed(t, &modeClient{dial(t, server.Option()), rueidis.ClientModeSentinel})
+		b.Listen("")
+		<-b.listens
+		b.mustDo()
+		name := func(s *testredis.Server) string {
+			reply, err := s.Command("EVAL", "return string.sub(redis.sha1hex(tostring(redis)), 1, 12)", "0")
+			require.NoError(t, err)
+			return reply.(string)
+		}
+		_, known := b.Master.ServerAtMost("", b.home(), name(server), b.now())
+		require.True(t, known)
+		for _, other := range []string{name(replica), ""} {
+			_, known = b.Master.ServerAtMost("", b.home(), other, b.now())
+			require.False(t, known)
+		}
+		_, known = b.Master.ServerAtMost("", nil, name(server), b.now())
+		require.False(t, known, "from nobody knows which node")
+	}
+}

@@ -139,18 +139,26 @@ type slotServer struct {
 	client rueidis.Client
 }
 
-// slotServers returns all servers in the order in which to ask them: those that own slots and answer, then all others,
-// each in any order.
+// slotServers returns all servers in the order in which to ask them: those that own slots and have
+// answered a moment ago, then all others.
 func (t *topology) slotServers() (servers []slotServer) {
 	clients := t.m.client.Nodes()
 	if s := t.slots.Load(); s != nil {
-		for _, n := range s.nodes() {
+		owners, lately := s.nodes(), t.m.cfg.Clock.Now().Mono-recently
+		rand.Shuffle(len(owners), func(i, j int) { owners[i], owners[j] = owners[j], owners[i] })
+		silent := func(n *Node) int {
+			if n.clock.answeredSince(lately) {
+				return 0
+			}
+			return 1
+		}
+		slices.SortStableFunc(owners, func(a, b *Node) int { return silent(a) - silent(b) })
+		for _, n := range owners {
 			if c := clients[n.addr]; c != nil && !n.Failing() {
 				servers = append(servers, slotServer{n.addr, c})
 				delete(clients, n.addr)
 			}
 		}
-		rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
 	}
 	for addr, c := range clients {
 		servers = append(servers, slotServer{addr, c})
