@@ -136,8 +136,8 @@ func TestRollingRestartLosesNoLease(t *testing.T) {
 	require.NoError(t, reader.Release(t.Context()))
 }
 
-// lockEverywhere takes a lock until no master is missing: one that was too late for the verdict may have counted another
-// token, and is not regained then.
+// lockEverywhere takes a lock until no master is missing: one that was too late for the verdict may have counted
+// another token, and is not regained then.
 func (p *realPeer) lockEverywhere(
 	t *testing.T, take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
 ) *rwlock.Lease {

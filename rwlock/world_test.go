@@ -172,7 +172,7 @@ func (w *world) hasOnlyTokens() bool {
 			return false
 		}
 		for _, field := range w.command("HKEYS", key).([]any) {
-			if field != "t" && field != "s" {
+			if field != "t" && field != "s" && field != "c" { // c goes with the next that is not straight
 				return false
 			}
 		}

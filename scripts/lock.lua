@@ -3,10 +3,9 @@
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
 --                 w the write hold, 'hold expiry since', and ' n' where its owner is named, or where it has a block
---                 of tokens the first of them; its token is t, since nobody else is granted one while it stands (but
---                 for what has joined it and is raised or yields, without a quorum yet: renewals name a token, so
---                 whoever knows another one loses this master), or '=token' behind all that once it is being
---                 converted; d and e its details, e what is beyond 64 bytes;
+--                 of tokens the first of them; its token is t, since nobody else is granted one while it stands, or
+--                 '=token' behind all that where what joined or converts it has a later one;
+--                 d and e its details, e what is beyond 64 bytes;
 --                 n the numbers of members of holds, queue and aside, absent when there are none;
 --                 s the last place given out; c where a cohort reads, or has read;
 --                 <hold> 'state expiry token since details' of every other hold;

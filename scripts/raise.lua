@@ -33,6 +33,9 @@ local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'
 local set = { 't', t - token > 0 and t or token }
 if mode == 'w' then set[3], set[4] = 'tw', token end
+if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has
+  set[#set + 1], set[#set + 2] = 'w', h[1] .. ' =' .. t
+end
 if not writes then set[#set + 1], set[#set + 2] = id, 'g 0 ' .. token .. ' ' .. since .. ' ' .. details end
 local count = owner ~= '' and owner ~= id and string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
 if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end

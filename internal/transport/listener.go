@@ -206,7 +206,8 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 // passingFailures in a row are taken for a connection that was lost, and can be had again.
 const passingFailures = 2
 
-// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the other.
+// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the
+// other.
 func (l *listener) answeredOtherwise(failed failures, err error) bool {
 	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
 }
