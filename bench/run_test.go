@@ -92,7 +92,7 @@ func TestViolationIsReported(t *testing.T) {
 }
 
 // Clients that lock under different prefixes do not exclude each other: a lock that is none.
-func TestRefereeSeesThroughALockThatIsNone(t *testing.T) {
+func TestCheckerSeesThroughALockThatIsNone(t *testing.T) {
 	b, err := prepare(t.Context(), config{masters: 1, length: time.Second, clients: 1, names: 1})
 	require.NoError(t, err)
 	defer b.close()

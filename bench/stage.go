@@ -15,7 +15,7 @@ import (
 type stage struct {
 	names   []string
 	store   *store
-	referee *referee
+	checker *checker
 	score   *scoreboard
 	picture *timeline
 }
@@ -26,16 +26,16 @@ func newStage(names int, picture *timeline) *stage {
 		s.names = append(s.names, fmt.Sprintf("account/%d", i))
 	}
 	s.store = newStore(s.names)
-	s.referee = newReferee(s.score)
+	s.checker = newChecker(s.score)
 	return s
 }
 
 // occupy runs work as the critical section of a lease, watched from entering to leaving.
 func (s *stage) occupy(client int, lease *rwlock.Lease, before fencing.Token, work func()) {
-	s.referee.enter(lease, before)
+	s.checker.enter(lease, before)
 	entered := time.Now()
 	work()
-	s.referee.leave(lease)
+	s.checker.leave(lease)
 	s.picture.add(client, lease, entered, time.Now())
 }
 

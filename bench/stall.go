@@ -78,7 +78,7 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 	if how == pausedProcess {
 		opts = append(opts, rwlock.WithoutRenewal())
 	}
-	before := s.referee.newest(name, rwlock.Write)
+	before := s.checker.newest(name, rwlock.Write)
 	lease, err := s.holder.locker.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (s *staller) seen(name string) fencing.Token {
 
 // succeed is the next holder: it queues as everybody does, reads and writes.
 func (s *staller) succeed(ctx context.Context, name string) error {
-	before := s.referee.newest(name, rwlock.Write)
+	before := s.checker.newest(name, rwlock.Write)
 	lease, err := s.next.locker.Lock(ctx, name)
 	if err != nil {
 		return err

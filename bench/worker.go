@@ -62,10 +62,10 @@ func (w *worker) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := w.beat[rand.IntN(len(w.beat))]
 		var err error
-		switch dice := rand.IntN(100); {
-		case dice < readShare:
+		switch rng := rand.IntN(100); {
+		case rng < readShare:
 			err = w.section(ctx, name, rwlock.Read)
-		case dice < readShare+writeShare:
+		case rng < readShare+writeShare:
 			err = w.section(ctx, name, rwlock.Write)
 		default:
 			err = w.nestedSections(ctx, name)
@@ -82,7 +82,7 @@ func (w *worker) section(ctx context.Context, name string, mode rwlock.Mode) err
 	if mode == rwlock.Read {
 		take = w.client.locker.RLock
 	}
-	before, asked := w.referee.newest(name, mode), time.Now()
+	before, asked := w.checker.newest(name, mode), time.Now()
 	lease, err := take(ctx, name)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (w *worker) section(ctx context.Context, name string, mode rwlock.Mode) err
 
 // nestedSections is a function that locks, calling functions that lock the same name.
 func (w *worker) nestedSections(ctx context.Context, name string) error {
-	before, asked := w.referee.newest(name, rwlock.Write), time.Now()
+	before, asked := w.checker.newest(name, rwlock.Write), time.Now()
 	outer, err := w.client.nested.Lock(ctx, name)
 	if err != nil {
 		return err

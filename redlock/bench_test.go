@@ -61,8 +61,8 @@ func section(b *testing.B, locker *rwlock.Locker, name string) (acquire time.Dur
 	return acquire
 }
 
-// BenchmarkAcquireWithOneFrozen compares the median acquisition with one of five masters frozen to that with all up,
-// in turns of the same run.
+// BenchmarkAcquireWithOneFrozen compares the median acquisition with one of five masters frozen to that with none
+// frozen, in turns of the same run.
 func BenchmarkAcquireWithOneFrozen(b *testing.B) {
 	servers, _, locker := benchSite(b)
 	const turn = 400

@@ -84,7 +84,7 @@ func TestContendersEnterInOrderOfArrival(t *testing.T) {
 		s := newSet(t, 5)
 		peers := s.crowd(contenders, 1)
 		holder := s.peer(time.Millisecond)
-		storm(t, peers, 1) // they connect, and begin to listen
+		contend(t, peers, 1) // they connect, and begin to listen
 		held, err := holder.Lock(t.Context(), "door")
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -134,10 +134,10 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSet(t, 5)
 				peers := s.crowd(contenders, seed)
-				storm(t, peers, seed) // they connect, and begin to listen
+				contend(t, peers, seed) // they connect, and begin to listen
 				time.Sleep(time.Second)
 				s.reset()
-				took := storm(t, peers, seed)
+				took := contend(t, peers, seed)
 				mu.Lock()
 				defer mu.Unlock()
 				for _, n := range s.scripts() {
@@ -154,9 +154,9 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 	require.LessOrEqual(t, rounds, 4.0, "a round for the arrival and three for the hand-off")
 }
 
-// storm lets all peers ask in one moment, and returns how long it took until the last one had been in.
-func storm(t *testing.T, peers []*peer, seed int64) time.Duration {
-	b := newLedger(t, fmt.Sprintf("seed %d", seed))
+// contend lets all peers ask in one moment, and returns how long it took until the last one had been in.
+func contend(t *testing.T, peers []*peer, seed int64) time.Duration {
+	b := newChecker(t, fmt.Sprintf("seed %d", seed))
 	begun := time.Now()
 	var work sync.WaitGroup
 	for i, p := range peers {

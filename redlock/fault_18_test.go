@@ -15,7 +15,7 @@ func TestFault18ForgetfulMinorityKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSet(t, 5)
 		holder, other := s.peer(time.Millisecond), s.peer(time.Millisecond)
-		b := newLedger(t, "forgetful")
+		b := newChecker(t, "forgetful")
 		at := b.begin("x")
 		lease, err := holder.Lock(t.Context(), "x")
 		require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestFault25ValidityIsCheckedAfterTheQuorum(t *testing.T) {
 		p.warm(t)
 		var late []<-chan struct{}
 		for _, link := range p.links[:3] {
-			// Within the patience with a master, and after the trust in its grant has ended.
+			// Before a batch is given up, and after the trust in its grant has ended.
 			late = append(late, link.DelayNextReply(testredis.Named("EVALSHA"), ttl-2*time.Millisecond))
 		}
 		begun := time.Now()
@@ -124,7 +124,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 			link.Refuse()
 			link.Cut()
 		}
-		b := newLedger(t, "emptied")
+		b := newChecker(t, "emptied")
 		at := b.begin("x")
 		lease, err := holder.Lock(t.Context(), "x")
 		require.NoError(t, err)

@@ -50,14 +50,14 @@ func (s *site) locker(opts ...rwlock.Option) *rwlock.Locker {
 
 // load is the work of many lockers at once: short critical sections, reading and writing, on a few names.
 type load struct {
-	ledger *ledger
-	done   atomic.Int64 // sections completed
-	stop   chan struct{}
-	work   sync.WaitGroup
+	checker *checker
+	done    atomic.Int64 // sections completed
+	stop    chan struct{}
+	work    sync.WaitGroup
 }
 
 func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
-	l := &load{ledger: newLedger(t, "load"), stop: make(chan struct{})}
+	l := &load{checker: newChecker(t, "load"), stop: make(chan struct{})}
 	for i, locker := range lockers {
 		rng := rand.New(rand.NewPCG(1, uint64(i)))
 		l.work.Go(func() {
@@ -78,7 +78,7 @@ func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
 }
 
 // section must succeed whatever a minority of the masters does. That its lease was lost meanwhile is no failure of the
-// lock, since the ledger sees to it that nobody believed in it any more; nor is a release that a busy machine has not
+// lock, since the checker sees to it that nobody believed in it any more; nor is a release that a busy machine has not
 // confirmed in time, since it is pursued.
 func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -87,14 +87,14 @@ func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Ran
 	if rng.IntN(3) == 0 {
 		acquire = locker.RLock
 	}
-	at := l.ledger.begin(name)
+	at := l.checker.begin(name)
 	lease, err := acquire(ctx, name)
 	if err != nil {
 		return err
 	}
-	l.ledger.acquired(at, lease)
+	l.checker.acquired(at, lease)
 	pause(ctx, upTo(rng, 4*time.Millisecond))
-	l.ledger.sweep()
+	l.checker.sweep()
 	if err := lease.Release(ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !rwlock.Indeterminate(err) {
 		return err
 	}
@@ -134,7 +134,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 	defer func() {
 		close(l.stop)
 		l.work.Wait()
-		t.Log(l.ledger.summary())
+		t.Log(l.checker.summary())
 	}()
 	const some = 60
 	l.progress(t, some, 0)

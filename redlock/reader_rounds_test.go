@@ -116,7 +116,7 @@ func TestReadersAreOrderedAgainstWriters(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSet(t, 5)
-				b := newLedger(t, fmt.Sprint("seed ", seed))
+				b := newChecker(t, fmt.Sprint("seed ", seed))
 				var work sync.WaitGroup
 				for i := range 12 {
 					p := s.link(jitter(time.Millisecond, dice(seed, diceDelay, i)))

@@ -59,14 +59,19 @@ func (s *realSet) peer(change func(*rueidis.ClientOption), opts ...rwlock.Option
 	return p
 }
 
-// use takes and gives back a lock, so that connections stand and scripts are known.
+// use takes, renews and gives back locks, so that connections stand and scripts are known. A busy machine may need more
+// than one try.
 func (p *realPeer) use(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		lease, err := p.Lock(soon(t, 30*time.Second), name)
-		require.NoError(t, err)
-		require.NoError(t, lease.Renew(t.Context()))
-		require.NoError(t, lease.Release(t.Context()))
+		require.Eventually(t, func() bool {
+			lease, err := p.Lock(soon(t, 30*time.Second), name)
+			if err != nil {
+				return false
+			}
+			renewed := lease.Renew(t.Context())
+			return lease.Release(t.Context()) == nil && renewed == nil
+		}, time.Minute, time.Millisecond, name)
 	}
 }
 

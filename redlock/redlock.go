@@ -87,7 +87,7 @@ func closeAll(clients []rueidis.Client) error {
 // WithNodeTimeout bounds how long a single master is waited for, by default a twentieth of the TTL within 50 ms to
 // 1 s. One that does not answer in time is asked again while the acquisition waits.
 func WithNodeTimeout(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = settings.Positive(d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = l.Lock.Positive("WithNodeTimeout", d) })
 }
 
 // WithDrift sets how far the clocks of this machine and of a master may drift apart, as a part of the time that passes:
@@ -102,5 +102,5 @@ func WithDrift(factor float64) rwlock.Option {
 // place of a master, stop all clients for that long, delete the key PREFIX:master on every master that stays, and start
 // them with the new setting.
 func WithQuarantine(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = settings.Positive(d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.Lock.Positive("WithQuarantine", d) })
 }

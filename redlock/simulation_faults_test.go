@@ -87,7 +87,7 @@ func (f *faults) run(ctx context.Context) {
 				break
 			}
 		}
-		f.s.ledger.sweep()
+		f.s.checker.sweep()
 	}
 }
 
@@ -99,7 +99,7 @@ func (f *faults) heal() {
 		m.Recover()
 		m.Skew(f.s.skews[i])
 	}
-	f.s.ledger.amnesia() // some of these steps were forward
+	f.s.checker.amnesia() // some of these steps were forward
 	for _, p := range f.s.peers {
 		for _, link := range p.links {
 			link.Restore()
@@ -238,7 +238,7 @@ func (f *faults) clock(context.Context) bool {
 	ahead := time.Duration((2*f.rng.Float64() - 1) * float64(f.steps))
 	f.s.minis[i].Skew(f.s.skews[i] + ahead)
 	if ahead > f.ahead[i] {
-		f.s.ledger.amnesia()
+		f.s.checker.amnesia()
 	}
 	f.ahead[i] = ahead
 	return true
@@ -255,7 +255,7 @@ func (f *faults) flushed(context.Context) bool {
 		f.snapshots[i] = nil
 	}
 	time.Sleep(5 * simSkew)
-	f.s.ledger.amnesia()
+	f.s.checker.amnesia()
 	for _, m := range f.s.minis {
 		m.Recover()
 	}

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -32,15 +33,35 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
 	defer cancel()
-	at := s.ledger.begin(name)
+	at := s.checker.begin(name)
 	lease, err := p.acquire(wait, name, opts)
 	if err != nil {
 		s.accept(err)
 		return
 	}
-	s.ledger.acquired(at, lease)
+	s.checker.acquired(at, lease)
+	if p.rng.IntN(5) == 0 {
+		s.convert(ctx, p, lease)
+	}
 	p.use(ctx, lease)
-	s.ledger.sweep()
+	s.checker.sweep()
+}
+
+// convert upgrades a reader or downgrades a writer, or tries to.
+func (s *simulation) convert(ctx context.Context, p *simPeer, lease *rwlock.Lease) {
+	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, simTTL))
+	defer cancel()
+	convert := lease.Upgrade
+	if lease.Mode() == rwlock.Write {
+		convert = lease.Downgrade
+	}
+	at := s.checker.begin(lease.Name())
+	switch err := convert(wait); {
+	case err == nil:
+		s.checker.acquired(at, lease)
+	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrReleased):
+		s.accept(err)
+	}
 }
 
 // restart ends the process and begins it anew with what it has learnt forgotten.

@@ -60,11 +60,11 @@ func TestSimulation(t *testing.T) {
 
 type simulation struct {
 	*set
-	seed   int64
-	ledger *ledger
-	peers  []*simPeer
-	skews  []time.Duration // of the masters' clocks, where no step has struck them
-	names  []string
+	seed    int64
+	checker *checker
+	peers   []*simPeer
+	skews   []time.Duration // of the masters' clocks, where no step has struck them
+	names   []string
 }
 
 // dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
@@ -81,7 +81,7 @@ const (
 )
 
 func newSimulation(t *testing.T, seed int64) *simulation {
-	s := &simulation{set: newSet(t, simMasters), seed: seed, ledger: newLedger(t, fmt.Sprintf("seed %d", seed))}
+	s := &simulation{set: newSet(t, simMasters), seed: seed, checker: newChecker(t, fmt.Sprintf("seed %d", seed))}
 	rng := dice(seed, diceWorld, 0)
 	for _, m := range s.minis {
 		s.skews = append(s.skews, skew(rng))
@@ -136,7 +136,7 @@ func (s *simulation) run() {
 	f.heal()
 	work.Wait()
 	s.settle()
-	s.t.Log(s.ledger.summary(), f.struck)
+	s.t.Log(s.checker.summary(), f.struck)
 }
 
 // accept lets pass what the faults explain.
@@ -158,13 +158,13 @@ func (s *simulation) settle() {
 	for _, p := range s.peers {
 		work.Go(func() {
 			for _, name := range s.names {
-				at := s.ledger.begin(name)
+				at := s.checker.begin(name)
 				lease, err := p.Lock(soon(s.t, 5*time.Second), name)
 				if err != nil {
 					s.t.Errorf("seed %d: all is well again, but %v", s.seed, err)
 					return
 				}
-				s.ledger.acquired(at, lease)
+				s.checker.acquired(at, lease)
 				if err := lease.Release(s.t.Context()); err != nil {
 					s.t.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
 				}

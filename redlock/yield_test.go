@@ -34,7 +34,7 @@ func TestSplitVotesWithYieldsOfUnknownOutcome(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seed %d", what, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					peers := newSet(t, 5).crowd(10, seed)
-					storm(t, peers, seed)
+					contend(t, peers, seed)
 					time.Sleep(time.Second)
 					for i, p := range peers {
 						for j, link := range p.links {
@@ -43,7 +43,7 @@ func TestSplitVotesWithYieldsOfUnknownOutcome(t *testing.T) {
 							}
 						}
 					}
-					took := storm(t, peers, seed)
+					took := contend(t, peers, seed)
 					require.Less(t, took, 15*time.Second, "a few claims at most")
 				})
 			})

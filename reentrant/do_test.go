@@ -68,7 +68,7 @@ func TestDoReturnsWhatHappened(t *testing.T) {
 
 		ctx, _ := owned(t)
 		require.NoError(t, p.RDo(ctx, "a", func(ctx context.Context) error {
-			require.ErrorIs(t, p.Do(ctx, "a", fail), rwlock.ErrUpgrade)
+			require.Equal(t, failure, p.Do(ctx, "a", fail), "upgraded")
 			return nil
 		}))
 	})

@@ -9,14 +9,18 @@
 //
 // The first acquisition of a lock by an owner takes it from the masters and gets a lease. Those nested in it count on
 // that lease, without a command: the lease's own deadline proves that the lock is still held. They have its token and
-// its terms; options given to a nested acquisition say how a lock is to be taken, and nothing is taken, so they have
-// no effect. In particular nothing adds up: a crashed holder blocks the others for one TTL, however deep it was.
+// its terms; options given to a nested acquisition say how a lock is to be taken, and nothing is taken, so they have no
+// effect. In particular nothing adds up: a crashed holder blocks the others for one TTL, however deep it was.
 //
 //	outer, nested   result
 //	write, write    counts
 //	write, read     counts, on the write lock
 //	read, read      counts, also while a writer waits: it waits for the outer section, so it has to wait anyway
-//	read, write     rwlock.ErrUpgrade at once: this owner would wait for itself
+//	read, write     upgrades: the hold is a write hold from then on, also for the outer section, with a new token
+//
+// An upgrade is that of [rwlock.Lease.Upgrade]: it waits for the other readers to leave, and costs what taking a lock
+// does. Where another reader is upgrading, and in another process acting for the owner, it is rwlock.ErrUpgrade at
+// once.
 //
 // If the lease of the outer section is lost, a nested acquisition fails with that *rwlock.LostError until the outer
 // hold is released: taking the lock anew would let the outer section go on under a lock that it no longer has.

@@ -109,7 +109,7 @@ func ExampleLocker_Lock() {
 	// <nil> <nil>
 }
 
-// A write lock inside one's own read lock would wait for oneself.
+// A write lock inside one's own read lock is an upgrade: nobody writes between what was read and what is written.
 func ExampleLocker_TryLock() {
 	s := server()
 	defer s.Close()
@@ -118,11 +118,17 @@ func ExampleLocker_TryLock() {
 	locker := reentrant.New(remote)
 
 	err := locker.RDo(context.Background(), "orders", func(ctx context.Context) error {
-		_, err := locker.TryLock(ctx, "orders")
-		return err
+		hold, err := locker.TryLock(ctx, "orders")
+		if err != nil {
+			return err // other readers are in
+		}
+		fmt.Println(hold.Lease().Mode())
+		return hold.Release(ctx)
 	})
 	fmt.Println(err)
-	// Output: rwlock: cannot upgrade: lock "orders" is held for reading by the same owner
+	// Output:
+	// write
+	// <nil>
 }
 
 func ExampleWithMaxDepth() {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A write lock asked for inside one's own read lock would wait for that read lock. It is refused at once, whether
-// others wait or not, here and in another process.
+// A write lock asked for by another process inside the read lock of its owner would wait for that read lock. It is
+// refused at once, whether others wait or not. In the process that reads it is an upgrade, past those who wait.
 func TestFault14WaitingForOneselfIsImpossible(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
 		first, second, others := w.process(), w.process(), w.process()
@@ -30,7 +30,7 @@ func TestFault14WaitingForOneselfIsImpossible(t *testing.T) {
 				require.ErrorIs(t, err, rwlock.ErrUpgrade)
 				require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 			}
-			_, err := first.Lock(ctx, "a")
+			_, err := first.Lock(elsewhere(t, owner), "a")
 			require.EqualError(t, err, `rwlock: cannot upgrade: lock "a" is held for reading by the same owner`)
 			require.Zero(t, time.Since(begun))
 			require.Equal(t, rwlock.Read, first.inspect(t, "a").Mode)
@@ -44,6 +44,9 @@ func TestFault14WaitingForOneselfIsImpossible(t *testing.T) {
 		require.Len(t, first.inspect(t, "a").Waiters, 1)
 		refused()
 
+		writing := must(t)(first.Lock(ctx, "a"))
+		require.Equal(t, rwlock.Write, first.inspect(t, "a").Mode)
+		require.NoError(t, writing.Release(ctx))
 		require.NoError(t, deeper.Release(ctx))
 		require.NoError(t, reading.Release(ctx))
 		require.NoError(t, <-written, "the refusals left nothing in the writer's way")

@@ -16,13 +16,13 @@ var combinations = []struct {
 	{rwlock.Write, rwlock.Write, nil},
 	{rwlock.Write, rwlock.Read, nil},
 	{rwlock.Read, rwlock.Read, nil},
-	{rwlock.Read, rwlock.Write, rwlock.ErrUpgrade},
+	{rwlock.Read, rwlock.Write, rwlock.ErrUpgrade}, // in another process; see upgrade_test.go
 }
 
 func TestEveryCombinationOfModesInOneProcess(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		p := w.process()
-		for _, tt := range combinations {
+		for _, tt := range combinations[:3] {
 			for _, try := range []bool{false, true} {
 				name := fmt.Sprintf("%s in %s, try %t", tt.nested, tt.outer, try)
 				ctx, owner := owned(t)

@@ -66,7 +66,11 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	if s.lease == nil {
 		return nil, nil
 	}
-	refusal := s.refusal(ctx, id, r) // before the mutex: the end of a lease that is noticed here runs the locker's hooks
+	// Before the mutex: the end of a lease that is noticed here runs the locker's hooks.
+	refusal := s.refusal(ctx, id, r)
+	if refusal == nil {
+		refusal = s.upgrade(ctx, r)
+	}
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	switch {
@@ -92,12 +96,25 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 		return fmt.Errorf("%w: lock %q, before the section that nests in it", err, r.name)
 	case id.joins && disproved(ctx, s.lease):
 		return lost(ctx, r.name)
-	case r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
+	case id.joins && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:
 		return r.notAcquired(0, contextError(ctx))
 	}
 	return nil
+}
+
+// upgrade turns the read lock of the section into the write lock that is asked for. Where the owner is another
+// process's it is refused before: that one may read too, and would be waited for.
+func (s *section) upgrade(ctx context.Context, r request) error {
+	switch {
+	case r.mode == rwlock.Read:
+		return nil
+	case r.try:
+		return s.lease.TryUpgrade(ctx)
+	default:
+		return s.lease.Upgrade(ctx)
+	}
 }
 
 func (r request) notAcquired(waited time.Duration, cause error) error {

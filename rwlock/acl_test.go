@@ -45,6 +45,9 @@ var calledByScript = regexp.MustCompile(`call\('([A-Z]+)'|'(PUBLISH)'`)
 // The lines allow what the scripts and the client call, and nothing else.
 func TestACLNamesTheCommandsOfTheScripts(t *testing.T) {
 	needed := map[string]bool{"+@connection": true, "+eval": true, "+evalsha": true, "+subscribe": true}
+	for _, cleaning := range []string{"+unsubscribe", "+punsubscribe", "+sunsubscribe", "+discard"} {
+		needed[cleaning] = true // of a connection that the client keeps for another use
+	}
 	for _, source := range scripts.All() {
 		for _, match := range calledByScript.FindAllStringSubmatch(source, -1) {
 			needed["+"+strings.ToLower(match[1]+match[2])] = true
@@ -83,9 +86,11 @@ func TestACLSuffices(t *testing.T) {
 				t.Parallel()
 				d := start(t, find(t))
 				d.option.Username, d.option.Password = "locks", "secret"
-				first, second := d.locker(t), d.locker(t)
+				first, second := d.locker(t, aclTTL), d.locker(t, aclTTL)
 				useAll(t, first, second)
 				if d.failOver != nil {
+					strict := d.locker(t, 10*time.Second, rwlock.WithReplicas(1, 3*time.Second))
+					require.NoError(t, strict.Do(t.Context(), "orders", func(context.Context) error { return nil }))
 					d.failOver()
 					useAll(t, first, second)
 				}
@@ -135,12 +140,12 @@ func aclOfCluster(t *testing.T, binary string) aclDeployment {
 	return aclDeployment{option: c.Option(), servers: c.Nodes(), failOver: failOver}
 }
 
-func (d *aclDeployment) locker(t *testing.T) *rwlock.Locker {
+func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
 	client, err := rwlock.Dial("", d.option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, rwlock.WithTTL(aclTTL))
+	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locker.Close() })
 	return locker

@@ -40,6 +40,17 @@ func TestNewRefuses(t *testing.T) {
 			{"no TTL", client, []rwlock.Option{rwlock.WithTTL(0)}, "WithTTL", "0s", "100ms"},
 			{"negative TTL", client, []rwlock.Option{rwlock.WithTTL(-time.Second)}, "WithTTL", "-1s", "100ms"},
 			{"TTL beyond the token's", client, []rwlock.Option{rwlock.WithTTL(25 * time.Hour)}, "WithTTL", "25h", "24h"},
+			{
+				"negative replicas", client,
+				[]rwlock.Option{rwlock.WithReplicas(-1, time.Second)},
+				"WithReplicas", "-1", "must not be negative",
+			},
+			{"no time for replicas", client, []rwlock.Option{rwlock.WithReplicas(1, 0)}, "WithReplicas", "0s", "1ms to 3s"},
+			{
+				"replicas too slow for the TTL", client,
+				[]rwlock.Option{rwlock.WithTTL(time.Second), rwlock.WithReplicas(1, time.Second)},
+				"WithReplicas", "1s", "a third of the TTL of 1s",
+			},
 			{"no prefix", client, []rwlock.Option{rwlock.WithPrefix("")}, "WithPrefix", `""`, "1 to 128 bytes"},
 			{
 				"long prefix", client,

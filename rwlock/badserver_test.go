@@ -84,6 +84,7 @@ func TestServerRefusesForGood(t *testing.T) {
 	testredis.Require(t)
 	plain := restrictedServer(t)
 	closed := testredis.Start(t, "--requirepass", "secret")
+	without := testredis.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	replica := testredis.Start(t)
 	replica.ReplicaOf(plain)
 	as := func(user string) rueidis.ClientOption {
@@ -100,6 +101,8 @@ func TestServerRefusesForGood(t *testing.T) {
 		{"wrong password", closed, rueidis.ClientOption{Password: "guess"}, "WRONGPASS", "WRONGPASS"},
 		{"replica", replica, rueidis.ClientOption{}, "", "READONLY"},
 		{"no scripts allowed", plain, as("noscripts"), "", "NOPERM"},
+		{"no scripts allowed, advice", plain, as("noscripts"), "", "a server that runs Lua scripts"},
+		{"no scripts", without, rueidis.ClientOption{}, "", "a server that runs Lua scripts"},
 		{"no keys allowed", plain, as("nokeys"), "", "NOPERM"},
 		{"a command not allowed", plain, as("nocommand"), "", "can't run this command"},
 	} {

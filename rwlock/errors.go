@@ -16,7 +16,7 @@ var (
 	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
-	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // a write lock asked for inside one's own read lock
+	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
 	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
@@ -37,6 +37,7 @@ type AcquireError struct {
 	unknown bool
 }
 
+// Error names the lock, how long it was waited for, and one of those in the way, where a master showed one.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))

@@ -19,6 +19,7 @@ type QuorumError struct {
 	unknown bool
 }
 
+// Error names the lock, what was missing, and each master that failed with its own cause.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	b.WriteString("rwlock: ")

@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -13,6 +14,8 @@ type Lease struct {
 	inner  engine.Lease
 	locker *Locker
 	owned  bool // taken for an owner that the caller named
+
+	converting sync.Mutex // by Upgrade or Downgrade
 }
 
 // Name returns the lock's name.
@@ -36,7 +39,7 @@ func (l *Lease) Fence() fencing.Fence {
 // Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
 // the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{parent, l}, l))
+	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
 	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
 	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx

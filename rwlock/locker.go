@@ -99,7 +99,7 @@ func (l *Locker) acquire(
 // request is an acquisition whose options have been checked.
 func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
 	if r.Entry == engine.Wait {
-		if err := l.nested(ctx, r.Name, r.Owner, nil); err != nil {
+		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
 			return nil, err
 		}
 	}
@@ -110,6 +110,7 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
+	// The lease is made first and filled by the engine: it and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
 		failure, ok := err.(*engine.Failure)
@@ -123,10 +124,14 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	return lease, nil
 }
 
+// applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	s, err := l.lockSettings(opts)
 	if err != nil {
 		return err
+	}
+	if s.Linger != l.defaults.Linger {
+		return &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry = engine.Join
@@ -168,6 +173,7 @@ type Stats struct {
 	Waiting       int    // acquisitions at this moment
 	Unreachable   int    // of those, the ones that no quorum answers
 	NoMessages    int    // of those, the ones that ask at an interval: see Trace.NoMessages
+	Lingering     int    // of the leases, those that an RWMutex keeps while nobody uses them
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
 	HandedOff     uint64 // of those, by the one who held the lock before
@@ -178,7 +184,15 @@ type Stats struct {
 }
 
 // Stats returns the counters.
-func (l *Locker) Stats() Stats { return Stats(l.engine.Stats()) }
+func (l *Locker) Stats() Stats {
+	s := l.engine.Stats()
+	return Stats{
+		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
+		Lingering: l.mutexes.lingering(),
+		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Lost: s.Lost,
+		Renewed: s.Renewed, RenewFailed: s.RenewFailed, EventsDropped: s.EventsDropped,
+	}
+}
 
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and when it returns none of its goroutines
 // is left. It waits at most the release timeout for the masters. The clients stay open; they are the caller's.

@@ -25,6 +25,7 @@ func monitor(t *testing.T, server *testredis.Server) (stop func() []scriptCall) 
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
 	_, err = conn.Write([]byte("MONITOR\r\n"))
 	require.NoError(t, err)
 	lines := bufio.NewReader(conn)
@@ -33,14 +34,13 @@ func monitor(t *testing.T, server *testredis.Server) (stop func() []scriptCall) 
 	require.Equal(t, "+OK\r\n", begun)
 
 	const last = "that is all"
-	noted := make(chan []scriptCall)
+	noted := make(chan []scriptCall, 1)
 	go func() {
 		defer close(noted)
 		var all []scriptCall
 		for {
 			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Errorf("MONITOR: %v", err)
+			if err != nil { // also where the test has failed
 				return
 			}
 			if strings.Contains(line, last) {
@@ -54,8 +54,8 @@ func monitor(t *testing.T, server *testredis.Server) (stop func() []scriptCall) 
 		t.Helper()
 		_, err := server.Command("ECHO", last)
 		require.NoError(t, err)
-		all := <-noted
-		require.NoError(t, conn.Close())
+		all, complete := <-noted
+		require.True(t, complete, "the server ended MONITOR")
 		return all
 	}
 }

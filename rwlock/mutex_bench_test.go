@@ -1,7 +1,10 @@
 package rwlock_test
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -9,12 +12,16 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A reader beside readers of its process.
-func BenchmarkRWMutexJoin(b *testing.B) {
+func benchmarkedMutex(b *testing.B, opts ...rwlock.LockOption) *rwlock.RWMutex {
 	locker, err := rwlock.New(testredis.Start(b).Client(b))
 	require.NoError(b, err)
-	defer locker.Close()
-	mu := locker.RWMutex("n")
+	b.Cleanup(func() { _ = locker.Close() })
+	return locker.RWMutex("n", opts...)
+}
+
+// A reader beside readers of its process.
+func BenchmarkRWMutexJoin(b *testing.B) {
+	mu := benchmarkedMutex(b)
 	require.NoError(b, mu.RLock(b.Context()))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -23,4 +30,58 @@ func BenchmarkRWMutexJoin(b *testing.B) {
 		}
 	}
 	require.NoError(b, mu.RUnlock(b.Context()))
+}
+
+// The same from all processors at once; and sync.RWMutex, which no other process sees.
+func BenchmarkRWMutexJoinParallel(b *testing.B) {
+	mu := benchmarkedMutex(b)
+	require.NoError(b, mu.RLock(b.Context()))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if mu.RLock(b.Context()) != nil || mu.RUnlock(b.Context()) != nil {
+				b.Error("not read")
+			}
+		}
+	})
+	require.NoError(b, mu.RUnlock(b.Context()))
+}
+
+func BenchmarkSyncRWMutexJoinParallel(b *testing.B) {
+	var mu sync.RWMutex
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			mu.RLock()
+			mu.RUnlock() //nolint:staticcheck // an empty section is what is measured
+		}
+	})
+}
+
+// The same goroutine again, within WithLinger.
+func BenchmarkRWMutexRelock(b *testing.B) {
+	mu := benchmarkedMutex(b, rwlock.WithLinger(time.Minute))
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if mu.Lock(ctx) != nil || mu.Unlock(ctx) != nil {
+			b.Fatal("not locked")
+		}
+	}
+}
+
+// 64 goroutines of a process hand the lock on.
+func BenchmarkRWMutexHandOn(b *testing.B) {
+	mu := benchmarkedMutex(b)
+	ctx := context.Background()
+	var all sync.WaitGroup
+	b.ReportAllocs()
+	for range 64 {
+		all.Go(func() {
+			for range b.N / 64 {
+				if mu.Lock(ctx) != nil || mu.Unlock(ctx) != nil {
+					b.Error("not locked")
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -4,16 +4,17 @@ package rwlock
 // It decides about them and knows nothing of Redis; see remoteHold for that. Its methods are called under the RWMutex's
 // mu, and none of them blocks.
 //
-// The place is free, then one waiter leads: it is the first of the queue (or a single attempt that found none), and it
-// alone may get the place, in its own goroutine. What it gets is for itself and, if it reads, for all readers behind it
-// up to the next writer. The last to leave gives the remote hold back, and the place is free when that is done.
+// Who leaves last hands the place on to the first of the queue, under the remote hold that there is, or gives that
+// back. Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and,
+// if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 type cohort struct {
 	writer    bool
-	readers   int
+	readers   readers
 	returning bool // the last has left; the remote hold is being given back
 	leader    *waiter
 	first     *waiter
 	last      *waiter
+	queued    int
 }
 
 // waiter is one call of Lock or RLock that may have to wait.
@@ -35,17 +36,20 @@ const (
 
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
 
+// empty reports whether nobody is in.
+func (c *cohort) empty() bool { return !c.writer && c.readers.number() == 0 }
+
 // idle reports whether nobody is in or wants to be.
 func (c *cohort) idle() bool {
-	return !c.writer && c.readers == 0 && !c.returning && c.leader == nil && c.first == nil
+	return c.empty() && !c.returning && c.leader == nil && c.first == nil
 }
 
-// mayJoin reports whether a reader may enter beside those that are in, past no one.
-func (c *cohort) mayJoin() bool { return c.readers > 0 && c.first == nil && c.leader == nil }
+// unclaimed reports whether nobody is before one who comes now, but those that are in.
+func (c *cohort) unclaimed() bool { return c.first == nil && c.leader == nil && !c.returning }
 
 // free reports whether somebody of that mode may lead. A reader may while others read: it tries to join them.
 func (c *cohort) free(mode Mode) bool {
-	return c.leader == nil && !c.returning && !c.writer && (c.readers == 0 || mode == Read)
+	return c.leader == nil && !c.returning && !c.writer && (c.readers.number() == 0 || mode == Read)
 }
 
 // enqueue puts a waiter at the end of the queue.
@@ -57,6 +61,7 @@ func (c *cohort) enqueue(w *waiter) {
 		c.last.next = w
 	}
 	c.last = w
+	c.queued++
 	if c.first == w {
 		c.wake()
 	}
@@ -79,18 +84,38 @@ func (c *cohort) wake() {
 	}
 }
 
-// admit lets the leader in with the readers behind it that may enter together with it.
-func (c *cohort) admit(leader *waiter) {
+// enter lets one in that need not wait.
+func (c *cohort) enter(mode Mode) {
+	if mode == Write {
+		c.writer = true
+	} else {
+		c.readers.enter()
+	}
+}
+
+// admitLeader lets the leader in with the readers behind it that may enter together with it.
+func (c *cohort) admitLeader(leader *waiter) {
 	c.leader = nil
 	c.remove(leader)
 	leader.stage = admitted
-	if leader.mode == Write {
-		c.writer = true
-		return
-	}
-	for c.readers++; c.first != nil && c.first.mode == Read; c.readers++ {
+	c.enter(leader.mode)
+	c.admitReaders(leader.mode)
+}
+
+// admitFirst lets the first of the queue in, as admitLeader does.
+func (c *cohort) admitFirst() {
+	w := c.first
+	c.remove(w)
+	c.enter(w.mode)
+	w.signal(admitted)
+	c.admitReaders(w.mode)
+}
+
+func (c *cohort) admitReaders(beside Mode) {
+	for beside == Read && c.first != nil && c.first.mode == Read {
 		w := c.first
 		c.remove(w)
+		c.readers.enter()
 		w.signal(admitted)
 	}
 }
@@ -107,26 +132,19 @@ func (c *cohort) giveUp(w *waiter) {
 // stepBack makes a leader that could not join the readers wait until they have left.
 func (c *cohort) stepBack(leader *waiter) {
 	c.leader, leader.stage = nil, queued
-	if c.readers == 0 {
+	if c.readers.number() == 0 {
 		c.wake()
 	}
 }
 
-// depart takes out one that is in. It reports whether there was one of that mode, and whether it was the last: then the
-// remote hold is to be given back and vacate to be called.
+// depart takes out one that is in. It reports whether there was one of that mode, and whether it was the last.
 func (c *cohort) depart(mode Mode) (held, last bool) {
-	switch {
-	case mode == Write && c.writer:
-		c.writer = false
-	case mode == Read && c.readers > 0:
-		if c.readers--; c.readers > 0 {
-			return true, false
-		}
-	default:
-		return false, false
+	if mode == Read {
+		return c.readers.depart()
 	}
-	c.returning = true
-	return true, true
+	held = c.writer
+	c.writer = false
+	return held, held
 }
 
 // vacate makes the place free when the remote hold has been given back.
@@ -151,6 +169,7 @@ func (c *cohort) remove(w *waiter) {
 		c.last = w.prev
 	}
 	w.prev, w.next = nil, nil
+	c.queued--
 }
 
 func (w *waiter) signal(s stage) {

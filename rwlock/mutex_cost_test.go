@@ -19,6 +19,7 @@ func TestReadingBesideReadersCostsNothing(t *testing.T) {
 	everywhereAlone(t, func(w *world) {
 		p := w.process(rwlock.WithTTL(time.Hour))
 		mu := p.RWMutex("n")
+		p.hasWaited()
 		require.NoError(w.t, mu.RLock(w.ctx))
 		p.link.ResetCalls()
 		for range 1000 {
@@ -38,6 +39,18 @@ func TestReadingBesideReadersCostsNothing(t *testing.T) {
 		require.NoError(w.t, mu.RUnlock(w.ctx))
 		w.onlyTokensLeft()
 	})
+}
+
+// hasWaited has the process listen to messages from now on.
+func (p *process) hasWaited() {
+	p.w.t.Helper()
+	other := p.w.process()
+	held := other.lock("waited for", rwlock.Write)
+	waiting := p.queue("waited for", rwlock.Write)
+	p.w.release(held)
+	p.w.release(waiting.granted())
+	require.NoError(p.w.t, other.Close())
+	p.w.settle()
 }
 
 // What the process itself is in the way of costs no command either.

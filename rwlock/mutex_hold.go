@@ -2,93 +2,118 @@ package rwlock
 
 import (
 	"context"
-	"errors"
+	"sync/atomic"
 	"time"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// remoteHold is what this process has of an RWMutex's lock on Redis: one lease, of one local writer or of all local
-// readers. It lasts until the last of them has unlocked, also when the lease was lost before.
+// remoteHold is what this process has of an RWMutex's lock on Redis: one lease, under which its goroutines follow each
+// other. A write lease serves writers and readers, and has a block of tokens: a writer, or readers that are in
+// together, take one each. A read lease serves readers only, with one token. All but lease, since and once is guarded
+// by the RWMutex's mu.
 type remoteHold struct {
 	lease *Lease
-	meta  string
+	id    string // of the hold
 	since time.Time
-	limit *readLimit // of readers under WithMaxHold
-	once  bool       // WithoutRenewal: the lease lasts for the TTL only
+	once  bool // WithoutRenewal: the lease lasts for the TTL only
+
+	next   fencing.Token // the next of the block
+	last   fencing.Token
+	served int  // sections
+	wanted bool // another process waits
+	spare  int  // how many more sections it serves all the same
+	ended  bool
+
+	over atomic.Bool // the same as ended, for those who leave without mu
+}
+
+const (
+	// spareSections is how often the lock is handed on within a process while another process waits: often enough that a
+	// round trip is shared by many, and soon over.
+	spareSections = 16
+	// firstBlock is how many tokens the first write lease has.
+	firstBlock = 1 << 10
+	// lingerBlock is the least block under WithLinger, where one has to last for as long as nobody else wants the lock.
+	lingerBlock = 1 << 10
+	// maxBlock bounds by how much the tokens of a lock run ahead of the clock at a time.
+	maxBlock = 1 << 16
+)
+
+// nextBlock returns how many tokens the next write lease should have: twice as many as the last one used, so that few
+// are left over.
+func (h *remoteHold) nextBlock(linger bool) int {
+	least := spareSections
+	switch {
+	case h.once:
+		return 1
+	case h.wanted:
+		return spareSections
+	case linger:
+		least = lingerBlock
+	}
+	return min(max(2*h.served, least), maxBlock)
 }
 
 // ask acquires the lock from Redis, for the leader of the cohort and those who enter with it.
 func (m *RWMutex) ask(ctx context.Context, mode Mode, entry engine.Entry) (*remoteHold, error) {
-	terms := m.terms
-	if mode == Read {
-		terms = m.readTerms
-	}
-	lease, err := m.locker.request(ctx, engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: terms})
+	m.mu.Lock()
+	block := m.block
+	m.unlock()
+	r := engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: block}
+	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	h := &remoteHold{lease: lease, meta: m.settings.Meta, since: time.Now(), once: !m.settings.Renew}
-	if mode == Read && m.settings.MaxHold > 0 {
-		h.limit = newReadLimit(lease, m.settings.MaxHold)
-	}
-	return h, nil
+	first, last := lease.inner.Block()
+	return &remoteHold{
+		lease: lease, id: lease.inner.Hold(), since: time.Now(), once: !m.settings.Renew, next: first, last: last,
+	}, nil
 }
 
-// err returns nil while the hold is trusted.
-func (h *remoteHold) err() error {
-	if h.limit != nil {
-		if err := h.limit.err(); err != nil {
-			return err
-		}
-	}
-	return h.lease.Err()
+// watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
+func (m *RWMutex) watch(h *remoteHold) {
+	h.lease.inner.OnWanted(func() { m.want(h) })
+	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, outcome(err)) })
 }
 
-// lost returns the *LostError of a hold that was lost, or nil.
-func (h *remoteHold) lost() error {
-	if err := h.err(); errors.Is(err, ErrLost) {
-		return err
-	}
-	return nil
-}
-
-// renewed reports whether the hold lasts for as long as readers stand in it. If it does not, a reader that joins has to
-// extend it, or it would be ended by the one that came first.
-func (h *remoteHold) renewed() bool { return h.limit == nil && !h.once }
-
-// extend gives the hold the time that a new one would have, and reports whether it did. Under WithoutRenewal that costs
-// one command.
-func (h *remoteHold) extend(ctx context.Context) bool {
-	if h.once && h.lease.Renew(ctx) != nil {
+// serves reports whether one more section of that mode may begin.
+func (h *remoteHold) serves(mode Mode) bool {
+	switch {
+	case h.ended, h.once && h.served > 0, h.wanted && h.spare == 0:
 		return false
+	case h.lease.Mode() == Write:
+		return h.next <= h.last
+	default:
+		return mode == Read
 	}
-	return (h.limit == nil || h.limit.extend()) && h.err() == nil
 }
 
-func (h *remoteHold) context(parent context.Context) context.Context {
-	if h.limit != nil {
-		return h.limit.context(parent)
+// begin starts a section.
+func (h *remoteHold) begin(m *RWMutex, mode Mode) *section {
+	s := &section{mutex: m, remote: h, mode: mode, token: h.next, bound: m.settings.MaxHold}
+	if h.lease.Mode() == Write {
+		h.next++
 	}
-	return h.lease.Context(parent)
+	h.served++
+	if h.wanted {
+		h.spare--
+	}
+	s.start()
+	return s
 }
 
-func (h *remoteHold) release(ctx context.Context) error {
-	var lost error
-	if h.limit != nil {
-		lost = h.limit.stop()
+// want notes that another process waits. Readers that are in stay; nobody joins them.
+func (h *remoteHold) want() {
+	if h.wanted {
+		return
 	}
-	err := h.lease.Release(ctx)
-	if lost != nil {
-		return lost
+	h.wanted = true
+	if h.lease.Mode() == Write {
+		h.spare = spareSections
 	}
-	return err
 }
 
-// holder shows the hold as Inspect would, for the error of one that it kept out.
-func (h *remoteHold) holder() *Holder {
-	return &Holder{
-		Owner: h.lease.Owner(), Hold: h.lease.inner.Hold(), Meta: h.meta, Mode: h.lease.Mode(), Count: 1,
-		Remaining: max(0, time.Until(h.lease.Deadline())), Held: time.Since(h.since),
-	}
-}
+// admitsMore reports whether a reader may join those that are in.
+func (h *remoteHold) admitsMore() bool { return !h.ended && !h.wanted }

@@ -115,7 +115,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = 5 * time.Second
 		p, q := w.process(), w.process()
-		mu := p.RWMutex("n", rwlock.WithMaxWait(limit))
+		mu := p.RWMutex("n", rwlock.WithMaxWait(limit), rwlock.WithoutRenewal()) // each asks Redis
 		require.NoError(w.t, mu.Lock(w.ctx))
 		remote := q.queue("n", rwlock.Write)
 		began := time.Now()

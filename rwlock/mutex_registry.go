@@ -2,7 +2,9 @@ package rwlock
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
@@ -60,21 +62,43 @@ func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 
 // claim puts an RWMutex in use, unless one of that name with other settings is: goroutines that exclude each other in
 // this process share a lease, and so its terms.
-func (r *mutexes) claim(m *RWMutex) error {
+func (r *mutexes) claim(m *RWMutex) (other *RWMutex, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if other := r.inUse[m.name]; other != nil && other != m {
-		return difference(m.name, &other.settings, &m.settings)
+		return other, difference(m.name, &other.settings, &m.settings)
 	}
 	r.inUse[m.name] = m
-	return nil
+	return nil, nil
 }
 
 // disclaim undoes claim.
 func (r *mutexes) disclaim(m *RWMutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.inUse, m.name)
+	if r.inUse[m.name] == m {
+		delete(r.inUse, m.name)
+	}
+}
+
+// used returns the RWMutex of that name that is in use, or nil.
+func (r *mutexes) used(name string) *RWMutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inUse[name]
+}
+
+// lingering returns how many locks this process has and does not use.
+func (r *mutexes) lingering() (n int) {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.inUse))
+	r.mu.Unlock()
+	for _, m := range all { // their mutexes are taken before this one's
+		if m.lingers() {
+			n++
+		}
+	}
+	return n
 }
 
 // difference says which option differs.
@@ -88,6 +112,7 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 		{"WithMaxHold", has.MaxHold, wants.MaxHold},
 		{"WithMeta", has.Meta, wants.Meta},
 		{"WithoutRenewal", !has.Renew, !wants.Renew},
+		{"WithLinger", has.Linger, wants.Linger},
 	} {
 		if o.has != o.wants {
 			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)

@@ -19,37 +19,63 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 	if entry == engine.Try {
 		return m.try(ctx, mode)
 	}
-	if err := m.locker.nested(ctx, m.name, "", m.standing()); err != nil {
+	if err := m.locker.nested(ctx, m.name, ""); err != nil {
 		return err
 	}
-	if mode == Read && m.join() {
+	if m.enter(mode) {
 		return nil
 	}
 	return m.wait(ctx, mode)
 }
 
-// join enters beside the readers that are in, if none but readers are concerned and their lease is trusted.
-func (m *RWMutex) join() bool {
-	hold := m.hold.Load()
-	if hold == nil || !hold.renewed() || hold.err() != nil { // not under mu: a loss that is noticed here runs hooks
+// enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers.
+func (m *RWMutex) enter(mode Mode) bool {
+	h := m.remote.Load()
+	if h == nil || !h.lease.inner.Trusted() {
 		return false
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	joins := m.local.mayJoin() && m.hold.Load() == hold
-	if joins {
-		m.local.readers++
+	if mode == Read && m.local.readers.join() {
+		return true
 	}
-	return joins
+	m.mu.Lock()
+	defer m.unlock()
+	if m.remote.Load() != h || !m.local.unclaimed() || !m.local.empty() {
+		return false
+	}
+	return m.begin(h, mode)
+}
+
+// unlock gives mu back, and lets readers join those that are in from now on, or keeps them out: behind somebody of this
+// process or of another one who waits, and where they have to extend the lease.
+func (m *RWMutex) unlock() {
+	if m.local.readers.number() > 0 {
+		h := m.remote.Load()
+		m.local.readers.open(m.local.unclaimed() && h.admitsMore() && !m.extends(h))
+	}
+	m.mu.Unlock()
+}
+
+// extends reports whether a reader that joins others has to extend what they have, or it would be ended by the one that
+// came first.
+func (m *RWMutex) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
+
+// begin lets one in under a remote hold that nobody uses, under mu, if that serves it.
+func (m *RWMutex) begin(h *remoteHold, mode Mode) bool {
+	serves := h.serves(mode)
+	if serves {
+		m.in.Store(h.begin(m, mode))
+		m.local.enter(mode)
+	}
+	return serves
 }
 
 // try is a single attempt: at Redis, if nobody in this process is in the way.
 func (m *RWMutex) try(ctx context.Context, mode Mode) error {
-	if mode == Read && m.join() {
+	if m.enter(mode) {
 		return nil
 	}
 	w, leads := newWaiter(mode), false
-	err := m.begin(func() { leads = m.local.tryLead(w) })
+	err := m.use(func() { leads = m.local.tryLead(w) })
 	if err != nil {
 		return err
 	}
@@ -64,22 +90,32 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	return err
 }
 
-// begin lets one more goroutine use the RWMutex: it makes sure that the process uses no other one of that name.
-func (m *RWMutex) begin(enter func()) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.local.idle() {
-		if err := m.locker.mutexes.claim(m); err != nil {
+// use lets one more goroutine use the RWMutex: it makes sure that the process uses no other one of that name. One that
+// only lingers gives way.
+func (m *RWMutex) use(enter func()) error {
+	for {
+		other, err := m.tryUse(enter)
+		if err == nil || !other.stopLingering() {
 			return err
 		}
 	}
-	enter()
-	return nil
 }
 
-// end follows, under mu, whatever may have left nobody who uses the RWMutex.
-func (m *RWMutex) end() {
+func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
+	m.mu.Lock()
+	defer m.unlock()
 	if m.local.idle() {
+		if other, err = m.locker.mutexes.claim(m); err != nil {
+			return other, err
+		}
+	}
+	enter()
+	return nil, nil
+}
+
+// unused follows, under mu, whatever may have left nobody who uses the RWMutex.
+func (m *RWMutex) unused() {
+	if m.local.idle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}
 }
@@ -93,7 +129,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		defer cancel()
 	}
 	w := newWaiter(mode)
-	if err := m.begin(func() { m.local.enqueue(w) }); err != nil {
+	if err := m.use(func() { m.local.enqueue(w) }); err != nil {
 		return err
 	}
 	for {
@@ -112,7 +148,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 			return nil
 		}
 		if err := m.lead(within, w, engine.Wait); err != errNotJoined {
-			return m.asWaited(err, time.Since(begun), ctx, within)
+			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}
 }
@@ -120,87 +156,27 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 // giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did.
 func (m *RWMutex) giveUp(w *waiter) bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if w.stage == admitted {
 		return false
 	}
 	m.local.giveUp(w)
-	m.end()
+	m.unused()
 	return true
-}
-
-// errNotJoined is told to a leader that came while others read and could not join them.
-var errNotJoined = errors.New("rwlock: readers not joined")
-
-// lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
-// any error but errNotJoined the leader has left the queue.
-func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error {
-	m.mu.Lock()
-	reading, returning := m.local.readers > 0, m.local.returning
-	standing := m.hold.Load()
-	m.mu.Unlock()
-	if reading || returning {
-		if reading && standing.extend(ctx) && m.enter(w, standing) {
-			return nil
-		}
-		return m.stepBack(w, entry)
-	}
-	defer m.leaveLeading(w) // also when a hook of the locker panics: nobody may wait for this leader for ever
-	hold, err := m.ask(ctx, w.mode, entry)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hold.Store(hold)
-	m.local.admit(w)
-	return nil
-}
-
-// enter lets a reader in beside those that stand in the hold, if they still do.
-func (m *RWMutex) enter(w *waiter, hold *remoteHold) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.local.readers == 0 || m.hold.Load() != hold {
-		return false
-	}
-	m.local.admit(w)
-	return true
-}
-
-func (m *RWMutex) stepBack(w *waiter, entry engine.Entry) error {
-	if entry == engine.Wait {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.local.stepBack(w)
-	}
-	return errNotJoined
-}
-
-// leaveLeading lets the next lead if this one has failed.
-func (m *RWMutex) leaveLeading(w *waiter) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if w.stage == leading {
-		m.local.giveUp(w)
-		m.end()
-	}
 }
 
 // notAcquired is the error of one that was kept out by others of this process.
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
-	if hold := m.hold.Load(); hold != nil {
-		e.Holder = hold.holder()
-		if lost := hold.lost(); lost != nil && cause != nil {
-			e.Err = fmt.Errorf("%w; it was lost and is not unlocked yet: %v", cause, lost)
-		}
+	if s := m.in.Load(); s != nil {
+		e.Holder = s.holder()
+		e.Err = s.notUnlocked(cause)
 	}
 	return e
 }
 
 // asWaited tells of the whole waiting what Redis told of a part of it.
-func (m *RWMutex) asWaited(err error, waited time.Duration, ctx, within context.Context) error {
+func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
 	ended := within.Err() != nil && ctx.Err() == nil
 	switch e := err.(type) {
 	case *AcquireError:

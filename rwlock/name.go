@@ -8,6 +8,7 @@ import (
 // maxName bounds a lock's name, in bytes. A fence carries the name, so it is fencing.MaxResource too.
 const maxName = 512
 
+// checkName refuses a name before anything is sent: scripts, keys, headers and logs take any name that it lets pass.
 func checkName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:

@@ -9,12 +9,14 @@ import (
 // from another process or another locker, and a fence of the same name around it would hide one of this locker.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	lease   *Lease
+	section *section // of an RWMutex, or nil
 }
 
 // leaseKey asks a context for its innermost *leaseContext.
 type leaseKey struct{}
 
+// Value answers for the lease before the parent does, so the innermost section is found first.
 func (c *leaseContext) Value(key any) any {
 	if _, ok := key.(leaseKey); ok {
 		return c
@@ -29,20 +31,36 @@ func (c *leaseContext) Value(key any) any {
 //
 // An owner is exempt from the sections of other owners: reentrant.Fork says that it runs beside its parent. Its own
 // sections count, since package reentrant asks for a lock that its owner holds only if it does not know of that hold.
-func (l *Locker) nested(ctx context.Context, name, owner string, locked *Lease) error {
+func (l *Locker) nested(ctx context.Context, name, owner string) error {
 	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
 		lease := c.lease
 		if lease.locker != l || lease.Name() != name || owner != "" && lease.owned && lease.Owner() != owner {
 			continue
 		}
-		if lease == locked || lease.Err() == nil {
-			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from", ErrNested, name, lease.Mode())
+		if c.stands() {
+			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from", ErrNested, name, c.mode())
 		}
 	}
 	return nil
 }
 
+// innermostLease returns the section of the locker's that ctx belongs to, or nil. Those around it are found from there
+// on.
 func innermostLease(ctx context.Context) *leaseContext {
 	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
 	return c
+}
+
+func (c *leaseContext) stands() bool {
+	if c.section != nil {
+		return c.section.stands()
+	}
+	return c.lease.Err() == nil
+}
+
+func (c *leaseContext) mode() Mode {
+	if c.section != nil {
+		return c.section.mode
+	}
+	return c.lease.Mode()
 }

@@ -32,7 +32,7 @@ func WithLogger(logger *slog.Logger) Option {
 // WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, the smaller of TTL and 2 s by
 // default. What is not confirmed by then goes on in the background until the hold must have expired.
 func WithReleaseTimeout(d time.Duration) Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = settings.Positive(d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = l.Lock.Positive("WithReleaseTimeout", d) })
 }
 
 // WithReplicas makes an acquisition count only once n replicas of the master have it (of several masters: of each that
@@ -41,7 +41,7 @@ func WithReleaseTimeout(d time.Duration) Option {
 // hold is released and the acquisition fails with ErrReplicas; a renewal is tried again until the deadline. Off by
 // default, when a failover may lose what the master has granted last. Any n of the replicas confirm: for a promise that
 // no failover breaks, n is all of those that may be promoted. It costs one more connection, and for each batch of calls
-// a WAIT, which the user's ACL must allow.
+// a WAIT.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
 }
@@ -54,12 +54,12 @@ func WithTTL(d time.Duration) LockOption {
 
 // WithMaxWait bounds the waiting beside ctx. There is no bound by default.
 func WithMaxWait(d time.Duration) LockOption {
-	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = settings.Positive(d) })
+	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = l.Positive("WithMaxWait", d) })
 }
 
 // WithMaxHold bounds the life of a lease: it ends there as lost, with the reason MaxHold. There is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
-	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = settings.Positive(d) })
+	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = l.Positive("WithMaxHold", d) })
 }
 
 // WithMeta sets what Inspect and the errors of others show of this holder: at most 256 bytes, host:pid by default.
@@ -68,12 +68,20 @@ func WithMeta(meta string) LockOption {
 }
 
 // WithoutRenewal leaves the lease to end after its TTL. By default it is renewed every third of the TTL, with a jitter
-// of 10 %. A lease that was waited for is renewed once all the same: a hand-off lasts only for a short claim until
+// of 10 %. A lease that was waited for is renewed once all the same: a hand-off lasts for 3 s at most until
 // its holder has confirmed it, and the TTL counts from there.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
 
+// WithLinger keeps the lock of an RWMutex in this process for so long after the last Unlock: to lock it again in that
+// time costs no command. A waiter in another process ends that at once, and so does Close; single attempts of other
+// processes fail meanwhile. By default, and for locks that are not an RWMutex's, there is none.
+func WithLinger(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
+}
+
+// optionError keeps a nil *Invalid from becoming an error that is not nil.
 func optionError(i *settings.Invalid) error {
 	if i == nil {
 		return nil

@@ -33,21 +33,27 @@ func outcome(err error) error {
 // errPending is what a release comes to that is not confirmed.
 var errPending = errors.New("the release goes on in the background until the hold must have expired")
 
+// reasons name the ends of a lease in this package's words.
 var reasons = map[engine.Reason]Reason{
 	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: NoQuorum,
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
+// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel.
 func acquireOutcome(f *engine.Failure) error {
 	quorum := &QuorumError{
 		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: f.Err, unknown: f.Unknown,
 	}
 	switch f.Kind {
 	case engine.Contended:
-		return &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Holder: (*Holder)(f.Holder), Err: f.Err,
-			unknown: f.Unknown,
+		e := &AcquireError{
+			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: f.Err, unknown: f.Unknown,
 		}
+		if f.Holder != nil {
+			h := holder(*f.Holder)
+			e.Holder = &h
+		}
+		return e
 	case engine.Conflict:
 		quorum.cause = ErrConflict
 		return quorum
@@ -56,11 +62,13 @@ func acquireOutcome(f *engine.Failure) error {
 		return quorum
 	case engine.Absent:
 		return &LostError{Name: f.Name, Reason: Taken}
-	case engine.Upgrade:
+	case engine.Rival:
+		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, f.Name)
+	case engine.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)
-	case engine.Unusable:
+	case engine.InvalidMasters:
 		return &OptionError{Option: "masters", Value: f.Need*2 - 1, Rule: f.Err.Error()}
 	default:
 		return quorum
@@ -78,6 +86,7 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 	return quorum
 }
 
+// nodeErrors names each master's own cause. A caller finds it with errors.As.
 func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {

@@ -13,8 +13,9 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A message of a hand-off may overtake the answer that the hold is queued. Two readers of a process are granted the lock
-// at once while that answer is late for the second: it is not to sleep until its next refresh, in whatever deployment.
+// A message of a hand-off may overtake the answer that the hold is queued. Two readers of a process are granted the
+// lock at once while that answer is late for the second: it is not to sleep until its next refresh, in whatever
+// deployment.
 func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 	for name, mode := range map[string]rueidis.ClientMode{
 		"standalone": rueidis.ClientModeStandalone,

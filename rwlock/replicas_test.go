@@ -2,6 +2,8 @@ package rwlock_test
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -153,4 +155,54 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	_, err = l.TryLock(t.Context(), "n")
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a refusal needs no replica")
 	require.NoError(t, lease.Release(t.Context()))
+}
+
+// The user of SECURITY.md may ask for replicas.
+func TestACLSufficesForReplicas(t *testing.T) {
+	master, _ := withReplica(t)
+	commandOn(t, master, aclLine(t, aclOne)...)
+	client, err := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
+	require.NoError(t, err)
+	l, err := rwlock.New(client, rwlock.WithReplicas(1, replicaTimeout))
+	require.NoError(t, err)
+	defer l.Close()
+	lease, err := l.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+// The answer to a grant is lost, and the next request finds the grant and writes nothing, over another connection: WAIT
+// behind it says nothing of the replica.
+func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
+	testredis.Require(t)
+	for _, binary := range testredis.Binaries() {
+		for _, frozen := range []bool{false, true} {
+			t.Run(fmt.Sprint(filepath.Base(binary), ", frozen ", frozen), func(t *testing.T) {
+				master, replica := testredis.StartBinary(t, binary), testredis.StartBinary(t, binary)
+				replica.ReplicaOf(master)
+				proxy := testredis.NewProxy(t, master.Addr())
+				l := replicated(t, proxy.Addr(), 1, rwlock.WithTTL(20*time.Second))
+				warm, err := l.Lock(t.Context(), "warm")
+				require.NoError(t, err)
+				require.NoError(t, warm.Release(t.Context()))
+				if frozen {
+					replica.Freeze()
+					defer replica.Thaw()
+				}
+				lost := proxy.DropNextReply(testredis.Named("EVALSHA"))
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				lease, err := l.Lock(ctx, "n")
+				<-lost
+				if frozen {
+					require.ErrorIs(t, err, rwlock.ErrReplicas)
+					return
+				}
+				require.NoError(t, err)
+				record, err := replica.Command("HGET", "fencelock:{n}", "w")
+				require.NoError(t, err)
+				require.Contains(t, record, lease.Owner())
+			})
+		}
+	}
 }

@@ -13,7 +13,9 @@ type Holder struct {
 	Owner, Hold string        // ULIDs; the same where no owner was named
 	Meta        string        // of WithMeta, as the holder gave it: not to be printed raw
 	Mode        Mode          // Read or Write
-	Count       int           // holds of this owner: the reentrancy counter
+	Count       int           // holds of this owner: the reentrancy counter; see Cohort
+	Cohort      bool          // of an RWMutex: goroutines share it, and in their process Count is how many are in
+	Lingering   bool          // of an RWMutex of this locker: WithLinger keeps it, and nobody is in
 	Remaining   time.Duration // until the master lets go of it, unless it is renewed
 	Held        time.Duration // since the grant
 }
@@ -67,15 +69,19 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 			continue
 		}
 		failed.Got++
+		// The newest token of any master is at least that of every grant that a quorum has made.
 		s.Token = max(s.Token, v.Token)
 		for _, h := range v.Holders {
-			holders.vote(h.Hold, Holder(h))
+			holders.vote(h.Hold, holder(h))
 		}
 		for _, w := range v.Waiters {
 			waiters.vote(w.Hold, Waiter(w))
 		}
 	}
 	s.Holders, s.Waiters = holders.elected, waiters.elected
+	if m := l.mutexes.used(name); m != nil {
+		m.showIn(s.Holders)
+	}
 	if len(s.Holders) > 0 {
 		s.Mode = s.Holders[0].Mode
 	}
@@ -85,15 +91,38 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
+// masterState shows a master as it is, whatever the others say.
 func masterState(v engine.View) MasterState {
 	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
 	for _, h := range v.Holders {
-		m.Holders = append(m.Holders, Holder(h))
+		m.Holders = append(m.Holders, holder(h))
 	}
 	for _, w := range v.Waiters {
 		m.Waiters = append(m.Waiters, Waiter(w))
 	}
 	return m
+}
+
+func holder(h engine.Holder) Holder {
+	return Holder{
+		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
+		Remaining: h.Remaining, Held: h.Held,
+	}
+}
+
+// showIn adds to the hold of this RWMutex, if it is there, what only its process knows.
+func (m *RWMutex) showIn(holders []Holder) {
+	m.mu.Lock()
+	remote, in := m.remote.Load(), m.local.readers.number()
+	if m.local.writer {
+		in = 1
+	}
+	m.unlock()
+	for i := range holders {
+		if h := &holders[i]; remote != nil && h.Hold == remote.id {
+			h.Count, h.Lingering = in, in == 0
+		}
+	}
 }
 
 // poll elects what enough masters show, in the order in which they got there.
@@ -105,6 +134,7 @@ type poll[T any] struct {
 
 func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
 
+// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it.
 func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)

@@ -2,21 +2,34 @@ package rwlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // deployments are where the suite runs beside fake time and single servers, on Redis and on Valkey.
 var deployments = []struct {
 	name  string
 	start func(t *testing.T, binary string) testredis.Deployment
+	opts  []rwlock.Option
 }{
-	{"Sentinel", func(t *testing.T, binary string) testredis.Deployment { return testredis.StartSentinel(t, binary) }},
-	{"Cluster", func(t *testing.T, binary string) testredis.Deployment { return testredis.StartCluster(t, binary, 1) }},
-	{"TLS and the documented user", startLockedDown},
+	{"Sentinel", startSentinel, nil},
+	{"Cluster", startCluster, nil},
+	{"TLS and the documented user", startLockedDown, nil},
+	{"Sentinel, with a replica", startSentinel, []rwlock.Option{rwlock.WithReplicas(1, 600*time.Millisecond)}},
+	{"Cluster, with a replica", startCluster, []rwlock.Option{rwlock.WithReplicas(1, 600*time.Millisecond)}},
+}
+
+func startSentinel(t *testing.T, binary string) testredis.Deployment {
+	return testredis.StartSentinel(t, binary)
+}
+
+func startCluster(t *testing.T, binary string) testredis.Deployment {
+	return testredis.StartCluster(t, binary, 1)
 }
 
 func TestSuiteInEveryDeployment(t *testing.T) {
@@ -29,7 +42,7 @@ func TestSuiteInEveryDeployment(t *testing.T) {
 				t.Parallel()
 				deployment := d.start(t, find(t))
 				for _, c := range suite {
-					t.Run(c.name, func(t *testing.T) { onGroup(t, deployment, c.test) })
+					t.Run(c.name, func(t *testing.T) { onGroup(t, deployment, c.test, d.opts...) })
 				}
 			})
 		}

@@ -57,7 +57,7 @@ func withoutRenewal(w *world) {
 		require.Equal(w.t, start.Add(over), deadline)
 	}
 	w.release(next.granted())
-	require.False(w.t, next.at.Before(start.Add(over)), "the next came in while the first was trusted")
+	require.False(w.t, next.at.Before(deadline), "the next came in while the first was trusted")
 	require.Zero(w.t, p.Stats().Renewed)
 	require.Equal(w.t, rwlock.Expired, w.loss(lease.Release(w.ctx)).Reason)
 	w.onlyTokensLeft()

@@ -59,6 +59,7 @@ func WithTrace(t *Trace) Option {
 	})
 }
 
+// hook keeps a function that is not set out of the engine, so that nothing is computed for it.
 func hook(f func(TraceEvent)) func(engine.Event) {
 	if f == nil {
 		return nil

@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,9 +22,10 @@ import (
 // goroutine.
 type world struct {
 	backend
-	ttl      time.Duration // of every process that is not told otherwise: 10 s in fake time, 2 s on a real server
-	observer *process      // inspects; takes no locks
-	twice    bool          // every script of the processes made from now on runs twice
+	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 s on a real server
+	observer *process        // inspects; takes no locks
+	opts     []rwlock.Option // of every process
+	twice    bool            // every script of the processes made from now on runs twice
 }
 
 // inFakeTime runs a test on miniredis in a bubble.
@@ -43,14 +45,14 @@ func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
 }
 
 // onGroup runs a test on several real servers, which are emptied first.
-func onGroup(t *testing.T, group testredis.Deployment, test func(w *world)) {
+func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts ...rwlock.Option) {
 	t.Helper()
-	onServers(backend{t: t, ctx: t.Context(), group: group}, test)
+	onServers(backend{t: t, ctx: t.Context(), group: group}, test, opts...)
 }
 
-func onServers(b backend, test func(w *world)) {
+func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
-	w := &world{backend: b, ttl: 2 * time.Second}
+	w := &world{backend: b, ttl: 2 * time.Second, opts: opts}
 	w.observer = w.process()
 	test(w)
 }
@@ -116,7 +118,7 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	client, err := connect(option)
 	require.NoError(w.t, err)
 	w.t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, append([]rwlock.Option{rwlock.WithTTL(w.ttl)}, opts...)...)
+	locker, err := rwlock.New(client, slices.Concat([]rwlock.Option{rwlock.WithTTL(w.ttl)}, w.opts, opts)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = locker.Close() })
 	p := &process{Locker: locker, link: link, client: client, w: w}

@@ -3,20 +3,22 @@
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details
--- Reply  granted  {1, token, ms left, server us}
+-- Reply  granted  {1, token, ms left, server us}, and where it has a block of tokens the first of them
+--        an upgrade, and another one waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
--- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more; behind a writer: HMGETx2 TIME, to queue
---        there ZADD PEXPIRE HSET PEXPIRE more; else as in lock.lua and settle.lua
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first of a cohort HSET more; behind a
+--        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a cohort:
+--        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
-  h = call('HMGET', lock, 'w', 'n', 't', id)
-  own, h[4] = h[4], nil
+  h = call('HMGET', lock, 'w', 'n', 't', id, 'c')
+  own, h.c, h[4] = h[4], h[5], nil
 else
-  h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
-  own = h[5]
+  h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
+  own, h.c = h[5], h[6]
 end
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -25,10 +27,11 @@ local ms = (us - us % 1000) / 1000
 if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
-local mode, owner = string.sub(details, 1, 1), nil
+local mode, owner, block = string.sub(details, 1, 1), nil, nil
 if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': its own
-  owner = string.match(details, '^%a %d+ (%S+)')
+  owner = string.match(details, '^%a %d+ (%w+)')
   if owner == id then owner = nil end
+  block = string.match(details, '^%a %d+ %+(%d+)')
 end
 
 -- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
@@ -39,13 +42,15 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
   if v < floor then v = floor end
+  local first
+  if block and mode == 'w' then first, v = v, math.max(math.min(v + block - 1, us + 1000000), v) end -- as in mint
   -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits.
   local format, expiry = string.format, ms + ttl
   local token = v == us and format('%s%06d', clock[1], us % 1000000) or format('%.0f', v)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
     local w = format('%s %d%05d %s%03d', id, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
-    if owner then w = w .. ' n' end
+    if owner then w = w .. ' n' elseif first then w = w .. format(' %.0f', first) end
     if #details > 64 then
       call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
     else
@@ -62,18 +67,21 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     local t = h[3] and h[3] - v > 0 and h[3] or token
     local record = format('g 0 %s %s%03d ', token, clock[1], ms % 1000)
     call('HSET', lock, 't', t, 'n', format('%d 0 0', (readers or 0) + 1), id, record .. details)
+    if block and not h.c then call('HSET', lock, 'c', '1') end
   end
   if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
   if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
-  return { 1, v, ttl, us }
+  return { 1, v, ttl, us, first }
 end
 
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies
--- aside: it is purged by whoever comes.
+-- aside: it is purged by whoever comes. But one who converts that hold can, and one who upgrades goes to the head.
+local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h[2] or ' 0', -2) == ' 0'
-  and (KEYS[2] or order == '0') then
+local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] or order == '0')
+if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet then
   local has = call('HMGET', lock, 'd', 'e', 's')
+  local text = (has[1] or '') .. (has[2] or '')
   if order == 'a' then
     local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
     call('ZADD', KEYS[3], place, id)
@@ -83,8 +91,10 @@ if holder and holder ~= id and expiry - ms > 0 and order ~= 'h' and string.sub(h
     local n = format('%s %d %s', joined, queued + 1, aside)
     call('HSET', lock, 'n', n, 's', place, id, record .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
+    local letter, channel
+    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%d+ (%a)(%S+)') end -- of a cohort
+    if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
   end
-  local text = (has[1] or '') .. (has[2] or '')
   return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
 end
 
@@ -115,6 +125,16 @@ local function nudge()
   end
 end
 
+-- The first who waits asks the cohorts that hold the lock for it. Whom the message misses hears it at its renewal.
+local function wantAll()
+  if wHold then return want(wHold, writerDetails()) end
+  if not (h.c or fields.c) then return end
+  for _, other in ipairs(call('ZRANGE', holdsKey, 0, bound - 1)) do
+    local _, _, _, _, text = parse(recordOf(other))
+    if text then want(other, text) end
+  end
+end
+
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
@@ -127,7 +147,7 @@ local token
 state, expiry, token, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
-  return { 1, token, expiry - ms, us }
+  return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
 if state == 'q' or state == 'd' then
   store(0)
@@ -136,7 +156,19 @@ end
 if state then drop(id, state, asked) end -- expired, and too many others were purged before it
 
 local enters = not wHold and (mode == 'r' or readers == 0)
-if enters and queued > 0 then enters = order == 'h' and headHold and id < headHold end
+if from then
+  if mode == 'w' then
+    enters = enters or not wHold and soleReader(details)
+  else
+    enters = enters or wHold == from and (readers == 0 or soleReader(writerDetails())) -- not beside who joined
+  end
+  if not enters and mode == 'w' and headPlace == 0 then
+    store()
+    return { 7, 0, 0, us }
+  end
+elseif enters and queued > 0 then
+  enters = order == 'h' and headHold and headPlace > 0 and id < headHold
+end
 local makes, members = queueKey, queued
 if enters then makes, members = holdsKey, readers end
 if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(makes, members) then
@@ -144,16 +176,21 @@ if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(mak
   return redis.error_reply(moving)
 end
 if enters then
-  token = mint(mode)
-  grant(id, token, ttl, details)
+  local first
+  token, first = mint(details)
+  grant(id, token, ttl, details, first)
   store(ttl)
-  return { 1, token, ttl, us }
+  if queued > 0 then want(id, details) end
+  return { 1, token, ttl, us, first }
 end
 if order == '0' then
   store()
   return waiting(2)
 end
-enqueue(id, order == 'a' and call('HINCRBY', lock, 's', 1) or 0, details)
+local at = 1 -- of several masters: by hold id
+if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) end
+enqueue(id, at, details)
 store(0)
 if order == 'h' then nudge() end
+if queued == 1 then wantAll() end
 return waiting(0)

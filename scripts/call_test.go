@@ -32,7 +32,7 @@ var lockKey = lockKeys("n")[0]
 
 // ulid makes an id of full length from a short one: they order as the short ones do.
 func ulid(short string) string {
-	if short == "" || short == "-" {
+	if short == "" || short == "-" || short[0] == '+' {
 		return short
 	}
 	return strings.Repeat("0", 26-len(short)) + short
@@ -40,7 +40,8 @@ func ulid(short string) string {
 
 // request is one acquisition as a client describes it to the scripts.
 type request struct {
-	hold, owner string // short; no owner: its own, as the hold's id is
+	hold, owner string // short; no owner: its own, as the hold's id is; +B: a cohort's, with blocks of B tokens
+	from        string // short: the hold that this one converts
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
 	ttl, claim  int
@@ -52,11 +53,15 @@ func (r request) details() string {
 	if owner == "" {
 		owner = "-"
 	}
+	owner = ulid(owner)
+	if r.from != "" {
+		owner += "^" + ulid(r.from)
+	}
 	route := r.route
 	if route == "" {
 		route = "b" + channel
 	}
-	return fmt.Sprintf("%s %d %s %s %s", r.mode, r.claim, ulid(owner), route, r.meta)
+	return fmt.Sprintf("%s %d %s %s %s", r.mode, r.claim, owner, route, r.meta)
 }
 
 // on is a call of one master's script for that lock.
@@ -96,13 +101,15 @@ func writer(hold string) request {
 	return request{hold: hold, mode: "w", ttl: ttl, claim: claim, meta: "meta of it"}
 }
 
-func (r request) by(owner string) request     { r.owner = owner; return r }
-func (r request) lasting(ms int) request      { r.ttl = ms; return r }
-func (r request) waiting(ms int) request      { r.claim = ms; return r }
-func (r request) listening(to string) request { r.route = to; return r }
-func acquire(r request) call                  { return ask(r, "a") }
-func tryAcquire(r request) call               { return ask(r, "0") }
-func acquireByID(r request) call              { return ask(r, "h") }
+func (r request) by(owner string) request        { r.owner = owner; return r }
+func (r request) ofCohort(block int) request     { return r.by(fmt.Sprint("+", block)) }
+func (r request) converting(from string) request { r.from = from; return r }
+func (r request) lasting(ms int) request         { r.ttl = ms; return r }
+func (r request) waiting(ms int) request         { r.claim = ms; return r }
+func (r request) listening(to string) request    { r.route = to; return r }
+func acquire(r request) call                     { return ask(r, "a") }
+func tryAcquire(r request) call                  { return ask(r, "0") }
+func acquireByID(r request) call                 { return ask(r, "h") }
 func release(hold string, tombstone int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0)
 }

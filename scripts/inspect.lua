@@ -5,7 +5,8 @@
 -- KEYS   1 lock, as in lock.lua; 2-4 may be left out
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
---         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token, meta}, ...} by expiry,
+--         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last), meta,
+--         1 for a cohort's or 0}, ...} by expiry,
 --         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua, place}, ...} by place}
 -- Twice  reads only
 -- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
@@ -21,11 +22,12 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
-  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ (%S+) %a?(%S*) ?(.*)$')
-  if owner == '-' then owner = id end
+  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^]+)%S* %a?(%S*) ?(.*)$')
+  local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
+  if cohort == 1 or owner == '-' then owner = id end
   if state == 'g' then
     local count = string.match(fields['o:' .. owner] or '1', '^%d+')
-    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta }
+    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta, cohort }
   else
     waiters[#waiters + 1] = { id, owner, mode, channel, ms - since, meta, state, token }
   end
@@ -34,7 +36,7 @@ for id, text in pairs(fields) do
   local state, expiry, token, since, details = string.match(text, '^(%a) (%d+) (%d+) (%d+) (.*)$')
   if id == 'w' then
     id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
-    state, token, details = 'g', fields.t, fields.d .. (fields.e or '')
+    state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id]
   end

@@ -2,14 +2,16 @@
 -- case of a script, so that the common case does not pay for these functions.
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
---                 w the write hold, 'hold expiry since', and ' n' where its owner is named; its token is t, since
---                 nobody else is granted one while it stands; d and e its details, e what is beyond 64 bytes;
+--                 w the write hold, 'hold expiry since', and ' n' where its owner is named, or where it has a block
+--                 of tokens the first of them; its token is t, since nobody else is granted one while it stands, or
+--                 '=token' behind all that where what joined or converts it has a later one;
+--                 d and e its details, e what is beyond 64 bytes;
 --                 n the numbers of members of holds, queue and aside, absent when there are none;
---                 s the last place given out;
+--                 s the last place given out; c where a cohort reads, or has read;
 --                 <hold> 'state expiry token since details' of every other hold;
 --                 o:<owner> 'count token mode' of a named owner who holds the lock
 --        2 holds  zset: read holds, and write holds that joined w, by expiry
---        3 queue  zset: waiters by place; with equal places by hold id
+--        3 queue  zset: waiters by place, 0 for one who converts what it has; with equal places by hold id
 --        4 aside  zset: tombstones and waiters that were passed over, by expiry
 --        2-4 may be left out while the slot of the lock is on its way to another node of a Cluster; see reachable
 -- ARGV   1 as in vote.lua
@@ -20,10 +22,15 @@
 -- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
 -- reach it, x released before it came (a tombstone). A waiter's token is its place.
 -- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
--- without a refresh and a hand-off without a renewal; owner is named, or '-' or the hold's id; route a letter (p
--- PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
+-- without a refresh and a hand-off without a renewal; owner is named, or the hold's id, or '-' for the latter, or '+B'
+-- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
+-- to wait, and a write is granted a block of B tokens. A hold that is to take the place of another of the same client
+-- names that one behind its owner: '-^hold'. It does not wait for it, and both stand until the old one is released: so
+-- nobody else gets in between, and whoever gives up still has what it had. route is a letter (p PUBLISH, s SPUBLISH,
+-- b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
--- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were.
+-- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
+-- is known.
 local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
 local match, format = string.match, string.format
 local readers, queued, aside = 0, 0, 0
@@ -32,8 +39,8 @@ local fields = {}              -- what store will write: text, or false for a fi
 local had = {}                 -- records that the script has read already
 local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
 local firstHold, firstExpiry   -- of holds
-local headHold, headExpiry     -- of the queue, where it has been looked at and must wait
-local wHold, wExpiry, wSince, wNamed, wDetails
+local headHold, headExpiry, headPlace -- of the queue, where it has been looked at and must wait
+local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails
 local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
 
 if h[2] then
@@ -41,8 +48,8 @@ if h[2] then
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
 if h[1] then
-  wHold, wExpiry, wSince, wNamed = match(h[1], '^(%S+) (%d+) (%d+)( ?n?)$')
-  wExpiry = tonumber(wExpiry)
+  wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
+  wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
 end
 
 -- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
@@ -79,9 +86,14 @@ end
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
 
 local function named(id, details)
-  local owner = match(details, '^%a %d+ (%S+)')
-  return owner ~= '-' and owner ~= id and owner or nil
+  local owner = match(details, '^%a %d+ (%w+)')
+  return owner ~= id and owner or nil
 end
+
+local function isCohort(details) return string.find(details, '^%a %d+ %+') end
+
+-- The hold that this one converts, or nil.
+local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
 
 local function writerDetails()
   if not wDetails then
@@ -91,14 +103,20 @@ local function writerDetails()
   return wDetails
 end
 
-local function setWriter(id, expiry, since, details)
-  wHold, wExpiry, wSince, wDetails = id, expiry, since, details
+local function writerRecord()
+  local more = wFirst and ' ' .. int(wFirst) or wNamed
+  if wToken then more = more .. ' =' .. int(wToken) end
+  return wHold .. ' ' .. int(wExpiry) .. ' ' .. wSince .. more
+end
+
+local function setWriter(id, expiry, since, details, first)
+  wHold, wExpiry, wSince, wFirst, wToken, wDetails = id, expiry, since, first, nil, details
   fields.w = false
   fields.d = false
   fields.e = false
   if not id then return end
   wNamed = named(id, details) and ' n' or ''
-  fields.w = id .. ' ' .. int(expiry) .. ' ' .. since .. wNamed
+  fields.w = writerRecord()
   fields.d = string.sub(details, 1, 64)
   if #details > 64 then
     fields.e = string.sub(details, 65)
@@ -107,9 +125,17 @@ local function setWriter(id, expiry, since, details)
   end
 end
 
+-- Writes down the token of the write hold where it is not t.
+local function keepToken(token)
+  if token ~= t then
+    wToken = token
+    fields.w = writerRecord()
+  end
+end
+
 -- What this master has of a hold: its state, w for the write hold, then expiry, token, since and details.
 local function find(id)
-  if wHold == id then return 'w', wExpiry, t, wSince, writerDetails() end
+  if wHold == id then return 'w', wExpiry, wToken or t, wSince, writerDetails() end
   local state, expiry, token, since, details = parse(recordOf(id))
   if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or 0 end
   return state, tonumber(expiry), tonumber(token), since, details
@@ -130,29 +156,37 @@ local function count(owner, by, token, mode)
   fields[field] = n > 0 and int(n) .. ' ' .. (token or its) .. ' ' .. (mode or was)
 end
 
--- The next token. Where the counter is missing it is at least this server's clock.
-local function mint(mode)
+-- The next token; where the counter is missing it is at least this server's clock. For a write of a cohort, the last of
+-- a block and the first, which is what any other would get. A block that would run further ahead of this server's clock
+-- than a proposal may is smaller, down to one.
+local function mint(details)
   local last = t
-  if several and mode == 'r' then last = tw end
-  local v = last and last + 1 or us
-  return v > floor and v or floor
+  if several and string.byte(details) == 114 then last = tw end -- 'r'
+  local first = last and last + 1 or us
+  if first < floor then first = floor end
+  local block = match(details, '^w %d+ %+(%d+)')
+  if not block then return first end
+  return math.max(math.min(first + block - 1, us + 1000000), first), first
 end
 
 -- The zset first: where its key holds something else, nothing has been written that would not expire.
-local function grant(id, token, ttl, details)
+local function grant(id, token, ttl, details, first)
   local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
   if not t or token > t then
+    local before = t
     t = token
     fields.t = text
+    if wHold then keepToken(wToken or before) end
   end
   if mode == 'w' and not wHold then
-    setWriter(id, ms + ttl, now, details)
+    setWriter(id, ms + ttl, now, details, first)
   else
     call('ZADD', holdsKey, int(ms + ttl), id)
     keep(holdsKey, readers == 0, ttl)
     readers = readers + 1
     fields[id] = 'g 0 ' .. text .. ' ' .. now .. ' ' .. details
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
+    if mode == 'r' and isCohort(details) then fields.c = '1' end
   end
   if several and mode == 'w' and (not tw or token > tw) then
     tw = token
@@ -182,7 +216,9 @@ end
 
 local function enqueue(id, place, details)
   local expiry = ms + match(details, '^%a (%d+)')
-  if queued == 0 or headHold and place == 0 and id < headHold then headHold, headExpiry = id, expiry end
+  if queued == 0 or headHold and (place == 0 or headPlace == 1 and place == 1 and id < headHold) then
+    headHold, headExpiry, headPlace = id, expiry, place
+  end
   call('ZADD', queueKey, place, id)
   call('PEXPIRE', queueKey, '3600000')
   queued = queued + 1
@@ -210,6 +246,7 @@ end
 local function store(ttl)
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
   if n ~= h[2] then fields.n = n end
+  if h.c and readers == 0 then fields.c = false end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then

@@ -11,6 +11,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	straight := quiet && (!m.alone || r.mode == "w") && (len(m.holds) == 0 || joins)
 	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0 &&
 		(!m.alone || order == "0")
+	behind = behind && r.from == ""
 	if !straight && !behind {
 		if own.state == 'x' && own.expiry > m.ms {
 			return 3, 0
@@ -21,25 +22,38 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 		m.settle()
 		switch own = m.find(r.id); {
 		case own.granted():
+			m.first = own.first
 			return 1, own.token
 		case own.waits():
 			return 0, 0
 		}
 	}
 	enters := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
-	if len(m.queue) > 0 && (order != "h" || m.queue[0].id < r.id) {
+	upgrades := m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0
+	switch {
+	case r.from != "":
+		own := m.writer != nil && m.writer.id == r.from
+		own = own && (len(m.holds) == 0 || m.isSoleReader(m.writer.from))
+		enters = enters || r.mode == "w" && m.writer == nil && m.isSoleReader(r.from) || r.mode == "r" && own
+	case len(m.queue) > 0 && (order != "h" || upgrades || m.queue[0].id < r.id):
 		enters = false
 	}
 	switch {
+	case !enters && r.from != "" && r.mode == "w" && upgrades:
+		return 7, 0
 	case enters:
-		token = m.mint(r.mode)
-		m.grant(r, token, life)
+		token, m.first = m.mint(r)
+		m.grant(r, token, m.first, life)
 		return 1, token
 	case order == "0":
 		return 2, 0
+	case r.from != "":
+		r.place = 0
 	case order == "a":
 		m.s++
 		r.place = m.s
+	default:
+		r.place = 1
 	}
 	r.state, r.expiry = 'q', m.ms+r.claim
 	m.enqueue(r)
@@ -114,9 +128,12 @@ func (m *model) renew(id string, life, token int64) (status int64) {
 	own.expiry = m.ms + life
 	if own.state == 'w' {
 		m.writer = &own
-		return 1
+	} else {
+		m.holds[slices.IndexFunc(m.holds, byID(id))] = own
 	}
-	m.holds[slices.IndexFunc(m.holds, byID(id))] = own
+	if len(m.queue) > 0 {
+		return 2
+	}
 	return 1
 }
 
@@ -137,7 +154,7 @@ func (m *model) join(r modelHold, life int64) (status, token int64) {
 		return 2, 0
 	}
 	r.mode = owner.mode
-	m.grant(r, owner.token, life)
+	m.grant(r, owner.token, 0, life)
 	return 1, owner.token
 }
 
@@ -152,6 +169,9 @@ func (m *model) raise(id string, token int64) (status, value int64) {
 		return 6, 0
 	case own.mode == "w" && m.t >= token:
 		return 0, 0
+	}
+	if own.state == 'w' && own.token < m.t {
+		return 0, 0 // it is being converted
 	}
 	own.token, m.t = token, max(m.t, token)
 	if own.mode == "w" {
@@ -176,10 +196,11 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	case own.granted() && own.token == token:
 		m.drop(own)
 		if len(m.queue) == 0 || m.queue[0].id >= id {
-			m.grant(own, m.mint(own.mode), max(own.claim, own.expiry-m.ms))
+			token, first := m.mint(own)
+			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))
 			break
 		}
-		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 0, 0
+		own.state, own.expiry, own.place, own.token = 'q', m.ms+own.claim, 1, 0
 		m.enqueue(own)
 		m.settle()
 	case own.waits():
@@ -188,6 +209,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	}
 	switch own = m.find(id); {
 	case own.granted():
+		m.first = own.first
 		return 1, own.token
 	case own.waits():
 		return 0, 0
@@ -211,7 +233,7 @@ func (m *model) regain(r modelHold, life, token int64) (status, value int64) {
 	}
 	if m.writer == nil && (r.mode == "r" || len(m.holds) == 0) && own.state != 'x' && last <= token {
 		m.drop(own)
-		m.grant(r, token, life)
+		m.grant(r, token, 0, life)
 		status, value = 1, token
 	}
 	m.admit(false)

@@ -22,15 +22,18 @@ type model struct {
 	owners   map[string]modelOwner
 	alive    map[string]bool // waiters whose process sent the script
 	t, tw, s int64
+	first    int64 // of the block that the reply of the script that runs tells of
 }
 
 type modelHold struct {
 	id, owner, mode string
-	state           byte // as in lock.lua; 0: none
+	from            string // the hold that this one converts
+	state           byte   // as in lock.lua; 0: none
 	expiry, token   int64
 	place           int64
 	claim           int64
-	unheard         bool // nobody hears its messages
+	block, first    int64 // tokens of a grant to write, and the first of them
+	unheard         bool  // nobody hears its messages
 }
 
 type modelOwner struct {
@@ -45,7 +48,7 @@ func (m *model) begin(us int64, passed time.Duration, proposal int64) {
 	if us > 0 { // else it has not read the clock
 		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
-	m.proposal, m.hadOne, m.alive = proposal, m.writer != nil, map[string]bool{}
+	m.proposal, m.hadOne, m.alive, m.first = proposal, m.writer != nil, map[string]bool{}, 0
 }
 
 func byID(id string) func(modelHold) bool { return func(h modelHold) bool { return h.id == id } }
@@ -90,22 +93,27 @@ func (m *model) leave(h modelHold) {
 	}
 }
 
-func (m *model) mint(mode string) int64 {
+// mint returns the token of a grant, and the first of its block.
+func (m *model) mint(h modelHold) (token, first int64) {
 	last, floor := m.t, m.us
 	if m.quorum {
 		floor = min(m.proposal, m.us+1_000_000)
-		if mode == "r" {
+		if h.mode == "r" {
 			last = m.tw
 		}
 		if last == 0 {
 			floor = max(floor, m.us)
 		}
 	}
-	return max(last+1, floor)
+	first = max(last+1, floor)
+	if h.mode == "r" || h.block == 0 {
+		return first, 0
+	}
+	return max(first, min(first+h.block-1, m.us+1_000_000)), first
 }
 
-func (m *model) grant(h modelHold, token, life int64) {
-	h.token, h.expiry = token, m.ms+life
+func (m *model) grant(h modelHold, token, first, life int64) {
+	h.token, h.first, h.expiry = token, first, m.ms+life
 	m.t = max(m.t, token)
 	if m.quorum && h.mode == "w" {
 		m.tw = max(m.tw, token)
@@ -153,6 +161,9 @@ func (m *model) purge() {
 		next := slices.MaxFunc(m.holds, func(x, y modelHold) int {
 			return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 		})
+		if next.mode == "r" {
+			return
+		}
 		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
 		next.state = 'w'
 		m.writer = &next
@@ -163,7 +174,7 @@ func (m *model) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == nil) {
 		head := m.queue[0]
 		dead := head.expiry <= m.ms
-		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0) {
+		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !m.isSoleReader(head.from)) {
 			return
 		}
 		m.queue = m.queue[1:]
@@ -173,9 +184,15 @@ func (m *model) admit(beneath bool) {
 			head.state = 'p'
 			m.aside = append(m.aside, head)
 		default:
-			m.grant(head, m.mint(head.mode), head.claim)
+			token, first := m.mint(head)
+			m.grant(head, token, first, head.claim)
 		}
 	}
+}
+
+// isSoleReader reports whether that hold is the only one.
+func (m *model) isSoleReader(hold string) bool {
+	return len(m.holds) == 1 && m.holds[0].id == hold
 }
 
 func (m *model) settle() {

@@ -69,9 +69,14 @@ func (p *player) fresh() request {
 		r.owner = string(rune('A' + p.draw(3)))
 	case 2:
 		r.owner = r.hold
+	case 3:
+		r = r.ofCohort([]int{1, 2, 400_000}[p.draw(3)])
 	}
 	if p.draw(3) == 0 {
 		r.route = deaf
+	}
+	if len(p.asked) > 0 && p.draw(4) == 0 {
+		r.from = p.pick().hold
 	}
 	r.meta = strings.Repeat("m", p.draw(3)*15)
 	p.asked = append(p.asked, r)
@@ -191,18 +196,26 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return got, want
 	}
-	return n[:2], []int64{status, token}
+	if len(n) == 5 {
+		return []int64{n[0], n[1], n[4]}, []int64{status, token, p.m.first}
+	}
+	return append(n[:2:2], 0), []int64{status, token, p.m.first}
 }
 
 // asHold reads the details that a request was sent with.
 func asHold(id, details string) modelHold {
 	part := strings.Fields(details)
 	claim, _ := strconv.ParseInt(part[1], 10, 64)
-	owner := part[2]
-	if owner == "-" {
+	owner, from, _ := strings.Cut(part[2], "^")
+	block, _ := strconv.ParseInt(strings.TrimPrefix(owner, "+"), 10, 64)
+	if owner[0] == '-' || owner[0] == '+' {
 		owner = id
+	} else {
+		block = 0
 	}
-	return modelHold{id: id, mode: part[0], claim: claim, owner: owner, unheard: part[3] == deaf}
+	return modelHold{
+		id: id, mode: part[0], claim: claim, owner: owner, from: from, block: block, unheard: part[3] == deaf,
+	}
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.
@@ -217,8 +230,17 @@ func (p *player) check() {
 	require.Equal(p.e.t, p.m.t, reply[2])
 	p.countsAgree()
 
+	converts := map[string]bool{} // both stand while one is converted to the other
+	for _, r := range p.asked {
+		if r.from != "" {
+			converts[ulid(r.hold)], converts[ulid(r.from)] = true, true
+		}
+	}
 	exclusive := map[string]bool{}
 	for _, h := range holders {
+		if converts[h.id] {
+			continue
+		}
 		exclusive[h.mode+h.owner] = true
 		require.True(p.e.t, h.mode == "r" || len(exclusive) == 1, "a writer is not alone: %v", holders)
 	}

@@ -41,7 +41,7 @@ func TestMasterAbstains(t *testing.T) {
 
 		again := e.run(votes.of(refresh("01")))
 		require.EqualValues(e.t, 0, again[3], "no waiter is told of a grant that may be from a snapshot")
-		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token)))[1], "what stands is renewed")
+		require.EqualValues(e.t, 2, e.run(votes.of(renew("01", ttl, token)))[1], "what stands is renewed, and somebody waits")
 		require.EqualValues(e.t, 1, e.run(votes.of(release("01", 0)))[0], "and released")
 		reply := e.run(votes.of(refresh("02")))
 		require.EqualValues(e.t, 0, reply[3], "but nobody is let in")

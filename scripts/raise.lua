@@ -21,6 +21,7 @@ local writes = h[1] and string.find(h[1], id, 1, true) == 1
 local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
 if writes then
   expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
+  if string.find(h[1], '=', 1, true) then return { 0, 0, 0, us } end -- it is being converted: no raise is awaited
 elseif value then
   expiry = call('ZSCORE', KEYS[2], id)
 end
@@ -28,12 +29,15 @@ if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us
 if value == token then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
 
-local mode, owner = string.match(details, '^(%a) %d+ (%S+)')
+local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'
 local set = { 't', t - token > 0 and t or token }
 if mode == 'w' then set[3], set[4] = 'tw', token end
+if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has
+  set[#set + 1], set[#set + 2] = 'w', h[1] .. ' =' .. t
+end
 if not writes then set[#set + 1], set[#set + 2] = id, 'g 0 ' .. token .. ' ' .. since .. ' ' .. details end
-local count = owner ~= '-' and owner ~= id and string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
+local count = owner ~= '' and owner ~= id and string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
 if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end
 call('HSET', lock, unpack(set))
 return { 1, token + 0, expiry - ms, us }

@@ -11,7 +11,8 @@
 -- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
 --        works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', unpack(ARGV, 3))
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
+h.c = h[5]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
@@ -21,7 +22,7 @@ local ms = (us - us % 1000) / 1000
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 for i = 3, #ARGV do
-  had[ARGV[i]] = h[i + 2]
+  had[ARGV[i]] = h[i + 3]
   local state, _, place, since, details = parse(recordOf(ARGV[i]))
   if state == 'q' or state == 'd' or state == 'p' then
     local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')

@@ -18,20 +18,20 @@ local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
 if not (checks or leaves and ARGV[4] == '1') then
   local w, own = h[1], h[3]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    if string.byte(w, -1) ~= 110 then -- not 'n'
+    if not string.find(w, ' n', 1, true) then
       call('HDEL', lock, 'w', 'd', 'e')
     else
       local has = call('HMGET', lock, 'd', 'e')
-      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%S+)'))
+      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%w+)'))
     end
     return { 1, 0, 0 }
   end
   local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
-  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ (%S+)')
-  if owner == '-' or owner == id then
+  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
+  if owner and (owner == id or string.find(owner, '^%p')) then
     call('ZREM', KEYS[2], id)
     if readers == '1' then
-      call('HDEL', lock, id, 'n')
+      call('HDEL', lock, id, 'n', 'c')
     else
       call('HDEL', lock, id)
       call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
@@ -52,19 +52,24 @@ local ms = (us - us % 1000) / 1000
 local head
 local queued = KEYS[2] and ARGV[1] == '0' and not (leaves and ARGV[4] == '1')
   and string.match(h[2] or '', '^0 (%d+) 0$')
-if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1], -1) ~= 110 then
+if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
   head = call('ZPOPMIN', KEYS[3])[1]
   local has = head and call('HMGET', lock, head, 't') or {}
-  local lease, details, claim, letter, channel =
-    string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) %- (%a)(%S+).*)$')
+  local lease, details, claim, block, letter, channel =
+    string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
   if lease and lease - ms > 0 then
     local format, v = string.format, has[2] and has[2] - us >= 0 and has[2] + 1 or us
+    local first, waiting = '', queued - 1
+    if block ~= '' then -- of a cohort, as in mint
+      first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
+    end
     local usText = format('%s%06d', clock[1], us % 1000000)
     local token, expiry = v == us and usText or format('%.0f', v), ms + claim
     local message = format('%s %s %s %s %s', head, token, usText, claim, process())
+    if block ~= '' then message = message .. format('%s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
-      local w = format('%s %d%05d %s%03d', head, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
+      local w = format('%s %d%05d %s%03d%s', head, expiry / 100000, expiry % 100000, clock[1], ms % 1000, first)
       local set, gone = { 't', token, 'w', w, 'd', details }, { head }
       if #details > 64 then
         set[6], set[7], set[8] = string.sub(details, 1, 64), 'e', string.sub(details, 65)
@@ -74,7 +79,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1],
       if queued == '1' then
         gone[#gone + 1] = 'n'
       else
-        set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', queued - 1)
+        set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', waiting)
       end
       call('HSET', lock, unpack(set))
       call('HDEL', lock, unpack(gone))
@@ -84,7 +89,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and string.byte(h[1],
 end
 
 local own = h[3]
-h[3], h[4] = unpack(call('HMGET', lock, 't', 'tw'))
+h[3], h[4], h.c = unpack(call('HMGET', lock, 't', 'tw', 'c'))
 -- include: vote.lua
 -- include: lock.lua
 -- include: settle.lua

@@ -3,8 +3,8 @@
 -- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the
 --        lock alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
--- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 0 not held here with that token, or
---        expired}
+-- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and somebody waits; 0 not
+--        held here with that token, or expired}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
 --        the first lease of a call and once a minute; works while Redis is out of memory, and while this master
@@ -40,7 +40,8 @@ for i = 2, #ARGV, 3 do
   if w and find(w, id, 1, true) == 1 then
     local expiry, rest = match(w, '^(%d+)(.*)$', #id + 2)
     expiry = expiry + 0
-    if h[4] == token and expiry > ms then
+    local its = find(rest, '=', 1, true) and match(rest, '=(%d+)$') or h[4]
+    if its == token and expiry > ms then
       local joined = h[2] and string.byte(h[2]) ~= 48 -- '0': they must be there to be purged
       keep(lock, joined and holds, expiry, new, ttl)
       -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
@@ -58,6 +59,7 @@ for i = 2, #ARGV, 3 do
       status = 1
     end
   end
+  if status == 1 and h[2] and string.find(h[2], '^%d+ [1-9]') then status = 2 end
   reply[lease + 2] = status
 end
 return reply

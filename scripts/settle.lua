@@ -5,7 +5,8 @@
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
 -- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
---        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others
+--        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
+--        PUBLISH more; at most 64 grants and 64 others
 local bound, more = 64, 0
 local taken -- the head of the queue, where the script has taken it out already
 
@@ -32,19 +33,21 @@ local function sweep(key, n, states)
   return n, first[1], tonumber(first[2])
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, so where w
--- has gone the one of them that lasts longest takes its place.
+-- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, and one
+-- that w was converted from or is being converted to. Where w has gone, the one of those who joined it that lasts
+-- longest takes its place.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
   aside = sweep(asideKey, aside, 'px')
   if h[1] and not wHold and readers > 0 then
     local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
-    local _, _, _, since, details = parse(recordOf(last[1]))
-    if details and last[2] - ms > 0 then
+    local _, _, token, since, details = parse(recordOf(last[1]))
+    if details and string.byte(details) == 119 and last[2] - ms > 0 then -- 'w'
       readers = readers - call('ZREM', holdsKey, last[1])
       fields[last[1]] = false
       setWriter(last[1], tonumber(last[2]), since, details)
+      keepToken(tonumber(token))
     end
   end
 end
@@ -58,14 +61,21 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
+-- Tells the process of a cohort that somebody waits for what it holds.
+local function want(id, details)
+  if isCohort(details) then tell(details, id .. ' wanted') end
+end
+
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
 -- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
 -- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
+-- The message of a block names its first token too, and how many wait behind it.
 local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
-  local token = mint(mode)
+  local token, first = mint(details)
   local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
   local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
@@ -74,8 +84,14 @@ local function offer(id, state, expiry, place, since, details)
     fields[id] = 'p ' .. expiry .. ' ' .. place .. ' ' .. since .. ' ' .. details
     return false
   end
-  grant(id, token, tonumber(claim), details)
+  grant(id, token, tonumber(claim), details, first)
   return true
+end
+
+-- Whether nobody holds the lock but for reading, and only the hold that this one converts.
+local function soleReader(details)
+  local from = readers == 1 and converted(details)
+  return from and call('ZSCORE', holdsKey, from) and true or false
 end
 
 -- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
@@ -85,7 +101,7 @@ end
 -- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
 -- one who holds the lock for days.
 local function admit(beneath)
-  local granted, others = 0, 0
+  local granted, others, reading = 0, 0, {}
   while queued > 0 and (beneath or not wHold) do
     if granted == bound or others == bound then
       more = 1
@@ -102,8 +118,9 @@ local function admit(beneath)
     local record = recordOf(id) -- none: it was deleted or evicted
     local state, expiry, place, since, details = parse(record)
     local lives = (state == 'q' or state == 'd') and expiry - ms > 0
-    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w') then
-      headHold, headExpiry = id, tonumber(expiry)
+    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w' and not soleReader(details)) then
+      headHold, headExpiry, headPlace = id, tonumber(expiry), tonumber(place)
+      for hold, text in pairs(reading) do want(hold, text) end
       return
     end
     if not popped then call('ZREM', queueKey, id) end
@@ -113,6 +130,7 @@ local function admit(beneath)
     end
     if lives and offer(id, state, expiry, place, since, details) then
       granted = granted + 1
+      if not wHold then reading[id] = details end
     else
       others = others + 1
     end

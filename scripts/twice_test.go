@@ -123,7 +123,7 @@ func (e *env) repeatable(c call, reply []any) (kept []any) {
 // record is a record of lock.lua: first word, expiry, token, since, details.
 var record = regexp.MustCompile(`^(\w+) (\d+) (\d+) (\d+) (.*)$`)
 
-var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)( n)?$`)
+var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)((?: [=\w]+)*)$`)
 
 // repeatableState is repeatable for a dump: without the expiries, which are set from the server's clock.
 func (e *env) repeatableState(dump map[string][]string) map[string][]string {

@@ -24,9 +24,9 @@ func (e *env) heard(messages <-chan string) (all []string) {
 }
 
 // unnamed takes from the message of a hand-off what names the server's process, and stays the same while that lives.
-func unnamed(message string) string { return process.ReplaceAllString(message, "") }
+func unnamed(message string) string { return process.ReplaceAllString(message, "$1") }
 
-var process = regexp.MustCompile(` [0-9a-f]{12}$`)
+var process = regexp.MustCompile(` [0-9a-f]{12}((?: \d+ \d+)?)$`)
 
 // A hand-off whose message nobody hears goes to the next in the same script. The dead one keeps its place until its
 // lease ends; if it lives after all, it is granted at its next refresh, or in its turn whoever hears of it.

@@ -3,8 +3,8 @@
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
--- Reply  kept {1, token, ms left, server us}, yielded {0, 0, ms until something may expire, server us},
---        unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
+-- Reply  kept {1, token, ms left, server us, first token of a block}; yielded {0, 0, ms until something may expire,
+--        server us}, unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a new token, so the second finds another grant and leaves it alone, however late it
 --        comes and whoever waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
@@ -27,12 +27,12 @@ if state == 'w' or state == 'g' then
     local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
     drop(id, state, details)
     if head and head < id then -- if it is dead, the lock comes back
-      enqueue(id, 0, details)
+      enqueue(id, 1, details)
       purge()
       admit()
     else
-      local mode, claim = match(details, '^(%a) (%d+)')
-      grant(id, mint(mode), math.max(tonumber(claim), expiry - ms), details)
+      local kept, first = mint(details)
+      grant(id, kept, math.max(tonumber(match(details, '^%a (%d+)')), expiry - ms), details, first)
     end
   end
 elseif state == 'q' or state == 'd' or state == 'p' then
@@ -41,6 +41,8 @@ elseif state == 'q' or state == 'd' or state == 'p' then
 end
 store(0)
 state, expiry, token = find(id)
-if (state == 'w' or state == 'g') and expiry > ms then return { 1, token, expiry - ms, us } end
+if (state == 'w' or state == 'g') and expiry > ms then
+  return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
+end
 if state == 'q' or state == 'd' or state == 'p' then return { 0, 0, wake(), us } end
 return { 2, 0, 0, us }

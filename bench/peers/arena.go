@@ -68,8 +68,8 @@ func (c *contender) take(asked, got time.Duration) {
 	}
 }
 
-// contend has the contenders share out the clients among them, and returns when the time is over.
-func contend(ctx context.Context, clients []peer.Peer, window time.Duration) ([]*contender, error) {
+// contend has so many contenders share out the clients among them, and returns when the time is over.
+func contend(ctx context.Context, clients []peer.Peer, contenders int, window time.Duration) ([]*contender, error) {
 	ctx, stop := context.WithCancel(ctx) // no deadline: some libraries shorten their leases to it
 	defer stop()
 	a := &arena{began: time.Now()}

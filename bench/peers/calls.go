@@ -47,7 +47,7 @@ func measureCalls(ctx context.Context, s *site, lib peer.Library, _ int) (_ Meas
 		}
 	}
 	if lib.Queues { // nor one that only contention needs
-		if _, err := contend(ctx, all, 100*time.Millisecond); err != nil {
+		if _, err := contend(ctx, all, contenders, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +106,7 @@ func countHandOffs(
 	if _, err := monitor.Count(ctx); err != nil {
 		return err
 	}
-	played, err := contend(ctx, all, window)
+	played, err := contend(ctx, all, contenders, window)
 	if err != nil {
 		return err
 	}

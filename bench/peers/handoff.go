@@ -69,7 +69,7 @@ func measureHandOff(ctx context.Context, s *site, lib peer.Library, clients int)
 		}
 	}
 	began := time.Now()
-	played, err := contend(ctx, all, s.window)
+	played, err := contend(ctx, all, contenders, s.window)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ const (
 	IsRefused               // neither
 	IsAbsent                // this master does not know it
 	IsReading               // a join for writing, and the owner only reads
+	IsRival                 // an upgrade, and another reader is upgrading already
 	NoAnswer                // no reply came, or one that says nothing of the hold
 )
 
@@ -61,7 +62,7 @@ func (v *Vote) Answered(a Answer) {
 	case a.Status == IsQueued:
 		v.State, v.Err = Queued, nil
 	default:
-		v.State, v.Err, v.Reading = Refused, nil, a.Status == IsReading
+		v.State, v.Err, v.Reading, v.Rival = Refused, nil, a.Status == IsReading, a.Status == IsRival
 	}
 }
 
@@ -76,7 +77,25 @@ func (v *Vote) Granted(token fencing.Token, until clock.Instant) {
 // not count: it is offered back again.
 func (v *Vote) grant(token fencing.Token, until clock.Instant, handedOff bool) {
 	v.State, v.Token, v.Until, v.HandedOff, v.Err = Granted, token, until, handedOff, nil
+	if v.First = token; v.block.token == token {
+		v.First = v.block.first
+	}
 }
+
+// Block notes that the grant with this token is a block that begins with first, before or after it is counted. 0 says
+// nothing: then the token is all that the grant is known to have.
+func (v *Vote) Block(token, first fencing.Token) {
+	if first == 0 || first >= token {
+		return
+	}
+	v.block = block{token, first}
+	if v.State == Granted && v.Token == token {
+		v.First = first
+	}
+}
+
+// block is what a master has said of a grant: its tokens.
+type block struct{ token, first fencing.Token }
 
 func (v *Vote) fail(a Answer) {
 	v.State, v.Err, v.Permanent, v.Conflict, v.Short = Failed, a.Err, a.Permanent, a.Conflict, a.Short

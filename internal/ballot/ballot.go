@@ -25,11 +25,13 @@ import (
 // Entry says how an acquisition gets in.
 type Entry uint8
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner.
+// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
+// the queue for the other readers to leave.
 const (
 	Wait Entry = iota
 	Try
 	Join
+	Upgrade
 )
 
 // Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.
@@ -63,7 +65,7 @@ func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
-	case agreed, b.target != 0 && b.reachable() < b.Quorum():
+	case agreed, b.target != 0 && b.maxAtTarget() < b.Quorum():
 		return TooLate, 0, clock.Instant{}
 	}
 	return b.failed(b.entry), 0, clock.Instant{}
@@ -93,8 +95,8 @@ func (b *Ballot) decideTarget() bool {
 	return grants >= b.Quorum()
 }
 
-// reachable is how many masters may still come to the target.
-func (b *Ballot) reachable() int {
+// maxAtTarget is how many masters may still come to the target.
+func (b *Ballot) maxAtTarget() int {
 	return b.count(func(v *Vote) bool {
 		switch v.State {
 		case Asked:

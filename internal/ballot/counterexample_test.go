@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 )
 
@@ -53,6 +54,33 @@ var counterexamples = map[string]func(*testing.T){
 		require.Empty(t, b.Next(nil), "nothing is raised to a later answer")
 		b.Vote(A).Raised(2, granted(2))
 		require.EqualValues(t, 2, reported(b, now))
+	},
+	"block-assumed": func(t *testing.T) {
+		b := asked(ballot.Wait, 3)
+		for master, first := range []fencing.Token{11, 19} { // the second has granted less
+			b.Vote(master).Answered(granted(20))
+			b.Vote(master).Block(20, first)
+		}
+		require.EqualValues(t, 20, reported(b, now))
+		require.EqualValues(t, 19, b.First(20))
+
+		b = asked(ballot.Wait, 3, granted(20), granted(20))
+		b.Vote(A).Block(20, 11)
+		require.EqualValues(t, 20, reported(b, now))
+		require.EqualValues(t, 20, b.First(20), "the second does not say where its block began")
+
+		b = asked(ballot.Wait, 3, granted(20), granted(30))
+		b.Vote(A).Block(20, 11)
+		b.Vote(B).Block(30, 21)
+		b.Decide(now)
+		b.Next(nil)
+		b.Vote(A).Raised(30, granted(30))
+		require.EqualValues(t, 30, reported(b, now))
+		require.EqualValues(t, 21, b.First(30), "one that was raised has counted less than what it was raised from")
+		b.Vote(A).Block(20, 5)
+		b.Vote(A).Block(30, 31)
+		b.Vote(A).Block(30, 0)
+		require.EqualValues(t, 21, b.First(30), "what says nothing of this grant")
 	},
 	"renew-lapsed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, grantedUntil(2, later), granted(2), granted(2))

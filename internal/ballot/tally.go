@@ -41,6 +41,16 @@ func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) 
 	return ends[t.Quorum()-1], true
 }
 
+// First returns the first of the tokens that end with this one: each master that granted it had counted less before.
+func (t Tally) First(token fencing.Token) (first fencing.Token) {
+	for i := range t {
+		if v := &t[i]; v.Counts() && v.Token == token {
+			first = max(first, v.First)
+		}
+	}
+	return first
+}
+
 // HandedOff reports whether a grant is one of the queue's, which lasts for the hand-off TTL until the first renewal.
 func (t Tally) HandedOff() bool {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0

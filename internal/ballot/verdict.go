@@ -13,7 +13,8 @@ const (
 	Conflicted                // a key of the lock holds something else
 	Short                     // masters have granted it, and too few of their replicas have it
 	Absent                    // a join, and the owner holds nothing there any more
-	Upgrade                   // a join for writing, and the owner only reads
+	OnlyReads                 // a join for writing, and the owner only reads
+	Rival                     // an upgrade, and another reader is upgrading already
 )
 
 // failed reports why no quorum can come about without asking again, where asking again is useless or not wanted.
@@ -30,7 +31,10 @@ func (t Tally) failed(entry Entry) Verdict {
 		}
 	}
 	switch {
-	case entry == Wait || t.mostPossible(entry) >= t.Quorum():
+	// One master's word is enough: two who each waited for the other on some of them would wait for ever.
+	case entry == Upgrade && t.count(func(v *Vote) bool { return v.Rival }) > 0:
+		return Rival
+	case entry == Wait || entry == Upgrade || t.maxAgreeing(entry) >= t.Quorum():
 		return Open
 	case entry == Join:
 		return t.joinFailure()
@@ -39,8 +43,8 @@ func (t Tally) failed(entry Entry) Verdict {
 	}
 }
 
-// mostPossible is an upper bound of the masters that may agree: the grants so far, and those that have yet to answer.
-func (t Tally) mostPossible(entry Entry) int {
+// maxAgreeing is an upper bound of the masters that may agree: the grants so far, and those that have yet to answer.
+func (t Tally) maxAgreeing(entry Entry) int {
 	pending := t.count((*Vote).Pending)
 	if entry == Join {
 		_, grants := t.commonToken()
@@ -58,7 +62,7 @@ func (t Tally) joinFailure() Verdict {
 	case absent > len(t)-t.Quorum():
 		return Absent
 	case reading > 0:
-		return Upgrade
+		return OnlyReads
 	case t.count((*Vote).Pending) > 0:
 		return Open // what is still to come decides between the two
 	default:
@@ -69,15 +73,15 @@ func (t Tally) joinFailure() Verdict {
 // tryFailure tells a lock that others hold from one that cannot be asked for. Both may be open although it is certain
 // that this attempt fails; then what is still to come decides.
 func (t Tally) tryFailure() Verdict {
-	why := t.Standstill()
+	why := t.WaitFailure()
 	if why == Contended || t.Answers()+t.count((*Vote).Pending) < t.Quorum() {
 		return why
 	}
 	return Open
 }
 
-// Standstill tells being kept out from not being answered: Contended or NoQuorum.
-func (t Tally) Standstill() Verdict {
+// WaitFailure tells being kept out from not being answered: Contended or NoQuorum.
+func (t Tally) WaitFailure() Verdict {
 	if t.Answers() >= t.Quorum() {
 		return Contended
 	}

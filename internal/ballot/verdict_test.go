@@ -27,7 +27,7 @@ func TestVerdictOfOneMaster(t *testing.T) {
 		"try: not answered":          {ballot.Try, votes{down}, ballot.NoQuorum},
 		"join: granted":              {ballot.Join, votes{granted(5)}, ballot.Held},
 		"join: absent":               {ballot.Join, votes{absent}, ballot.Absent},
-		"join: the owner reads":      {ballot.Join, votes{reading}, ballot.Upgrade},
+		"join: the owner reads":      {ballot.Join, votes{reading}, ballot.OnlyReads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, test.want, verdict(asked(test.entry, 1, test.votes...), now))
@@ -62,7 +62,7 @@ func TestVerdictOfThreeMasters(t *testing.T) {
 		"join: two of three agree":       {ballot.Join, votes{granted(4), granted(5), granted(4)}, ballot.Held},
 		"join: two absent":               {ballot.Join, votes{absent, absent}, ballot.Absent},
 		"join: one absent, two to come":  {ballot.Join, votes{absent}, ballot.Open},
-		"join: reads, and one absent":    {ballot.Join, votes{absent, reading}, ballot.Upgrade},
+		"join: reads, and one absent":    {ballot.Join, votes{absent, reading}, ballot.OnlyReads},
 		"join: absent, down, one open":   {ballot.Join, votes{absent, down}, ballot.Open},
 		"join: absent, down, and absent": {ballot.Join, votes{absent, down, absent}, ballot.Absent},
 		"join: granted, absent, down":    {ballot.Join, votes{granted(5), absent, down}, ballot.NoQuorum},
@@ -103,10 +103,10 @@ func TestASlowMasterIsAwaitedWhenItIsAskedAnew(t *testing.T) {
 func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued, queued)
 	require.Equal(t, 2, b.Answers())
-	require.Equal(t, ballot.Contended, b.Standstill())
+	require.Equal(t, ballot.Contended, b.WaitFailure())
 	b.Vote(B).Refreshed(down)
 	require.Equal(t, 1, b.Answers())
-	require.Equal(t, ballot.NoQuorum, b.Standstill())
+	require.Equal(t, ballot.NoQuorum, b.WaitFailure())
 	b.Vote(B).Refreshed(queued)
 	require.Equal(t, 2, b.Answers())
 }
@@ -116,7 +116,7 @@ func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
 	b.Decide(now)
 	b.Next(nil)
 	b.Vote(A).Raised(2, refused)
-	require.Equal(t, ballot.Contended, b.Standstill())
+	require.Equal(t, ballot.Contended, b.WaitFailure())
 }
 
 func TestTheTargetIsTheSmallestThatAQuorumCanReach(t *testing.T) {

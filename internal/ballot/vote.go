@@ -23,6 +23,7 @@ const (
 type Vote struct {
 	State     State
 	Token     fencing.Token // of the grant
+	First     fencing.Token // of the grant's tokens; it stays where Token is raised
 	Until     clock.Instant // trust in the grant
 	Err       error         // why it failed, or why the last request to it did
 	Permanent bool          // asking again cannot help
@@ -32,7 +33,9 @@ type Vote struct {
 	Unknown   bool          // a request that can bring the hold about has no answer and may still run
 	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
 	Reading   bool          // a join for writing was refused, since its owner only reads
+	Rival     bool          // an upgrade was refused, since another reader is upgrading
 
+	block          block         // of the last grant that was one
 	inflight       Op            // asked of the grant, and not answered yet
 	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
 	yieldRequested bool          // an older hold waits behind this one

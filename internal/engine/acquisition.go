@@ -34,6 +34,10 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry}
 	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
 	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
+	l.from = r.From
+	if l.block = r.Block; r.Block > 0 {
+		e.mailbox.listen(l.keys[0])
+	}
 	l.hold.start(r.Owner, e.mailbox.route(l.keys[0]))
 	l.ballot.Start(r.Entry, len(e.masters))
 	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
@@ -41,7 +45,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 		return a.failure(Contended, endOf(ctx))
 	}
 	if err := e.membership.check(ctx); err != nil {
-		return a.failure(Unusable, err)
+		return a.failure(InvalidMasters, err)
 	}
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
@@ -71,7 +75,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(), l.e.keys.sent(&l.keys), args)
+	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&l.keys), args)
 	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end, and this master as one that has not answered
@@ -94,7 +98,7 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
 	call := transport.Call{
-		Script: a.script(), Keys: l.e.keys.sent(&l.keys), Args: args, Urgent: urgent, Replicated: true,
+		Script: a.script(), Keys: l.e.keys.ofScript(&l.keys), Args: args, Urgent: urgent, Replicated: true,
 	}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
@@ -145,6 +149,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	} else {
 		vote.Answered(answer)
 	}
+	vote.Block(reply.token, reply.first)
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}
@@ -154,7 +159,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
-	if hold != l.id || l.phase != asking || a.entry != Wait {
+	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
 	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
@@ -189,12 +194,13 @@ func (a *acquisition) decide() {
 // kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
 var kinds = map[ballot.Verdict]Kind{
 	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict, ballot.Short: Short,
-	ballot.Absent: Absent, ballot.Upgrade: Upgrade,
+	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
 // succeed ends asking with a grant, under mu.
 func (a *acquisition) succeed() {
 	l := a.lease
+	// Counted before the caller can know of it, so that whoever sees the lease sees it counted.
 	if a.waiting {
 		l.e.counters.contended.Add(1)
 	}
@@ -247,6 +253,7 @@ func (a *acquisition) restart() {
 	l.e.registry.forget(l.id)
 	a.keepErrors()
 	l.hold.restart(l.e.mailbox.route(l.keys[0]))
+	// Answers to the hold that was given up name it, and so are not counted for this one.
 	l.ballot.Start(a.entry, len(l.e.masters))
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))

@@ -23,6 +23,7 @@ func (a *acquisition) await(ctx context.Context) error {
 		}
 		return a.outcome()
 	}
+	// Of several masters those that are silent must not decide how long everybody waits.
 	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
 	defer timeout.Stop()
 	for {
@@ -49,6 +50,7 @@ func (a *acquisition) withoutLate() {
 	if l.phase != asking {
 		return
 	}
+	// Late does nothing to a vote that has been answered.
 	for i := range l.ballot.Masters() {
 		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
 	}
@@ -73,7 +75,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == asking {
-		a.giveUp(a.failure(kinds[l.ballot.Standstill()], endOf(ctx)))
+		a.giveUp(a.failure(kinds[l.ballot.WaitFailure()], endOf(ctx)))
 	}
 }
 

@@ -93,6 +93,16 @@
 // or it must have expired. If the connection broke, its buffers may deliver the acquire after the release; the release
 // therefore leaves a tombstone, and a late acquire or regain of that hold finds it. Calls of one hold need no order.
 //
+// # Replicas
+//
+// Where a number of replicas is asked for, whatever makes or keeps a lease counts on a master only once so many of its
+// replicas have it: the calls that acquire, raise, regain and renew go out with WAIT behind them. A renewal that did
+// not wait would move the deadline past the expiry that a replica knows, and the lease would be trusted while the
+// promoted replica lets others in. A grant from the queue was written by another process, over another connection, of
+// which WAIT does not speak. So the waiter renews it first (granted, confirmed): that is a write of its own, later on
+// the same server, and what confirms it confirms the grant. A master whose replicas do not confirm has granted a hold
+// that does not count; it is released there, and the acquisition fails if too many masters are like that.
+//
 // # Several masters
 //
 // All are asked at once and the verdict falls as soon as it is certain, and after the node timeout without those that

@@ -66,6 +66,7 @@ func New(cfg Config) *Engine {
 		registry: registry{leases: make(map[string]*Lease)}, unconfirmed: newUnconfirmed(),
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
+	// The parts hold atomics and mutexes, so they are filled in where they are.
 	e.tokens.clock, e.tokens.single = cfg.Clock, n == 1
 	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
 	e.life, e.endLife = context.WithCancel(context.Background())
@@ -116,6 +117,7 @@ func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
 // suspended looks at every lease again after the wall clock has run ahead.
 func (e *Engine) suspended(now clock.Instant) {
+	// The timers count monotonic time, by which these leases may have much of theirs left.
 	for _, l := range e.registry.snapshot() {
 		l.Fire(now)
 	}

@@ -26,14 +26,15 @@ type Kind uint8
 
 // The kinds of Failure.
 const (
-	Contended Kind = iota // others hold the lock
-	NoQuorum              // fewer than a quorum of the masters answered
-	Conflict              // a key of the lock holds something else
-	Short                 // too few replicas have it
-	Absent                // a join, and the owner holds nothing there any more
-	Upgrade               // a join for writing, and the owner only reads
-	Closed                // the engine was closed
-	Unusable              // the set of masters cannot be used
+	Contended      Kind = iota // others hold the lock
+	NoQuorum                   // fewer than a quorum of the masters answered
+	Conflict                   // a key of the lock holds something else
+	Short                      // too few replicas have it
+	Absent                     // a join, and the owner holds nothing there any more
+	OnlyReads                  // a join for writing, and the owner only reads
+	Rival                      // an upgrade, and another reader is upgrading already
+	Closed                     // the engine was closed
+	InvalidMasters             // the set of masters cannot be used
 )
 
 // Failure is the error of an acquisition.

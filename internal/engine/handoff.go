@@ -11,26 +11,23 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, `hold` alone says that an older
-// hold waits behind it. Messages are hints; what they say of others is ignored.
+// onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, with `first waiting` behind it to
+// a cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind
+// it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
 func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
-	if len(f) != 1 && len(f) != 5 {
+	if len(f) == 0 {
 		return
 	}
 	l := b.e.registry.lookup(f[0])
-	switch {
+	switch g, isHandoff := readHandoff(f); {
 	case l == nil:
 	case len(f) == 1:
 		l.yieldRequested(m, f[0])
-	default:
-		token, err := fencing.ParseToken(f[1])
-		grantedAt, err2 := strconv.ParseInt(f[2], 10, 64)
-		ttl, err3 := strconv.ParseInt(f[3], 10, 64)
-		if err == nil && err2 == nil && err3 == nil {
-			g := handoff{f[0], token, grantedAt, time.Duration(ttl) * time.Millisecond, f[4]}
-			l.handedOff(m, from, g)
-		}
+	case len(f) == 2:
+		l.wantedMessage(f[0])
+	case isHandoff:
+		l.handedOff(m, from, g)
 	}
 }
 
@@ -50,20 +47,44 @@ type handoff struct {
 	token     fencing.Token
 	grantedAt int64 // by the server's clock, in microseconds
 	ttl       time.Duration
-	server    string // the process that has granted it
+	server    string        // the process that has granted it
+	first     fencing.Token // of a cohort's block, or 0
+	wanted    bool          // somebody waits behind a cohort
+}
+
+func readHandoff(f []string) (g handoff, ok bool) {
+	if len(f) != 5 && len(f) != 7 {
+		return g, false
+	}
+	var n [5]int64
+	for i, text := range append(f[1:4:4], f[5:]...) {
+		var err error
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 {
+			return g, false
+		}
+	}
+	g = handoff{
+		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond, server: f[4],
+		first: fencing.Token(n[3]), wanted: n[4] > 0,
+	}
+	return g, n[0] > 0 && g.token <= fencing.MaxToken
 }
 
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
 // master; one that does not know yet that it is queued there asks as soon as it does.
-func (v *voting) handedOff(m *transport.Master, from *transport.Node, g handoff) {
-	now := v.e.clock.Now()
+func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
+	now, v := l.e.clock.Now(), &l.voting
 	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if g.wanted && g.hold == v.id {
+		l.want()
+	}
 	switch {
 	case g.hold != v.id || v.phase == ended:
 	case known:
+		v.ballot.Vote(m.Index).Block(g.token, g.first)
 		v.granted(m, g.token, until)
 		v.changed()
 	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:

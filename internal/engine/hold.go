@@ -19,12 +19,15 @@ type hold struct {
 	route  string        // how messages about it reach this process
 	detail string        // what a master keeps of it as it is
 	begun  clock.Instant // the first attempt
+	from   string        // the hold that is converted to this one, or ""
+	block  int           // tokens that it wants, of a cohort that shares it; 0: it is no cohort's
 }
 
 // start makes it a new attempt. Each has the time of the first one in its id, so that it keeps its place in the queue.
 // route is how messages reach this process.
 func (h *hold) start(owner, route string) {
 	h.id = newULID(h.begun.Wall)
+	// Who names no owner is one of its own: it can be joined by nobody.
 	if h.owner = owner; owner == "" {
 		h.owner = h.id
 	}
@@ -47,11 +50,18 @@ func (h *hold) restart(route string) {
 	h.start(owner, route)
 }
 
-// details are mode, hand-off TTL, owner ("-" where that is the hold itself), where its process listens, meta.
+// details are mode, hand-off TTL, owner ("-" where that is the hold itself, "+B" where it is a cohort's besides, and
+// "^hold" behind it where that one is converted), where its process listens, meta.
 func (h *hold) details(route string) string {
 	owner := h.owner
-	if owner == h.id {
+	switch {
+	case h.block > 0:
+		owner = "+" + strconv.Itoa(h.block)
+	case owner == h.id:
 		owner = "-"
+	}
+	if h.from != "" {
+		owner += "^" + h.from
 	}
 	return modeArg(h.mode) + " " + h.terms.handoffArg + " " + owner + " " + route + " " + h.terms.Meta
 }
@@ -72,7 +82,7 @@ func (h *hold) joinArgs(vote string, into *[6]string) []string {
 // several do.
 func order(entry Entry, single bool) string {
 	switch {
-	case entry != Wait:
+	case entry != Wait && entry != Upgrade:
 		return "0"
 	case single:
 		return "a"

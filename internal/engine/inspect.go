@@ -49,6 +49,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 			v.Index, v.Addr = m.Index, m.Addr()
 			views <- v
 		}
+		// The locker was closed meanwhile. Those that were asked answer into a channel that has room for all.
 		if !e.tasks.spawn(ask) {
 			return nil, false
 		}
@@ -79,6 +80,7 @@ func readView(r rueidis.RedisResult) (v View) {
 		v.Holders = append(v.Holders, Holder{
 			Hold: row.text(0), Owner: row.text(1), Mode: readMode(row.text(2)), Count: int(row.number(4)),
 			Remaining: row.millis(5), Held: row.millis(6), Meta: row.text(8),
+			Cohort: row.number(9) == 1,
 		})
 	}
 	waiters, _ := fields[4].ToArray()

@@ -45,6 +45,7 @@ func (s keyspace) of(name string) keys {
 		b.WriteString(suffix)
 		ends[i] = b.Len()
 	}
+	// The keys share the builder's memory.
 	all, from := b.String(), 0
 	var k keys
 	for i, end := range ends {
@@ -63,8 +64,8 @@ func (s keyspace) at(lock string) (k keys) {
 	return k
 }
 
-// sent returns those that go out with a script.
-func (s keyspace) sent(k *keys) []string {
+// ofScript returns those that go out with a script.
+func (s keyspace) ofScript(k *keys) []string {
 	if s.single {
 		return k[:lockKeys]
 	}

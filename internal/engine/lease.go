@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -14,47 +15,52 @@ import (
 type Lease struct {
 	voting
 	deadline clock.Instant
+	trust    trust
+	cohort   cohort
 	limit    time.Duration // where MaxHold ends the lease, or never
 	renewal  renewal
 	timer    timerqueue.Timer
 	ending   ending
 	untold   bool // the hooks have not been told of the beginning
+
+	successor atomic.Pointer[Lease] // what it was converted to
 }
 
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.name }
 
 // Mode returns the granted mode. A joined hold has the mode of its owner's standing hold.
-func (l *Lease) Mode() fencing.Mode { return l.mode }
+func (l *Lease) Mode() fencing.Mode { return l.current().mode }
 
 // Owner returns the owner's id.
-func (l *Lease) Owner() string { return l.owner }
+func (l *Lease) Owner() string { return l.current().owner }
 
 // Hold returns the id of this acquisition.
 func (l *Lease) Hold() string {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.id
 }
 
 // Token returns the fencing token.
 func (l *Lease) Token() fencing.Token {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.token
 }
 
 // Deadline returns until when the lease is trusted, by this process's clocks.
 func (l *Lease) Deadline() time.Time {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
+	// The wall clock may have been set since the grant, so the moment is told from what is left by the monotonic one.
 	return time.Now().Add(min(l.deadline.Mono, l.limit) - l.e.clock.Now().Mono)
 }
 
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a
 // process that was stopped learns of its loss at its first question, not when the timers come to it.
 func (l *Lease) Err() error {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	return l.ending.err
@@ -62,7 +68,7 @@ func (l *Lease) Err() error {
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	return l.ending.channel()
 }
@@ -70,7 +76,7 @@ func (l *Lease) Done() <-chan struct{} {
 // OnEnd calls f once with Err's value when the lease ends, at once if it has. f must not block. The function returned
 // takes f out.
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
-	l.mu.Lock()
+	l = l.lock()
 	defer l.mu.Unlock()
 	if end := l.ending.err; end != nil {
 		l.mu.afterUnlock(func() { f(end) })
@@ -78,7 +84,7 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	}
 	l.ending.add(&f)
 	return func() {
-		l.mu.Lock()
+		l := l.lock()
 		defer l.mu.Unlock()
 		l.ending.remove(&f)
 	}
@@ -86,11 +92,14 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	l.phase, l.token, l.deadline = held, token, until
+	l.phase, l.token = held, token
+	l.trustUntil(until)
+	l.cohort.first = l.ballot.First(token)
+	// The limit counts from the grant as this process learns of it, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
 	}
-	l.e.tokens.saw(token)
+	l.e.tokens.observe(token)
 	l.e.counters.held.Add(1)
 	l.e.counters.acquired.Add(1)
 	l.e.observers.acquired(l)
@@ -104,6 +113,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 // finish ends a held lease, under mu. It is the only way out of that phase.
 func (l *Lease) finish(end error) {
 	l.phase = ended
+	l.trust.end()
 	l.e.counters.held.Add(-1)
 	l.e.timers.Cancel(&l.timer)
 	l.e.registry.forget(l.id)
@@ -117,6 +127,8 @@ func (l *Lease) expire(now clock.Instant) {
 		return
 	}
 	switch {
+	// The order of the cases is that of the reasons: a limit that was agreed on is no failure, whatever else has ended
+	// too.
 	case now.Mono >= l.limit:
 		l.lose(MaxHold, nil)
 	case !l.deadline.Passed(now):
@@ -157,6 +169,7 @@ func (l *Lease) setTimer() {
 func (l *Lease) shutDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Both ends leave releases to the background, which Close waits for.
 	switch l.phase {
 	case asking:
 		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))

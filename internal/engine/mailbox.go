@@ -26,6 +26,14 @@ func (b *mailbox) route(lock string) (route string) {
 // onListen is called when messages of a node arrive from now on, or of all nodes where none is named.
 func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
 	b.e.waiters[m.Index].wakeAll()
+	b.e.registry.lookAgain()
+}
+
+// listen has the messages about this lock arrive: the holder of a cohort is told of those who wait.
+func (b *mailbox) listen(lock string) {
+	for _, m := range b.e.masters {
+		m.Listen(lock)
+	}
 }
 
 // onMoved is called when other servers answer for some keys of the master. They may not know what the servers before

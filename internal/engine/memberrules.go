@@ -16,18 +16,18 @@ func (m *membership) rules() string {
 }
 
 // validate refuses a set that cannot keep what is promised.
-func (m *membership) validate(cards []card) error {
+func (m *membership) validate(replies []markerReply) error {
 	runs, seats := make(map[string]int), make(map[string]int)
 	set := ""
-	for i, c := range cards {
+	for i, c := range replies {
 		where := fmt.Sprintf("master %d (%s)", i, m.e.masters[i].Addr())
 		if c.err == nil && c.layout != "" && c.layout != layout {
 			return fmt.Errorf("%w: %s keeps its locks in layout %s, this client in layout %s", ErrSet, where, c.layout, layout)
 		}
 		switch {
-		case c.cluster && len(cards) == 1:
+		case c.cluster && len(replies) == 1:
 			return fmt.Errorf("%w: %s: %s", ErrSet, where, transport.ClusterAdvice)
-		case c.err != nil || len(cards) == 1:
+		case c.err != nil || len(replies) == 1:
 			continue
 		case c.role == "slave":
 			return fmt.Errorf("%w: %s is a replica: it would follow another's decisions", ErrSet, where)

@@ -91,6 +91,7 @@ func (m *membership) check(ctx context.Context) error {
 	now := m.e.clock.Now().Mono
 	m.mu.Lock()
 	current := m.current
+	// Whoever acquires starts the survey that is due, so an idle locker asks nobody.
 	if current == nil || !m.settled && current.over() && now-m.ended >= surveyPause {
 		current = m.startLocked()
 	}
@@ -149,15 +150,16 @@ func (m *membership) startLocked() *survey {
 
 // finish takes the survey and acts on what it found.
 func (m *membership) finish(s *survey) {
-	cards, changed, err := s.take(m.e.life)
+	replies, changed, err := s.take(m.e.life)
 	inOrder, moved := 0, false
 	if err == nil {
-		inOrder, moved = m.adopt(cards)
+		inOrder, moved = m.adopt(replies)
 	}
 	m.mu.Lock()
 	before := m.usable
 	s.err, m.ended = err, m.e.clock.Now().Mono
-	m.settled = err == nil && inOrder == len(cards)
+	// Settled needs every master, usable a quorum: with one missing the locker works, and looks for it again.
+	m.settled = err == nil && inOrder == len(replies)
 	m.usable = err == nil && inOrder >= m.e.quorum()
 	if !m.usable { // the links may be slow
 		m.grace = min(2*m.grace, patience)
@@ -170,7 +172,7 @@ func (m *membership) finish(s *survey) {
 	m.mu.Unlock()
 	close(s.done)
 	if err != nil {
-		m.e.failWaiters(Unusable, err)
+		m.e.failWaiters(InvalidMasters, err)
 	}
 	if news {
 		for _, w := range m.e.waiters {
@@ -180,21 +182,21 @@ func (m *membership) finish(s *survey) {
 }
 
 // adopt takes over what the markers say of the masters, and returns how many are in order.
-func (m *membership) adopt(cards []card) (inOrder int, moved bool) {
-	for i, c := range cards {
+func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
+	for i, c := range replies {
 		// Such a master goes on as a stranger: it gets the calls, and refuses to vote until its marker has been read.
-		if c.err != nil || c.layout == "" || len(cards) > 1 && c.set == "" {
+		if c.err != nil || c.layout == "" || len(replies) > 1 && c.set == "" {
 			continue
 		}
 		inOrder++
 		m.mu.Lock()
 		m.seats[i], m.runs[i] = c.seat, c.run
 		m.mu.Unlock()
-		if len(cards) > 1 {
+		if len(replies) > 1 {
 			moved = m.e.masters[i].SetIdentity(c.id, c.dials) || moved
 		}
 	}
-	for _, c := range cards {
+	for _, c := range replies {
 		if c.set != "" {
 			m.salt(c)
 			break
@@ -205,7 +207,7 @@ func (m *membership) adopt(cards []card) (inOrder int, moved bool) {
 
 // salt gives the scripts digests that only clients of this set can have loaded. Those that may not read the run id have
 // others than those that may: what the former load says nothing of a restart.
-func (m *membership) salt(c card) {
+func (m *membership) salt(c markerReply) {
 	salt := c.set
 	if c.run == "" {
 		salt += " without run id"

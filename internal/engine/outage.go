@@ -42,6 +42,7 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	}
 	pause := o.pause
 	w.mu.Unlock()
+	// Nobody is told under the mutex: a logger may call the locker.
 	if !due {
 		return
 	}
@@ -89,6 +90,7 @@ func (e *Engine) cutOff(lock string) bool {
 	return e.count(fails) > len(e.masters)-e.quorum()
 }
 
+// count returns how many masters are such.
 func (e *Engine) count(is func(*transport.Master) bool) (n int) {
 	for _, m := range e.masters {
 		if is(m) {

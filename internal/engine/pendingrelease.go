@@ -45,7 +45,9 @@ type pendingRelease struct {
 // releaseOn describes what one master may have of this hold, under mu.
 func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
-		m: m, keys: v.e.keys.sent(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		m: m, keys: v.e.keys.ofScript(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		// Renewals end with the lease, so nothing can have moved the expiry since; the node timeout covers a call that is on
+		// its way.
 		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }

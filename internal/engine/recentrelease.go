@@ -47,11 +47,12 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 	kept := x.ring[:0]
 	for _, r := range x.ring {
 		switch {
+		// It has expired there by itself, and is forgotten.
 		case r.until.Passed(now):
 		case m.Replaced(r.node, r.lock):
 			k := e.keys.at(r.lock)
 			again = append(again, &pendingRelease{
-				m: m, keys: e.keys.sent(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
+				m: m, keys: e.keys.ofScript(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
 			})
 		default:
 			kept = append(kept, r)

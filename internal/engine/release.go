@@ -16,8 +16,9 @@ import (
 // quorum to confirm; what is not confirmed by then is pursued in the background. It returns nil for a lease released
 // before, the *Loss of one that was lost, and *Unconfirmed.
 func (l *Lease) Release(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	l.expire(l.e.clock.Now())
+	// A release after a release is none; one after a loss says so each time.
 	if l.phase != held {
 		defer l.mu.Unlock()
 		if l.ending.err == ErrReleased {
@@ -47,6 +48,7 @@ func (v *voting) giveBack(ctx context.Context) error {
 		votes.count(v.giveBackTo(ctx, v.e.masters[0]))
 		return votes.verdict(v)
 	}
+	// It outlives this call: answers may come after the timeout.
 	votes := &releaseVotes{need: v.e.quorum(), all: len(v.e.masters), certain: make(chan struct{})}
 	v.postReleases(votes)
 	timeout := time.NewTimer(v.e.cfg.ReleaseTimeout)
@@ -63,6 +65,7 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still come in
 	v.mu.Unlock()
+	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
 	bounded := m.Detached(ctx, v.e.cfg.ReleaseTimeout)
 	defer bounded.Stop()
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
@@ -79,6 +82,7 @@ func (v *voting) postReleases(votes *releaseVotes) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, m := range v.e.masters {
+		// A master that cannot have anything of the hold has let go of it.
 		if !v.ballot.Vote(i).Live() {
 			v.mu.afterUnlock(func() { votes.count(false, nil) })
 			continue

@@ -75,6 +75,7 @@ func (p *pendingReleases) confirmed(r *pendingRelease) {
 func (p *pendingReleases) repeat() {
 	p.mu.Lock()
 	queues := p.byNode
+	// Whoever is released from here on finds the queue of the node that answers now.
 	p.byNode = make(map[*transport.Node]*releaseQueue)
 	p.mu.Unlock()
 	for _, q := range queues {
@@ -102,6 +103,7 @@ type releaseQueue struct {
 // releasesAtOnce bounds what is sent when a node is back.
 const releasesAtOnce = 64
 
+// takeAll takes out what waits. What is on its way comes back by its own answer.
 func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -83,15 +83,20 @@ func (n *renewal) fire(now clock.Instant) {
 
 // start posts a round to every master that has the hold and does not owe an answer.
 func (n *renewal) start(now clock.Instant) *round {
+	// The round begins before its first request leaves: its trust is counted from here.
 	l, r := n.lease, &round{sent: now}
 	n.round = r
 	for i, m := range l.e.masters {
+		// A master that owes the answer of the last round is not asked again; its late answer counts for this one too.
 		if !l.ballot.Vote(i).Renewing(l.token) {
 			continue
 		}
 		renewal := &transport.Renewal{
 			Lock: l.keys[0], Holds: l.keys[1], Hold: l.id, TTL: l.terms.ttlArg, Token: tokenArg(l.token), Deadline: l.deadline,
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
+		}
+		if l.block > 0 {
+			renewal.Wanted = l.wantedElsewhere
 		}
 		l.mu.afterUnlock(func() { m.Renew(renewal) })
 	}
@@ -103,6 +108,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.e.clock.Now()
+	// An answer that comes after the deadline is too late, whatever it says: others may be in.
 	if l.expire(now); l.phase != held {
 		return
 	}
@@ -131,7 +137,7 @@ func (l *Lease) settle(now clock.Instant) {
 	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
 	// the lease has just been lost.
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
-		l.deadline = until
+		l.trustUntil(until)
 	}
 	l.renewal.settle(before, now)
 	l.setTimer()
@@ -215,7 +221,7 @@ func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
 func (l *Lease) Renew(ctx context.Context) error {
-	l.mu.Lock()
+	l = l.lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()
@@ -233,7 +239,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.Done():
+	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
 }

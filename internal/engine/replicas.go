@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
@@ -32,8 +33,10 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 		return
 	}
 	id := v.id
+	// A millisecond more than the TTL: an expiry that stays as it is would be no write.
 	renewal := &transport.Renewal{
-		Lock: v.keys[0], Holds: v.keys[1], Hold: id, TTL: v.terms.ttlArg, Token: tokenArg(token), Deadline: until,
+		Lock: v.keys[0], Holds: v.keys[1], Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
+		Token: tokenArg(token), Deadline: until,
 		Done: func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
 	}
 	v.mu.afterUnlock(func() { m.Renew(renewal) })

@@ -17,6 +17,7 @@ import (
 type reply struct {
 	status int64
 	token  fencing.Token
+	first  fencing.Token // of the block that token is the last of; 0 where the master does not say
 	left   time.Duration // of the hold if granted, else until something may expire there
 	mode   fencing.Mode  // of the joined hold
 	holder *Holder       // of the lock, where this hold is not
@@ -33,6 +34,7 @@ const (
 	statusAbstains  = 4 // the master has no vote
 	statusChanged   = 5 // the master is not the one that its marker was read from
 	statusClock     = 6 // the token is too far ahead of the master's clock
+	statusRival     = 7 // of an upgrade: another reader is upgrading already
 )
 
 // readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
@@ -63,6 +65,8 @@ func readReply(r rueidis.RedisResult) reply {
 	p := reply{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, micros: n[3]}
 	row := row(fields)
 	switch len(fields) {
+	case 5:
+		p.first = fencing.Token(max(row.number(4), 0))
 	case 6:
 		p.mode = readMode(row.text(5))
 	case 8:
@@ -76,7 +80,7 @@ func readReply(r rueidis.RedisResult) reply {
 func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
-		e.tokens.sawRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+		e.tokens.observeRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
 	}
 	switch {
 	case p.err != nil:
@@ -98,6 +102,8 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 		return ballot.Answer{Status: ballot.IsReading}
 	case p.status == statusQueued:
 		return ballot.Answer{Status: ballot.IsQueued}
+	case p.status == statusRival:
+		return ballot.Answer{Status: ballot.IsRival}
 	default:
 		return ballot.Answer{Status: ballot.IsRefused}
 	}
@@ -121,6 +127,7 @@ type Holder struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
 	Count             int
+	Cohort            bool // the goroutines of a process share it
 	Remaining, Held   time.Duration
 }
 
@@ -130,12 +137,14 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	if len(f) != 5 {
 		return nil
 	}
-	owner := f[2]
-	if owner == "-" {
+	owner, _, _ := strings.Cut(f[2], "^")
+	cohort := strings.HasPrefix(owner, "+")
+	if owner == "-" || cohort {
 		owner = hold
 	}
 	return &Holder{
-		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Remaining: remaining, Held: held,
+		Owner: owner, Hold: hold, Meta: f[4], Mode: readMode(f[0]), Count: 1, Cohort: cohort,
+		Remaining: remaining, Held: held,
 	}
 }
 

@@ -14,16 +14,20 @@ type Request struct {
 	Owner string // a ULID; "" takes the hold's own
 	Entry Entry
 	Terms *Terms
+	Block int    // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
+	From  string // the hold that is converted to this one, or ""
 }
 
 // Entry says how a request gets in.
 type Entry = ballot.Entry
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner.
+// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
+// the queue for the other readers to leave.
 const (
-	Wait = ballot.Wait
-	Try  = ballot.Try
-	Join = ballot.Join
+	Wait    = ballot.Wait
+	Try     = ballot.Try
+	Join    = ballot.Join
+	Upgrade = ballot.Upgrade
 )
 
 // Terms are the conditions of a lease. They are shared by requests and never change.

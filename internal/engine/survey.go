@@ -32,20 +32,20 @@ func (s *survey) over() bool {
 }
 
 // take returns what every master showed, and whether any was given a marker.
-func (s *survey) take(ctx context.Context) (cards []card, changed bool, err error) {
+func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool, err error) {
 	if len(s.e.masters) == 1 {
-		cards = s.visit(ctx, all(1, request{purpose: "single"}))
-		return cards, false, s.of.validate(cards)
+		replies = s.visit(ctx, all(1, markerRequest{purpose: "single"}))
+		return replies, false, s.of.validate(replies)
 	}
-	requests := all(len(s.e.masters), request{purpose: "look"})
+	requests := all(len(s.e.masters), markerRequest{purpose: "look"})
 	for look := 1; ; look++ {
-		cards = s.revisit(ctx, requests, cards)
-		s.reconcile(cards)
-		if err := s.of.validate(cards); err != nil {
-			return cards, false, err
+		replies = s.revisit(ctx, requests, replies)
+		s.reconcile(replies)
+		if err := s.of.validate(replies); err != nil {
+			return replies, false, err
 		}
 		answered, marked := 0, 0
-		for i, c := range cards {
+		for i, c := range replies {
 			if c.err == nil {
 				answered++
 			} else {
@@ -57,63 +57,73 @@ func (s *survey) take(ctx context.Context) (cards []card, changed bool, err erro
 		}
 		switch {
 		case marked == answered:
-			return cards, false, nil
-		case answered == len(cards) && marked == 0:
-			return s.found(ctx, cards, "birth")
+			// Every master that answers has a marker: the ordinary case, also where some do not answer.
+			return replies, false, nil
+		case answered == len(replies) && marked == 0:
+			// All answer and none has a marker. Only then is it a first start, at which nobody can have lost anything.
+			return s.found(ctx, replies, "birth")
 		case look == looks && marked == 0:
-			return s.found(ctx, cards, "return")
+			// Some do not answer, so these may have been members before and have lost their data: they abstain first.
+			return s.found(ctx, replies, "return")
 		case look == looks:
-			return s.readmit(ctx, cards)
+			return s.readmit(ctx, replies)
 		}
-		// The pauses differ from process to process, so that two of them do not found a set at the same moment time and
-		// again.
-		pause := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return cards, false, nil
+		if !pause(ctx) {
+			return replies, false, nil
 		}
+	}
+}
+
+// pause waits a moment, and reports false if ctx has ended. Its length differs from process to process, so that two of
+// them do not found a set at the same moment time and again.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
 // found makes a set of masters without markers. Of several processes that do so at once, the first to reach the master
 // with the smallest run id names the set; the others take its name from there.
-func (s *survey) found(ctx context.Context, cards []card, purpose string) ([]card, bool, error) {
+func (s *survey) found(ctx context.Context, replies []markerReply, purpose string) ([]markerReply, bool, error) {
 	first := -1
-	for i, c := range cards {
-		if c.err == nil && (first < 0 || c.run < cards[first].run) {
+	for i, c := range replies {
+		if c.err == nil && (first < 0 || c.run < replies[first].run) {
 			first = i
 		}
 	}
 	if first < 0 {
-		return cards, false, nil
+		return replies, false, nil
 	}
-	seats := make([]string, len(cards))
+	seats := make([]string, len(replies))
 	for i, m := range s.e.masters {
 		seats[i] = m.Addr()
 	}
-	founding := request{
+	founding := markerRequest{
 		purpose: purpose, set: newULID(time.Now()), seat: strconv.Itoa(first), seats: strings.Join(seats, " "),
-		unmarked: cards[first].micros,
+		unmarked: replies[first].micros,
 	}
-	requests := make([]*request, len(cards))
+	requests := make([]*markerRequest, len(replies))
 	requests[first] = &founding
 	// All processes ask the same master first, so one of them is the first there; it names the set for all.
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
-		return cards, false, nil
+		return replies, false, nil
 	}
-	return s.give(ctx, cards, founder, purpose)
+	return s.give(ctx, replies, founder, purpose)
 }
 
 // reconcile settles which set counts where two processes have founded one over the same masters, each without seeing
 // what the other did: that of most masters, and of two the one with the smaller id. The others are taken for masters
 // without a marker, and so abstain before they vote for it.
-func (s *survey) reconcile(cards []card) {
+func (s *survey) reconcile(replies []markerReply) {
 	members := make(map[string]int)
 	best := ""
-	for _, c := range cards {
+	for _, c := range replies {
 		if c.set == "" || !s.of.sameMasters(c.seats) {
 			continue
 		}
@@ -122,8 +132,8 @@ func (s *survey) reconcile(cards []card) {
 			best = c.set
 		}
 	}
-	for i := range cards {
-		if c := &cards[i]; c.set != "" && c.set != best && s.of.sameMasters(c.seats) {
+	for i := range replies {
+		if c := &replies[i]; c.set != "" && c.set != best && s.of.sameMasters(c.seats) {
 			c.rival, c.set, c.seat = c.set, "", ""
 		}
 	}
@@ -131,46 +141,48 @@ func (s *survey) reconcile(cards []card) {
 
 // readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
 // server, which must not be counted on in its place.
-func (s *survey) readmit(ctx context.Context, cards []card) ([]card, bool, error) {
-	i := slices.IndexFunc(cards, func(c card) bool { return c.set != "" })
-	return s.give(ctx, cards, cards[i], "return")
+func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool, error) {
+	i := slices.IndexFunc(replies, func(c markerReply) bool { return c.set != "" })
+	return s.give(ctx, replies, replies[i], "return")
 }
 
 // give makes the masters without markers members of a set, and returns what all show then.
-func (s *survey) give(ctx context.Context, cards []card, member card, purpose string) ([]card, bool, error) {
+func (s *survey) give(
+	ctx context.Context, replies []markerReply, member markerReply, purpose string,
+) ([]markerReply, bool, error) {
 	seats := strings.Fields(member.seats)
 	taken := make([]bool, len(seats))
-	for _, c := range cards {
+	for _, c := range replies {
 		if n, err := strconv.Atoi(c.seat); err == nil && n < len(taken) {
 			taken[n] = true
 		}
 	}
-	requests := make([]*request, len(cards))
-	for i, c := range cards {
+	requests := make([]*markerRequest, len(replies))
+	for i, c := range replies {
 		switch {
 		case c.err != nil:
 			continue
 		case c.set != "":
-			requests[i] = &request{purpose: "look"}
+			requests[i] = &markerRequest{purpose: "look"}
 			continue
 		}
 		seat := s.seatOf(i, seats, taken)
 		if seat < 0 {
-			return cards, false, s.of.refusedMember(i, seats)
+			return replies, false, s.of.refusedMember(i, seats)
 		}
 		taken[seat] = true
-		requests[i] = &request{
+		requests[i] = &markerRequest{
 			purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats, instead: c.rival,
 			unmarked: c.micros,
 		}
 	}
-	now := s.revisit(ctx, requests, cards)
+	now := s.revisit(ctx, requests, replies)
 	s.reconcile(now)
 	return now, true, s.of.validate(now)
 }
 
 // revisit is visit for those that are asked; the others show what they showed before.
-func (s *survey) revisit(ctx context.Context, requests []*request, before []card) []card {
+func (s *survey) revisit(ctx context.Context, requests []*markerRequest, before []markerReply) []markerReply {
 	now := s.visit(ctx, requests)
 	for i := range before {
 		if requests[i] == nil {

@@ -21,8 +21,8 @@ type tokens struct {
 // links add their round trip.
 const proposalLead = 50 * time.Millisecond
 
-// saw notes a token, so that the next proposal is beyond it.
-func (t *tokens) saw(token fencing.Token) {
+// observe notes a token, so that the next proposal is beyond it.
+func (t *tokens) observe(token fencing.Token) {
 	for {
 		seen := t.largest.Load()
 		if uint64(token) <= seen || t.largest.CompareAndSwap(seen, uint64(token)) {
@@ -31,8 +31,8 @@ func (t *tokens) saw(token fencing.Token) {
 	}
 }
 
-// sawRoundTrip notes how long an answer took, if that is long, and forgets slow ones by and by.
-func (t *tokens) sawRoundTrip(d time.Duration) {
+// observeRoundTrip notes how long an answer took, if that is long, and forgets slow ones by and by.
+func (t *tokens) observeRoundTrip(d time.Duration) {
 	t.roundTrip.Store(max(int64(d), t.roundTrip.Load()*7/8))
 }
 

@@ -56,6 +56,7 @@ func (v *voting) perform(actions []ballot.Action) {
 	for _, action := range actions {
 		m := v.e.masters[action.Master]
 		token := tokenArg(action.Token)
+		// A ballot asks for a raise or a yield; renewals and regains are the lease's own.
 		script, counted := v.e.scripts.Load().raise, v.raised
 		if action.Op == ballot.Yield {
 			script, counted = v.e.scripts.Load().yield, v.yielded
@@ -70,7 +71,7 @@ func (v *voting) perform(actions []ballot.Action) {
 func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
 	// An answer is counted for the hold that it was asked for. The acquisition may have given that one up meanwhile.
 	id := v.id
-	call := transport.Call{Script: s, Keys: v.e.keys.sent(&v.keys), Args: args, Urgent: true, Replicated: true}
+	call := transport.Call{Script: s, Keys: v.e.keys.ofScript(&v.keys), Args: args, Urgent: true, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		p := readReply(r)
 		a := v.e.answer(m, v.keys[0], false, p, sent)
@@ -102,6 +103,7 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 		a.Status = ballot.IsAbsent
 	}
 	v.ballot.Vote(m.Index).Yielded(token, a)
+	v.ballot.Vote(m.Index).Block(p.token, p.first)
 	if acquisition := v.asking; acquisition != nil {
 		acquisition.decide()
 		if v.phase == asking {

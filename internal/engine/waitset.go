@@ -23,6 +23,7 @@ type waitSets struct {
 	outages map[*transport.Node]*outage // of the servers that do not answer
 }
 
+// newWaitSets returns the empty sets of a master. A set lives from its first waiter to its last.
 func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
 }
@@ -44,6 +45,7 @@ type waitSet struct {
 // refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	l := a.lease
+	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
@@ -74,7 +76,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.keys.sent(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.ofScript(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
@@ -162,6 +164,8 @@ func (s *waitSet) Fire(now clock.Instant) {
 		w.mu.Unlock()
 		return
 	}
+	// Whoever has waited longest comes first, so that on masters which order by arrival a queue that is built
+	// anew has the order of the old one.
 	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
 		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
 	})
@@ -170,6 +174,7 @@ func (s *waitSet) Fire(now clock.Instant) {
 	s.stale = s.stale || busy
 	s.setTimer(now.Mono, 0)
 	w.mu.Unlock()
+	// The leases' mutexes are taken one by one and not under this one, which is taken under theirs.
 	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	for _, a := range waiters {
@@ -194,8 +199,8 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 	switch l.ballot.Vote(m.Index).State {
 	case ballot.Unasked, ballot.Failed:
 		a.post(m, proposal, false)
-		// A grant without a quorum, which an older hold on the same master may wait for.
 	case ballot.Granted:
+		// A grant without a quorum, which an older hold on the same master may wait for.
 		l.perform(l.ballot.Remind(m.Index, nil))
 	case ballot.Queued:
 		return l.id, true

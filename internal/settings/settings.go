@@ -39,8 +39,10 @@ type Lock struct {
 	MaxHold time.Duration // 0: without end
 	Meta    string
 	Renew   bool
-	Owner   string // a ULID, or "" for a fresh one
-	Join    bool   // nest in the owner's standing hold
+	Linger  time.Duration // 0: the lock of an RWMutex is given back at the last Unlock
+	Owner   string        // a ULID, or "" for a fresh one
+	Join    bool          // nest in the owner's standing hold
+	refused *Invalid
 }
 
 // The limits and defaults that the documentation names.
@@ -133,38 +135,25 @@ type Invalid struct {
 	Rule   string
 }
 
-// Positive maps the zero of a caller, which breaks a rule, away from the zero of a setting, which is "not set".
-func Positive(d time.Duration) time.Duration {
-	if d == 0 {
-		return zero
+// Positive returns d for a setting whose zero is "not set". What is not positive breaks a rule, which Check returns.
+func (l *Lock) Positive(option string, d time.Duration) time.Duration {
+	if d <= 0 && l.refused == nil {
+		l.refused = &Invalid{option, d, "must be positive"}
 	}
-	return d
-}
-
-const zero = time.Duration(math.MinInt64)
-
-// given is the duration as the caller gave it.
-func given(d time.Duration) time.Duration {
-	if d == zero {
-		return 0
-	}
-	return d
+	return max(d, 0)
 }
 
 // Check returns the first broken rule, or nil.
 func (l *Locker) Check() *Invalid {
 	switch {
-	case l.Quarantine < 0 || l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
-		return &Invalid{"WithQuarantine", given(l.Quarantine), fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
+	case l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
+		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
 	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, "{} \t\r\n"):
 		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without spaces and braces"}
 	case l.Logger == nil:
 		return &Invalid{"WithLogger", "nil", "must be a logger"}
-	case l.ReleaseTimeout < 0:
-		return &Invalid{"WithReleaseTimeout", given(l.ReleaseTimeout), "must be positive"}
-	case l.NodeTimeout < 0 || l.NodeTimeout > 0 && l.NodeTimeout >= l.Lock.TTL:
-		rule := fmt.Sprintf("must be positive and below the TTL of %v", l.Lock.TTL)
-		return &Invalid{"WithNodeTimeout", given(l.NodeTimeout), rule}
+	case l.NodeTimeout > 0 && l.NodeTimeout >= l.Lock.TTL:
+		return &Invalid{"WithNodeTimeout", l.NodeTimeout, fmt.Sprintf("must be below the TTL of %v", l.Lock.TTL)}
 	case l.Drift < 0 || l.Drift >= 0.5 || math.IsNaN(l.Drift):
 		return &Invalid{"WithDrift", l.Drift, "must be at least 0 and below 0.5"}
 	}
@@ -197,13 +186,13 @@ func (l *Lock) Check() *Invalid {
 	switch {
 	case l.TTL < MinTTL || l.TTL > MaxTTL:
 		return &Invalid{"WithTTL", l.TTL, fmt.Sprintf("must be %v to %v", MinTTL, MaxTTL)}
-	case l.MaxWait < 0:
-		return &Invalid{"WithMaxWait", given(l.MaxWait), "must be positive"}
-	case l.MaxHold < 0:
-		return &Invalid{"WithMaxHold", given(l.MaxHold), "must be positive"}
+	case l.refused != nil:
+		return l.refused
 	case l.MaxHold > l.TTL && !l.Renew:
 		rule := fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)
 		return &Invalid{"WithMaxHold", l.MaxHold, rule}
+	case l.Linger > 0 && !l.Renew:
+		return &Invalid{"WithLinger", l.Linger, "needs renewal: it cannot be combined with WithoutRenewal"}
 	case len(l.Meta) > MaxMeta:
 		return &Invalid{"WithMeta", fmt.Sprintf("%d bytes", len(l.Meta)), fmt.Sprintf("must be at most %d bytes", MaxMeta)}
 	}

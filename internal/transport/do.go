@@ -109,17 +109,22 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 	return maskForeignEnd(ctx, r), sent
 }
 
-// sendAs sends one form of the script, a second time where another server has to answer.
+// sendAs sends one form of the script, again where another server has to answer, and with the lock named alone where it
+// is on its way to another server.
 func (n *Node) sendAs(
 	ctx context.Context, s *Script, as form, keys, args []string,
 ) (r rueidis.RedisResult, sent clock.Instant) {
 	sent = n.m.cfg.Clock.Now()
 	r = n.client.Do(ctx, as(s, n.client.B(), keys, args))
-	if !n.redirects(r) {
-		return r, sent
+	if n.redirects(r) {
+		sent = n.m.cfg.Clock.Now()
+		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys, args))
+		n.elsewhere()
 	}
-	sent = n.m.cfg.Clock.Now()
-	r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys, args))
-	n.elsewhere()
+	if n.m.isMoving(r) {
+		sent = n.m.cfg.Clock.Now()
+		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys[:1], args))
+		n.elsewhere()
+	}
 	return r, sent
 }

@@ -1,12 +1,13 @@
 // Package transport carries script calls to the masters and their messages back. Everything that concerns rueidis is
 // here: pipelines, scripts by digest, dials, broken connections, contexts.
 //
-//	Master          one Redis: calls by a caller's goroutine (Do), calls that nobody waits for (Post), renewals (Renew)
-//	  topology      which servers there are, and who owns which slots of a Cluster
-//	  Node          one server, the unit of health: a standalone server and a Sentinel group are one
+//	Master        one Redis: calls by a caller's goroutine (Do), calls that nobody waits for (Post), renewals (Renew)
+//	  connections what its client tells of its connections, and who the master is that they lead to
+//	  topology    which servers answer for it: the owners of a Cluster's slots, the master of a Sentinel group
+//	  Node        one of its servers: the unit of health
 //	    health      whether it answers, and when it may be tried again
 //	    serverClock the most that its clock can show now
-//	    pipeline    one goroutine that sends what has gathered, batch after batch
+//	    pipeline    one goroutine that sends what has gathered, batch after batch; with replicas a second one
 //	    renewals    what is to be renewed there, by deadline
 //	    listener    the messages to this process, on a connection of its own
 //

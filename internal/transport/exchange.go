@@ -2,45 +2,56 @@ package transport
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/rueidis"
 )
 
-// send sends the batch, and once more what has not run: what another server has to answer, and then, whole, what
-// the server does not know.
+// send sends the batch, and once more what has not run: what another server has to answer, then, with the lock named
+// alone, what is on its way to another server, and then, whole, what the server does not know.
 func (p *pipeline) send(ctx context.Context, batch []Call) {
 	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
 	defer cancel()
-	moved, unknown := p.exchange(ctx, batch, manner{})
-	if len(moved) > 0 {
-		_, more := p.exchange(ctx, moved, manner{routed: true})
-		unknown = append(unknown, more...)
-	}
-	if len(unknown) > 0 {
-		moved, _ = p.exchange(ctx, unknown, manner{whole: true})
-		p.exchange(ctx, moved, manner{whole: true, routed: true})
+	if unknown := p.sendEverywhere(ctx, batch, manner{}); len(unknown) > 0 {
+		p.sendEverywhere(ctx, unknown, manner{whole: true})
 	}
 }
 
-// manner is how calls are sent: each script whole, or by its digest; routed by the client, or straight to the node.
-type manner struct{ whole, routed bool }
+func (p *pipeline) sendEverywhere(ctx context.Context, batch []Call, how manner) (unknown []Call) {
+	here := p.exchange(ctx, batch, how)
+	how.routed = true
+	there := p.exchange(ctx, here.moved, how)
+	how.alone = true
+	between := p.exchange(ctx, append(here.moving, there.moving...), how)
+	return slices.Concat(here.unknown, there.unknown, between.unknown)
+}
 
-// exchange sends the calls together and ends each with its reply, but for those that have not run: another server has
-// to answer them, or the server does not know their script. A server that does not even know a script that was sent
-// whole has refused it.
-func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (moved, unknown []Call) {
+// manner is how calls are sent: each script whole, or by its digest; routed by the client, or straight to the node;
+// with all keys of its lock, or with the lock alone.
+type manner struct{ whole, routed, alone bool }
+
+// notRun are calls that have to be sent in another manner: another server has to answer them, their lock is on its way
+// to another server, or the server does not know their script.
+type notRun struct{ moved, moving, unknown []Call }
+
+// exchange sends the calls together and ends each with its reply, but for those that have not run. A server that does
+// not even know a script that was sent whole has refused it.
+func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest notRun) {
 	if len(batch) == 0 {
-		return nil, nil
+		return rest
 	}
 	m := p.n.m
 	sent, dials := m.cfg.Clock.Now(), m.Dials()
 	for i, r := range p.converse(ctx, batch, how, dials) {
 		switch {
 		case !how.whole && unknownScript(r):
-			unknown = append(unknown, batch[i])
+			rest.unknown = append(rest.unknown, batch[i])
 			continue
 		case !how.routed && p.n.redirects(r) && p != p.n.replicated: // which is answered by the refusal
-			moved = append(moved, batch[i])
+			rest.moved = append(rest.moved, batch[i])
+			continue
+		case !how.alone && m.isMoving(r) && p != p.n.replicated:
+			rest.moving = append(rest.moving, batch[i])
 			continue
 		case ctx.Err() != nil && r.NonRedisError() != nil:
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
@@ -53,7 +64,7 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (move
 		}
 		batch[i].Done(m.sameConnection(dials, r), sent)
 	}
-	return moved, unknown
+	return rest
 }
 
 func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials uint64) []rueidis.RedisResult {
@@ -68,7 +79,11 @@ func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials
 	b := client.B()
 	commands := make(rueidis.Commands, len(batch))
 	for i, c := range batch {
-		commands[i] = as(c.Script, b, c.Keys, p.n.m.current(c.Args, dials))
+		keys := c.Keys
+		if how.alone {
+			keys = keys[:1]
+		}
+		commands[i] = as(c.Script, b, keys, p.n.m.current(c.Args, dials))
 	}
 	if p == p.n.replicated {
 		return p.converseReplicated(withoutDeadline{ctx}, client, commands)

@@ -209,7 +209,8 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 // passingFailures in a row are taken for a connection that was lost, and can be had again.
 const passingFailures = 2
 
-// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the other.
+// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the
+// other.
 func (l *listener) answeredOtherwise(failed failures, err error) bool {
 	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
 }
@@ -248,11 +249,15 @@ func (l *listener) dedicate(
 	}
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
+	drop := func(c connection) {
+		c.client.Close() // one that is kept is cleaned up first, by commands that the locks' user may not run
+		c.giveBack()
+	}
 	select {
 	case c := <-got:
-		c.giveBack()
+		drop(c)
 	case <-grace.C:
-		go func() { (<-got).giveBack() }()
+		go func() { drop(<-got) }()
 	}
 	return nil, nil
 }

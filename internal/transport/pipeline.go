@@ -90,7 +90,7 @@ func (p *pipeline) run() {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	p.sendUntilEnd(sending, &underWay)
-	if sending.Err() == nil {
+	if p.n.m.cfg.Life.Err() == nil { // sending, its child, ends a moment later
 		p.handOn()
 		time.AfterFunc(farewell, cancel)
 	}

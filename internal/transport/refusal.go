@@ -99,21 +99,54 @@ func FromCluster(err error) bool {
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
 }
 
-// Misdirected is the refusal of a node of a cluster whose client is one for a single server.
-type Misdirected struct{ Refusal error }
+// isMoving reports whether a node of the cluster refuses the request because the lock's slot is on its way to another
+// node and some of the keys are not there.
+func (m *Master) isMoving(r rueidis.RedisResult) bool {
+	if m.Standalone() {
+		return false
+	}
+	refusal, ok := refusalOf(r.Error())
+	return ok && refusal.IsTryAgain()
+}
 
-// ClusterAdvice says what to do about a node of a cluster whose client is one for a single server.
-const ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
-	"the node in InitAddress"
+// Advised is the refusal of a server that no attempt will change, with what to do about it.
+type Advised struct {
+	Refusal error
+	Advice  string
+}
 
-func (e *Misdirected) Error() string { return e.Refusal.Error() + ": " + ClusterAdvice }
+func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 
-func (e *Misdirected) Unwrap() error { return e.Refusal }
+// Unwrap returns the refusal.
+func (e *Advised) Unwrap() error { return e.Refusal }
+
+// What to do about a node of a cluster whose client is one for a single server, and about a server without scripts.
+const (
+	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
+		"the node in InitAddress"
+	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
+)
 
 // Explain returns the failure of a request to this master in the form in which a user is told of it.
 func (m *Master) Explain(err error) error {
-	if m.Standalone() && FromCluster(err) {
-		return &Misdirected{err}
+	switch {
+	case m.Standalone() && FromCluster(err):
+		return &Advised{err, ClusterAdvice}
+	case lacksScripts(err):
+		return &Advised{err, scriptsAdvice}
+	default:
+		return err
 	}
-	return err
+}
+
+// lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at
+// them.
+func lacksScripts(err error) bool {
+	refusal, ok := refusalOf(err)
+	if !ok {
+		return false
+	}
+	text := strings.ToLower(refusal.Error())
+	denied := strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "noperm")
+	return denied && strings.Contains(text, "'eval")
 }

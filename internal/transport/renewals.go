@@ -15,6 +15,7 @@ type Renewal struct {
 	Hold, TTL, Token string
 	Deadline         clock.Instant // from then on the renewal is of no use
 	Done             func(renewed bool, err error, sent clock.Instant)
+	Wanted           func() // called before Done where somebody waits for the lock; may be nil
 }
 
 // renewalHeap holds renewals by deadline: what expires first is sent first.
@@ -81,7 +82,13 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	}}
 }
 
-// answered hands each renewal its part of the reply: the server's time, then 1 or 0 for each.
+// The answers of renew.lua for a hold that was renewed: nobody waits for its lock, or somebody does.
+const (
+	renewed       = 1
+	renewedWanted = 2
+)
+
+// answered hands each renewal its part of the reply: the server's time, then the answer for each.
 func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
 	reply, err := r.AsIntSlice()
 	if err == nil && len(reply) != len(due)+1 {
@@ -95,6 +102,10 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 	}
 	p.n.clock.sample(sent, reply[0])
 	for i, renewal := range due {
-		renewal.Done(reply[1+i] == 1, nil, sent)
+		answer := reply[1+i]
+		if answer == renewedWanted && renewal.Wanted != nil {
+			renewal.Wanted()
+		}
+		renewal.Done(answer == renewed || answer == renewedWanted, nil, sent)
 	}
 }

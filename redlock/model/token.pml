@@ -16,6 +16,8 @@
  * -DRENEW              with ROLLBACK: a renewal counts where the snapshot has the hold with its token
  * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
  * -DREGAINS=k          ... k times at most
+ * -DBLOCK=k            a write is granted k values at once, a block, and all of them are its tokens
+ * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
  * -DANY_TIME           a token may be reported without asking whether the hold is still valid
  * -DEXPIRED_STAYS      with ROLLBACK: what had run out before the loss has run out after it
  * -DLEAN               no late answers, raises executed at most once, releases as expiries (for the large cases)
@@ -38,9 +40,12 @@
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
  * -DREGAIN_COUNTED     regain where a later value was granted
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
+ * -DBLOCK_UNMINTED     a master counts the first value of a block only
+ * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole
  * -DNO_TOMBSTONE       a release leaves no tombstone while a regain may be on its way
  */
 #include "token_state.pml"
+#include "token_block.pml"
 #include "token_loss.pml"
 #include "token_master.pml"
 #include "token_client.pml"
@@ -51,7 +56,10 @@ proctype Hold(byte h) {
   bit  acquire[MASTERS];  /* on its way, or waiting in the queue */
   bit  raise[MASTERS];    /* on its way */
   byte answer[MASTERS];   /* what the master granted, if the client gets to hear it in time */
-  byte token;
+#if BLOCK > 1
+  byte first[MASTERS];    /* of the block whose last value the answer is */
+#endif
+  byte token;             /* of a block the last */
   byte before;            /* the largest token reported before the attempt began; for a read, by writers */
 #ifdef PROPOSALS
   byte proposal;

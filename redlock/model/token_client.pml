@@ -53,7 +53,7 @@ inline decide(h) {
 #endif
       sort(h,0); sort(h,1); sort(h,2);
       picked = 0;
-      if :: phase[h] == OVER -> before = 0; leave(h); forget(h) :: else -> skip fi
+      if :: phase[h] == OVER -> before = 0; dropBlocks(); leave(h); forget(h) :: else -> skip fi
     }
   }
 }
@@ -89,25 +89,26 @@ inline late(h, n) {
 #endif
 inline report(h) {
   d_step { phase[h] == RAISING && MAYREPORT(h) ->
-    printf("%c%d reports token %d\n", KIND(h), h, token);
-    MUST(token > before, fresh);
+    reportBlock(h);
+    printf("%c%d reports tokens %d to %d\n", KIND(h), h, SMALLEST, LARGEST(h));
+    MUST(SMALLEST > before, fresh);
 #if defined(ANY_TIME) || defined(READERS)
-    MUST(((reader[h] -> usedByWrites : used) & (1<<token)) == 0, unique);
-    used = used | (1<<token);
-    if :: !reader[h] -> usedByWrites = usedByWrites | (1<<token) :: else -> skip fi;
+    MUST(((reader[h] -> usedByWrites : used) & ALLTOKENS(h)) == 0, unique);
+    used = used | ALLTOKENS(h);
+    if :: !reader[h] -> usedByWrites = usedByWrites | ALLTOKENS(h) :: else -> skip fi;
 #endif
 #ifndef ANY_TIME
 #ifndef CHECK_FIRST
     MUST(ALONE(h), exclusion);
 #endif
-    MUST(token > (reader[h] -> newestWrite : newest), order);
+    MUST(SMALLEST > (reader[h] -> newestWrite : newest), order);
 #endif
 #ifdef GOAL
     MUST(newest == 0, goal);
 #endif
-    newest = MAX(newest, token);
-    if :: !reader[h] -> newestWrite = MAX(newestWrite, token) :: else -> skip fi;
-    phase[h] = HELD; before = 0;
+    newest = MAX(newest, LARGEST(h));
+    if :: !reader[h] -> newestWrite = MAX(newestWrite, LARGEST(h)) :: else -> skip fi;
+    phase[h] = HELD; before = 0; endBlock(); dropBlocks();
     answer[0] = 0; answer[1] = 0; answer[2] = 0;
     forget(h);
     if :: VALID(h) -> skip :: else -> leave(h) fi
@@ -118,7 +119,7 @@ inline report(h) {
 inline finish(h) {
   d_step { phase[h] == ASKING || phase[h] == RAISING || phase[h] == HELD ->
     printf("%c%d %e\n", KIND(h), h, (phase[h] == HELD -> releases : givesUp));
-    before = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0;
+    before = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0; dropBlocks();
 #ifdef GUARD
     if :: phase[h] != HELD -> token = 0 :: else -> skip fi;
 #endif

@@ -22,6 +22,7 @@ inline mint(h, n) {
 #ifdef PROPOSALS
   minted = MAX(minted, (capped -> 0 : proposal)); capped = 0;
 #endif
+  mintBlock(h);
   value[AT(h,n)] = minted;
   count(h, n, minted);
   printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, minted);
@@ -40,6 +41,7 @@ inline executeAcquire(h, n) {
 #ifdef PROPOSALS
     if :: skip :: capped = 1 fi;
 #endif
+    shrink();
 #if DUPS > 0
     if :: acquire[n] = 0 :: dups > 0 -> dups-- fi;
     if :: skip :: answer[n] != 0 -> deaf = 1 fi;
@@ -48,14 +50,14 @@ inline executeAcquire(h, n) {
 #endif
     d_step {
       TOUCH(n);
-      if :: value[AT(h,n)] == 0 -> mint(h,n) :: else -> skip fi;
+      if :: value[AT(h,n)] == 0 -> mint(h,n) :: else -> repeatBlock(h,n) fi;
       if
       :: !deaf && (phase[h] == ASKING || phase[h] == RAISING) ->
-         answer[n] = value[AT(h,n)];
+         answer[n] = value[AT(h,n)]; hearBlock(n);
          if :: !counted[AT(h,n)] && !raise[n] -> lapsed[AT(h,n)] = 0 :: else -> skip fi
       :: else -> skip
       fi;
-      deaf = 0;
+      deaf = 0; endBlock();
       forget(h)
     }
   }

@@ -4,19 +4,20 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// ledger checks what a lock promises over all processes of a test: at each acquisition, that nobody else who believes
+// checker checks what a lock promises over all processes of a test: at each acquisition, that nobody else who believes
 // in a lease may not be there beside it, and that its token is greater than
 //   - every token that had been reported for that name before its attempt began, and
 //   - the tokens of all leases that had ended and that it had to wait for.
 //
 // The second is the order of acquisition. Leases that may share the lock have no order: readers are compared with
 // writers alone, and two readers may have one token.
-type ledger struct {
+type checker struct {
 	t     testing.TB
 	label string
 
@@ -32,7 +33,15 @@ type account struct {
 	reported map[rwlock.Mode]fencing.Token
 	ended    map[rwlock.Mode]fencing.Token
 	tokens   map[fencing.Token]rwlock.Mode
-	standing map[*rwlock.Lease]int // with the epoch in which its attempt began
+	standing map[grant]int // with the epoch in which its attempt began
+}
+
+// grant is a lease, or what one goroutine has of a cohort's.
+type grant interface {
+	Mode() rwlock.Mode
+	Token() fencing.Token
+	Err() error
+	Deadline() time.Time
 }
 
 // attempt is what an acquisition is measured against.
@@ -42,18 +51,18 @@ type attempt struct {
 	epoch int
 }
 
-func newLedger(t testing.TB, label string) *ledger {
-	return &ledger{t: t, label: label, names: make(map[string]*account)}
+func newChecker(t testing.TB, label string) *checker {
+	return &checker{t: t, label: label, names: make(map[string]*account)}
 }
 
 // account must be called under mu.
-func (b *ledger) account(name string) *account {
+func (b *checker) account(name string) *account {
 	a := b.names[name]
 	if a == nil {
 		a = &account{
 			reported: make(map[rwlock.Mode]fencing.Token), ended: make(map[rwlock.Mode]fencing.Token),
 			tokens:   make(map[fencing.Token]rwlock.Mode),
-			standing: make(map[*rwlock.Lease]int),
+			standing: make(map[grant]int),
 		}
 		b.names[name] = a
 	}
@@ -61,7 +70,7 @@ func (b *ledger) account(name string) *account {
 }
 
 // begin is to be called before an acquisition.
-func (b *ledger) begin(name string) attempt {
+func (b *checker) begin(name string) attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(name)
@@ -72,7 +81,7 @@ func (b *ledger) begin(name string) attempt {
 }
 
 // acquired enters a lease as soon as it is there.
-func (b *ledger) acquired(at attempt, lease *rwlock.Lease) {
+func (b *checker) acquired(at attempt, lease grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.grants++
@@ -93,12 +102,12 @@ func (b *ledger) acquired(at attempt, lease *rwlock.Lease) {
 }
 
 // compare checks a lease against all leases that it must not overlap.
-func (b *ledger) compare(name string, a *account, lease *rwlock.Lease) {
+func (b *checker) compare(name string, a *account, lease grant) {
 	if lease.Err() != nil {
 		return
 	}
 	for other, epoch := range a.standing {
-		if epoch == b.epoch && !mayShare(lease, other) {
+		if epoch == b.epoch && other != lease && !mayShare(lease, other) {
 			b.violated("%q is held by a %s with token %v (until %v) and a %s with token %v (until %v)", name,
 				other.Mode(), other.Token(), other.Deadline().UnixMilli(),
 				lease.Mode(), lease.Token(), lease.Deadline().UnixMilli())
@@ -115,7 +124,7 @@ func (b *ledger) compare(name string, a *account, lease *rwlock.Lease) {
 }
 
 // settle moves the leases that have ended to what has been. It must be called under mu.
-func (b *ledger) settle(a *account) {
+func (b *checker) settle(a *account) {
 	for lease, epoch := range a.standing {
 		if lease.Err() == nil {
 			continue
@@ -131,7 +140,7 @@ func (b *ledger) settle(a *account) {
 }
 
 // sweep compares all standing leases once more, at any moment.
-func (b *ledger) sweep() {
+func (b *checker) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, a := range b.names {
@@ -150,7 +159,7 @@ func (b *ledger) sweep() {
 // amnesia notes that all masters have lost their data at once, or that one forgot leases and does not know of it:
 // exclusion is not promised between what was acquired or attempted before and what comes after. The order of the
 // tokens is.
-func (b *ledger) amnesia() {
+func (b *checker) amnesia() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
@@ -159,16 +168,16 @@ func (b *ledger) amnesia() {
 	}
 }
 
-func (b *ledger) violated(format string, args ...any) {
+func (b *checker) violated(format string, args ...any) {
 	b.t.Errorf("%s: %s", b.label, fmt.Sprintf(format, args...))
 }
 
-func (b *ledger) summary() string {
+func (b *checker) summary() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return fmt.Sprintf("%d leases, %d of them lost", b.grants, b.lost)
 }
 
-func mayShare(a, b *rwlock.Lease) bool {
+func mayShare(a, b grant) bool {
 	return a.Mode() == rwlock.Read && b.Mode() == rwlock.Read || a.Err() != nil || b.Err() != nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// trusted is what the referee sees of a lease: what its holder sees.
+// trusted is what the checker sees of a lease: what its holder sees.
 type trusted interface {
 	Name() string
 	Mode() rwlock.Mode
@@ -16,26 +16,26 @@ type trusted interface {
 	Err() error // nil while the holder believes in it
 }
 
-// referee watches from outside that nobody is in a critical section who must not be. All clients are in one process,
+// checker watches from outside that nobody is in a critical section who must not be. All clients are in one process,
 // so what it sees under its mutex is in one order for all of them.
-type referee struct {
+type checker struct {
 	score *scoreboard
 	mu    sync.Mutex
 	books map[string]*book
 }
 
-// book is what the referee knows of one name.
+// book is what the checker knows of one name.
 type book struct {
 	inside      map[trusted]struct{}
 	newest      fencing.Token // of all that entered
 	newestWrite fencing.Token // of the writers among them
 }
 
-func newReferee(score *scoreboard) *referee {
-	return &referee{score: score, books: make(map[string]*book)}
+func newChecker(score *scoreboard) *checker {
+	return &checker{score: score, books: make(map[string]*book)}
 }
 
-func (r *referee) book(name string) *book {
+func (r *checker) book(name string) *book {
 	b := r.books[name]
 	if b == nil {
 		b = &book{inside: make(map[trusted]struct{})}
@@ -46,7 +46,7 @@ func (r *referee) book(name string) *book {
 
 // newest returns the greatest token of a name so far that an acquisition which begins after this call must exceed: a
 // writer exceeds all, a reader all writers. Readers are not ordered among each other, and may share a token.
-func (r *referee) newest(name string, mode rwlock.Mode) fencing.Token {
+func (r *checker) newest(name string, mode rwlock.Mode) fencing.Token {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if mode == rwlock.Read {
@@ -56,7 +56,7 @@ func (r *referee) newest(name string, mode rwlock.Mode) fencing.Token {
 }
 
 // enter is called when a lease was got; before is what newest returned just before it was asked for.
-func (r *referee) enter(l trusted, before fencing.Token) {
+func (r *checker) enter(l trusted, before fencing.Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.book(l.Name())
@@ -66,7 +66,7 @@ func (r *referee) enter(l trusted, before fencing.Token) {
 }
 
 // leave is called before the lease is released, or when its holder knows that it is lost.
-func (r *referee) leave(l trusted) {
+func (r *checker) leave(l trusted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.book(l.Name()).inside, l)
@@ -75,7 +75,7 @@ func (r *referee) leave(l trusted) {
 // checkExclusion compares beliefs. Both are asked now, the newcomer last: it holds since before this call, the other
 // held when it was asked, so two nil answers are two leases at one moment. Whoever overlaps with an earlier one meets
 // it here, since nobody is released before he has left.
-func (r *referee) checkExclusion(b *book, l trusted) {
+func (r *checker) checkExclusion(b *book, l trusted) {
 	for other := range b.inside {
 		if l.Mode() == rwlock.Read && other.Mode() == rwlock.Read {
 			continue
@@ -90,7 +90,7 @@ func (r *referee) checkExclusion(b *book, l trusted) {
 // checkOrder has two rules. Whatever was reported before the acquisition began is less. And among leases that exclude
 // each other the order of entering is that of the grants, if the newcomer is still trusted: so a writer has more than
 // all before it, and a reader more than all writers before it.
-func (r *referee) checkOrder(b *book, l trusted, before fencing.Token) {
+func (r *checker) checkOrder(b *book, l trusted, before fencing.Token) {
 	floor := before
 	if l.Err() == nil {
 		floor = max(floor, b.newestWrite)

@@ -31,15 +31,15 @@ func lost(b *belief) *belief {
 	return b
 }
 
-// watch lets a referee see what a test plants, and returns how many violations of each kind it found.
-func watch(plant func(r *referee)) [breaches]uint64 {
+// watch lets a checker see what a test plants, and returns how many violations of each kind it found.
+func watch(plant func(r *checker)) [breaches]uint64 {
 	score := new(scoreboard)
-	plant(newReferee(score))
+	plant(newChecker(score))
 	return score.violations
 }
 
-func TestRefereeAgreesWithACorrectLock(t *testing.T) {
-	require.Zero(t, watch(func(r *referee) {
+func TestCheckerAgreesWithACorrectLock(t *testing.T) {
+	require.Zero(t, watch(func(r *checker) {
 		first, second, writer := reads(10), reads(11), writes(12)
 		r.enter(second, r.newest("a", rwlock.Read)) // readers enter in any order
 		r.enter(first, 0)
@@ -53,18 +53,18 @@ func TestRefereeAgreesWithACorrectLock(t *testing.T) {
 	}))
 }
 
-func TestRefereeFindsBrokenExclusion(t *testing.T) {
+func TestCheckerFindsBrokenExclusion(t *testing.T) {
 	for name, pair := range map[string][2]*belief{
 		"writer beside writer": {writes(1), writes(2)},
 		"reader beside writer": {writes(1), reads(2)},
 		"writer beside reader": {reads(1), writes(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, [breaches]uint64{exclusion: 1}, watch(func(r *referee) {
+			require.Equal(t, [breaches]uint64{exclusion: 1}, watch(func(r *checker) {
 				r.enter(pair[0], 0)
 				r.enter(pair[1], 0)
 			}))
-			require.Zero(t, watch(func(r *referee) {
+			require.Zero(t, watch(func(r *checker) {
 				r.enter(lost(pair[0]), 0)
 				r.enter(pair[1], 0)
 			}), "one of them knows that it is lost")
@@ -72,27 +72,27 @@ func TestRefereeFindsBrokenExclusion(t *testing.T) {
 	}
 }
 
-func TestRefereeFindsTokensOutOfOrder(t *testing.T) {
-	for name, plant := range map[string]func(r *referee){
-		"writer after a newer writer": func(r *referee) { past(r, writes(5)); r.enter(writes(4), 0) },
-		"writer after a newer reader": func(r *referee) { past(r, reads(5)); r.enter(writes(4), 0) },
-		"reader after a newer writer": func(r *referee) { past(r, writes(5)); r.enter(reads(4), 0) },
-		"two writers, one token":      func(r *referee) { past(r, writes(5)); r.enter(writes(5), 0) },
-		"writer that began after a newer reader": func(r *referee) {
+func TestCheckerFindsTokensOutOfOrder(t *testing.T) {
+	for name, plant := range map[string]func(r *checker){
+		"writer after a newer writer": func(r *checker) { past(r, writes(5)); r.enter(writes(4), 0) },
+		"writer after a newer reader": func(r *checker) { past(r, reads(5)); r.enter(writes(4), 0) },
+		"reader after a newer writer": func(r *checker) { past(r, writes(5)); r.enter(reads(4), 0) },
+		"two writers, one token":      func(r *checker) { past(r, writes(5)); r.enter(writes(5), 0) },
+		"writer that began after a newer reader": func(r *checker) {
 			r.enter(lost(reads(5)), 0)
 			r.enter(lost(writes(4)), r.newest("a", rwlock.Write))
 		},
-		"lost at once, and old": func(r *referee) { r.enter(lost(reads(4)), 5) },
+		"lost at once, and old": func(r *checker) { r.enter(lost(reads(4)), 5) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, [breaches]uint64{tokenOrder: 1}, watch(plant))
 		})
 	}
-	require.Zero(t, watch(func(r *referee) {
+	require.Zero(t, watch(func(r *checker) {
 		past(r, writes(5))
 		r.enter(lost(writes(4)), 0)
 	}), "a lease that was lost before its holder could enter comes late, and is no evidence")
-	require.Zero(t, watch(func(r *referee) {
+	require.Zero(t, watch(func(r *checker) {
 		r.enter(reads(5), 0)
 		r.enter(reads(5), r.newest("a", rwlock.Read))
 		r.enter(reads(4), r.newest("a", rwlock.Read))
@@ -100,7 +100,7 @@ func TestRefereeFindsTokensOutOfOrder(t *testing.T) {
 }
 
 // past lets a lease enter and leave.
-func past(r *referee, b *belief) {
+func past(r *checker, b *belief) {
 	r.enter(b, 0)
 	r.leave(b)
 }

@@ -14,8 +14,8 @@ import (
 // layout is the version of what the scripts keep in a lock's keys. Clients of different layouts refuse each other.
 const layout = "2"
 
-// request is what a master is asked of its marker; see marker.lua.
-type request struct {
+// markerRequest is what a master is asked of its marker; see marker.lua.
+type markerRequest struct {
 	purpose, set, seat, seats string
 	instead                   string // the set whose marker is replaced
 	unmarked                  string // the server's time at which it had no marker
@@ -25,16 +25,16 @@ type request struct {
 const unread = ^uint64(0)
 
 // all asks the same of every master. Each has a copy: survey.take strikes out those that failed.
-func all(n int, r request) []*request {
-	requests := make([]*request, n)
+func all(n int, r markerRequest) []*markerRequest {
+	requests := make([]*markerRequest, n)
 	for i := range requests {
 		requests[i] = &r
 	}
 	return requests
 }
 
-// card is what one master showed.
-type card struct {
+// markerReply is what one master showed.
+type markerReply struct {
 	layout, rules, set, seat, seats, run, id, role string
 	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
@@ -46,13 +46,13 @@ type card struct {
 // arrival is what one of several masters showed.
 type arrival struct {
 	master int
-	card   card
+	reply  markerReply
 }
 
 // visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
 // quorum, and for that only within the grace.
-func (s *survey) visit(ctx context.Context, requests []*request) []card {
-	cards := make([]card, len(requests))
+func (s *survey) visit(ctx context.Context, requests []*markerRequest) []markerReply {
+	replies := make([]markerReply, len(requests))
 	arrivals := make(chan arrival, len(requests))
 	late, grace := s.of.visitTimes()
 	ctx, cancel := context.WithTimeout(ctx, grace)
@@ -60,39 +60,39 @@ func (s *survey) visit(ctx context.Context, requests []*request) []card {
 	// A master that does not answer shows so; one that is left out, too, until revisit puts back what it showed before.
 	open := 0
 	for i, r := range requests {
-		cards[i].err = &transport.NoReply{After: grace}
+		replies[i].err = &transport.NoReply{After: grace}
 		if r == nil {
 			continue
 		}
 		if !s.e.tasks.spawn(func() { arrivals <- arrival{i, s.ask(ctx, i, r)} }) {
-			return cards
+			return replies
 		}
 		open++
 	}
 	timeout := time.NewTimer(late)
 	defer timeout.Stop()
-	// Every card counts until the node timeout. After that a quorum decides, so that a dead master costs a locker no more
-	// than one node timeout at its start.
+	// Every answer counts until the node timeout. After that a quorum decides, so that a dead master costs a locker no
+	// more than one node timeout at its start.
 	for isLate, got := false, 0; open > 0 && (!isLate || got < s.e.quorum()); {
 		select {
 		case a := <-arrivals:
-			cards[a.master] = a.card
+			replies[a.master] = a.reply
 			open--
-			if a.card.err == nil {
+			if a.reply.err == nil {
 				got++
 			}
 		case <-timeout.C:
 			isLate = true
 		case <-ctx.Done():
-			return cards
+			return replies
 		}
 	}
-	return cards
+	return replies
 }
 
 // ask returns what one master shows. Of several, each is listened to before, and prepared for replicas: a connection
 // that is opened later would make the master a stranger again.
-func (s *survey) ask(ctx context.Context, i int, r *request) card {
+func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	e, m := s.e, s.e.masters[i]
 	if len(e.masters) > 1 {
 		m.Listen(e.keys.marker)
@@ -113,10 +113,10 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	// which one the answer came, and so from which server.
 	dials := m.Dials()
 	result, _ := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
-	c := readCard(result)
+	c := readMarkerReply(result)
 	// The refusal of a cluster's node is an answer too: it says what the master is.
 	if transport.FromCluster(c.err) && m.Standalone() {
-		c = card{cluster: true}
+		c = markerReply{cluster: true}
 	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
@@ -124,17 +124,17 @@ func (s *survey) ask(ctx context.Context, i int, r *request) card {
 	return c
 }
 
-// readCard reads the reply of marker.lua.
-func readCard(r rueidis.RedisResult) card {
+// readMarkerReply reads the reply of marker.lua.
+func readMarkerReply(r rueidis.RedisResult) markerReply {
 	fields, err := r.ToArray()
 	if err != nil {
-		return card{err: err}
+		return markerReply{err: err}
 	}
 	if len(fields) != 11 {
-		return card{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
+		return markerReply{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
 	}
 	text := row(fields)
-	return card{
+	return markerReply{
 		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2),
 		set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",

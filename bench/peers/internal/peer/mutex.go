@@ -1,0 +1,60 @@
+package peer
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Cohorts returns this library's RWMutex as a library: the goroutines of a client share what it has on the server. With
+// linger a client keeps a lock for so long after its last use.
+func Cohorts(linger time.Duration) Library {
+	name := Ours + " RWMutex"
+	if linger > 0 {
+		name += ", linger"
+	}
+	return Library{
+		Name: name, Quorum: true, Queues: true, Keeps: true,
+		Open: func(o Options) (Peer, error) {
+			var more []rwlock.Option
+			if linger > 0 {
+				more = append(more, rwlock.WithLinger(linger))
+			}
+			p, err := Open(o, more...)
+			if err != nil {
+				return nil, err
+			}
+			return &mutexes{p}, nil
+		},
+	}
+}
+
+// mutexes are the RWMutexes of one client.
+type mutexes struct{ *Fencelock }
+
+// Lock takes the lock for writing.
+func (p *mutexes) Lock(ctx context.Context, name string) (Hold, error) {
+	mu := p.RWMutex(name)
+	if err := mu.Lock(ctx); err != nil {
+		return nil, err
+	}
+	return writing{mu}, nil
+}
+
+// RLock takes the lock for reading.
+func (p *mutexes) RLock(ctx context.Context, name string) (Hold, error) {
+	mu := p.RWMutex(name)
+	if err := mu.RLock(ctx); err != nil {
+		return nil, err
+	}
+	return reading{mu}, nil
+}
+
+type writing struct{ mu *rwlock.RWMutex }
+
+func (h writing) Release(ctx context.Context) error { return h.mu.Unlock(ctx) }
+
+type reading struct{ mu *rwlock.RWMutex }
+
+func (h reading) Release(ctx context.Context) error { return h.mu.RUnlock(ctx) }

@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// cohort is what a lease has that the goroutines of a process share: a block of tokens, and news of those who wait for
+// it elsewhere. It is guarded by the lease's mutex.
+type cohort struct {
+	first    fencing.Token // of those that were granted
+	wanted   bool
+	onWanted func()
+}
+
+// Block returns the tokens that the lease may use: from the first to the last, which is Token.
+func (l *Lease) Block() (first, last fencing.Token) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	return l.cohort.first, l.token
+}
+
+// OnWanted calls f once when somebody waits for the lock elsewhere, at once if that is so already. f must not block.
+func (l *Lease) OnWanted(f func()) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	if l.cohort.wanted {
+		l.mu.afterUnlock(f)
+	} else {
+		l.cohort.onWanted = f
+	}
+}
+
+// want notes that somebody waits for the lock elsewhere, under mu.
+func (l *Lease) want() {
+	l.cohort.wanted = true
+	if f := l.cohort.onWanted; f != nil {
+		l.cohort.onWanted = nil
+		l.mu.afterUnlock(f)
+	}
+}
+
+// wantedElsewhere follows a renewal's answer.
+func (l *Lease) wantedElsewhere() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != ended {
+		l.want()
+	}
+}
+
+// wantedMessage follows a message that somebody waits for this hold.
+func (l *Lease) wantedMessage(hold string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hold == l.id && l.phase != ended {
+		l.want()
+	}
+}
+
+// lookAgain renews what cohorts have: the answer tells of those who wait, whose message may have been lost.
+func (r *registry) lookAgain() {
+	for _, l := range r.snapshot() {
+		l.mu.Lock()
+		if l.block > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
+			l.renewal.start(l.e.clock.Now())
+			l.setTimer()
+		}
+		l.mu.Unlock()
+	}
+}
+
+// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background.
+func (l *Lease) ReleaseSoon() {
+	l = l.lock()
+	defer l.mu.Unlock()
+	l.expire(l.e.clock.Now())
+	if l.phase == held {
+		l.e.observers.released(l)
+		l.finish(ErrReleased)
+		l.releaseInBackground()
+	}
+}

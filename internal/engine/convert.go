@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Convert takes the lock in the other mode, without a gap: another hold is granted beside the one that there is, and
+// only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
+// is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
+// same, with a new token. The error is a *Failure, or the end of the lease.
+func (l *Lease) Convert(ctx context.Context, mode fencing.Mode, entry Entry) error {
+	r, err := l.conversion(mode)
+	if err != nil {
+		return err
+	}
+	r.Entry = entry
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	remove := l.OnEnd(func(err error) { cancel(err) })
+	defer remove()
+	into := new(Lease)
+	if err := l.e.Acquire(within, into, r); err != nil {
+		if end := l.Err(); end != nil {
+			return end
+		}
+		return err
+	}
+	return l.becomes(ctx, into)
+}
+
+// conversion returns the request for the hold in the other mode.
+func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	if l.expire(l.e.clock.Now()); l.phase != held {
+		return r, l.ending.err
+	}
+	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block, From: l.id}
+	if l.owner != l.id {
+		r.Owner = l.owner
+	}
+	return r, nil
+}
+
+// becomes puts a lease in the place of this one, if this one has stood until now: else somebody may have been between.
+// What the masters have of this one is released, if need be in the background.
+func (l *Lease) becomes(ctx context.Context, into *Lease) error {
+	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer l.e.unconfirmed.add(-1)
+	from := l.lock()
+	if from.expire(from.e.clock.Now()); from.phase != held {
+		defer from.mu.Unlock()
+		from.mu.afterUnlock(into.ReleaseSoon)
+		return from.ending.err
+	}
+	into.mu.Lock()
+	into.inherit(from.ending, from.limit)
+	from.ending = ending{}
+	from.successor.Store(into)
+	from.e.observers.released(from)
+	from.finish(ErrReleased)
+	from.mu.Unlock()
+	into.mu.Unlock()
+	l.successor.Store(into) // past those in between, which may go
+	_ = from.giveBack(ctx)
+	return nil
+}
+
+// inherit takes over who is to be told of the end, and the limit of the life, under mu. Nobody else knows of this
+// lease.
+func (l *Lease) inherit(told ending, limit time.Duration) {
+	if l.phase == ended {
+		told.come(l.ending.err, &l.mu)
+		return
+	}
+	l.ending.done, l.ending.calls, l.limit = told.done, told.calls, limit
+	l.setTimer()
+}
+
+// current returns the lease that this one has become.
+func (l *Lease) current() *Lease {
+	for s := l.successor.Load(); s != nil; s = l.successor.Load() {
+		l = s
+	}
+	return l
+}
+
+// lock returns the lease that this one has become, with its mutex taken.
+func (l *Lease) lock() *Lease {
+	for {
+		l = l.current()
+		l.mu.Lock()
+		if l.successor.Load() == nil {
+			return l
+		}
+		l.mu.Unlock()
+	}
+}
+
+// MaxWait is the limit of the waiting for this lease, 0 for none.
+func (l *Lease) MaxWait() time.Duration { return l.terms.MaxWait }

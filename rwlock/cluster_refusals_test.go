@@ -1,0 +1,62 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A slot that has moved to another node is followed there by everybody, also by those who hold its lock.
+func TestALockFollowsItsSlot(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: time.Second}
+	p, q := w.process(), w.process()
+	slot := cluster.Slot("fencelock:{n}")
+	for range 2 {
+		held, waiting := p.lock("n", rwlock.Write), q.acquire(w.ctx, "n", rwlock.Read)
+		before := p.Stats().Renewed
+		cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot))).End()
+		w.eventually("it is renewed there", func() bool { return p.Stats().Renewed >= before+3 })
+		require.True(t, waiting.isWaiting())
+		require.NoError(t, held.Err())
+		w.release(held)
+		w.release(waiting.granted())
+		slot = cluster.Slot("fencelock:{n}")
+	}
+}
+
+// While a master is dead and has no replica nobody serves its slots: an attempt says so at once, and Lock goes on
+// asking until somebody does.
+func TestAClusterThatIsDown(t *testing.T) {
+	t.Parallel() // it waits for the cluster to notice
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	cluster.NodeTimeout(300 * time.Millisecond)
+	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: time.Second}
+	p := w.process()
+	p.warmUp()
+	sick := cluster.Owner(cluster.Slot("fencelock:{n}"))
+	witness := cluster.Another(sick)
+	sick.Kill()
+	w.eventually("the others notice", func() bool {
+		_, err := witness.Command("GET", "fencelock:{warm up}")
+		return err != nil && err.Error()[:7] == "CLUSTER"
+	})
+	names := []string{"n", "a", "b", "c", "d", "e"} // on all masters: without full coverage none serves
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(w.ctx, patience)
+		_, err := p.TryLock(ctx, name)
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
+		require.NoError(t, ctx.Err(), "an attempt waited")
+		cancel()
+	}
+	waiting := p.acquire(w.ctx, "n", rwlock.Write)
+	require.True(t, waiting.isWaiting())
+	sick.Restart()
+	w.release(waiting.granted())
+}

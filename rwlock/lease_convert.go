@@ -1,0 +1,48 @@
+package rwlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/engine"
+)
+
+// Upgrade turns a read lease into a write lease, without a gap: nobody writes in between. A sole reader has it at once;
+// else it waits, before all others who wait and with new readers held back, until the other readers have left. While it
+// waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError) it still does. A
+// reader that asks while another one waits so gets ErrUpgrade at once: each would wait for the other. It has to
+// release, and then to lock. Over a quorum two that ask in the same moment may both get it.
+//
+// The token is a new, larger one; contexts of the lease show it from then on. On a write lease Upgrade does nothing.
+func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Upgrade) }
+
+// TryUpgrade is Upgrade with a single attempt: beside other readers the error matches ErrNotAcquired.
+func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try) }
+
+// Downgrade turns a write lease into a read lease, without a gap: nobody writes in between, and the readers who wait
+// are let in. The token is a new one, as with Upgrade. On an error that does not match ErrLost or ErrReleased the lease
+// is as it was. On a read lease Downgrade does nothing.
+func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try) }
+
+func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry) error {
+	if !l.converting.TryLock() {
+		return fmt.Errorf("%w: lock %q: another call for this lease is under way", ErrUpgrade, l.Name())
+	}
+	defer l.converting.Unlock()
+	if err := l.Err(); err != nil || l.Mode() == mode {
+		return err
+	}
+	within := ctx
+	if limit := l.inner.MaxWait(); limit > 0 && entry == engine.Upgrade {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
+		defer cancel()
+	}
+	begun := time.Now()
+	err := l.inner.Convert(within, mode, entry)
+	if err == nil {
+		return nil
+	}
+	return asWaited(outcome(err), time.Since(begun), ctx, within)
+}

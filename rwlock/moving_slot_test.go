@@ -1,0 +1,69 @@
+package rwlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A slot that is left on its way from one node to another, with nothing moved or with some keys moved: leases there
+// are renewed and given back, writers still follow each other, and nobody enters beside a hold. What has to wait gets
+// in after the move.
+func TestASlotThatIsLeftMoving(t *testing.T) {
+	t.Parallel() // it waits for more than a TTL
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	for what, moved := range map[string]func(m *testredis.Move, lock string){
+		"nothing moved":               func(*testredis.Move, string) {},
+		"the lock moved":              func(m *testredis.Move, lock string) { m.Key(lock) },
+		"all that is there moved":     func(m *testredis.Move, _ string) { m.Keys() },
+		"the readers' expiries moved": func(m *testredis.Move, lock string) { m.Key(lock + ":h") },
+	} {
+		for _, mode := range bothModes {
+			t.Run(what+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 2 * time.Second}
+				leftMoving(w, cluster, what, mode, moved)
+			})
+		}
+	}
+}
+
+func leftMoving(
+	w *world, cluster *testredis.Cluster, name string, mode rwlock.Mode, moved func(*testredis.Move, string),
+) {
+	split := mode == rwlock.Read && (name == "the lock moved" || name == "the readers' expiries moved")
+	name += ", " + mode.String()
+	lock := "fencelock:{" + name + "}"
+	p, q := w.process(), w.process()
+	held := p.lock(name, mode)
+	slot := cluster.Slot(lock)
+	move := cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot)))
+	moved(move, lock)
+	if split { // the keys of one lock on two nodes, as for a moment in every move: everybody waits
+		next := q.acquire(w.ctx, name, rwlock.Write)
+		_, err := p.TryLock(w.ctx, name)
+		require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
+		require.False(w.t, rwlock.Indeterminate(err))
+		move.End()
+		require.True(w.t, next.isWaiting())
+		w.release(held)
+		w.release(next.granted())
+		return
+	}
+	w.eventually("it is renewed for longer than a TTL", func() bool {
+		require.NoError(w.t, held.Err())
+		return p.Stats().Renewed > 3
+	})
+	_, err := q.TryLock(w.ctx, name)
+	require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+	next := q.acquire(w.ctx, name, rwlock.Write)
+	w.release(held)
+	w.release(next.granted())
+	reader := p.acquire(w.ctx, name, rwlock.Read)
+	move.End()
+	w.release(reader.granted())
+}

@@ -1,0 +1,120 @@
+package rwlock
+
+import (
+	"context"
+	"fmt"
+)
+
+// leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
+// gives it back.
+func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
+	if mode == Read && m.leaveOthers() {
+		return nil
+	}
+	s := m.in.Load()
+	var lost error
+	if s != nil && (s.bound > 0 || !s.remote.lease.inner.Trusted()) {
+		lost = s.lost() // not under mu: a loss that is noticed here runs hooks
+	}
+	m.mu.Lock()
+	held, last := m.local.depart(mode)
+	if !held || !last {
+		m.unlock()
+		if !held {
+			return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
+		}
+		return lost
+	}
+	if lost == nil {
+		_ = s.end(ErrReleased) // its contexts end before anybody else gets in
+		if m.handOn(s.remote) {
+			m.unlock()
+			return nil
+		}
+	}
+	m.local.returning = true
+	m.forget(s.remote)
+	m.unlock()
+	defer m.vacate()
+	return s.release(ctx, lost)
+}
+
+// leaveOthers takes out a reader who leaves others behind, if the lease stands as far as is known: the clocks are read
+// for the last one, and wherever one enters.
+func (m *RWMutex) leaveOthers() bool {
+	s := m.in.Load()
+	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()
+}
+
+// handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
+func (m *RWMutex) handOn(h *remoteHold) bool {
+	next := m.local.first
+	if next == nil {
+		return m.keep(h)
+	}
+	// A leader among the waiters is about to find out that it has nobody to join.
+	if m.local.leader != nil || !h.serves(next.mode) {
+		return false
+	}
+	m.in.Store(h.begin(m, next.mode))
+	m.local.admitFirst()
+	return true
+}
+
+// forget makes a remote hold that is to be given back none of this RWMutex, under mu.
+func (m *RWMutex) forget(h *remoteHold) {
+	m.in.Store(nil)
+	m.remote.Store(nil)
+	m.block = h.nextBlock(m.settings.Linger > 0)
+}
+
+// release gives the lease back and tells those of the section how it has ended.
+func (s *section) release(ctx context.Context, lost error) error {
+	if lost != nil {
+		_ = s.end(lost)
+	}
+	err := s.remote.lease.Release(ctx)
+	if lost != nil {
+		return lost
+	}
+	if loss := s.asLost(err); loss != nil {
+		return loss
+	}
+	return err
+}
+
+// vacate lets the next lead.
+func (m *RWMutex) vacate() {
+	m.mu.Lock()
+	defer m.unlock()
+	m.local.vacate()
+	m.unused()
+}
+
+// want follows the news that another process waits for what this one has.
+func (m *RWMutex) want(h *remoteHold) {
+	m.mu.Lock()
+	if m.remote.Load() != h {
+		m.unlock()
+		return
+	}
+	h.want()
+	m.unlock()
+	m.stopLingering()
+}
+
+// leaseEnded follows the end of a lease, by a loss or by Close.
+func (m *RWMutex) leaseEnded(h *remoteHold, err error) {
+	h.over.Store(true)
+	m.mu.Lock()
+	h.ended = true
+	s := m.in.Load()
+	if m.kept() == h {
+		m.forget(h)
+		m.unused()
+	}
+	m.unlock()
+	if s != nil && s.remote == h {
+		s.leaseEnded(err)
+	}
+}

@@ -1,0 +1,75 @@
+package rwlock
+
+import "time"
+
+// linger is the time for which a process keeps a lock that nobody uses, under WithLinger. Its timer runs on while the
+// lock is taken and given back, so that this costs a reading of the clock only.
+type linger struct {
+	until time.Time
+	timer *time.Timer
+	armed bool
+}
+
+// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be.
+func (m *RWMutex) keep(h *remoteHold) bool {
+	d := m.settings.Linger
+	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
+		return false
+	}
+	m.in.Store(nil)
+	l := &m.linger
+	l.until = time.Now().Add(d)
+	switch {
+	case l.timer == nil:
+		l.timer = time.AfterFunc(d, m.lingered)
+	case !l.armed:
+		l.timer.Reset(d)
+	}
+	l.armed = true
+	return true
+}
+
+// kept returns the remote hold that this process has and nobody uses, or nil, under mu.
+func (m *RWMutex) kept() *remoteHold {
+	if !m.local.idle() {
+		return nil
+	}
+	return m.remote.Load()
+}
+
+// lingered gives the lock back at the end of the time, or waits on if it was used since.
+func (m *RWMutex) lingered() {
+	m.mu.Lock()
+	h, left := m.kept(), time.Until(m.linger.until)
+	if h != nil && left > 0 {
+		m.linger.timer.Reset(left)
+		m.unlock()
+		return
+	}
+	m.linger.armed = false
+	m.unlock()
+	m.stopLingering()
+}
+
+// stopLingering gives back a lock that nobody of this process uses. It reports whether there was one. It does not wait
+// for Redis: whoever asks next is queued behind it at the worst.
+func (m *RWMutex) stopLingering() bool {
+	m.mu.Lock()
+	h := m.kept()
+	if h != nil {
+		m.forget(h)
+		m.unused()
+	}
+	m.unlock()
+	if h == nil {
+		return false
+	}
+	h.lease.inner.ReleaseSoon()
+	return true
+}
+
+func (m *RWMutex) lingers() bool {
+	m.mu.Lock()
+	defer m.unlock()
+	return m.kept() != nil
+}

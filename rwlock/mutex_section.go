@@ -1,0 +1,185 @@
+package rwlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// section is what one local writer, or all local readers that are in together, have of an RWMutex: a token, and the
+// contexts that end with it. It lasts until the last of them has unlocked, also when the lease was lost before.
+type section struct {
+	mutex  *RWMutex
+	remote *remoteHold
+	mode   Mode
+	token  fencing.Token
+	bound  time.Duration // of WithMaxHold, or 0
+
+	mu    sync.Mutex
+	limit time.Time   // where the bound is reached: it counts from the last reader that joined
+	timer *time.Timer // for the bound
+	over  error       // ErrReleased or a *LostError
+	ends  map[*context.CancelCauseFunc]struct{}
+}
+
+// start sets the bound going, if there is one.
+func (s *section) start() {
+	if s.bound == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = time.Now().Add(s.bound)
+	s.timer = time.AfterFunc(s.bound, s.fire)
+}
+
+// fire ends the section and its lease where the bound is reached, or waits on for one that has moved.
+func (s *section) fire() {
+	if s.reached() != nil {
+		s.remote.lease.inner.ReleaseSoon()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.timer.Reset(time.Until(s.limit))
+	}
+}
+
+// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does.
+func (s *section) reached() error {
+	if s.bound == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	over, reached := s.over, !time.Now().Before(s.limit)
+	s.mu.Unlock()
+	if over == nil && reached {
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.token, Reason: MaxHold})
+	}
+	if errors.Is(over, ErrLost) {
+		return over
+	}
+	return nil
+}
+
+// extend moves the bound for one more reader, if it is not reached yet.
+func (s *section) extend() bool {
+	if s.lost() != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = time.Now().Add(s.bound)
+	return s.over == nil
+}
+
+// lost returns the *LostError of a section whose lease or bound has ended, or nil.
+func (s *section) lost() error {
+	if err := s.reached(); err != nil {
+		return err
+	}
+	return s.asLost(s.remote.lease.Err())
+}
+
+// asLost tells of the section what was told of the lease, whose token may be another, and nil where it was not lost.
+func (s *section) asLost(err error) error {
+	loss, ok := errors.AsType[*LostError](err)
+	if !ok {
+		return nil
+	}
+	own := *loss
+	own.Token = s.token
+	return &own
+}
+
+// end ends the contexts of the section, once. It returns what has ended it.
+func (s *section) end(err error) error {
+	s.mu.Lock()
+	if s.over == nil {
+		s.over = err
+	}
+	err, ends := s.over, s.ends
+	s.ends = nil
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	for end := range ends {
+		(*end)(err)
+	}
+	return err
+}
+
+// leaseEnded ends the contexts of the section because the lease has ended.
+func (s *section) leaseEnded(err error) {
+	if loss := s.asLost(err); loss != nil {
+		err = loss
+	}
+	_ = s.end(err)
+}
+
+// context is parent with the fence, until the section or its lease ends.
+func (s *section) context(parent context.Context) context.Context {
+	own := &leaseContext{Context: parent, lease: s.remote.lease, section: s}
+	ctx, end := context.WithCancelCause(fencing.NewSourceContext(own, s))
+	s.mu.Lock()
+	over := s.over
+	if over == nil {
+		if s.ends == nil {
+			s.ends = make(map[*context.CancelCauseFunc]struct{})
+		}
+		s.ends[&end] = struct{}{}
+	}
+	s.mu.Unlock()
+	if over != nil {
+		end(over)
+		return ctx
+	}
+	context.AfterFunc(ctx, func() { // a parent that outlives many sections keeps nothing of them
+		s.mu.Lock()
+		delete(s.ends, &end)
+		s.mu.Unlock()
+	})
+	return ctx
+}
+
+// Fence returns the fence of the section, for fencing.NewSourceContext.
+func (s *section) Fence() fencing.Fence {
+	return fencing.Fence{Resource: s.mutex.name, Token: s.token, Mode: s.mode}
+}
+
+// Deadline returns until when the section is trusted, for fencing.Deadline.
+func (s *section) Deadline() time.Time {
+	deadline := s.remote.lease.Deadline()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bound > 0 && s.limit.Before(deadline) {
+		return s.limit
+	}
+	return deadline
+}
+
+// stands reports whether somebody is in the section.
+func (s *section) stands() bool { return s.mutex.in.Load() == s }
+
+// holder shows the section as Inspect would, for the error of one that it kept out.
+func (s *section) holder() *Holder {
+	lease := s.remote.lease
+	return &Holder{
+		Owner: lease.Owner(), Hold: s.remote.id, Meta: s.mutex.settings.Meta, Mode: s.mode, Count: 1, Cohort: true,
+		Remaining: max(0, time.Until(lease.Deadline())), Held: time.Since(s.remote.since),
+	}
+}
+
+// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it.
+func (s *section) notUnlocked(cause error) error {
+	if lost := s.lost(); lost != nil && cause != nil {
+		return fmt.Errorf("%w; it was lost and is not unlocked yet: %v", cause, lost)
+	}
+	return cause
+}

@@ -1,0 +1,178 @@
+package scripts_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ahead = 1_000_000 // us that a block may be ahead of the server's clock
+
+// A write of a cohort is granted a block: its first token is what any other grant would get, its last is the counter.
+func TestACohortsWriteIsGrantedABlock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		reply := e.run(acquire(writer("01").ofCohort(10)))
+		us := reply[3].(int64)
+		require.Equal(e.t, []any{int64(1), us + 9, int64(ttl), us, us}, reply)
+		require.Equal(e.t, fmt.Sprint(us+9), e.field(lockKey, "t"))
+		again := e.run(acquire(writer("01").ofCohort(10)))
+		require.Equal(e.t, []any{us + 9, us}, []any{again[1], again[4]}, "asked again")
+		require.EqualValues(e.t, 1, e.run(renew("01", ttl, us+9))[1], "the last token names the grant")
+		require.EqualValues(e.t, 0, e.run(renew("01", ttl, us))[1])
+		e.run(release("01", 0))
+
+		e.setFields(lockKey, "t", us+500_000) // ahead of the clock
+		plain := e.run(acquire(writer("02")))
+		require.Equal(e.t, []any{int64(1), us + 500_001}, plain[:2])
+		require.Len(e.t, plain, 4)
+		e.run(release("02", 0))
+		one := e.run(acquire(writer("03").ofCohort(1)))
+		require.Equal(e.t, []any{us + 500_002, us + 500_002}, []any{one[1], one[4]}, "a block of one is no other grant")
+		e.run(release("03", 0))
+		read := e.run(acquire(reader("04").ofCohort(10)))
+		require.Equal(e.t, us+500_003, read[1], "readers share one token")
+		require.Len(e.t, read, 4)
+		e.run(release("04", 0))
+		require.Empty(e.t, e.field(lockKey, "c"))
+	})
+}
+
+// A block does not run ahead of the server's clock by more than a second, but for its first token.
+func TestABlockIsBoundedByTheClock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, last := range []int64{ahead - 5_000, ahead - 1, ahead, ahead + 50_000_000} {
+			const block = 1 << 40
+			last += e.now().UnixMicro()
+			e.setFields(lockKey, "t", last)
+			reply := e.run(acquire(writer("01").ofCohort(block)))
+			require.Equal(e.t, last+1, reply[4])
+			require.Equal(e.t, max(last+1, reply[3].(int64)+ahead), reply[1])
+			e.run(release("01", 0))
+		}
+		e.flushAll()
+		e.newMarker()
+		v := e.ahead(100_000)
+		reply := e.run(v.of(acquireByID(writer("01").ofCohort(50))))
+		require.Equal(e.t, []any{v.proposal + 49, v.proposal}, []any{reply[1], reply[4]}, "from the proposal on")
+		require.Equal(e.t, fmt.Sprint(v.proposal+49), e.field(lockKey, "tw"))
+		require.EqualValues(e.t, 1, e.run(v.of(raise("01", v.proposal+70)))[0], "a raise moves its end")
+		yielded := e.run(v.of(yield("01", v.proposal+70)))
+		require.Equal(e.t, []any{v.proposal + 120, v.proposal + 71}, []any{yielded[1], yielded[4]}, "a new block")
+	})
+}
+
+// The message of a hand-off to a cohort says where its block begins and how many wait behind it.
+func TestAHandOffToACohortTellsItsBlock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").ofCohort(7)))
+		e.run(acquire(writer("03")))
+		e.run(acquire(writer("04")))
+		messages := e.subscribe(channel)
+		e.setFields(lockKey, "t", e.now().UnixMicro()+500_000)
+		first := 1 + e.run(inspect())[2].(int64)
+		us := e.run(release("01", 0))[1]
+		message := fmt.Sprint(ulid("02"), " ", first+6, " ", us, " ", claim, " ", first, " 2")
+		require.Equal(e.t, []string{message}, e.heard(messages))
+		us = e.run(release("02", 0))[1]
+		message = fmt.Sprint(ulid("03"), " ", first+7, " ", us, " ", claim)
+		require.Equal(e.t, []string{message}, e.heard(messages), "any other is as ever")
+	})
+}
+
+// The first who waits behind a cohort is announced to its process, once; nobody else's process is told.
+func TestACohortIsToldThatItIsWanted(t *testing.T) {
+	everywhere(t, func(e *env) {
+		messages := e.subscribe(channel)
+		wanted := func(hold string) []string { return []string{ulid(hold) + " wanted"} }
+		e.run(acquire(writer("01").ofCohort(7)))
+		e.run(tryAcquire(writer("02")))
+		require.Empty(e.t, e.heard(messages), "a single attempt does not wait")
+		e.run(acquire(reader("03")))
+		require.Equal(e.t, wanted("01"), e.heard(messages))
+		e.run(acquire(writer("04")))
+		e.run(acquire(reader("03")))
+		require.Empty(e.t, e.heard(messages), "it has been told")
+		e.run(release("03", 0))
+		e.run(release("04", 0))
+		e.run(acquire(writer("05")))
+		require.Equal(e.t, wanted("01"), e.heard(messages), "the next first")
+		e.run(release("05", 0))
+		e.run(release("01", 0))
+
+		e.run(acquire(writer("06")))
+		e.run(acquire(writer("07").ofCohort(1)))
+		require.Empty(e.t, e.heard(messages), "a hold that is no cohort's")
+		e.run(release("07", 0))
+		e.run(release("06", 0))
+
+		token := e.run(acquire(writer("08").ofCohort(7)))[1]
+		require.EqualValues(e.t, 1, e.run(renew("08", ttl, token))[1])
+		e.run(acquire(writer("09").listening("pnobody")))
+		require.EqualValues(e.t, 2, e.run(renew("08", ttl, token))[1], "where the message was lost")
+	})
+}
+
+// Every cohort that reads is told of the first writer who waits, and so is one that is let in before him.
+func TestReadingCohortsAreToldThatTheyAreWanted(t *testing.T) {
+	everywhere(t, func(e *env) {
+		messages := e.subscribe(channel)
+		e.run(acquire(reader("01")))
+		e.run(acquire(reader("02").ofCohort(1)))
+		token := e.run(acquire(reader("03").ofCohort(1)))[1]
+		require.EqualValues(e.t, 1, e.run(renew("03", ttl, token))[1])
+		e.run(acquire(writer("04")))
+		require.ElementsMatch(e.t, []string{ulid("02") + " wanted", ulid("03") + " wanted"}, e.heard(messages))
+		require.EqualValues(e.t, 2, e.run(renew("03", ttl, token))[1])
+		e.run(acquire(reader("05").ofCohort(1)))
+		e.run(acquire(reader("06")))
+		e.run(acquire(writer("07")))
+		require.Empty(e.t, e.heard(messages))
+		for _, hold := range []string{"01", "02", "03"} {
+			e.run(release(hold, 0))
+		}
+		require.Len(e.t, e.heard(messages), 1, "the hand-off")
+		e.run(release("04", 0))
+		heard := e.heard(messages)
+		require.Len(e.t, heard, 3)
+		require.Equal(e.t, ulid("05")+" wanted", heard[2], "after two hand-offs")
+		for _, hold := range []string{"05", "06", "07"} {
+			e.run(release(hold, 0))
+		}
+		e.pass(2 * ttl * time.Millisecond)
+		e.run(refresh())
+		e.onlyTokensStay()
+	})
+}
+
+// Of several masters an older hold passes younger waiters; it hears of them at once.
+func TestACohortThatPassesWaitersIsWanted(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		messages := e.subscribe(channel)
+		e.run(votes.of(acquireByID(reader("05"))))
+		e.run(votes.of(acquireByID(writer("07"))))
+		e.run(votes.of(acquireByID(reader("03").ofCohort(1))))
+		require.Equal(e.t, []string{ulid("03") + " wanted"}, e.heard(messages))
+	})
+}
+
+func TestACohortCostsWhatAnyOtherDoes(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.loadAll()
+		for range 2 {
+			require.Equal(e.t, 4, e.commands(acquire(writer("01").ofCohort(64))))
+			require.Equal(e.t, 2, e.commands(release("01", 0)))
+			require.Equal(e.t, 7, e.commands(acquire(reader("01").ofCohort(1))), "one more for the first")
+			require.Equal(e.t, 3, e.commands(release("01", 0)))
+		}
+		e.run(acquire(writer("01")))
+		plain := e.commands(acquire(writer("02"))) + e.commands(release("01", 0))
+		e.run(release("02", 0))
+		e.run(acquire(writer("01").ofCohort(64)))
+		cohort := e.commands(acquire(writer("02").ofCohort(64))) + e.commands(release("01", 0))
+		require.InDelta(e.t, plain+1, cohort, 1, "the message") // a PEXPIRE more within a millisecond
+	})
+}
