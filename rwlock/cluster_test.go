@@ -42,14 +42,9 @@ func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) 
 func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
 	t.Parallel()
 	c := testredis.StartCluster(t, testredis.Binaries()[0], 0)
-	var mu sync.Mutex
-	renewed := make(map[string]int)
+	var renewed sync.Map // names
 	locker := clusterLocker(t, c, rwlock.WithTTL(5*time.Second), rwlock.WithTrace(&rwlock.Trace{
-		Renewed: func(e rwlock.TraceEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			renewed[e.Name]++
-		},
+		Renewed: func(e rwlock.TraceEvent) { renewed.Store(e.Name, true) },
 	}))
 	masters := c.Masters()
 	leases := make(map[*testredis.Server][]*rwlock.Lease)
@@ -74,20 +69,25 @@ func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
 	for _, master := range []*testredis.Server{masters[0], masters[2]} {
 		for _, lease := range leases[master] {
 			require.NoError(t, lease.Err(), lease.Name())
-			mu.Lock()
-			require.NotZero(t, renewed[lease.Name()])
-			mu.Unlock()
+			_, ok := renewed.Load(lease.Name())
+			require.True(t, ok, lease.Name())
 		}
 		for _, name := range namesOf(c, master, 2) {
-			for range 20 {
-				free, err := locker.TryLock(t.Context(), name)
-				require.NoError(t, err)
-				require.NoError(t, free.Release(t.Context()))
-			}
+			isServed(t, locker, name)
 		}
 	}
 	cancel()
 	asking.Wait()
+}
+
+// isServed takes a free lock again and again.
+func isServed(t *testing.T, locker *rwlock.Locker, name string) {
+	t.Helper()
+	for range 20 {
+		free, err := locker.TryLock(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, free.Release(t.Context()))
+	}
 }
 
 // broadcasts returns how many messages the nodes have sent each other over the bus for subscribers.
@@ -160,19 +160,22 @@ func listeners(t *testing.T, s *testredis.Server) int {
 	return n
 }
 
+// withFailover starts deployments, each with the function that replaces one of its masters.
+var withFailover = map[string]func(*testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server){
+	"Sentinel": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
+		s := testredis.StartSentinel(t, testredis.Binaries()[0])
+		return s, func(*testredis.Server) *testredis.Server { return s.Failover() }
+	},
+	"Cluster": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
+		c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
+		return c, c.Failover
+	},
+}
+
 // After a planned failover the old master lives on, and has nobody's subscription.
 func TestSubscriptionsFollowAPlannedFailover(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server){
-		"Sentinel": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
-			s := testredis.StartSentinel(t, testredis.Binaries()[0])
-			return s, func(*testredis.Server) *testredis.Server { return s.Failover() }
-		},
-		"Cluster": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
-			c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
-			return c, c.Failover
-		},
-	} {
+	for name, start := range withFailover {
 		t.Run(name, func(t *testing.T) {
 			d, failOver := start(t)
 			old, key := d.Masters()[0], "n"
@@ -218,47 +221,57 @@ func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
 	names := namesOf(c, old, 6)
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
-	var faults, grants atomic.Int64
-	var tokens sync.Map
-	writers, readers := make(map[string]*atomic.Int64), make(map[string]*atomic.Int64)
+	r := &reports{writers: make(map[string]*atomic.Int64), readers: make(map[string]*atomic.Int64)}
 	for _, name := range names {
-		writers[name], readers[name] = new(atomic.Int64), new(atomic.Int64)
+		r.writers[name], r.readers[name] = new(atomic.Int64), new(atomic.Int64)
 	}
 	for range 6 {
 		l := clusterLocker(t, c)
 		for i := range 5 {
 			working.Go(func() {
 				for n := i; ctx.Err() == nil; n++ {
-					name, lock, mine := names[n%len(names)], l.Lock, writers
-					if n%2 == 1 {
-						lock, mine = l.RLock, readers
-					}
-					lease, err := lock(ctx, name)
-					if err != nil {
-						continue
-					}
-					mine[name].Add(1)
-					_, twice := tokens.LoadOrStore(fmt.Sprint(name, lease.Token()), true)
-					w, r := writers[name].Load(), readers[name].Load()
-					if lease.Err() == nil && (twice || w > 1 || w == 1 && r > 0) {
-						faults.Add(1)
-					}
-					grants.Add(1)
-					time.Sleep(2 * time.Millisecond)
-					mine[name].Add(-1)
-					_ = lease.Release(context.Background())
+					r.section(ctx, l, names[n%len(names)], n%2 == 1)
 				}
 			})
 		}
 	}
 	more := func(n int64) {
-		before := grants.Load()
-		require.Eventually(t, func() bool { return grants.Load() >= before+n }, patience, time.Millisecond)
+		before := r.grants.Load()
+		require.Eventually(t, func() bool { return r.grants.Load() >= before+n }, patience, time.Millisecond)
 	}
 	more(300)
 	c.Failover(old)
 	more(1000)
 	cancel()
 	working.Wait()
-	require.Zero(t, faults.Load())
+	require.Zero(t, r.faults.Load())
+}
+
+// reports is what many workers tell of the locks that they hold.
+type reports struct {
+	writers, readers map[string]*atomic.Int64 // of each name, now
+	tokens           sync.Map
+	faults, grants   atomic.Int64
+}
+
+// section holds the lock for a moment. A token that was there before is a fault, and so is anybody beside a writer.
+func (r *reports) section(ctx context.Context, l *rwlock.Locker, name string, reads bool) {
+	lock, mine := l.Lock, r.writers
+	if reads {
+		lock, mine = l.RLock, r.readers
+	}
+	lease, err := lock(ctx, name)
+	if err != nil {
+		return
+	}
+	mine[name].Add(1)
+	_, twice := r.tokens.LoadOrStore(fmt.Sprint(name, lease.Token()), true)
+	w, others := r.writers[name].Load(), r.readers[name].Load()
+	if lease.Err() == nil && (twice || w > 1 || w == 1 && others > 0) {
+		r.faults.Add(1)
+	}
+	r.grants.Add(1)
+	time.Sleep(2 * time.Millisecond)
+	mine[name].Add(-1)
+	_ = lease.Release(context.Background())
 }
