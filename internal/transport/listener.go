@@ -177,6 +177,9 @@ func (l *listener) subscribe(
 		case <-broken:
 			wait.Stop()
 			return "", false
+		case <-l.again:
+			wait.Stop()
+			return "", false
 		case <-ctx.Done():
 			wait.Stop()
 			return "", false

@@ -50,8 +50,13 @@ func DidNotRun(err error) bool {
 // permanent refusals do not pass by themselves: asking again would only hide them.
 var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}
 
-// serverFull is the one refusal without a code that passes by itself.
-const serverFull = "max number of clients reached"
+// passing are the beginnings of refusals without a code that pass by themselves. The second is that of a script that
+// publishes to a channel whose slot has moved away.
+var passing = []string{"max number of clients reached", "Script attempted to access a non local key"}
+
+func passes(text string) bool {
+	return slices.ContainsFunc(passing, func(begin string) bool { return strings.HasPrefix(text, begin) })
+}
 
 // Permanent reports whether asking this master again is of no use.
 func (m *Master) Permanent(err error) bool {
@@ -67,7 +72,7 @@ func (m *Master) Permanent(err error) bool {
 		// A client of the cluster follows MOVED and ASK, and what is left passes. One of a single server goes nowhere.
 		return m.Standalone()
 	case code == "":
-		return text != serverFull
+		return !passes(text)
 	case code == "READONLY":
 		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
 		return m.Standalone()
