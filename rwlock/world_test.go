@@ -113,7 +113,10 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	w.t.Helper()
 	connect := rueidis.NewClient
 	if w.group != nil {
-		connect = func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
+		connect = func(o rueidis.ClientOption) (rueidis.Client, error) {
+			o.Dialer.Timeout = patience // on a busy machine a second is short
+			return rwlock.Dial("", o)
+		}
 	}
 	client, err := connect(option)
 	require.NoError(w.t, err)
