@@ -37,20 +37,34 @@ func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) 
 	return locker
 }
 
+// renewals counts the renewals of each lock.
+type renewals struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (r *renewals) trace() rwlock.Option {
+	r.of = make(map[string]int)
+	return rwlock.WithTrace(&rwlock.Trace{Renewed: func(e rwlock.TraceEvent) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.of[e.Name]++
+	}})
+}
+
+func (r *renewals) count(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[name]
+}
+
 // One frozen shard takes the leases of its own locks, and holds up nothing on the others: there every lease is renewed
 // as often as before, and whoever asks is served.
 func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
 	t.Parallel()
 	c := testredis.StartCluster(t, testredis.Binaries()[0], 0)
-	var mu sync.Mutex
-	renewed := make(map[string]int)
-	locker := clusterLocker(t, c, rwlock.WithTTL(5*time.Second), rwlock.WithTrace(&rwlock.Trace{
-		Renewed: func(e rwlock.TraceEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			renewed[e.Name]++
-		},
-	}))
+	var renewed renewals
+	locker := clusterLocker(t, c, rwlock.WithTTL(5*time.Second), renewed.trace())
 	masters := c.Masters()
 	leases := make(map[*testredis.Server][]*rwlock.Lease)
 	for _, master := range masters {
@@ -60,31 +74,26 @@ func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
 			leases[master] = append(leases[master], lease)
 		}
 	}
+	free := append(namesOf(c, masters[0], 2), namesOf(c, masters[2], 2)...)
+	wanted := namesOf(c, masters[1], 2)
 	masters[1].Freeze()
 	defer masters[1].Thaw()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var asking sync.WaitGroup
-	for _, name := range namesOf(c, masters[1], 2) {
+	for _, name := range wanted {
 		asking.Go(func() { _, _ = locker.Lock(ctx, name) }) // those who want the frozen ones go on asking
 	}
 	for _, lease := range leases[masters[1]] {
 		<-lease.Done()
 	}
-	for _, master := range []*testredis.Server{masters[0], masters[2]} {
-		for _, lease := range leases[master] {
-			require.NoError(t, lease.Err(), lease.Name())
-			mu.Lock()
-			require.NotZero(t, renewed[lease.Name()])
-			mu.Unlock()
-		}
-		for _, name := range namesOf(c, master, 2) {
-			for range 20 {
-				free, err := locker.TryLock(t.Context(), name)
-				require.NoError(t, err)
-				require.NoError(t, free.Release(t.Context()))
-			}
-		}
+	for _, lease := range append(leases[masters[0]], leases[masters[2]]...) {
+		require.NoError(t, lease.Err(), lease.Name())
+		require.NotZero(t, renewed.count(lease.Name()))
+	}
+	for i := range 80 {
+		lease, err := locker.TryLock(t.Context(), free[i%len(free)])
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
 	}
 	cancel()
 	asking.Wait()
@@ -160,53 +169,98 @@ func listeners(t *testing.T, s *testredis.Server) int {
 	return n
 }
 
+// working has lockers of processes of their own take these locks all the time, until it is ended.
+type working struct {
+	grants, faults   atomic.Int64
+	tokens           sync.Map
+	writers, readers map[string]*atomic.Int64
+	group            sync.WaitGroup
+	end              context.CancelFunc
+}
+
+func startWorking(t *testing.T, d testredis.Deployment, processes int, names ...string) *working {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &working{end: cancel, writers: make(map[string]*atomic.Int64), readers: make(map[string]*atomic.Int64)}
+	for _, name := range names {
+		w.writers[name], w.readers[name] = new(atomic.Int64), new(atomic.Int64)
+	}
+	for range processes {
+		l := clusterLocker(t, d)
+		for i := range 5 {
+			w.group.Go(func() {
+				for n := i; ctx.Err() == nil; n++ {
+					name := names[n%len(names)]
+					if n%2 == 0 {
+						w.hold(ctx, l.Lock, name, w.writers)
+					} else {
+						w.hold(ctx, l.RLock, name, w.readers)
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(w.stop)
+	return w
+}
+
+// hold takes the lock for a moment, and counts it as a fault if a token comes twice or somebody is beside a writer.
+func (w *working) hold(
+	ctx context.Context, lock func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
+	mine map[string]*atomic.Int64,
+) {
+	lease, err := lock(ctx, name)
+	if err != nil {
+		return
+	}
+	mine[name].Add(1)
+	_, twice := w.tokens.LoadOrStore(fmt.Sprint(name, lease.Token()), true)
+	writers, readers := w.writers[name].Load(), w.readers[name].Load()
+	if lease.Err() == nil && (twice || writers > 1 || writers == 1 && readers > 0) {
+		w.faults.Add(1)
+	}
+	w.grants.Add(1)
+	time.Sleep(2 * time.Millisecond)
+	mine[name].Add(-1)
+	_ = lease.Release(context.Background())
+}
+
+// more waits for so many grants.
+func (w *working) more(t *testing.T, n int64) {
+	before := w.grants.Load()
+	require.Eventually(t, func() bool { return w.grants.Load() >= before+n }, patience, time.Millisecond)
+}
+
+func (w *working) stop() {
+	w.end()
+	w.group.Wait()
+}
+
 // After a planned failover the old master lives on, and has nobody's subscription.
 func TestSubscriptionsFollowAPlannedFailover(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server){
-		"Sentinel": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
-			s := testredis.StartSentinel(t, testredis.Binaries()[0])
-			return s, func(*testredis.Server) *testredis.Server { return s.Failover() }
-		},
-		"Cluster": func(t *testing.T) (testredis.Deployment, func(*testredis.Server) *testredis.Server) {
-			c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
-			return c, c.Failover
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d, failOver := start(t)
-			old, key := d.Masters()[0], "n"
-			if c, ok := d.(*testredis.Cluster); ok {
-				key = namesOf(c, old, 1)[0]
-			}
-			lockers := []*rwlock.Locker{clusterLocker(t, d), clusterLocker(t, d)}
-			ctx, cancel := context.WithCancel(t.Context())
-			var asking sync.WaitGroup
-			var grants atomic.Int64
-			for _, l := range lockers {
-				for range 2 {
-					asking.Go(func() {
-						for ctx.Err() == nil {
-							if l.Do(ctx, key, func(context.Context) error { return nil }) == nil {
-								grants.Add(1)
-							}
-						}
-					})
-				}
-			}
-			count := func(s *testredis.Server, want int) func() bool {
-				return func() bool { return listeners(t, s) == want }
-			}
-			require.Eventually(t, count(old, 2), patience, 10*time.Millisecond)
-			master := failOver(old)
-			require.Eventually(t, count(master, 2), patience, 10*time.Millisecond)
-			require.Eventually(t, count(old, 0), patience, 10*time.Millisecond)
-			before := grants.Load()
-			require.Eventually(t, func() bool { return grants.Load() > before+20 }, patience, 10*time.Millisecond)
-			cancel()
-			asking.Wait()
-		})
+	binary := testredis.Binaries()[0]
+	t.Run("Sentinel", func(t *testing.T) {
+		s := testredis.StartSentinel(t, binary)
+		follow(t, s, "n", func(*testredis.Server) *testredis.Server { return s.Failover() })
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		c := testredis.StartCluster(t, binary, 1)
+		follow(t, c, namesOf(c, c.Masters()[0], 1)[0], c.Failover)
+	})
+}
+
+func follow(t *testing.T, d testredis.Deployment, name string, failOver func(*testredis.Server) *testredis.Server) {
+	const processes = 2
+	w := startWorking(t, d, processes, name)
+	listenedTo := func(s *testredis.Server, by int) {
+		require.Eventually(t, func() bool { return listeners(t, s) == by }, patience, 10*time.Millisecond)
 	}
+	old := d.Masters()[0]
+	listenedTo(old, processes)
+	master := failOver(old)
+	listenedTo(master, processes)
+	listenedTo(old, 0)
+	w.more(t, 20)
 }
 
 // A planned failover of a shard loses nothing, so it breaks nothing: no token is given out twice, and nobody is let in
@@ -215,50 +269,10 @@ func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
 	t.Parallel()
 	c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
 	old := c.Masters()[0]
-	names := namesOf(c, old, 6)
-	ctx, cancel := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	var faults, grants atomic.Int64
-	var tokens sync.Map
-	writers, readers := make(map[string]*atomic.Int64), make(map[string]*atomic.Int64)
-	for _, name := range names {
-		writers[name], readers[name] = new(atomic.Int64), new(atomic.Int64)
-	}
-	for range 6 {
-		l := clusterLocker(t, c)
-		for i := range 5 {
-			working.Go(func() {
-				for n := i; ctx.Err() == nil; n++ {
-					name, lock, mine := names[n%len(names)], l.Lock, writers
-					if n%2 == 1 {
-						lock, mine = l.RLock, readers
-					}
-					lease, err := lock(ctx, name)
-					if err != nil {
-						continue
-					}
-					mine[name].Add(1)
-					_, twice := tokens.LoadOrStore(fmt.Sprint(name, lease.Token()), true)
-					w, r := writers[name].Load(), readers[name].Load()
-					if lease.Err() == nil && (twice || w > 1 || w == 1 && r > 0) {
-						faults.Add(1)
-					}
-					grants.Add(1)
-					time.Sleep(2 * time.Millisecond)
-					mine[name].Add(-1)
-					_ = lease.Release(context.Background())
-				}
-			})
-		}
-	}
-	more := func(n int64) {
-		before := grants.Load()
-		require.Eventually(t, func() bool { return grants.Load() >= before+n }, patience, time.Millisecond)
-	}
-	more(300)
+	w := startWorking(t, c, 6, namesOf(c, old, 6)...)
+	w.more(t, 300)
 	c.Failover(old)
-	more(1000)
-	cancel()
-	working.Wait()
-	require.Zero(t, faults.Load())
+	w.more(t, 1000)
+	w.stop()
+	require.Zero(t, w.faults.Load())
 }

@@ -53,7 +53,7 @@ func TestRefereeOverManyGrants(t *testing.T) {
 			t.Logf("%d grants in %v, longest wait %v, by process %v",
 				g.n.Load(), took, time.Duration(g.longest.Load()), g.shares())
 			require.GreaterOrEqual(t, g.n.Load(), g.most)
-			if !lossy {
+			if g.most >= 30_000 { // else the first to come has the most
 				for _, share := range g.shares() {
 					require.InDelta(t, 1, share*refereedProcesses, 0.5, "of its share")
 				}

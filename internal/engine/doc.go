@@ -6,10 +6,11 @@
 //	Engine              joins the parts, and talks to the masters through them
 //	  registry          the leases by hold id, so that messages find them
 //	  tokens            what scripts mint tokens from
-//	  mailbox           the messages of the masters, and whether they can be had
+//	  mailbox           the messages of the masters, and what is done where they cannot be had
 //	  membership        what the masters are, and whether they may be counted on together; each look is a survey
 //	  waitSets          the locks that this process waits for on one master, and their refreshes
-//	  pendingReleases   releases of one master that go on in the background
+//	  pendingReleases   releases of one master that go on in the background, in a releaseQueue for each server
+//	    recentReleases  those that were confirmed, in case that another server takes the place of the one that did
 //	  observers         the user's hooks and logger
 //	Lease               the handle of a hold, and the trust in it once it is granted
 //	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release
@@ -27,9 +28,11 @@
 //	events      runs the user's loggers and trace functions, on a goroutine that nothing depends on
 //
 // An engine has 1 + N goroutines however many leases it holds: one for the timers and one for each master's pipeline;
-// with waiters one more for each master that is listened to. A lease has one mutex, the guard of its voting, which also
-// guards its acquisition, renewal and ending. No mutex is held over a network call. Mutexes are taken in the order
-// lease; wait sets or pending releases; registry, tasks, mailbox, pipeline or timer queue.
+// with waiters one more for each master that is listened to. A master that is more than one server has one that watches
+// which they are, and a Cluster a pipeline and a listener for each server that owns slots. A lease has one mutex, the
+// guard of its voting, which also guards its acquisition, renewal and ending. No mutex is held over a network call.
+// Mutexes are taken in the order lease; wait sets or pending releases; registry, tasks, mailbox, pipeline or timer
+// queue.
 //
 // # The life of a hold
 //
@@ -53,7 +56,8 @@
 // Lock: Acquire, askDirectly (or one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
 // decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
-// Hand-off: the listener calls onMessage, handedOff, Vote.Granted, decide, succeed, begin; await returns.
+// Hand-off: the listener calls onMessage, handedOff (trusted where the message is from the very server whose clock is
+// known, else the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
 //
 // Loss: the timer queue calls Fire, expire, lose, finish, come; the contexts of the lease end, the rest is released.
 //
@@ -86,6 +90,23 @@
 // are hints. Each process refreshes its waiters of a lock together, three times in a waiter's lease; the reply tells of
 // grants whose message was lost, of waiters that the server lost, and when the next expiry is due. A new subscription
 // makes all waiters ask; a message that comes before the reply that the hold is queued is remembered.
+//
+// # Cohorts
+//
+// A hold that the goroutines of a process share is marked in its details. A write hold of that kind is granted a block
+// of tokens: from the one that any other grant would get, as many as were asked for, but not further ahead of the
+// master's clock than a second. Each master says where its block begins; the lease may use what is above the largest
+// of these. Raises, renewals and releases name the last token, which is the counter. Whoever queues first behind such
+// a hold has its process told by one message; the answer to a renewal says it too, and a new subscription renews at
+// once, for the message that was lost. Who follows whom under the hold is the matter of rwlock.RWMutex.
+//
+// # Conversions
+//
+// An upgrade or a downgrade is another hold, which names the one that it takes the place of and does not wait for it.
+// Both stand until the new one is granted by a quorum and the old one has stood all that time by its own deadline;
+// then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
+// what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
+// master that has the first, since two who waited for each other on different masters would wait for ever.
 //
 // # What is not known
 //

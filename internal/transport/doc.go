@@ -13,31 +13,31 @@
 //
 // # Nodes
 //
-// A call goes to the node of its first key. What is slow, frozen or down there holds up nothing that goes elsewhere. In a
-// Cluster the map of slots is asked for at the start, after whatever speaks for a change (a failure, a redirection, a
+// A call goes to the node of its first key. What is slow, frozen or down there holds up nothing that goes elsewhere. In
+// a Cluster the map of slots is asked for at the start, after whatever speaks for a change (a failure, a redirection, a
 // subscription that was lost), and every 5 s while calls go out. Calls are sent straight to the server that the map
 // names. Where that is wrong the server refuses the call, and it is sent again by way of the client, which follows
-// redirections: a map that is out of date costs a round trip and never more. A node that has lost all its slots hands on
-// what it has not sent, and ends with its goroutines.
+// redirections: a map that is out of date costs a round trip and never more. A node that has lost all its slots hands
+// on what it has not sent, and ends with its goroutines.
 //
 // A sample of a clock counts for a node only if the request left after the last moment at which another server may have
 // answered there: a redirection, a change of the map or of the client's address, a subscription that was lost.
 //
 // # Messages
 //
-// One connection for messages leads to the one server there is; in a Cluster of version 7 or later one to each node that
-// is waited for, with a channel in its slots (SSUBSCRIBE). Else the Cluster sends each message to all its nodes, and one
-// connection to any of them will do. Before it subscribes, a listener publishes to a channel that nobody hears, from a
-// script, over the same connection: a server that would refuse the scripts' messages is found so, and the process that
-// the connection leads to.
+// One connection for messages leads to the one server there is; in a Cluster of version 7 or later one to each node
+// that is waited for, with a channel in its slots (SSUBSCRIBE). Else the Cluster sends each message to all its nodes,
+// and one connection to any of them will do. Before it subscribes, a listener publishes to a channel that nobody hears,
+// from a script, over the same connection: a server that would refuse the scripts' messages is found so, and the
+// process that the connection leads to.
 //
 // A subscription is made anew when its connection is lost, when its slot has moved, when the client of a Sentinel group
 // has gone over to another address, when its node has no slots any more, and when a standalone server's name leads a
 // client from rwlock.Dial to another machine.
 //
-// A message of a hand-off may arrive by way of a server that did not grant it: a replica passes messages on, and so does
-// the master before this one, to subscribers that the granting server has not counted. It may have passed the lock on,
-// therefore. So the message names the process that granted, and is believed only where it is the listener's.
+// A message of a hand-off may arrive by way of a server that did not grant it: a replica passes messages on, and so
+// does the master before this one, to subscribers that the granting server has not counted. It may have passed the lock
+// on, therefore. So the message names the process that granted, and is believed only where it is the listener's.
 //
 // # What rueidis does, and what follows
 //

@@ -38,8 +38,8 @@ func (m *Master) Prepare(ctx context.Context) {
 	}
 }
 
-// sendReplicated is sendEverywhere for calls that are replicated. The client would send a call that another server has to
-// answer there, but not the WAIT behind it; so they are sent to the server that the redirection names.
+// sendReplicated is sendEverywhere for calls that are replicated. The client would send a call that another server has
+// to answer there, but not the WAIT behind it; so they are sent to the server that the redirection names.
 func (p *pipeline) sendReplicated(ctx context.Context, batch []Call, how manner) (unknown []Call) {
 	here := p.exchange(ctx, batch, how)
 	there := p.exchange(ctx, here.moved, manner{whole: how.whole, routed: true})

@@ -13,7 +13,8 @@ import (
 )
 
 // send is how a script sends a message: it cannot be undone by a refusal.
-const send = "local heard = redis.pcall('SPUBLISH', ARGV[1], ARGV[2]) return type(heard) == 'number' and heard or heard.err"
+const send = "local heard = redis.pcall('SPUBLISH', ARGV[1], ARGV[2]) " +
+	"return type(heard) == 'number' and heard or heard.err"
 
 // What the messages of a Cluster stand on, on real servers: a script may publish to any slot of its server whatever the
 // slot of its keys, and to no other; and where the slot of a channel moves away, the listener takes another.
