@@ -89,7 +89,11 @@ func statsCount(w *world) {
 	require.Equal(w.t, rwlock.Stats{Held: 1, Acquired: 1, Contended: 1, HandedOff: 1}, s)
 
 	require.NoError(w.t, b.Renew(w.ctx))
-	require.EqualValues(w.t, 1, p.Stats().Renewed)
+	if renewed := p.Stats().Renewed; w.mini != nil {
+		require.EqualValues(w.t, 1, renewed)
+	} else {
+		require.Positive(w.t, renewed) // a third of the TTL may have gone by
+	}
 	_, err := p.TryLock(w.ctx, "a")
 	require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
 	w.flushAll()
