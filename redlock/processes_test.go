@@ -176,23 +176,27 @@ func TestProcessesMajorityFails(t *testing.T) {
 	for _, acquire := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
 		locker.Lock, locker.TryLock, locker.RLock, locker.TryRLock,
 	} {
-		begun := time.Now()
-		_, err = acquire(t.Context(), "x", rwlock.WithMaxWait(processTTL))
+		// The bound is exact in fake time, in TestQuorumErrorNamesEachCause.
+		_, err = acquire(soon(t, time.Minute), "x", rwlock.WithMaxWait(processTTL))
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
-		require.Less(t, time.Since(begun), processTTL+time.Second)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, "it ends by itself")
 		var quorum *rwlock.QuorumError
 		require.ErrorAs(t, err, &quorum)
 		require.Equal(t, 3, quorum.Need)
 		require.LessOrEqual(t, quorum.Got, 2, "%v", err) // a single attempt fails before the others have answered
-		require.Len(t, quorum.Nodes, 3, "%v", err)
-		for i, node := range quorum.Nodes {
-			require.Equal(t, 2*i, node.Index)
-			require.Equal(t, s.proxies[2*i].Addr(), node.Addr)
+		var failing []int
+		for _, node := range quorum.Nodes {
+			failing = append(failing, node.Index)
+			require.Equal(t, s.proxies[node.Index].Addr(), node.Addr)
 			require.Contains(t, err.Error(), node.Addr)
 			require.Error(t, node.Err)
 			require.NotEqual(t, context.DeadlineExceeded.Error(), node.Err.Error(), "whose deadline?")
+			if node.Index%2 == 1 { // it is well, and a busy machine made it late
+				require.ErrorAs(t, node.Err, new(*rwlock.NoReplyError))
+			}
 		}
+		require.Subset(t, failing, []int{0, 2, 4}, "%v", err)
 	}
 
 	s.servers[0].Restart()

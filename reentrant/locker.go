@@ -37,9 +37,10 @@ func New(l *rwlock.Locker, opts ...Option) *Locker {
 }
 
 // Lock takes the lock for writing, for the owner in ctx. The owner's first acquisition is that of rwlock.Locker.Lock,
-// with its options and errors; under AsOwner it joins first, in a single attempt. A nested one never waits: it counts
-// on the lease that is there or fails with the lease's *rwlock.LostError, with rwlock.ErrUpgrade inside a read lock,
-// with ErrDepth, or with *rwlock.AcquireError if ctx has ended. Every Hold must be released, also after a loss.
+// with its options and errors; under AsOwner it joins first, in a single attempt. A nested one counts on the lease that
+// is there, or fails with the lease's *rwlock.LostError, with ErrDepth, or with *rwlock.AcquireError if ctx has ended.
+// Inside a read lock it upgrades that, which may wait for other readers; see rwlock.Lease.Upgrade for its errors. Every
+// Hold must be released, also after a loss.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...rwlock.LockOption) (*Hold, error) {
 	return l.acquire(ctx, request{name: name, mode: rwlock.Write, opts: opts})
 }

@@ -34,13 +34,13 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry) erro
 		return err
 	}
 	within := ctx
-	if limit := l.inner.MaxWait(); limit > 0 && entry == engine.Upgrade {
+	if limit := engine.MaxWait(&l.inner); limit > 0 && entry == engine.Upgrade {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
 	begun := time.Now()
-	err := l.inner.Convert(within, mode, entry)
+	err := l.locker.engine.Convert(within, &l.inner, mode, entry)
 	if err == nil {
 		return nil
 	}

@@ -32,6 +32,25 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 	}
 }
 
+// The same where each grant and each renewal counts with a replica of the node that answers.
+func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, redisBinary(t), 1)
+	for what, moved := range map[string]func(m *testredis.Move, lock string){
+		"nothing moved":           func(*testredis.Move, string) {},
+		"all that is there moved": func(m *testredis.Move, _ string) { m.Keys() },
+	} {
+		for _, mode := range bothModes {
+			t.Run(what+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 3 * time.Second}
+				w.opts = []rwlock.Option{rwlock.WithReplicas(1, time.Second)}
+				leftMoving(w, cluster, what, mode, moved)
+			})
+		}
+	}
+}
+
 func leftMoving(
 	w *world, cluster *testredis.Cluster, name string, mode rwlock.Mode, moved func(*testredis.Move, string),
 ) {

@@ -28,9 +28,15 @@ import (
 //
 // It is safe for concurrent use. Whoever unlocks need not be who locked.
 type RWMutex struct {
+	place
+	refused error // why it cannot be used; of the place only the name is set then
+}
+
+// place is where the goroutines of an RWMutex are, one after the other or reading together, and what the process has on
+// Redis for them.
+type place struct {
 	locker   *Locker
 	name     string
-	refused  error // why it cannot be used; the other fields are not set then
 	settings settings.Lock
 	terms    *engine.Terms
 
@@ -48,14 +54,14 @@ type RWMutex struct {
 // use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
-		return &RWMutex{name: name, refused: err}
+		return &RWMutex{place: place{name: name}, refused: err}
 	}
 	s, err := l.lockSettings(opts)
 	if err != nil {
-		return &RWMutex{name: name, refused: err}
+		return &RWMutex{place: place{name: name}, refused: err}
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
-		m := &RWMutex{locker: l, name: name, settings: s, terms: l.terms, block: firstBlock}
+		m := &RWMutex{place: place{locker: l, name: name, settings: s, terms: l.terms, block: firstBlock}}
 		// The limit of the waiting spans the local queue, and that of a hold is the section's: both are kept here.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0

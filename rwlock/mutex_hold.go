@@ -57,11 +57,11 @@ func (h *remoteHold) nextBlock(linger bool) int {
 }
 
 // ask acquires the lock from Redis, for the leader of the cohort and those who enter with it.
-func (m *RWMutex) ask(ctx context.Context, mode Mode, entry engine.Entry) (*remoteHold, error) {
+func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	m.mu.Lock()
 	block := m.block
 	m.unlock()
-	r := engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: block}
+	r := engine.Request{Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block}
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (m *RWMutex) ask(ctx context.Context, mode Mode, entry engine.Entry) (*remo
 }
 
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
-func (m *RWMutex) watch(h *remoteHold) {
+func (m *place) watch(h *remoteHold) {
 	h.lease.inner.OnWanted(func() { m.want(h) })
 	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, outcome(err)) })
 }
@@ -91,7 +91,7 @@ func (h *remoteHold) serves(mode Mode) bool {
 }
 
 // begin starts a section.
-func (h *remoteHold) begin(m *RWMutex, mode Mode) *section {
+func (h *remoteHold) begin(m *place, mode Mode) *section {
 	s := &section{mutex: m, remote: h, mode: mode, token: h.next, bound: m.settings.MaxHold}
 	if h.lease.Mode() == Write {
 		h.next++

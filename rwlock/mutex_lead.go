@@ -10,30 +10,38 @@ import (
 // errNotJoined is told to a leader that came while others read and could not join them.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
+// bid is the attempt of a leader.
+type bid struct {
+	*place
+	w     *waiter
+	entry engine.Entry
+}
+
 // lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
 // any error but errNotJoined the leader has left the queue.
-func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error {
+func (m *bid) lead(ctx context.Context) error {
+	w := m.w
 	m.mu.Lock()
 	s, h := m.in.Load(), m.remote.Load()
 	joins, alone := m.local.readers.number() > 0, m.local.empty() && !m.local.returning
 	m.unlock()
 	if !alone {
-		if joins && m.extend(ctx, s) && m.beside(w, s) {
+		if joins && m.extend(ctx, s) && m.beside(s) {
 			return nil
 		}
-		return m.stepBack(w, entry)
+		return m.stepBack()
 	}
-	defer m.leaveLeading(w) // also when a hook of the locker panics: nobody may wait for this leader for ever
-	if h != nil && m.exchange(ctx, w, h) {
+	defer m.end() // also when a hook of the locker panics: nobody may wait for this leader for ever
+	if h != nil && m.exchange(ctx, h) {
 		return nil
 	}
-	hold, err := m.ask(ctx, w.mode, entry)
+	hold, err := m.ask(ctx)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	m.remote.Store(hold)
-	m.in.Store(hold.begin(m, w.mode))
+	m.in.Store(hold.begin(m.place, w.mode))
 	m.local.admitLeader(w)
 	m.unlock()
 	m.watch(hold)
@@ -41,11 +49,12 @@ func (m *RWMutex) lead(ctx context.Context, w *waiter, entry engine.Entry) error
 }
 
 // exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back.
-func (m *RWMutex) exchange(ctx context.Context, w *waiter, h *remoteHold) bool {
+func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
+	w := m.w
 	trusted := h.lease.Err() == nil
 	m.mu.Lock()
 	if trusted && m.remote.Load() == h && h.serves(w.mode) {
-		m.in.Store(h.begin(m, w.mode))
+		m.in.Store(h.begin(m.place, w.mode))
 		m.local.admitLeader(w)
 		m.unlock()
 		return true
@@ -58,7 +67,7 @@ func (m *RWMutex) exchange(ctx context.Context, w *waiter, h *remoteHold) bool {
 
 // extend gives the readers that are in the time that a new hold would have, and reports whether it did. Under
 // WithoutRenewal that costs one command.
-func (m *RWMutex) extend(ctx context.Context, s *section) bool {
+func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false
 	}
@@ -66,31 +75,32 @@ func (m *RWMutex) extend(ctx context.Context, s *section) bool {
 }
 
 // beside lets a reader in beside those of a section, if they are still there.
-func (m *RWMutex) beside(w *waiter, s *section) bool {
+func (m *bid) beside(s *section) bool {
 	m.mu.Lock()
 	defer m.unlock()
 	if m.local.readers.number() == 0 || m.in.Load() != s || !s.remote.admitsMore() {
 		return false
 	}
-	m.local.admitLeader(w)
+	m.local.admitLeader(m.w)
 	return true
 }
 
-func (m *RWMutex) stepBack(w *waiter, entry engine.Entry) error {
-	if entry == engine.Wait {
+// stepBack has one that waits wait until the readers that are in have left.
+func (m *bid) stepBack() error {
+	if m.entry == engine.Wait {
 		m.mu.Lock()
 		defer m.unlock()
-		m.local.stepBack(w)
+		m.local.stepBack(m.w)
 	}
 	return errNotJoined
 }
 
-// leaveLeading lets the next lead if this one has failed.
-func (m *RWMutex) leaveLeading(w *waiter) {
+// end lets the next lead if this one has failed.
+func (m *bid) end() {
 	m.mu.Lock()
 	defer m.unlock()
-	if w.stage == leading {
-		m.local.giveUp(w)
+	if m.w.stage == leading {
+		m.local.giveUp(m.w)
 		m.unused()
 	}
 }

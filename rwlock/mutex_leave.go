@@ -7,7 +7,7 @@ import (
 
 // leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
 // gives it back.
-func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
+func (m *place) leave(ctx context.Context, mode Mode) error {
 	if mode == Read && m.leaveOthers() {
 		return nil
 	}
@@ -41,13 +41,13 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 
 // leaveOthers takes out a reader who leaves others behind, if the lease stands as far as is known: the clocks are read
 // for the last one, and wherever one enters.
-func (m *RWMutex) leaveOthers() bool {
+func (m *place) leaveOthers() bool {
 	s := m.in.Load()
 	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()
 }
 
 // handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
-func (m *RWMutex) handOn(h *remoteHold) bool {
+func (m *place) handOn(h *remoteHold) bool {
 	next := m.local.first
 	if next == nil {
 		return m.keep(h)
@@ -62,7 +62,7 @@ func (m *RWMutex) handOn(h *remoteHold) bool {
 }
 
 // forget makes a remote hold that is to be given back none of this RWMutex, under mu.
-func (m *RWMutex) forget(h *remoteHold) {
+func (m *place) forget(h *remoteHold) {
 	m.in.Store(nil)
 	m.remote.Store(nil)
 	m.block = h.nextBlock(m.settings.Linger > 0)
@@ -84,7 +84,7 @@ func (s *section) release(ctx context.Context, lost error) error {
 }
 
 // vacate lets the next lead.
-func (m *RWMutex) vacate() {
+func (m *place) vacate() {
 	m.mu.Lock()
 	defer m.unlock()
 	m.local.vacate()
@@ -92,7 +92,7 @@ func (m *RWMutex) vacate() {
 }
 
 // want follows the news that another process waits for what this one has.
-func (m *RWMutex) want(h *remoteHold) {
+func (m *place) want(h *remoteHold) {
 	m.mu.Lock()
 	if m.remote.Load() != h {
 		m.unlock()
@@ -104,7 +104,7 @@ func (m *RWMutex) want(h *remoteHold) {
 }
 
 // leaseEnded follows the end of a lease, by a loss or by Close.
-func (m *RWMutex) leaseEnded(h *remoteHold, err error) {
+func (m *place) leaseEnded(h *remoteHold, err error) {
 	h.over.Store(true)
 	m.mu.Lock()
 	h.ended = true

@@ -11,7 +11,7 @@ type linger struct {
 }
 
 // keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be.
-func (m *RWMutex) keep(h *remoteHold) bool {
+func (m *place) keep(h *remoteHold) bool {
 	d := m.settings.Linger
 	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
 		return false
@@ -30,7 +30,7 @@ func (m *RWMutex) keep(h *remoteHold) bool {
 }
 
 // kept returns the remote hold that this process has and nobody uses, or nil, under mu.
-func (m *RWMutex) kept() *remoteHold {
+func (m *place) kept() *remoteHold {
 	if !m.local.idle() {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (m *RWMutex) kept() *remoteHold {
 }
 
 // lingered gives the lock back at the end of the time, or waits on if it was used since.
-func (m *RWMutex) lingered() {
+func (m *place) lingered() {
 	m.mu.Lock()
 	h, left := m.kept(), time.Until(m.linger.until)
 	if h != nil && left > 0 {
@@ -53,7 +53,7 @@ func (m *RWMutex) lingered() {
 
 // stopLingering gives back a lock that nobody of this process uses. It reports whether there was one. It does not wait
 // for Redis: whoever asks next is queued behind it at the worst.
-func (m *RWMutex) stopLingering() bool {
+func (m *place) stopLingering() bool {
 	m.mu.Lock()
 	h := m.kept()
 	if h != nil {
@@ -64,11 +64,11 @@ func (m *RWMutex) stopLingering() bool {
 	if h == nil {
 		return false
 	}
-	h.lease.inner.ReleaseSoon()
+	m.locker.engine.ReleaseSoon(&h.lease.inner)
 	return true
 }
 
-func (m *RWMutex) lingers() bool {
+func (m *place) lingers() bool {
 	m.mu.Lock()
 	defer m.unlock()
 	return m.kept() != nil

@@ -122,10 +122,16 @@ func TestTheEndOfLingering(t *testing.T) {
 		lingers()
 		w.release(p.lock("n", rwlock.Write))
 		notAnyMore()
+	})
+}
 
-		lingers()
+func TestCloseEndsLingering(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
+		require.Len(w.t, w.inspect("n").Holders, 1)
 		require.NoError(w.t, p.Close())
-		notAnyMore()
+		require.Zero(w.t, p.Stats().Lingering)
 		w.onlyTokensLeft()
 	})
 }

@@ -19,7 +19,7 @@ type mutexes struct {
 
 	mu    sync.Mutex // taken after an RWMutex's
 	known map[mutexKey]weak.Pointer[RWMutex]
-	inUse map[string]*RWMutex
+	inUse map[string]*place
 }
 
 type mutexKey struct {
@@ -29,7 +29,7 @@ type mutexKey struct {
 
 func newMutexes() *mutexes {
 	return &mutexes{
-		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*RWMutex),
+		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*place),
 	}
 }
 
@@ -62,7 +62,7 @@ func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 
 // claim puts an RWMutex in use, unless one of that name with other settings is: goroutines that exclude each other in
 // this process share a lease, and so its terms.
-func (r *mutexes) claim(m *RWMutex) (other *RWMutex, err error) {
+func (r *mutexes) claim(m *place) (other *place, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if other := r.inUse[m.name]; other != nil && other != m {
@@ -73,7 +73,7 @@ func (r *mutexes) claim(m *RWMutex) (other *RWMutex, err error) {
 }
 
 // disclaim undoes claim.
-func (r *mutexes) disclaim(m *RWMutex) {
+func (r *mutexes) disclaim(m *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inUse[m.name] == m {
@@ -82,7 +82,7 @@ func (r *mutexes) disclaim(m *RWMutex) {
 }
 
 // used returns the RWMutex of that name that is in use, or nil.
-func (r *mutexes) used(name string) *RWMutex {
+func (r *mutexes) used(name string) *place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.inUse[name]

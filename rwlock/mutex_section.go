@@ -13,7 +13,7 @@ import (
 // section is what one local writer, or all local readers that are in together, have of an RWMutex: a token, and the
 // contexts that end with it. It lasts until the last of them has unlocked, also when the lease was lost before.
 type section struct {
-	mutex  *RWMutex
+	mutex  *place
 	remote *remoteHold
 	mode   Mode
 	token  fencing.Token
@@ -40,7 +40,7 @@ func (s *section) start() {
 // fire ends the section and its lease where the bound is reached, or waits on for one that has moved.
 func (s *section) fire() {
 	if s.reached() != nil {
-		s.remote.lease.inner.ReleaseSoon()
+		s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
 		return
 	}
 	s.mu.Lock()

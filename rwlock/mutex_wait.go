@@ -29,7 +29,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 }
 
 // enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers.
-func (m *RWMutex) enter(mode Mode) bool {
+func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
 	if h == nil || !h.lease.inner.Trusted() {
 		return false
@@ -47,7 +47,7 @@ func (m *RWMutex) enter(mode Mode) bool {
 
 // unlock gives mu back, and lets readers join those that are in from now on, or keeps them out: behind somebody of this
 // process or of another one who waits, and where they have to extend the lease.
-func (m *RWMutex) unlock() {
+func (m *place) unlock() {
 	if m.local.readers.number() > 0 {
 		h := m.remote.Load()
 		m.local.readers.open(m.local.unclaimed() && h.admitsMore() && !m.extends(h))
@@ -57,10 +57,10 @@ func (m *RWMutex) unlock() {
 
 // extends reports whether a reader that joins others has to extend what they have, or it would be ended by the one that
 // came first.
-func (m *RWMutex) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
+func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
 
 // begin lets one in under a remote hold that nobody uses, under mu, if that serves it.
-func (m *RWMutex) begin(h *remoteHold, mode Mode) bool {
+func (m *place) begin(h *remoteHold, mode Mode) bool {
 	serves := h.serves(mode)
 	if serves {
 		m.in.Store(h.begin(m, mode))
@@ -82,7 +82,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if !leads {
 		return m.notAcquired(mode, 0, nil)
 	}
-	err = m.lead(ctx, w, engine.Try)
+	err = (&bid{&m.place, w, engine.Try}).lead(ctx)
 	if err == errNotJoined {
 		m.giveUp(w)
 		return m.notAcquired(mode, 0, nil)
@@ -92,7 +92,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 
 // use lets one more goroutine use the RWMutex: it makes sure that the process uses no other one of that name. One that
 // only lingers gives way.
-func (m *RWMutex) use(enter func()) error {
+func (m *place) use(enter func()) error {
 	for {
 		other, err := m.tryUse(enter)
 		if err == nil || !other.stopLingering() {
@@ -101,7 +101,7 @@ func (m *RWMutex) use(enter func()) error {
 	}
 }
 
-func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
+func (m *place) tryUse(enter func()) (other *place, err error) {
 	m.mu.Lock()
 	defer m.unlock()
 	if m.local.idle() {
@@ -114,7 +114,7 @@ func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
 }
 
 // unused follows, under mu, whatever may have left nobody who uses the RWMutex.
-func (m *RWMutex) unused() {
+func (m *place) unused() {
 	if m.local.idle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}
@@ -129,6 +129,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		defer cancel()
 	}
 	w := newWaiter(mode)
+	b := &bid{&m.place, w, engine.Wait}
 	if err := m.use(func() { m.local.enqueue(w) }); err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		if w.stage == admitted {
 			return nil
 		}
-		if err := m.lead(within, w, engine.Wait); err != errNotJoined {
+		if err := b.lead(within); err != errNotJoined {
 			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}

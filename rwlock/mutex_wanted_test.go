@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,40 +104,22 @@ func TestAWaiterElsewhereIsLetIn(t *testing.T) {
 // Two processes with many goroutines take turns, a few grants each.
 func TestProcessesTakeTurns(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		var order []int
-		counts := [2]int{}
-		var last fencing.Token
-		end := time.Now().Add(2 * time.Second)
+		turns := &turns{end: time.Now().Add(2 * time.Second)}
 		var all []*locking
-		for i := range counts {
+		for i := range turns.counts {
 			mu := w.process().RWMutex("n")
 			for range 16 {
-				all = append(all, w.locking(w.ctx, func(ctx context.Context) error {
-					for time.Now().Before(end) {
-						if err := mu.Lock(ctx); err != nil {
-							return err
-						}
-						if token := mu.Token(); token <= last {
-							w.t.Errorf("token %d after %d", token, last)
-						} else {
-							last = token
-						}
-						order, counts[i] = append(order, i), counts[i]+1
-						time.Sleep(time.Millisecond)
-						if err := mu.Unlock(ctx); err != nil {
-							return err
-						}
-					}
-					return nil
-				}))
+				all = append(all, w.locking(w.ctx, func(ctx context.Context) error { return turns.take(ctx, i, mu) }))
 			}
 		}
 		for _, l := range all {
 			require.NoError(w.t, l.result())
 		}
+		require.True(w.t, slices.IsSorted(turns.tokens))
+		require.Len(w.t, slices.Compact(slices.Clone(turns.tokens)), len(turns.tokens), "each is larger than the last")
 		longest, run := 0, 0
-		for i := range order {
-			if run++; i > 0 && order[i] != order[i-1] {
+		for i := range turns.order {
+			if run++; i > 0 && turns.order[i] != turns.order[i-1] {
 				run = 1
 			}
 			if i > 100 { // once both have come
@@ -144,9 +127,32 @@ func TestProcessesTakeTurns(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(w.t, longest, spareSections+17, "and at the end, when the other has left")
-		require.InDelta(w.t, counts[0], counts[1], float64(len(order))/10)
-		require.Greater(w.t, len(order), 1500, "of 2000 ms")
+		require.InDelta(w.t, turns.counts[0], turns.counts[1], float64(len(turns.order))/10)
+		require.Greater(w.t, len(turns.order), 1500, "of 2000 ms")
 	})
+}
+
+// turns are who held the lock, one after the other, and with which tokens.
+type turns struct {
+	end    time.Time
+	counts [2]int
+	order  []int
+	tokens []fencing.Token
+}
+
+func (t *turns) take(ctx context.Context, process int, mu *rwlock.RWMutex) error {
+	for time.Now().Before(t.end) {
+		if err := mu.Lock(ctx); err != nil {
+			return err
+		}
+		t.order, t.tokens = append(t.order, process), append(t.tokens, mu.Token())
+		t.counts[process]++
+		time.Sleep(time.Millisecond)
+		if err := mu.Unlock(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Readers that overlap without end in one process do not keep a writer of another one out.

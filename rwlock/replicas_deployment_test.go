@@ -36,11 +36,12 @@ func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
 	}
 }
 
+// replicatedIn returns a locker with a TTL that is longer than any failover takes. It is closed when the test ends.
 func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Locker {
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	l, err := rwlock.New(client, rwlock.WithTTL(20*time.Second), rwlock.WithReplicas(n, replicaTimeout))
+	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), rwlock.WithReplicas(n, replicaTimeout))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -88,6 +89,9 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			cutOff(t, old, s.Nodes()[1:]...)
 			lease, err := first.TryLock(t.Context(), "n")
 			require.ErrorIs(t, err, want)
+			for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again
+				commandOn(t, sentinel, "SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "2000")
+			}
 			s.DownAfter(time.Second)
 			old.Kill()
 			s.AwaitMaster(old)

@@ -111,7 +111,7 @@ func holder(h engine.Holder) Holder {
 }
 
 // showIn adds to the hold of this RWMutex, if it is there, what only its process knows.
-func (m *RWMutex) showIn(holders []Holder) {
+func (m *place) showIn(holders []Holder) {
 	m.mu.Lock()
 	remote, in := m.remote.Load(), m.local.readers.number()
 	if m.local.writer {

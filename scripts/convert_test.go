@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// status is the first number of a reply.
-func (e *env) status(c call) int64 {
+// answer is the first number of a reply.
+func answer(e *env, c call) int64 {
 	e.t.Helper()
 	return e.run(c)[0].(int64)
 }
@@ -29,7 +29,7 @@ func TestASoleReaderUpgrades(t *testing.T) {
 		require.EqualValues(e.t, 2, e.run(renew("01", ttl, read))[1], "the read hold stands until it is released")
 		require.EqualValues(e.t, 2, e.run(renew("04", ttl, granted[1]))[1])
 		e.run(release("01", 0))
-		require.EqualValues(e.t, 2, e.status(tryAcquire(reader("05"))))
+		require.EqualValues(e.t, 2, answer(e, tryAcquire(reader("05"))))
 		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
 		e.run(release("04", 0))
 		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
@@ -46,14 +46,14 @@ func TestAReaderUpgradesWhenTheOthersHaveLeft(t *testing.T) {
 		e.run(acquire(reader("02")))
 		e.run(acquire(writer("03")))
 		upgrade := acquire(writer("04").converting("01"))
-		require.EqualValues(e.t, 0, e.status(upgrade))
-		require.EqualValues(e.t, 0, e.status(upgrade))
-		require.EqualValues(e.t, 7, e.status(acquire(writer("05").converting("02"))), "another one is upgrading")
-		require.EqualValues(e.t, 0, e.status(acquire(reader("06"))))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		require.EqualValues(e.t, 7, answer(e, acquire(writer("05").converting("02"))), "another one is upgrading")
+		require.EqualValues(e.t, 0, answer(e, acquire(reader("06"))))
 
 		e.run(release("04", 0))
 		require.EqualValues(e.t, 2, e.run(renew("01", ttl, read))[1], "it still reads")
-		require.EqualValues(e.t, 0, e.status(upgrade))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
 		require.Empty(e.t, e.heard(messages))
 		e.run(release("02", 0))
 		require.Len(e.t, e.heard(messages), 1, "a hand-off")

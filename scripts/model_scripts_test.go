@@ -10,8 +10,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	joins := r.mode == "r" && r.owner == r.id && len(m.holds)%64 > 0
 	straight := quiet && (!m.alone || r.mode == "w") && (len(m.holds) == 0 || joins)
 	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0 &&
-		(!m.alone || order == "0")
-	behind = behind && r.from == ""
+		(!m.alone || order == "0") && r.from == ""
 	if !straight && !behind {
 		if own.state == 'x' && own.expiry > m.ms {
 			return 3, 0
@@ -28,16 +27,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 			return 0, 0
 		}
 	}
-	enters := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
-	upgrades := m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0
-	switch {
-	case r.from != "":
-		own := m.writer != nil && m.writer.id == r.from
-		own = own && (len(m.holds) == 0 || m.isSoleReader(m.writer.from))
-		enters = enters || r.mode == "w" && m.writer == nil && m.isSoleReader(r.from) || r.mode == "r" && own
-	case len(m.queue) > 0 && (order != "h" || upgrades || m.queue[0].id < r.id):
-		enters = false
-	}
+	enters, upgrades := m.enters(r, order), m.upgrades()
 	switch {
 	case !enters && r.from != "" && r.mode == "w" && upgrades:
 		return 7, 0
@@ -58,6 +48,23 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	r.state, r.expiry = 'q', m.ms+r.claim
 	m.enqueue(r)
 	return 0, 0
+}
+
+// upgrades reports whether a reader waits to become a writer.
+func (m *model) upgrades() bool { return m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0 }
+
+func (m *model) enters(r modelHold, order string) bool {
+	free := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
+	switch {
+	case r.from == "":
+		return free && (len(m.queue) == 0 || order == "h" && !m.upgrades() && m.queue[0].id > r.id)
+	case r.mode == "w":
+		return free || m.writer == nil && m.isSoleReader(r.from)
+	case m.writer != nil && m.writer.id == r.from:
+		return len(m.holds) == 0 || m.isSoleReader(m.writer.from)
+	default:
+		return free
+	}
 }
 
 // readsClock tells whether a release goes beyond its common case.

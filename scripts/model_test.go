@@ -3,6 +3,8 @@ package scripts_test
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -204,4 +206,20 @@ func (h modelHold) granted() bool { return h.state == 'w' || h.state == 'g' }
 func (h modelHold) waits() bool   { return h.state == 'q' || h.state == 'd' || h.state == 'p' }
 func (h modelHold) stands(ms int64) bool {
 	return h.granted() && h.expiry > ms
+}
+
+// asHold reads the details that a request was sent with.
+func asHold(id, details string) modelHold {
+	part := strings.Fields(details)
+	claim, _ := strconv.ParseInt(part[1], 10, 64)
+	owner, from, _ := strings.Cut(part[2], "^")
+	block, _ := strconv.ParseInt(strings.TrimPrefix(owner, "+"), 10, 64)
+	if owner[0] == '-' || owner[0] == '+' {
+		owner = id
+	} else {
+		block = 0
+	}
+	return modelHold{
+		id: id, mode: part[0], claim: claim, owner: owner, from: from, block: block, unheard: part[3] == deaf,
+	}
 }

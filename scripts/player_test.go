@@ -196,26 +196,15 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return got, want
 	}
-	if len(n) == 5 {
-		return []int64{n[0], n[1], n[4]}, []int64{status, token, p.m.first}
-	}
-	return append(n[:2:2], 0), []int64{status, token, p.m.first}
+	return append(n[:2:2], blockOf(n)), []int64{status, token, p.m.first}
 }
 
-// asHold reads the details that a request was sent with.
-func asHold(id, details string) modelHold {
-	part := strings.Fields(details)
-	claim, _ := strconv.ParseInt(part[1], 10, 64)
-	owner, from, _ := strings.Cut(part[2], "^")
-	block, _ := strconv.ParseInt(strings.TrimPrefix(owner, "+"), 10, 64)
-	if owner[0] == '-' || owner[0] == '+' {
-		owner = id
-	} else {
-		block = 0
+// blockOf returns the first token of the block that a reply tells of, or 0.
+func blockOf(reply []int64) int64 {
+	if len(reply) == 5 {
+		return reply[4]
 	}
-	return modelHold{
-		id: id, mode: part[0], claim: claim, owner: owner, from: from, block: block, unheard: part[3] == deaf,
-	}
+	return 0
 }
 
 // check compares what inspect.lua shows with the model, and looks at the promises themselves.

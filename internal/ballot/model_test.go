@@ -13,7 +13,7 @@ import (
 var elsewhere = strings.Fields(`
 	no-abstention unchecked-run hear-abstaining
 	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short floor-flush
-	read-equal raise-counted block-unminted
+	read-equal raise-counted block-unminted upgrade-unheld
 	regain-unconfirmed regain-counted regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside
 	one-register`)

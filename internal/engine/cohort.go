@@ -31,29 +31,31 @@ func (l *Lease) OnWanted(f func()) {
 }
 
 // want notes that somebody waits for the lock elsewhere, under mu.
-func (l *Lease) want() {
-	l.cohort.wanted = true
-	if f := l.cohort.onWanted; f != nil {
-		l.cohort.onWanted = nil
-		l.mu.afterUnlock(f)
+func (c *cohort) want(mu *guard) {
+	c.wanted = true
+	if f := c.onWanted; f != nil {
+		c.onWanted = nil
+		mu.afterUnlock(f)
 	}
 }
 
-// wantedElsewhere follows a renewal's answer.
-func (l *Lease) wantedElsewhere() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase != ended {
-		l.want()
+// wantedBy returns what follows a renewal's answer that somebody waits for the lock.
+func wantedBy(l *Lease) func() {
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.phase != ended {
+			l.cohort.want(&l.mu)
+		}
 	}
 }
 
-// wantedMessage follows a message that somebody waits for this hold.
-func (l *Lease) wantedMessage(hold string) {
+// wanted follows a message that somebody waits for this hold of the lease.
+func (b *mailbox) wanted(l *Lease, hold string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if hold == l.id && l.phase != ended {
-		l.want()
+		l.cohort.want(&l.mu)
 	}
 }
 
@@ -70,7 +72,7 @@ func (r *registry) lookAgain() {
 }
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background.
-func (l *Lease) ReleaseSoon() {
+func (e *Engine) ReleaseSoon(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())

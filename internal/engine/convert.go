@@ -11,8 +11,8 @@ import (
 // only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
 // is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
 // same, with a new token. The error is a *Failure, or the end of the lease.
-func (l *Lease) Convert(ctx context.Context, mode fencing.Mode, entry Entry) error {
-	r, err := l.conversion(mode)
+func (e *Engine) Convert(ctx context.Context, l *Lease, mode fencing.Mode, entry Entry) error {
+	r, err := conversion(l, mode)
 	if err != nil {
 		return err
 	}
@@ -22,17 +22,17 @@ func (l *Lease) Convert(ctx context.Context, mode fencing.Mode, entry Entry) err
 	remove := l.OnEnd(func(err error) { cancel(err) })
 	defer remove()
 	into := new(Lease)
-	if err := l.e.Acquire(within, into, r); err != nil {
+	if err := e.Acquire(within, into, r); err != nil {
 		if end := l.Err(); end != nil {
 			return end
 		}
 		return err
 	}
-	return l.becomes(ctx, into)
+	return e.become(ctx, l, into)
 }
 
 // conversion returns the request for the hold in the other mode.
-func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
+func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.expire(l.e.clock.Now()); l.phase != held {
@@ -45,22 +45,22 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	return r, nil
 }
 
-// becomes puts a lease in the place of this one, if this one has stood until now: else somebody may have been between.
-// What the masters have of this one is released, if need be in the background.
-func (l *Lease) becomes(ctx context.Context, into *Lease) error {
-	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
-	defer l.e.unconfirmed.add(-1)
+// become puts a lease in the place of another, if that one has stood until now: else somebody may have been between.
+// What the masters have of that one is released, if need be in the background.
+func (e *Engine) become(ctx context.Context, l, into *Lease) error {
+	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	defer e.unconfirmed.add(-1)
 	from := l.lock()
-	if from.expire(from.e.clock.Now()); from.phase != held {
+	if from.expire(e.clock.Now()); from.phase != held {
 		defer from.mu.Unlock()
-		from.mu.afterUnlock(into.ReleaseSoon)
+		from.mu.afterUnlock(func() { e.ReleaseSoon(into) })
 		return from.ending.err
 	}
 	into.mu.Lock()
-	into.inherit(from.ending, from.limit)
+	inherit(into, from.ending, from.limit)
 	from.ending = ending{}
 	from.successor.Store(into)
-	from.e.observers.released(from)
+	e.observers.released(from)
 	from.finish(ErrReleased)
 	from.mu.Unlock()
 	into.mu.Unlock()
@@ -69,9 +69,8 @@ func (l *Lease) becomes(ctx context.Context, into *Lease) error {
 	return nil
 }
 
-// inherit takes over who is to be told of the end, and the limit of the life, under mu. Nobody else knows of this
-// lease.
-func (l *Lease) inherit(told ending, limit time.Duration) {
+// inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu.
+func inherit(l *Lease, told ending, limit time.Duration) {
 	if l.phase == ended {
 		told.come(l.ending.err, &l.mu)
 		return
@@ -100,5 +99,5 @@ func (l *Lease) lock() *Lease {
 	}
 }
 
-// MaxWait is the limit of the waiting for this lease, 0 for none.
-func (l *Lease) MaxWait() time.Duration { return l.terms.MaxWait }
+// MaxWait is the limit of the waiting under the terms of a lease, 0 for none.
+func MaxWait(l *Lease) time.Duration { return l.terms.MaxWait }

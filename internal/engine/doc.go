@@ -91,6 +91,23 @@
 // grants whose message was lost, of waiters that the server lost, and when the next expiry is due. A new subscription
 // makes all waiters ask; a message that comes before the reply that the hold is queued is remembered.
 //
+// # Cohorts
+//
+// A hold that the goroutines of a process share is marked in its details. A write hold of that kind is granted a block
+// of tokens: from the one that any other grant would get, as many as were asked for, but not further ahead of the
+// master's clock than a second. Each master says where its block begins; the lease may use what is above the largest
+// of these. Raises, renewals and releases name the last token, which is the counter. Whoever queues first behind such
+// a hold has its process told by one message; the answer to a renewal says it too, and a new subscription renews at
+// once, for the message that was lost. Who follows whom under the hold is the matter of rwlock.RWMutex.
+//
+// # Conversions
+//
+// An upgrade or a downgrade is another hold, which names the one that it takes the place of and does not wait for it.
+// Both stand until the new one is granted by a quorum and the old one has stood all that time by its own deadline;
+// then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
+// what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
+// master that has the first, since two who waited for each other on different masters would wait for ever.
+//
 // # What is not known
 //
 // A request without a reply may have run, or may run yet. Its hold is released in the background until a master replies

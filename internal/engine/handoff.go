@@ -25,9 +25,9 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	case len(f) == 1:
 		l.yieldRequested(m, f[0])
 	case len(f) == 2:
-		l.wantedMessage(f[0])
+		b.wanted(l, f[0])
 	case isHandoff:
-		l.handedOff(m, from, g)
+		b.handedOff(l, m, from, g)
 	}
 }
 
@@ -73,13 +73,13 @@ func readHandoff(f []string) (g handoff, ok bool) {
 // handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
 // gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
 // master; one that does not know yet that it is queued there asks as soon as it does.
-func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
-	now, v := l.e.clock.Now(), &l.voting
+func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node, g handoff) {
+	now, v := b.e.clock.Now(), &l.voting
 	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if g.wanted && g.hold == v.id {
-		l.want()
+		l.cohort.want(&l.mu)
 	}
 	switch {
 	case g.hold != v.id || v.phase == ended:

@@ -92,8 +92,8 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	l.phase, l.token = held, token
-	l.trustUntil(until)
+	l.phase, l.token, l.deadline = held, token, until
+	l.trust.set(until)
 	l.cohort.first = l.ballot.First(token)
 	// The limit counts from the grant as this process learns of it, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {

@@ -96,7 +96,7 @@ func (n *renewal) start(now clock.Instant) *round {
 			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
 		if l.block > 0 {
-			renewal.Wanted = l.wantedElsewhere
+			renewal.Wanted = wantedBy(l)
 		}
 		l.mu.afterUnlock(func() { m.Renew(renewal) })
 	}
@@ -137,7 +137,8 @@ func (l *Lease) settle(now clock.Instant) {
 	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
 	// the lease has just been lost.
 	if until, ok := l.ballot.TrustedUntil(l.token); ok {
-		l.trustUntil(until)
+		l.deadline = until
+		l.trust.set(until)
 	}
 	l.renewal.settle(before, now)
 	l.setTimer()

@@ -20,11 +20,6 @@ func (t *trust) end() {
 	t.wall.Store(0)
 }
 
-func (l *Lease) trustUntil(until clock.Instant) {
-	l.deadline = until
-	l.trust.set(until)
-}
-
 // Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing.
 func (l *Lease) Trusted() bool {
 	l = l.current()

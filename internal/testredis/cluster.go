@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,8 +23,9 @@ const clusterMasters = 3
 // Cluster is three masters that share the slots, each with as many replicas as was asked for. They take a node for dead
 // after 5 s, so that a busy machine is no failover; see NodeTimeout.
 type Cluster struct {
-	t     testing.TB
-	nodes []*clusterNode
+	t         testing.TB
+	nodes     []*clusterNode
+	migrating sync.Mutex // nodes that migrate to each other at once wait for each other
 }
 
 type clusterNode struct {

@@ -60,6 +60,8 @@ func (c *Cluster) BeginMove(slot int, to *Server) *Move {
 // Key moves one key of the slot.
 func (m *Move) Key(key string) {
 	m.c.t.Helper()
+	m.c.migrating.Lock()
+	defer m.c.migrating.Unlock()
 	m.c.must(m.from.Server, "MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "5000")
 }
 

@@ -18,6 +18,9 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 }
 
 func (p *pipeline) sendEverywhere(ctx context.Context, batch []Call, how manner) (unknown []Call) {
+	if p == p.n.replicated {
+		return p.sendReplicated(ctx, batch, how)
+	}
 	here := p.exchange(ctx, batch, how)
 	how.routed = true
 	there := p.exchange(ctx, here.moved, how)
@@ -47,10 +50,10 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest
 		case !how.whole && unknownScript(r):
 			rest.unknown = append(rest.unknown, batch[i])
 			continue
-		case !how.routed && p.n.redirects(r) && p != p.n.replicated: // which is answered by the refusal
-			rest.moved = append(rest.moved, batch[i])
+		case !how.routed && p.n.redirects(r):
+			rest.moved = append(rest.moved, batch[i].towards(r))
 			continue
-		case !how.alone && m.isMoving(r) && p != p.n.replicated:
+		case !how.alone && m.isMoving(r):
 			rest.moving = append(rest.moving, batch[i])
 			continue
 		case ctx.Err() != nil && r.NonRedisError() != nil:
@@ -68,16 +71,24 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest
 }
 
 func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials uint64) []rueidis.RedisResult {
-	client, as := p.n.client, (*Script).byDigest
+	if p == p.n.replicated {
+		return p.converseReplicated(withoutDeadline{ctx}, batch, how, dials)
+	}
+	client := p.n.client
 	if how.routed {
 		client = p.n.m.client
 		defer p.n.elsewhere()
 	}
+	return client.DoMulti(withoutDeadline{ctx}, p.commands(client, batch, how, dials)...)
+}
+
+func (p *pipeline) commands(client rueidis.Client, batch []Call, how manner, dials uint64) rueidis.Commands {
+	as := (*Script).byDigest
 	if how.whole {
 		as = (*Script).whole
 	}
 	b := client.B()
-	commands := make(rueidis.Commands, len(batch))
+	commands := make(rueidis.Commands, len(batch), len(batch)+1)
 	for i, c := range batch {
 		keys := c.Keys
 		if how.alone {
@@ -85,8 +96,5 @@ func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials
 		}
 		commands[i] = as(c.Script, b, keys, p.n.m.current(c.Args, dials))
 	}
-	if p == p.n.replicated {
-		return p.converseReplicated(withoutDeadline{ctx}, client, commands)
-	}
-	return client.DoMulti(withoutDeadline{ctx}, commands...)
+	return commands
 }

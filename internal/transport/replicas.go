@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -37,21 +38,68 @@ func (m *Master) Prepare(ctx context.Context) {
 	}
 }
 
-// converseReplicated sends the commands, and WAIT behind them over the same connection. Where the client decides which
-// server answers, a redirection would part the two, so there each call is sent apart, and none is redirected.
-func (p *pipeline) converseReplicated(
-	ctx context.Context, client rueidis.Client, commands rueidis.Commands,
-) (results []rueidis.RedisResult) {
-	if p.n.direct || !p.n.m.cluster() {
-		return p.confirmed(client.DoMulti(ctx, append(commands, p.wait(client))...))
+// sendReplicated is sendEverywhere for calls that are replicated. The client would send a call that another server has
+// to answer there, but not the WAIT behind it; so they are sent to the server that the redirection names.
+func (p *pipeline) sendReplicated(ctx context.Context, batch []Call, how manner) (unknown []Call) {
+	here := p.exchange(ctx, batch, how)
+	there := p.exchange(ctx, here.moved, manner{whole: how.whole, routed: true})
+	between := p.exchange(ctx, append(here.moving, there.moving...), manner{whole: how.whole, alone: true})
+	beyond := p.exchange(ctx, between.moved, manner{whole: how.whole, routed: true, alone: true})
+	return slices.Concat(here.unknown, there.unknown, between.unknown, beyond.unknown)
+}
+
+// towards notes where the redirection leads.
+func (c Call) towards(redirection rueidis.RedisResult) Call {
+	refusal, ok := refusalOf(redirection.Error())
+	if !ok {
+		return c
 	}
-	for _, command := range commands {
-		_ = client.Dedicated(func(c rueidis.DedicatedClient) error {
-			results = append(results, p.confirmed(c.DoMulti(ctx, command, p.wait(client)))...)
-			return nil
-		})
+	if addr, moved := refusal.IsMoved(); moved {
+		c.to, c.asking = addr, false
+	} else if addr, asks := refusal.IsAsk(); asks {
+		c.to, c.asking = addr, true
+	}
+	return c
+}
+
+// converseReplicated sends the calls, and WAIT behind them over the same connection. Those that another server may have
+// to answer are sent one by one, each with a WAIT of its own.
+func (p *pipeline) converseReplicated(
+	ctx context.Context, batch []Call, how manner, dials uint64,
+) (results []rueidis.RedisResult) {
+	if client := p.n.client; !how.routed && !how.alone && (p.n.direct || !p.n.m.cluster()) {
+		return p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, how, dials), p.wait(client))...))
+	}
+	for _, c := range batch {
+		results = append(results, p.converseApart(ctx, c, how, dials))
 	}
 	return results
+}
+
+func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials uint64) (r rueidis.RedisResult) {
+	client := p.n.client
+	if c.to != "" {
+		defer p.n.elsewhere()
+		if client = p.n.m.client.Nodes()[c.to]; client == nil {
+			p.n.m.suspect()
+			return rueidis.NewErrorResult(&notSent{fmt.Errorf("no connection to %s yet, which has the slot", c.to)})
+		}
+	}
+	commands := append(p.commands(client, []Call{c}, how, dials), p.wait(client))
+	switch {
+	case c.asking:
+		asking := client.B().Arbitrary("ASKING").Build()
+		return p.confirmed(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])[0]
+	case c.to == "" && !p.n.direct && p.n.m.cluster():
+		// The client decides which server answers, and a redirection would part the two: this one follows none.
+		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {
+			r = p.confirmed(dedicated.DoMulti(ctx, commands...))[0]
+			return nil
+		})
+		return r
+	default:
+		return p.confirmed(client.DoMulti(ctx, commands...))[0]
+	}
 }
 
 func (p *pipeline) wait(client rueidis.Client) rueidis.Completed {

@@ -18,6 +18,8 @@
  * -DREGAINS=k          ... k times at most
  * -DBLOCK=k            a write is granted k values at once, a block, and all of them are its tokens
  * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
+ * -DUPGRADE            with KINDS=1: while the read, hold 0, is valid, hold 1 asks to write in its place; with KINDS=2
+ *                      a read in the place of a write; hold 2 is another write
  * -DANY_TIME           a token may be reported without asking whether the hold is still valid
  * -DEXPIRED_STAYS      with ROLLBACK: what had run out before the loss has run out after it
  * -DLEAN               no late answers, raises executed at most once, releases as expiries (for the large cases)
@@ -42,6 +44,7 @@
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
  * -DBLOCK_UNMINTED     a master counts the first value of a block only
  * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole
+ * -DUPGRADE_UNHELD     with UPGRADE: the write is reported though the read is not valid any more
  * -DNO_TOMBSTONE       a release leaves no tombstone while a regain may be on its way
  */
 #include "token_state.pml"

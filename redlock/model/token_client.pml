@@ -1,7 +1,12 @@
 /* token_client.pml: what a client does. */
 
+#ifdef UPGRADE
+#define MAYSTART(h) (h != 1 || phase[0] == HELD)
+#else
+#define MAYSTART(h) (starts == h)  /* acquisitions are alike: numbered as they start */
+#endif
 inline start(h) {
-  atomic { phase[h] == IDLE && starts == h ->  /* acquisitions are alike: numbered as they start */
+  atomic { phase[h] == IDLE && MAYSTART(h) ->
 #ifdef KINDS
     reader[h] = (KINDS >> h) & 1;
 #elif defined(READERS)
@@ -87,8 +92,13 @@ inline late(h, n) {
 #else
 #define MAYREPORT(h) VALID(h)
 #endif
+#if defined(UPGRADE) && !defined(UPGRADE_UNHELD)
+#define STILLREADS(h) (h != 1 || phase[0] == HELD)
+#else
+#define STILLREADS(h) true
+#endif
 inline report(h) {
-  d_step { phase[h] == RAISING && MAYREPORT(h) ->
+  d_step { phase[h] == RAISING && MAYREPORT(h) && STILLREADS(h) ->
     reportBlock(h);
     printf("%c%d reports tokens %d to %d\n", KIND(h), h, SMALLEST, LARGEST(h));
     MUST(SMALLEST > before, fresh);
@@ -106,8 +116,15 @@ inline report(h) {
 #ifdef GOAL
     MUST(newest == 0, goal);
 #endif
+#ifdef UPGRADE
+    MUST(h != 1 || newestWrite == writtenBefore, gap);
+    if :: h == 1 && phase[0] == HELD -> leave(0) :: else -> skip fi;
+#endif
     newest = MAX(newest, LARGEST(h));
     if :: !reader[h] -> newestWrite = MAX(newestWrite, LARGEST(h)) :: else -> skip fi;
+#ifdef UPGRADE
+    if :: h == 0 -> writtenBefore = newestWrite :: else -> skip fi;
+#endif
     phase[h] = HELD; before = 0; endBlock(); dropBlocks();
     answer[0] = 0; answer[1] = 0; answer[2] = 0;
     forget(h);

@@ -110,7 +110,13 @@ bit touched[MASTERS];
 #define FIRST(n)   1
 #endif
 
-#define BARS(g,h,n) ((g) != (h) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
+#ifdef UPGRADE
+#define STRANGERS(g,h) ((g) != (h) && (g) + (h) != 1)  /* a read and the write that takes its place do not bar each other */
+byte writtenBefore;     /* the largest token of a write when the read was reported */
+#else
+#define STRANGERS(g,h) ((g) != (h))
+#endif
+#define BARS(g,h,n) (STRANGERS(g,h) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
 #if HOLDS == 2
 #define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n))
 #else
@@ -119,7 +125,7 @@ bit touched[MASTERS];
 #define STANDS(h,n) (counted[AT(h,n)] && !lapsed[AT(h,n)])
 #define VALID(h)    (STANDS(h,0) + STANDS(h,1) + STANDS(h,2) >= QUORUM)
 #define COUNTED(h)  (counted[AT(h,0)] + counted[AT(h,1)] + counted[AT(h,2)] >= QUORUM)
-#define RIVAL(g,h)  ((g) != (h) && phase[g] == HELD && !(reader[g] && reader[h]))
+#define RIVAL(g,h)  (STRANGERS(g,h) && phase[g] == HELD && !(reader[g] && reader[h]))
 #if HOLDS == 2
 #define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h))
 #else
@@ -132,5 +138,5 @@ bit touched[MASTERS];
 #endif
 #define MUST(ok, what) \
   if :: (ok) -> skip :: else -> printf("violates %e\n", what); assert(ok) fi
-mtype = { exclusion, fresh, order, unique, stale, refused, overtaken, ghost, goal,
+mtype = { gap, exclusion, fresh, order, unique, stale, refused, overtaken, ghost, goal,
           releases, givesUp, released, expires, trusting, lost, valid, over }
