@@ -46,6 +46,14 @@ func (s slotMap) nodes() (all []*Node) {
 	return all
 }
 
+// direct returns the nodes of a Cluster whose server is reached for certain.
+func (t *topology) direct() (nodes []*Node) {
+	if s := t.slots.Load(); s != nil {
+		nodes = slices.DeleteFunc(s.nodes(), func(n *Node) bool { return !n.direct })
+	}
+	return nodes
+}
+
 // ownership is a range of slots as a server tells it.
 type ownership struct {
 	first, last uint16

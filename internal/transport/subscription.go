@@ -32,8 +32,7 @@ func (l *listener) subscription() (subscription, bool) {
 		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok
 	case l.m.cluster():
 		s := subscription{l.m.client, nil, "", plain, "b" + plain}
-		if slots := l.m.slots.Load(); slots != nil {
-			nodes := slots.nodes()
+		if nodes := l.m.direct(); len(nodes) > 0 {
 			n := nodes[rand.N(len(nodes))]
 			s.client, s.at = n.client, n.addr
 		}
@@ -52,16 +51,9 @@ func (l *listener) right(s subscription) bool {
 		return l.m.slots.Load().owner(slotOf(s.channel)) == l.n
 	case !l.m.cluster():
 		return s.at == "" || s.at == l.m.Addr()
-	case s.at == "":
-		return true
 	}
-	slots := l.m.slots.Load()
-	for _, n := range slots.nodes() {
-		if n.addr == s.at {
-			return true
-		}
-	}
-	return false
+	nodes := l.m.direct()
+	return s.at == "" && len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.addr == s.at })
 }
 
 // hears reports whether a message of this process, as a script names it, is from the server that is listened to, and
