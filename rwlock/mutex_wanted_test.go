@@ -236,7 +236,7 @@ func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
 		p.link.Blackhole(testredis.Both)
 		w.pass(2 * w.ttl)
 		other := q.lock("n", rwlock.Write)
-		w.loss(mu.Unlock(w.ctx))
+		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
 		require.True(w.t, next.isWaiting())
 		p.link.Restore()
 		p.link.Cut()

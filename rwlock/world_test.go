@@ -53,6 +53,9 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts
 func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
 	w := &world{backend: b, ttl: 2 * time.Second, opts: opts}
+	if len(opts) > 0 { // replicas take their time on a busy machine
+		w.ttl *= 2
+	}
 	w.observer = w.process()
 	test(w)
 }
