@@ -65,6 +65,7 @@ func TestSmallCases(t *testing.T) {
 		"no-raise", "raise-unheld", "count-above", "check-first", "read-equal", "no-abstention", "unchecked-run",
 		"renew-lapsed", "hear-abstaining", "regain-abstaining", "regain-unconfirmed", "no-tombstone",
 		"floor-no-end", "floor-no-bound", "yield-counted", "passed-forgotten", "passed-again",
+		"block-unminted", "block-assumed", "upgrade-unheld",
 	} {
 		require.Regexp(t, `(?m)^ok +`+shortcut+` +refuted `, out)
 	}
@@ -86,7 +87,7 @@ func TestUnexpectedOutcomeFails(t *testing.T) {
 	out, code := run(t.Context(), t, nil)
 	require.Equal(t, 1, code, out)
 	require.Regexp(t, `FAIL check-first +refuted order`, out)
-	require.Contains(t, out, "W1 reports token 1", "the counterexample is shown")
+	require.Contains(t, out, "W1 reports tokens 1 to 1", "the counterexample is shown")
 	require.Regexp(t, `FAIL typo +does not run`, out)
 	require.Contains(t, out, "1 of 3 cases as expected")
 }
