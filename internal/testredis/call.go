@@ -36,11 +36,15 @@ func commandName(frame []byte) string {
 }
 
 // resolve keeps the first reply of a duplicated command back until the second has come, so that both
-// runs are over when the client goes on.
+// runs are over when the client goes on. Where the first found that the server does not know the script, and another
+// client brought it before the second, only the second has run: the client gets its reply.
 func (tw *twin) resolve(l *Link, reply []byte) (item, bool) {
 	if tw.reply == nil {
 		tw.reply = reply
 		return item{}, false
+	}
+	if strings.HasPrefix(string(tw.reply), "-NOSCRIPT") {
+		return item{data: reply, call: tw.call}, true
 	}
 	l.checkTwice(elements(tw.call.frame), string(tw.reply), string(reply))
 	return item{data: tw.reply, call: tw.call}, true
