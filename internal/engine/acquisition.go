@@ -20,6 +20,7 @@ type acquisition struct {
 	errs     []error       // of each master, from the last of those holds
 	holder   *Holder       // one of those in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
+	wakeUps  uint64        // of the engine, before the first request
 	notified uint64        // masters, as bits, whose message came before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by who waits for it
 	asked    chan struct{} // tells who waits that several masters are asked anew
@@ -50,6 +51,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
+	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() {
 		a.askDirectly(ctx, e.masters[0])
 	} else {

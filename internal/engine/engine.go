@@ -42,6 +42,7 @@ type Engine struct {
 	mailbox      *mailbox
 	registry     registry
 	waiters      []*waitSets        // of each master
+	wakeUps      atomic.Uint64      // how often all waiters of a master were made to ask
 	releases     []*pendingReleases // of each master
 	unconfirmed  unconfirmed
 	tokens       tokens

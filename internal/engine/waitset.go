@@ -83,7 +83,14 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s.waiters[a] = struct{}{}
 	s.polls = 0
 	s.every = min(s.every, a.lease.terms.refreshEvery())
-	s.setTimer(w.e.clock.Now().Mono, wake)
+	now := w.e.clock.Now().Mono
+	s.setTimer(now, wake)
+	// A subscription that was made while the hold was asked for has missed a grant that came before it, and whoever made
+	// it did not find this waiter yet.
+	if n := w.e.wakeUps.Load(); n != a.wakeUps {
+		a.wakeUps = n
+		w.e.timers.SetEarlier(&s.timer, s, now)
+	}
 }
 
 // remove takes the acquisition out, and the set with its last waiter.
@@ -102,6 +109,7 @@ func (w *waitSets) remove(a *acquisition) {
 
 // wakeAll makes every waiter ask again: a connection was lost and with it perhaps messages, or the server changed.
 func (w *waitSets) wakeAll() {
+	w.e.wakeUps.Add(1) // first: who is not among them yet sees it
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
