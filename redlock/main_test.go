@@ -12,3 +12,12 @@ func TestMain(m *testing.M) {
 	testredis.Together()
 	goleak.VerifyTestMain(m)
 }
+
+// few is a tenth of the seeds, and one at the least, under -short: the race detector looks for other things than they
+// do.
+func few(seeds int) int {
+	if testing.Short() {
+		return max(1, seeds/10)
+	}
+	return seeds
+}

@@ -70,7 +70,7 @@ func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
 	for _, masters := range []int{1, 3} {
 		t.Run(fmt.Sprint(masters, " masters"), func(t *testing.T) {
 			t.Parallel()
-			for i := range *outageSeeds {
+			for i := range few(*outageSeeds) {
 				seed := *fromSeed + int64(i)
 				synctest.Test(t, func(t *testing.T) { newOutage(t, masters, seed).run() })
 			}

@@ -16,7 +16,7 @@ import (
 // TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
 // hand-overs, messages of those who wait and lingering, over several masters and under all faults.
 func TestSimulatedCohorts(t *testing.T) {
-	for i := range *seeds {
+	for i := range few(*seeds) {
 		seed := *fromSeed + int64(i)
 		if *oneSeed != 0 {
 			seed = *oneSeed
