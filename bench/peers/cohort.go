@@ -60,27 +60,12 @@ func cohort() Workload {
 	}
 }
 
-func measureCohort(ctx context.Context, s *site, lib peer.Library, clients int) (_ Measures, err error) {
-	servers, err := s.empty(ctx, 1)
+func measureCohort(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
+	played, took, err := contention(ctx, s, lib, clients, 4*perClient)
 	if err != nil {
 		return nil, err
 	}
-	all, closeAll, err := openAll(lib, servers, clients)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	for _, p := range all {
-		if err := pair(ctx, p, "warm-up"); err != nil {
-			return nil, err
-		}
-	}
-	began := time.Now()
-	played, err := contend(ctx, all, 4*perClient, s.window)
-	if err != nil {
-		return nil, err
-	}
-	m := summary(played, time.Since(began))
+	m := summary(played, took)
 	m[worstShare] = off(played, clients)
 	return m, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -12,11 +13,14 @@ import (
 func growthReaders() Workload {
 	return Workload{
 		Name:    "growth-readers",
-		About:   "server time of one call beside others that read: join, leave, renew; and of letting as many readers in",
+		About:   "server time of one call beside others that read: join, leave, renew; of a hand-off to them, for each let in",
 		Columns: growthColumns(), Axis: "readers", Points: []int{1, 100, 1000},
 		Peers: peer.Named(peer.Ours), Measure: measureGrowthReaders,
 	}
 }
+
+// admittedPerCall is how many readers one call lets in. Those behind them come with the next call.
+const admittedPerCall = 64
 
 // admissions is how often all readers are let in: each time they have to queue anew.
 const admissions = 5
@@ -55,7 +59,7 @@ func (g *stage) admit(ctx context.Context, readers int, times series, goOn bool)
 		return errors.Join(err, writer.Release(ctx))
 	}
 	took, err := g.timed(ctx, probeName, func() error { return writer.Release(ctx) })
-	times[growHandOff] = append(times[growHandOff], took)
+	times[growHandOff] = append(times[growHandOff], took/time.Duration(min(readers, admittedPerCall)))
 	for range readers {
 		<-reading
 	}

@@ -53,27 +53,39 @@ func openAll(lib peer.Library, servers []*server.Server, n int) (all []peer.Peer
 	return all, closeAll, nil
 }
 
-func measureHandOff(ctx context.Context, s *site, lib peer.Library, clients int) (_ Measures, err error) {
-	servers, err := s.empty(ctx, 1)
+func measureHandOff(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
+	played, took, err := contention(ctx, s, lib, clients, contenders)
 	if err != nil {
 		return nil, err
 	}
+	return summary(played, took), nil
+}
+
+// contention has so many goroutines, spread over the clients, want one name for a turn. It returns what each did, and
+// how long the turn took.
+func contention(
+	ctx context.Context, s *site, lib peer.Library, clients, goroutines int,
+) (played []*contender, took time.Duration, err error) {
+	servers, err := s.empty(ctx, 1)
+	if err != nil {
+		return nil, 0, err
+	}
 	all, closeAll, err := openAll(lib, servers, clients)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	for _, p := range all {
 		if err := pair(ctx, p, "warm-up"); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	began := time.Now()
-	played, err := contend(ctx, all, contenders, s.window)
+	played, err = contend(ctx, all, goroutines, s.window)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return summary(played, time.Since(began)), nil
+	return played, time.Since(began), nil
 }
 
 func summary(all []*contender, took time.Duration) Measures {

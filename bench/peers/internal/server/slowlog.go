@@ -2,20 +2,24 @@ package server
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// threshold keeps the commands inside scripts out of the log, where thousands of them would drive out the scripts
-// themselves. Every script takes longer.
-const threshold = "5"
+// The threshold, in microseconds, keeps most commands inside scripts out of the log, where thousands of them would drive
+// out the scripts themselves. Every script takes longer; the log has room for those commands that do, too.
+const (
+	threshold = "2"
+	entries   = 1 << 14
+)
 
 // Timed has the server note how long it takes over each script, until the returned function is called.
 func (s *Server) Timed(ctx context.Context) (stop func(context.Context) error, err error) {
 	set := func(ctx context.Context, micros string) error {
 		return s.admin.Do(ctx, s.admin.B().ConfigSet().ParameterValue().
 			ParameterValue("slowlog-log-slower-than", micros).
-			ParameterValue("slowlog-max-len", "4096").Build()).Error()
+			ParameterValue("slowlog-max-len", strconv.Itoa(entries)).Build()).Error()
 	}
 	return func(ctx context.Context) error { return set(ctx, "-1") }, set(ctx, threshold)
 }
@@ -27,13 +31,13 @@ func (s *Server) ForgetTimes(ctx context.Context) error {
 
 // Times returns how long the server took over the scripts that clients of this name have sent, the oldest first.
 func (s *Server) Times(ctx context.Context, clientName string) ([]time.Duration, error) {
-	entries, err := s.admin.Do(ctx, s.admin.B().SlowlogGet().Count(4096).Build()).ToArray()
+	log, err := s.admin.Do(ctx, s.admin.B().SlowlogGet().Count(entries).Build()).ToArray()
 	if err != nil {
 		return nil, err
 	}
 	var times []time.Duration
-	for i := len(entries) - 1; i >= 0; i-- {
-		fields, err := entries[i].ToArray() // id, time, microseconds, command, address, client name
+	for i := len(log) - 1; i >= 0; i-- {
+		fields, err := log[i].ToArray() // id, time, microseconds, command, address, client name
 		if err != nil || len(fields) < 6 {
 			continue
 		}
