@@ -13,7 +13,7 @@ import (
 func growthReaders() Workload {
 	return Workload{
 		Name:    "growth-readers",
-		About:   "server time of one call beside others that read: join, leave, renew; of a hand-off to them, for each let in",
+		About:   "server time of one call beside others that read: join, leave, renew; of letting them in, per reader",
 		Columns: growthColumns(), Axis: "readers", Points: []int{1, 100, 1000},
 		Peers: peer.Named(peer.Ours), Measure: measureGrowthReaders,
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The threshold, in microseconds, keeps most commands inside scripts out of the log, where thousands of them would drive
-// out the scripts themselves. Every script takes longer; the log has room for those commands that do, too.
+// The threshold, in microseconds, keeps most commands inside scripts out of the log, where thousands of them would
+// drive out the scripts themselves. Every script takes longer; the log has room for the commands that do, too.
 const (
 	threshold = "2"
 	entries   = 1 << 14
