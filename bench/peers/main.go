@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
 func main() {
+	scratch.Use("fencelock-peers")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -13,9 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-server")
+	goleak.VerifyTestMain(m)
+}
 
 // start skips without the program; where CI=true it fails instead.
 func start(t *testing.T) (*server.Server, rueidis.Client) {
