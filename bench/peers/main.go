@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if cfg.list {
 		return list(stdout)
 	}
-	s := &site{window: cfg.window}
+	s := &site{binary: cfg.server, window: cfg.window}
 	defer func() { err = errors.Join(err, s.close()) }()
 	conditions, err := readConditions(ctx, s, cfg)
 	if err != nil {

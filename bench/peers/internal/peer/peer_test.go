@@ -31,7 +31,7 @@ func addrs(t *testing.T, n int) []string {
 	}
 	var all []string
 	for range n {
-		s, err := server.Start(t.Context())
+		s, err := server.Start(t.Context(), server.Default)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		all = append(all, s.Addr)

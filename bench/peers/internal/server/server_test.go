@@ -31,7 +31,7 @@ func start(t *testing.T) (*server.Server, rueidis.Client) {
 		}
 		t.Skip(missing)
 	}
-	s, err := server.Start(t.Context())
+	s, err := server.Start(t.Context(), server.Default)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
@@ -131,6 +131,6 @@ func TestCPUAndCommandsGrow(t *testing.T) {
 func TestStartEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := server.Start(ctx)
+	_, err := server.Start(ctx, server.Default)
 	require.Error(t, err)
 }
