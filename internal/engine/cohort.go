@@ -30,6 +30,14 @@ func (l *Lease) OnWanted(f func()) {
 	}
 }
 
+// ForgetWanted has a lease forget that somebody waits for the lock elsewhere. Who does yet is heard of again: by a
+// message if that one is the first in the queue now, and by the next renewal.
+func ForgetWanted(l *Lease) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	l.cohort.wanted = false
+}
+
 // want notes that somebody waits for the lock elsewhere, under mu.
 func (c *cohort) want(mu *guard) {
 	c.wanted = true
