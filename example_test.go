@@ -91,13 +91,13 @@ func (r *readme) lease(ctx context.Context, locker *rwlock.Locker, work func(con
 	return work(lease.Context(ctx))
 }
 
-func (r *readme) mutex(ctx context.Context, locker *rwlock.Locker) error {
+func (r *readme) mutex(ctx context.Context, locker *rwlock.Locker, work func(context.Context) error) error {
 	mu := locker.RWMutex("config")
 	if err := mu.RLock(ctx); err != nil {
 		return err
 	}
 	defer mu.RUnlock(ctx)
-	return nil
+	return work(mu.Context(ctx)) // it carries the fence, and ends if the lock is lost
 }
 
 func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(context.Context) error) error {

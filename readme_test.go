@@ -54,8 +54,8 @@ func TestReadmeRuns(t *testing.T) {
 		return context.Cause(ctx)
 	}
 	require.NoError(t, r.lease(ctx, locker, work))
-	require.NoError(t, r.mutex(ctx, locker))
+	require.NoError(t, r.mutex(ctx, locker, work))
 	require.NoError(t, r.nested(ctx, locker, work))
 	require.NoError(t, r.guard(ctx, fencing.Fence{Resource: "x", Token: 1, Mode: fencing.Write}, work))
-	require.Equal(t, 3, calls)
+	require.Equal(t, 4, calls)
 }

@@ -85,6 +85,22 @@ func TestOtherRulesAreRefused(t *testing.T) {
 	})
 }
 
+// A locker that takes one of several masters for one that decides alone would not see the others' locks.
+func TestOneOfSeveralMastersDoesNotDecideAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 3)
+		s.peer(0).warm(t)
+		alone, err := rwlock.New(s.link(nil).clients[1])
+		require.NoError(t, err)
+		defer func() { require.NoError(t, alone.Close()) }()
+		for range 2 {
+			_, err := alone.TryLock(t.Context(), "x")
+			require.ErrorIs(t, err, rwlock.ErrOption)
+			require.ErrorContains(t, err, "3 masters, quorum 2")
+		}
+	})
+}
+
 // What the servers are is found out at first use, and nothing is written before.
 func TestUnfitServersAreRefused(t *testing.T) {
 	a, b, c := testredis.Start(t), testredis.Start(t), testredis.Start(t)

@@ -21,7 +21,12 @@ import (
 // close it. With every other error the client is nil: without a node that answers, a client of a Cluster or of
 // sentinels does not know where to connect to.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
-	if addr != "" {
+	switch {
+	case addr == "" && len(base.InitAddress) == 0:
+		return nil, &OptionError{"Dial", addr, "neither addr nor base.InitAddress names a server"}
+	case strings.Contains(addr, "://"):
+		return nil, &OptionError{"Dial", addr, "host:port is wanted, and no URL; rueidis.ParseURL makes options of one"}
+	case addr != "":
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}

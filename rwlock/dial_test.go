@@ -40,6 +40,15 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	}
 }
 
+func TestDialRefusesWhatIsNoAddress(t *testing.T) {
+	for addr, says := range map[string]string{"": "names a server", "redis://127.0.0.1:6379": "no URL"} {
+		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
+		require.Nil(t, client)
+		require.ErrorIs(t, err, rwlock.ErrOption)
+		require.ErrorContains(t, err, says)
+	}
+}
+
 // One that accepts and never answers holds Dial up for a bounded time, whatever it is taken for.
 func TestDialWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()                                    // it waits in vain

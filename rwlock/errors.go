@@ -11,13 +11,13 @@ import (
 
 // The causes, for errors.Is. Those with a type beside them come as that type, for errors.As.
 var (
-	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // held by others: *AcquireError
+	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // held by others, or no time left to ask: *AcquireError
 	ErrNoQuorum    = errors.New("rwlock: no quorum of masters") // too few answered: *QuorumError
 	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
-	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do")
+	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do with its own locks")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
@@ -32,7 +32,7 @@ type AcquireError struct {
 	Attempts int           // requests sent to a master
 	Waited   time.Duration // from the call on
 	Holder   *Holder       // one of those in the way, as last seen; nil if none was shown
-	Err      error         // the end of the waiting, ctx.Err() among it; nil for TryLock and TryRLock
+	Err      error         // the end of the waiting, ctx.Err() among it; nil for an attempt beside a lock that stands
 
 	unknown bool
 }
@@ -42,7 +42,8 @@ func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
 	if h := e.Holder; h != nil {
-		fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, h.Remaining)
+		left := h.Remaining.Round(time.Millisecond)
+		fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, left)
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)

@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -89,6 +90,29 @@ func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
 }
 
 // Readers who wait are let in by a downgrade.
+// A refused upgrade names another reader as the one in its way.
+func TestARefusedUpgradeNamesAnother(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.process()
+		for i := range 6 {
+			var readers []*rwlock.Lease
+			for range 3 {
+				lease, err := p.RLock(w.ctx, "n")
+				require.NoError(w.t, err)
+				readers = append(readers, lease)
+			}
+			upgrading := readers[i%3]
+			refused, ok := errors.AsType[*rwlock.AcquireError](upgrading.TryUpgrade(w.ctx))
+			require.True(w.t, ok)
+			require.NotNil(w.t, refused.Holder)
+			require.NotEqual(w.t, upgrading.Owner(), refused.Holder.Owner)
+			for _, lease := range readers {
+				w.release(lease)
+			}
+		}
+	})
+}
+
 func TestADowngradeLetsReadersIn(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.process(), w.process()

@@ -26,7 +26,7 @@ import (
 // from the last reader that joined. WithoutRenewal makes every writer take the lock from Redis for itself, and a reader
 // that joins others cost a command, since it has to extend their lease.
 //
-// It is safe for concurrent use. Whoever unlocks need not be who locked.
+// It is safe for concurrent use, and made by Locker.RWMutex alone. Whoever unlocks need not be who locked.
 type RWMutex struct {
 	place
 	refused error // why it cannot be used; of the place only the name is set then

@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,9 @@ func TestInspectShowsACohort(t *testing.T) {
 			require.NoError(w.t, mu.RLock(w.ctx))
 		}
 		require.Equal(w.t, 3, shown(p).Count)
+		refused, ok := errors.AsType[*rwlock.AcquireError](mu.TryLock(w.ctx))
+		require.True(w.t, ok)
+		require.Equal(w.t, 3, refused.Holder.Count)
 		require.False(w.t, shown(p).Lingering)
 		require.Equal(w.t, 1, shown(w.observer).Count)
 		for range 3 {

@@ -167,19 +167,24 @@ func (s *section) Deadline() time.Time {
 // stands reports whether somebody is in the section.
 func (s *section) stands() bool { return s.mutex.in.Load() == s }
 
-// holder shows the section as Inspect would, for the error of one that it kept out.
-func (s *section) holder() *Holder {
+// holder shows the section and how many are in it as Inspect would, for the error of one that it kept out.
+func (s *section) holder(in int) *Holder {
 	lease, mode := s.remote.lease, s.fence.mode()
 	return &Holder{
-		Owner: lease.Owner(), Hold: lease.inner.Hold(), Meta: s.mutex.settings.Meta, Mode: mode, Count: 1, Cohort: true,
+		Owner: lease.Owner(), Hold: lease.inner.Hold(), Meta: s.mutex.settings.Meta, Mode: mode, Count: in, Cohort: true,
 		Remaining: max(0, time.Until(lease.Deadline())), Held: time.Since(s.remote.since),
 	}
 }
 
 // notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it.
 func (s *section) notUnlocked(cause error) error {
-	if lost := s.lost(); lost != nil && cause != nil {
+	lost := s.lost()
+	switch {
+	case lost == nil:
+		return cause
+	case cause == nil:
+		return fmt.Errorf("it was lost and is not unlocked yet: %v", lost)
+	default:
 		return fmt.Errorf("%w; it was lost and is not unlocked yet: %v", cause, lost)
 	}
-	return cause
 }

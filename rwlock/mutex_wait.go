@@ -176,7 +176,7 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
 	if s := m.in.Load(); s != nil {
-		e.Holder = s.holder()
+		e.Holder = s.holder(max(1, m.local.readers.number()))
 		e.Err = s.notUnlocked(cause)
 	}
 	return e

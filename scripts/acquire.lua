@@ -106,6 +106,12 @@ local function waiting(status)
   if not hold and firstHold then
     local _
     hold, expiry = firstHold, firstExpiry
+    if hold == from then -- not in its own way
+      local first = call('ZRANGE', holdsKey, 0, 1, 'WITHSCORES')
+      for i = 1, #first, 2 do
+        if first[i] ~= from then hold, expiry = first[i], first[i + 1] + 0 end
+      end
+    end
     _, _, _, since, text = parse(recordOf(hold))
   end
   if not text then return { status, 0, wake(), us, '', '', 0, 0 } end

@@ -14,7 +14,7 @@
 --        is none
 -- Twice  birth and return leave a marker that is there as it is; a changed run id starts the quarantine once: past
 --        has it
--- Cost   TIME INFO HMGET; HSET where it changes something
+-- Cost   TIME INFO HMGET, HSET where it changes something; for a master that decides alone TIME HSETNX HMGET
 local marker, purpose = KEYS[1], ARGV[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
@@ -24,7 +24,8 @@ local function int(n) return string.format('%.0f', n) end
 
 if purpose == 'single' then
   redis.call('HSETNX', marker, 'layout', ARGV[2])
-  return { us, redis.call('HGET', marker, 'layout'), '', '', '', '', 0, '', '', '', '' }
+  local is = redis.call('HMGET', marker, 'layout', 'rules', 'set')
+  return { us, is[1], is[2] or '', is[3] or '', '', '', 0, '', '', '', '' }
 end
 
 local info = redis.pcall('INFO')

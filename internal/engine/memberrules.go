@@ -27,6 +27,8 @@ func (m *membership) validate(replies []markerReply) error {
 		switch {
 		case c.cluster && len(replies) == 1:
 			return fmt.Errorf("%w: %s: %s", ErrSet, where, transport.ClusterAdvice)
+		case c.set != "" && len(replies) == 1:
+			return fmt.Errorf("%w: %s is one of %s, and alone it does not know of their locks", ErrSet, where, c.rules)
 		case c.err != nil || len(replies) == 1:
 			continue
 		case c.role == "slave":
