@@ -29,7 +29,8 @@ type View struct {
 	Err     error
 }
 
-// Inspect asks every master how the lock stands, and changes nothing. It is not open after Close.
+// Inspect asks every master how the lock stands, and changes nothing. What they show is each for itself: a lock that
+// one of several masters shows as held may be nobody's, where no quorum shows the same. It is not open after Close.
 func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
 	if e.registry.isClosed() {
 		return nil, false

@@ -49,8 +49,9 @@ type arrival struct {
 	reply  markerReply
 }
 
-// visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
-// quorum, and for that only within the grace.
+// visit asks the masters at once, each from a goroutine of its own, so that one that hangs holds up no other; nil
+// leaves one out. It waits for all of them, but after the node timeout only for a quorum, and for that only within the
+// grace.
 func (s *survey) visit(ctx context.Context, requests []*markerRequest) []markerReply {
 	replies := make([]markerReply, len(requests))
 	arrivals := make(chan arrival, len(requests))
@@ -124,7 +125,8 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	return c
 }
 
-// readMarkerReply reads the reply of marker.lua.
+// readMarkerReply reads the reply of marker.lua. Fields that are missing on a server of its kind are empty: a single
+// master has a layout and nothing else.
 func readMarkerReply(r rueidis.RedisResult) markerReply {
 	fields, err := r.ToArray()
 	if err != nil {

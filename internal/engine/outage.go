@@ -7,7 +7,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// outage is how often waiters are told that a master does not answer: at once, then at growing intervals.
+// outage is how often waiters are told that a master does not answer: at once, then at growing intervals. It is guarded
+// by the mutex of its wait sets.
 type outage struct {
 	next  time.Duration // when to tell again
 	pause time.Duration // 0: the master answers
@@ -53,7 +54,8 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	}
 }
 
-// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it.
+// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it. Others go on
+// by the masters that answer, and are told nothing.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		lock := a.lease.key.lock()

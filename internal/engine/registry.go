@@ -2,9 +2,10 @@ package engine
 
 import "sync"
 
-// registry are the leases of an engine by hold, from the first request on.
+// registry are the leases of an engine by hold, from the first request on. It is what messages and Close find them by,
+// so a lease is added before anything is sent for it, and forgotten when nothing may change it any more.
 type registry struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows; taken under a lease's mutex, never the other way round
 	closed bool
 	leases map[string]*Lease
 }
