@@ -2,9 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +18,7 @@ import (
 // TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
 // hand-overs, messages of those who wait and lingering, over several masters and under all faults.
 func TestSimulatedCohorts(t *testing.T) {
-	for i := range few(*seeds) {
+	for i := range max(1, few(*seeds)/3) { // a seed is as much work as three of TestSimulation
 		seed := *fromSeed + int64(i)
 		if *oneSeed != 0 {
 			seed = *oneSeed
@@ -61,14 +63,14 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	name := s.names[rng.IntN(len(s.names))]
 	mu := p.RWMutex(name, opts...)
-	lock, unlock, mode := mu.Lock, mu.Unlock, rwlock.Write
+	lock, mode := mu.Lock, rwlock.Write
 	switch rng.IntN(8) {
 	case 0:
 		lock = mu.TryLock
 	case 1, 2, 3:
-		lock, unlock, mode = mu.RLock, mu.RUnlock, rwlock.Read
+		lock, mode = mu.RLock, rwlock.Read
 	case 4:
-		lock, unlock, mode = mu.TryRLock, mu.RUnlock, rwlock.Read
+		lock, mode = mu.TryRLock, rwlock.Read
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(rng, 4*simTTL))
 	defer cancel()
@@ -79,25 +81,65 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 		}
 		return
 	}
-	s.checker.acquired(at, &visit{name: name, mode: mode, token: mu.Token(), ctx: mu.Context(context.Background())})
+	v := &visit{ctx: mu.Context(context.Background())}
+	v.is(fencing.Fence{Resource: name, Token: mu.Token(), Mode: mode})
+	s.checker.acquired(at, v)
 	pause(ctx, upTo(rng, 20*time.Millisecond))
+	if rng.IntN(3) == 0 {
+		s.convertVisit(ctx, rng, mu, v)
+	}
 	s.checker.sweep()
+	unlock := mu.Unlock
+	if v.Mode() == rwlock.Read {
+		unlock = mu.RUnlock
+	}
+	v.left.Store(true)
 	_ = unlock(context.Background()) // that it was lost or is unconfirmed is part of the game
+}
+
+// convertVisit has one who is in upgrade or downgrade, or try to.
+func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *visit) {
+	wait, cancel := context.WithTimeout(ctx, upTo(rng, simTTL))
+	defer cancel()
+	before := *v.fence.Load()
+	after, convert := before, mu.Upgrade
+	if after.Mode = rwlock.Write; before.Mode == rwlock.Write {
+		after.Mode, convert = rwlock.Read, mu.Downgrade
+		v.is(after) // before the call: others may enter before it returns
+	}
+	at := s.checker.begin(before.Resource)
+	switch err := convert(wait); {
+	case err == nil:
+		after.Token = mu.Token()
+		v.is(after)
+		s.checker.acquired(at, v)
+		return
+	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost):
+		s.accept(err)
+	}
+	v.is(before)
 }
 
 // visit is what one goroutine has of an RWMutex.
 type visit struct {
-	name  string
-	mode  rwlock.Mode
-	token fencing.Token
+	fence atomic.Pointer[fencing.Fence]
 	ctx   context.Context
+	left  atomic.Bool
 }
 
-func (v *visit) Mode() rwlock.Mode    { return v.mode }
-func (v *visit) Token() fencing.Token { return v.token }
-func (v *visit) Err() error           { return context.Cause(v.ctx) }
+func (v *visit) is(f fencing.Fence)   { v.fence.Store(&f) }
+func (v *visit) Mode() rwlock.Mode    { return v.fence.Load().Mode }
+func (v *visit) Token() fencing.Token { return v.fence.Load().Token }
+
+// Err tells a reader that has left from others, who keep the section going.
+func (v *visit) Err() error {
+	if err := context.Cause(v.ctx); err != nil || !v.left.Load() {
+		return err
+	}
+	return rwlock.ErrReleased
+}
 
 func (v *visit) Deadline() time.Time {
-	deadline, _ := fencing.Deadline(v.ctx, v.name)
+	deadline, _ := fencing.Deadline(v.ctx, v.fence.Load().Resource)
 	return deadline
 }

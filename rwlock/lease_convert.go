@@ -15,17 +15,19 @@ import (
 // release, and then to lock. Over a quorum two that ask in the same moment may both get it.
 //
 // The token is a new, larger one; contexts of the lease show it from then on. On a write lease Upgrade does nothing.
-func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Upgrade) }
+func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Upgrade, nil) }
 
 // TryUpgrade is Upgrade with a single attempt: beside other readers the error matches ErrNotAcquired.
-func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try) }
+func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try, nil) }
 
 // Downgrade turns a write lease into a read lease, without a gap: nobody writes in between, and the readers who wait
 // are let in. The token is a new one, as with Upgrade. On an error that does not match ErrLost or ErrReleased the lease
 // is as it was. On a read lease Downgrade does nothing.
-func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try) }
+func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try, nil) }
 
-func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry) error {
+// convert is Upgrade or Downgrade. Where several goroutines stand under the lease, alone returns when the others have
+// left.
+func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alone func(context.Context) error) error {
 	if !l.converting.TryLock() {
 		return fmt.Errorf("%w: lock %q: another call for this lease is under way", ErrUpgrade, l.Name())
 	}
@@ -40,7 +42,7 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry) erro
 		defer cancel()
 	}
 	begun := time.Now()
-	err := l.locker.engine.Convert(within, &l.inner, mode, entry)
+	err := l.locker.engine.Convert(within, &l.inner, mode, entry, alone)
 	if err == nil {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (m *RWMutex) RUnlock(ctx context.Context) error { return m.leave(ctx, Read)
 // are in together share. It is that of the lost lease between a loss and the Unlock.
 func (m *RWMutex) Token() fencing.Token {
 	if s := m.in.Load(); s != nil {
-		return s.token
+		return s.fence.token()
 	}
 	return 0
 }

@@ -8,13 +8,14 @@ package rwlock
 // back. Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and,
 // if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 type cohort struct {
-	writer    bool
-	readers   readers
-	returning bool // the last has left; the remote hold is being given back
-	leader    *waiter
-	first     *waiter
-	last      *waiter
-	queued    int
+	writer     bool
+	readers    readers
+	converting *waiter // who is in, as neither of them: see conversion
+	returning  bool    // the last has left; the remote hold is being given back
+	leader     *waiter
+	first      *waiter
+	last       *waiter
+	queued     int
 }
 
 // waiter is one call of Lock or RLock that may have to wait.
@@ -37,7 +38,7 @@ const (
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
 
 // empty reports whether nobody is in.
-func (c *cohort) empty() bool { return !c.writer && c.readers.number() == 0 }
+func (c *cohort) empty() bool { return !c.writer && c.converting == nil && c.readers.number() == 0 }
 
 // idle reports whether nobody is in or wants to be.
 func (c *cohort) idle() bool {
@@ -45,12 +46,17 @@ func (c *cohort) idle() bool {
 }
 
 // unclaimed reports whether nobody is before one who comes now, but those that are in.
-func (c *cohort) unclaimed() bool { return c.first == nil && c.leader == nil && !c.returning }
+func (c *cohort) unclaimed() bool {
+	return c.first == nil && c.leader == nil && c.converting == nil && !c.returning
+}
 
 // free reports whether somebody of that mode may lead. A reader may while others read: it tries to join them.
 func (c *cohort) free(mode Mode) bool {
-	return c.leader == nil && !c.returning && !c.writer && (c.readers.number() == 0 || mode == Read)
+	return c.leader == nil && !c.returning && (c.empty() || mode == Read && c.besideReaders())
 }
+
+// besideReaders reports whether readers are in and more may join them, as far as the cohort knows.
+func (c *cohort) besideReaders() bool { return c.readers.number() > 0 && c.converting == nil }
 
 // enqueue puts a waiter at the end of the queue.
 func (c *cohort) enqueue(w *waiter) {
@@ -137,14 +143,46 @@ func (c *cohort) stepBack(leader *waiter) {
 	}
 }
 
-// depart takes out one that is in. It reports whether there was one of that mode, and whether it was the last.
+// depart takes out one that is in. It reports whether there was one of that mode, and whether nobody is in any more.
+// The last of the readers beside one who upgrades lets that one go on.
 func (c *cohort) depart(mode Mode) (held, last bool) {
-	if mode == Read {
-		return c.readers.depart()
+	if mode == Write {
+		held = c.writer
+		c.writer = false
+		return held, held
 	}
-	held = c.writer
-	c.writer = false
-	return held, held
+	held, last = c.readers.depart()
+	if last && c.converting != nil {
+		c.converting.signal(leading)
+		return held, false
+	}
+	return held, last
+}
+
+// convert takes out one that is in, of that mode, as the one who converts; w is signalled when nobody else is in. It
+// reports whether there was one, without another conversion under way, and whether it is alone.
+func (c *cohort) convert(w *waiter, from Mode) (held, alone bool) {
+	if c.converting != nil {
+		return false, false
+	}
+	held, alone = c.depart(from)
+	if held {
+		c.converting = w
+	}
+	if alone {
+		w.signal(leading)
+	}
+	return held, alone
+}
+
+// upgrading reports whether a reader is about to become the writer.
+func (c *cohort) upgrading() bool { return c.converting != nil && c.converting.mode == Write }
+
+// settle lets the one who converts in again, and those who wait and may enter beside it.
+func (c *cohort) settle(mode Mode) {
+	c.converting = nil
+	c.enter(mode)
+	c.wake()
 }
 
 // vacate makes the place free when the remote hold has been given back.

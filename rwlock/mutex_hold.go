@@ -15,18 +15,29 @@ import (
 // by the RWMutex's mu.
 type remoteHold struct {
 	lease *Lease
-	id    string // of the hold
 	since time.Time
 	once  bool // WithoutRenewal: the lease lasts for the TTL only
 
-	next   fencing.Token // the next of the block
-	last   fencing.Token
-	served int  // sections
-	wanted bool // another process waits
-	spare  int  // how many more sections it serves all the same
+	grant
+	served int // sections, and conversions of them
 	ended  bool
 
 	over atomic.Bool // the same as ended, for those who leave without mu
+}
+
+// grant is what a conversion of the lease replaces.
+type grant struct {
+	id     string        // of the hold
+	next   fencing.Token // the next of the block
+	last   fencing.Token
+	wanted bool // another process waits
+	spare  int  // how many more sections it serves all the same
+}
+
+// granted returns what Redis has granted with a lease.
+func granted(lease *Lease) grant {
+	first, last := lease.inner.Block()
+	return grant{id: lease.inner.Hold(), next: first, last: last}
 }
 
 const (
@@ -66,33 +77,46 @@ func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, last := lease.inner.Block()
-	return &remoteHold{
-		lease: lease, id: lease.inner.Hold(), since: time.Now(), once: !m.settings.Renew, next: first, last: last,
-	}, nil
+	return &remoteHold{lease: lease, since: time.Now(), once: !m.settings.Renew, grant: granted(lease)}, nil
 }
 
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
 func (m *place) watch(h *remoteHold) {
-	h.lease.inner.OnWanted(func() { m.want(h) })
+	m.hearWanted(h)
 	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, outcome(err)) })
+}
+
+// hearWanted has the RWMutex hear of those who wait for what was granted elsewhere.
+func (m *place) hearWanted(h *remoteHold) {
+	id := h.lease.inner.Hold()
+	h.lease.inner.OnWanted(func() { m.want(h, id) })
 }
 
 // serves reports whether one more section of that mode may begin.
 func (h *remoteHold) serves(mode Mode) bool {
 	switch {
-	case h.ended, h.once && h.served > 0, h.wanted && h.spare == 0:
+	case h.ended, h.once && h.served > 0, h.wanted && h.spare <= 0:
 		return false
-	case h.lease.Mode() == Write:
-		return h.next <= h.last
-	default:
+	case h.lease.Mode() == Read:
 		return mode == Read
+	case mode == Read:
+		return h.next < h.last // one is left for a reader that upgrades
+	default:
+		return h.next <= h.last
 	}
 }
 
 // begin starts a section.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
-	s := &section{mutex: m, remote: h, mode: mode, token: h.next, bound: m.settings.MaxHold}
+	s := &section{mutex: m, remote: h, bound: m.settings.MaxHold}
+	s.fence.set(mode, h.take())
+	s.start()
+	return s
+}
+
+// take returns the token for one more section, or for what one is converted to.
+func (h *remoteHold) take() fencing.Token {
+	token := h.next
 	if h.lease.Mode() == Write {
 		h.next++
 	}
@@ -100,8 +124,7 @@ func (h *remoteHold) begin(m *place, mode Mode) *section {
 	if h.wanted {
 		h.spare--
 	}
-	s.start()
-	return s
+	return token
 }
 
 // want notes that another process waits. Readers that are in stay; nobody joins them.

@@ -23,7 +23,7 @@ func (m *bid) lead(ctx context.Context) error {
 	w := m.w
 	m.mu.Lock()
 	s, h := m.in.Load(), m.remote.Load()
-	joins, alone := m.local.readers.number() > 0, m.local.empty() && !m.local.returning
+	joins, alone := m.local.besideReaders(), m.local.empty() && !m.local.returning
 	m.unlock()
 	if !alone {
 		if joins && m.extend(ctx, s) && m.beside(s) {
@@ -78,7 +78,7 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 func (m *bid) beside(s *section) bool {
 	m.mu.Lock()
 	defer m.unlock()
-	if m.local.readers.number() == 0 || m.in.Load() != s || !s.remote.admitsMore() {
+	if !m.local.besideReaders() || m.in.Load() != s || !s.remote.admitsMore() {
 		return false
 	}
 	m.local.admitLeader(m.w)

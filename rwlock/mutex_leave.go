@@ -91,10 +91,10 @@ func (m *place) vacate() {
 	m.unused()
 }
 
-// want follows the news that another process waits for what this one has.
-func (m *place) want(h *remoteHold) {
+// want follows the news that another process waits for the hold of that id.
+func (m *place) want(h *remoteHold, id string) {
 	m.mu.Lock()
-	if m.remote.Load() != h {
+	if m.remote.Load() != h || h.id != id {
 		m.unlock()
 		return
 	}

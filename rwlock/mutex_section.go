@@ -15,8 +15,7 @@ import (
 type section struct {
 	mutex  *place
 	remote *remoteHold
-	mode   Mode
-	token  fencing.Token
+	fence  stamp         // changes with a conversion
 	bound  time.Duration // of WithMaxHold, or 0
 
 	mu    sync.Mutex
@@ -59,7 +58,7 @@ func (s *section) reached() error {
 	over, reached := s.over, !time.Now().Before(s.limit)
 	s.mu.Unlock()
 	if over == nil && reached {
-		over = s.end(&LostError{Name: s.mutex.name, Token: s.token, Reason: MaxHold})
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold})
 	}
 	if errors.Is(over, ErrLost) {
 		return over
@@ -93,7 +92,7 @@ func (s *section) asLost(err error) error {
 		return nil
 	}
 	own := *loss
-	own.Token = s.token
+	own.Token = s.fence.token()
 	return &own
 }
 
@@ -150,7 +149,8 @@ func (s *section) context(parent context.Context) context.Context {
 
 // Fence returns the fence of the section, for fencing.NewSourceContext.
 func (s *section) Fence() fencing.Fence {
-	return fencing.Fence{Resource: s.mutex.name, Token: s.token, Mode: s.mode}
+	mode, token := s.fence.get()
+	return fencing.Fence{Resource: s.mutex.name, Token: token, Mode: mode}
 }
 
 // Deadline returns until when the section is trusted, for fencing.Deadline.
@@ -169,9 +169,9 @@ func (s *section) stands() bool { return s.mutex.in.Load() == s }
 
 // holder shows the section as Inspect would, for the error of one that it kept out.
 func (s *section) holder() *Holder {
-	lease := s.remote.lease
+	lease, mode := s.remote.lease, s.fence.mode()
 	return &Holder{
-		Owner: lease.Owner(), Hold: s.remote.id, Meta: s.mutex.settings.Meta, Mode: s.mode, Count: 1, Cohort: true,
+		Owner: lease.Owner(), Hold: lease.inner.Hold(), Meta: s.mutex.settings.Meta, Mode: mode, Count: 1, Cohort: true,
 		Remaining: max(0, time.Until(lease.Deadline())), Held: time.Since(s.remote.since),
 	}
 }

@@ -66,8 +66,9 @@ func simulateCohorts(w *world, seed uint64) {
 	// What expired behind a cut link goes with the next one who comes; nothing keeps that one out.
 	require.NoError(w.t, w.process().acquireOnce("n"))
 	w.onlyTokensLeft()
-	w.t.Logf("%d sections, %d lost", o.sections, o.lost)
+	w.t.Logf("%d sections, %d conversions, %d lost", o.sections, o.conversions, o.lost)
 	require.Greater(w.t, o.sections, 100)
+	require.Greater(w.t, o.conversions, 10)
 }
 
 // simulated is a process of a simulation.
@@ -127,14 +128,14 @@ func (s *simulated) step(dice *rand.Rand) {
 	time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
 	p := s.process()
 	mu := p.RWMutex("n")
-	lock, unlock, mode := mu.Lock, mu.Unlock, rwlock.Write
+	lock, mode := mu.Lock, rwlock.Write
 	switch dice.IntN(6) {
 	case 0:
 		lock = mu.TryLock
 	case 1, 2:
-		lock, unlock, mode = mu.RLock, mu.RUnlock, rwlock.Read
+		lock, mode = mu.RLock, rwlock.Read
 	case 3:
-		lock, unlock, mode = mu.TryRLock, mu.RUnlock, rwlock.Read
+		lock, mode = mu.TryRLock, rwlock.Read
 	}
 	ctx, cancel := context.WithTimeout(s.w.ctx, time.Duration(dice.IntN(3000))*time.Millisecond)
 	defer cancel()
@@ -149,9 +150,17 @@ func (s *simulated) step(dice *rand.Rand) {
 	v := &visit{process: s.index, mode: mode, token: mu.Token(), ctx: mu.Context(context.Background())}
 	s.goIn(p, mode, +1)
 	s.o.enter(v, before)
+	for range max(0, dice.IntN(6)-3) {
+		time.Sleep(time.Duration(dice.IntN(10)) * time.Millisecond)
+		s.convert(p, mu, v, dice)
+	}
 	time.Sleep(time.Duration(dice.IntN(30)*dice.IntN(30)) * time.Millisecond / 10)
 	s.o.leave(v)
-	s.goIn(p, mode, -1)
+	s.goIn(p, v.mode, -1)
+	unlock := mu.Unlock
+	if v.mode == rwlock.Read {
+		unlock = mu.RUnlock
+	}
 	if err := unlock(s.w.ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) {
 		s.w.t.Errorf("seed %d: unlock: %v", s.o.seed, err)
 	}
@@ -170,7 +179,7 @@ func (s *simulated) goIn(p *process, mode rwlock.Mode, by int) {
 	}
 }
 
-// visit is one who is in.
+// visit is one who is in. Its mode and token change with a conversion.
 type visit struct {
 	process int
 	mode    rwlock.Mode
@@ -187,6 +196,7 @@ type oracle struct {
 	in                  []*visit
 	newest, newestWrite fencing.Token
 	sections, lost      int
+	conversions         int
 }
 
 // begin returns what a token must be larger than that is got from now on.
@@ -210,8 +220,17 @@ func (o *oracle) enter(v *visit, before fencing.Token) {
 		o.lost++
 		return
 	}
+	o.in = append(o.in, v)
+	o.sees(v)
+}
+
+// sees compares one who is in, and trusted, with the others, under mu.
+func (o *oracle) sees(v *visit) {
+	if v.ctx.Err() != nil {
+		return
+	}
 	for _, other := range o.in {
-		if other.ctx.Err() == nil && (v.mode == rwlock.Write || other.mode == rwlock.Write) {
+		if other != v && other.ctx.Err() == nil && (v.mode == rwlock.Write || other.mode == rwlock.Write) {
 			o.t.Errorf("seed %d: process %d is in for %s with %d, and process %d for %s with %d",
 				o.seed, other.process, other.mode, other.token, v.process, v.mode, v.token)
 		}
@@ -219,7 +238,6 @@ func (o *oracle) enter(v *visit, before fencing.Token) {
 	if o.newest = max(o.newest, v.token); v.mode == rwlock.Write {
 		o.newestWrite = max(o.newestWrite, v.token)
 	}
-	o.in = append(o.in, v)
 }
 
 func (o *oracle) leave(v *visit) {

@@ -122,12 +122,9 @@ func (m *place) unused() {
 
 // wait queues in this process and returns when the lock is held or cannot be got.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
-	begun, within := time.Now(), ctx
-	if limit := m.settings.MaxWait; limit > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
-		defer cancel()
-	}
+	begun := time.Now()
+	within, cancel := m.limited(ctx)
+	defer cancel()
 	w := newWaiter(mode)
 	b := &bid{&m.place, w, engine.Wait}
 	if err := m.use(func() { m.local.enqueue(w) }); err != nil {
@@ -152,6 +149,15 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}
+}
+
+// limited returns ctx with the limit of the waiting.
+func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := m.settings.MaxWait
+	if limit == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 }
 
 // giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did.

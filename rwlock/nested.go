@@ -60,7 +60,7 @@ func (c *leaseContext) stands() bool {
 
 func (c *leaseContext) mode() Mode {
 	if c.section != nil {
-		return c.section.mode
+		return c.section.fence.mode()
 	}
 	return c.lease.Mode()
 }

@@ -130,16 +130,6 @@ local function nudge()
   end
 end
 
--- The first who waits asks the cohorts that hold the lock for it. Whom the message misses hears it at its renewal.
-local function wantAll()
-  if wHold then return want(wHold, writerDetails()) end
-  if not (h.c or fields.c) then return end
-  for _, other in ipairs(call('ZRANGE', holdsKey, 0, bound - 1)) do
-    local _, _, _, _, text = parse(recordOf(other))
-    if text then want(other, text) end
-  end
-end
-
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
@@ -185,7 +175,7 @@ if enters then
   token, first = mint(details)
   grant(id, token, ttl, details, first)
   store(ttl)
-  if queued > 0 then want(id, details) end
+  if queued > 0 and not (from and mode == 'r') then want(id, details) end -- else when the write hold is given back
   return { 1, token, ttl, us, first }
 end
 if order == '0' then
@@ -197,5 +187,5 @@ if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) 
 enqueue(id, at, details)
 store(0)
 if order == 'h' then nudge() end
-if queued == 1 then wantAll() end
+if queued == 1 then wantAll({}) end -- the first who waits asks for the lock
 return waiting(0)

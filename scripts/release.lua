@@ -103,6 +103,7 @@ if wHold ~= id then state, _, _, _, details = find(id) end
 if state and state ~= 'x' then
   status = (state == 'w' or state == 'g') and 1 or 2
   drop(id, state, details)
+  unheard = unheard or status == 2 and converted(details) -- the others who waited were not the first
 end
 purge()
 if leaves and (status == 0 or ARGV[4] == '1') then

@@ -6,9 +6,11 @@
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
 -- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
 --        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
---        PUBLISH more; at most 64 grants and 64 others
+--        PUBLISH more, and where a conversion has ended ZRANGE, HGET and PUBLISH of 64 cohorts; at most 64 grants and
+--        64 others
 local bound, more = 64, 0
 local taken -- the head of the queue, where the script has taken it out already
+local unheard = h[1] -- readers may be in whom nobody has told who waits: what was written may be read now
 
 -- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
 local function sweep(key, n, states)
@@ -66,6 +68,16 @@ local function want(id, details)
   if isCohort(details) then tell(details, id .. ' wanted') end
 end
 
+-- Tells the cohorts that hold the lock, but those in told. Whom the message misses hears it at its renewal.
+local function wantAll(told)
+  if wHold then return want(wHold, writerDetails()) end
+  if not (h.c or fields.c) then return end
+  for _, id in ipairs(call('ZRANGE', holdsKey, 0, bound - 1)) do
+    local _, _, _, _, details = parse(not told[id] and recordOf(id))
+    if details then want(id, details) end
+  end
+end
+
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
 -- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
 -- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
@@ -121,6 +133,7 @@ local function admit(beneath)
     if lives and not popped and (not open or string.sub(details, 1, 1) == 'w' and not soleReader(details)) then
       headHold, headExpiry, headPlace = id, tonumber(expiry), tonumber(place)
       for hold, text in pairs(reading) do want(hold, text) end
+      if unheard and not wHold and readers > granted then wantAll(reading) end
       return
     end
     if not popped then call('ZREM', queueKey, id) end

@@ -37,6 +37,16 @@ func (l *Lease) OnWanted(f func()) {
 	}
 }
 
+// ForgetWanted has a lease forget that somebody waits for the lock elsewhere. Who does yet is heard of again: by a
+// message if that one is the first in the queue now, and by the next renewal.
+func ForgetWanted(l *Lease) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	if l.extra != nil {
+		l.extra.cohort.wanted = false
+	}
+}
+
 // want notes that somebody waits for the lock elsewhere, under mu. It is nothing to a lease that nobody shares.
 func (x *extra) want(mu *guard) {
 	if x == nil {

@@ -10,8 +10,12 @@ import (
 // Convert takes the lock in the other mode, without a gap: another hold is granted beside the one that there is, and
 // only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
 // is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
-// same, with a new token. The error is a *Failure, or the end of the lease.
-func (e *Engine) Convert(ctx context.Context, l *Lease, mode fencing.Mode, entry Entry) error {
+// same, with a new token. Where goroutines of the process share the lease, alone returns when the others have left, and
+// is asked between the grant and the exchange; else it is nil. The error is a *Failure, or that of alone, or the end of
+// the lease.
+func (e *Engine) Convert(
+	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
+) error {
 	r, err := conversion(l, mode)
 	if err != nil {
 		return err
@@ -22,7 +26,13 @@ func (e *Engine) Convert(ctx context.Context, l *Lease, mode fencing.Mode, entry
 	remove := l.OnEnd(func(err error) { cancel(err) })
 	defer remove()
 	into := new(Lease)
-	if err := e.Acquire(within, into, r); err != nil {
+	err = e.Acquire(within, into, r)
+	if err == nil && alone != nil {
+		into.OnEnd(func(err error) { cancel(err) })
+		err = alone(within)
+	}
+	if err != nil {
+		e.ReleaseSoon(into)
 		if end := l.Err(); end != nil {
 			return end
 		}

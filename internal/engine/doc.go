@@ -106,7 +106,8 @@
 // Both stand until the new one is granted by a quorum and the old one has stood all that time by its own deadline;
 // then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
 // what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
-// master that has the first, since two who waited for each other on different masters would wait for ever.
+// master that has the first, since two who waited for each other on different masters would wait for ever. A lease that
+// goroutines of the process read under goes over only when all of them but one have left.
 //
 // # What is not known
 //

@@ -1,0 +1,120 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Whoever gives up goes on reading, and readers join it again.
+func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		limit := rwlock.WithMaxWait(5 * time.Second)
+		for _, place := range []struct {
+			name    string
+			in      []*rwlock.RWMutex // who reads beside it
+			waiting int               // on the server
+		}{
+			{"readers here", []*rwlock.RWMutex{p.RWMutex("n", limit)}, 0},
+			{"readers elsewhere", []*rwlock.RWMutex{q.RWMutex("n")}, 1},
+			{"readers here and elsewhere", []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")}, 1},
+		} {
+			mu := p.RWMutex("n", limit)
+			require.NoError(w.t, mu.RLock(w.ctx))
+			for _, other := range place.in {
+				require.NoError(w.t, other.RLock(w.ctx))
+			}
+			ctx, token := mu.Context(w.ctx), mu.Token()
+			began := time.Now()
+			upgrade := w.locking(w.ctx, mu.Upgrade)
+			require.Len(w.t, w.inspect("n").Waiters, place.waiting, place.name)
+			w.pass(time.Second)
+			reader := w.locking(w.ctx, mu.RLock)
+			err := upgrade.result()
+			require.Equal(w.t, 5*time.Second, time.Since(began), place.name)
+			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, place.name)
+			require.ErrorContains(w.t, err, "WithMaxWait, 5s", place.name)
+			require.Equal(w.t, token, mu.Token(), place.name)
+			require.NoError(w.t, ctx.Err(), place.name)
+			require.NoError(w.t, reader.result(), place.name)
+			require.NoError(w.t, mu.RLock(w.ctx), place.name)
+			w.settle()
+			require.Empty(w.t, w.inspect("n").Waiters, place.name)
+			require.Equal(w.t, rwlock.Read, w.inspect("n").Mode, place.name)
+			for _, other := range append(place.in, mu, mu) {
+				require.NoError(w.t, other.RUnlock(w.ctx), place.name)
+			}
+			require.NoError(w.t, mu.Upgrade(w.ctx), place.name)
+			require.NoError(w.t, mu.Unlock(w.ctx), place.name)
+			w.onlyTokensLeft()
+		}
+	})
+}
+
+// What is lost while it is upgraded is lost, and is unlocked as what it was.
+func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		limit := rwlock.WithMaxHold(4 * time.Second)
+		for _, other := range []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")} {
+			mu := p.RWMutex("n", limit)
+			require.NoError(w.t, mu.RLock(w.ctx))
+			token := mu.Token()
+			began := time.Now()
+			require.NoError(w.t, other.RLock(w.ctx))
+			loss := w.loss(mu.Upgrade(w.ctx))
+			require.Equal(w.t, 4*time.Second, time.Since(began))
+			require.Equal(w.t, rwlock.MaxHold, loss.Reason)
+			require.Equal(w.t, token, loss.Token)
+			require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrLost)
+			require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
+			require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
+			_ = other.RUnlock(w.ctx)
+			w.pass(w.ttl)
+			w.onlyTokensLeft()
+		}
+
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.Lock(w.ctx))
+		p.link.Blackhole(testredis.Both)
+		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrNoQuorum)
+		require.NoError(w.t, context.Cause(mu.Context(w.ctx)), "it still writes")
+		w.pass(w.ttl)
+		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrLost)
+		p.link.Restore()
+		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
+		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
+	})
+}
+
+// Close ends an upgrade, whatever it waits for.
+func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		for _, beside := range []string{"here", "elsewhere", "under a write lease"} {
+			p, q := w.process(rwlock.WithLinger(time.Minute)), w.process()
+			mu, other := p.RWMutex("n"), q.RWMutex("n")
+			if beside == "under a write lease" {
+				require.NoError(w.t, mu.Lock(w.ctx))
+				require.NoError(w.t, mu.Unlock(w.ctx))
+			}
+			require.NoError(w.t, mu.RLock(w.ctx))
+			if beside != "elsewhere" {
+				other = mu
+			}
+			require.NoError(w.t, other.RLock(w.ctx))
+			upgrade := w.locking(w.ctx, mu.Upgrade)
+			require.True(w.t, upgrade.isWaiting(), beside)
+			require.NoError(w.t, p.Close())
+			require.ErrorIs(w.t, upgrade.result(), rwlock.ErrClosed, beside)
+			require.NoError(w.t, other.RUnlock(w.ctx), beside)
+			require.NoError(w.t, mu.RUnlock(w.ctx), beside)
+		}
+		w.onlyTokensLeft()
+	})
+}
