@@ -11,7 +11,7 @@ import (
 
 // dials are the connections that a client has opened.
 type dials struct {
-	mu           sync.Mutex
+	mu           sync.Mutex // guards what follows
 	n            uint64
 	newest, call string        // the far ends of the newest connection of all, and of one for calls
 	next         chan struct{} // closed by the next connection
@@ -33,6 +33,8 @@ func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	return d.newest, d.call, d.next
 }
 
+// opened counts a connection, before anything is sent over it: a locker that reads the count after an answer then sees
+// every connection by which the answer can have come.
 func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	remote := ""
 	if addr := conn.RemoteAddr(); addr != nil {
@@ -49,7 +51,8 @@ func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	d.next = make(chan struct{})
 }
 
-// counting counts the connections that a client opens.
+// counting counts the connections that a client opens. A function of the user's that dials is called as the client
+// would have called it.
 func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	dial := o.DialCtxFn
 	if dial == nil {

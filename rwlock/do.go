@@ -29,7 +29,8 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 
 var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 
-// run runs fn in the section of the lease, and releases it whatever becomes of fn. err is why there is no lease.
+// run runs fn in the section of the lease, and releases it whatever becomes of fn. err is why there is no lease. A loss
+// is told even where fn returned nil, and once: fn may have noticed it and returned it already.
 func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
 	if err != nil {
 		return err

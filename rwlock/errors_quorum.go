@@ -16,7 +16,7 @@ type QuorumError struct {
 	Err       error       // the end of the waiting, or nil
 
 	cause   error // ErrConflict or ErrReplicas; nil for ErrNoQuorum
-	unknown bool
+	unknown bool  // see Indeterminate
 }
 
 // Error names the lock, what was missing, and each master that failed with its own cause.

@@ -48,7 +48,9 @@ func (m *bid) lead(ctx context.Context) error {
 	return nil
 }
 
-// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back.
+// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back. The lease is
+// asked for its end before mu is taken, since a loss that is noticed there runs hooks; that it may end right after is
+// no matter, since a section whose lease has ended knows it by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
 	trusted := h.lease.Err() == nil
@@ -74,7 +76,9 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	return s.bound == 0 && s.lost() == nil || s.bound > 0 && s.extend()
 }
 
-// beside lets a reader in beside those of a section, if they are still there.
+// beside lets a reader in beside those of a section, if they are still there. They may have left while it extended
+// their lease, and another section have begun; then the extension was for nothing, and the reader waits for its own
+// turn.
 func (m *bid) beside(s *section) bool {
 	m.mu.Lock()
 	defer m.unlock()
@@ -85,7 +89,8 @@ func (m *bid) beside(s *section) bool {
 	return true
 }
 
-// stepBack has one that waits wait until the readers that are in have left.
+// stepBack has one that waits wait until the readers that are in have left. A single attempt is not in the queue and
+// has failed.
 func (m *bid) stepBack() error {
 	if m.entry == engine.Wait {
 		m.mu.Lock()

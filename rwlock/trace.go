@@ -59,7 +59,8 @@ func WithTrace(t *Trace) Option {
 	})
 }
 
-// hook keeps a function that is not set out of the engine, so that nothing is computed for it.
+// hook keeps a function that is not set out of the engine, so that nothing is computed for it. An engine without hooks
+// makes no event and starts no goroutine for them.
 func hook(f func(TraceEvent)) func(engine.Event) {
 	if f == nil {
 		return nil

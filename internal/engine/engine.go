@@ -60,7 +60,8 @@ type Engine struct {
 	tasks   tasks
 }
 
-// New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline.
+// New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline. It sends
+// nothing; the first acquisition opens the connections and looks at what the masters are.
 func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{

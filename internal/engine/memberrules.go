@@ -59,7 +59,8 @@ func (m *membership) validate(replies []markerReply) error {
 	return nil
 }
 
-// refusedMember names a server that answers in the place of a master, without its marker and at another address.
+// refusedMember names a server that answers in the place of a master, without its marker and at another address. Taken
+// for that master it would bring a quorum about that the real one, which may come back, knows nothing of.
 func (m *membership) refusedMember(i int, seats []string) error {
 	return fmt.Errorf("%w: master %d (%s) has no marker, and the set that the others belong to has its masters at %v",
 		ErrSet, i, m.e.masters[i].Addr(), seats)

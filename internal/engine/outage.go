@@ -27,7 +27,8 @@ func (w *waitSets) failed(n *transport.Node, cause error) {
 	}
 }
 
-// report tells of an outage, if that is due.
+// report tells of an outage, if that is due. Each of a thousand waiters may call it for the same outage, at every
+// refresh; one of them tells.
 func (w *waitSets) report(n *transport.Node, cause error) {
 	now := w.e.clock.Now().Mono
 	w.mu.Lock()

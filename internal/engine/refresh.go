@@ -18,7 +18,8 @@ type waiter struct {
 	hold string
 }
 
-// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others.
+// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others: the server does
+// nothing else while a script runs.
 const waitersPerRefresh = 200
 
 // refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.

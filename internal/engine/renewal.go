@@ -178,7 +178,8 @@ func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	l.regain(now)
 }
 
-// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip.
+// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip. It is how long
+// until the next try, not how long the lease is trusted: that is the deadline, whatever any round does.
 func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
 
 // stalled ends a round that has not come to a quorum, be it within the node timeout. Masters that owe an answer are not
@@ -197,7 +198,8 @@ func (n *renewal) stalled(l *Lease, now clock.Instant) {
 		slog.Duration("left", l.trust.left(now)), slog.Any("error", r.err))
 }
 
-// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss.
+// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss. An answer may come
+// when its round is over; the reason is still the best there is.
 func (n *renewal) noteFailure(failure error) {
 	n.failure = failure
 	if n.round != nil {

@@ -112,8 +112,9 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	}
 }
 
-// noAnswer is what the ballot counts of a call that failed. A grant that too few replicas have stands on the master, so
-// it is to be released; asking again would only find the same.
+// noAnswer is what the ballot counts of a call that failed. It tells three things apart: whether the request may have
+// run (then a release has to go after it), whether asking again can help, and whose fault it is. A grant that too few
+// replicas have stands on the master, so it is to be released; asking again would only find the same.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.Reconnected(err) {
 		e.membership.recheck()
@@ -152,7 +153,8 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	}
 }
 
-// readInts reads a reply of integers into an array of the caller's.
+// readInts reads a reply of integers into an array of the caller's. Any other reply is an error, and so is no answer to
+// the question that was asked.
 func readInts(r rueidis.RedisResult, into []int64) error {
 	fields, err := r.ToArray()
 	if err != nil {
