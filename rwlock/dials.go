@@ -25,8 +25,9 @@ func (d *dials) Dials() uint64 {
 	return d.n
 }
 
-// LastDials returns the far ends of the newest connection and of the newest for calls, and what is closed when there is
-// a newer one. The first connection of a client counts as another's than a call's.
+// LastDials, by which a locker follows a client to another server, returns the far ends of the newest connection and of
+// the newest for calls, and what is closed when there is a newer one. The first connection of a client counts as
+// another's than a call's.
 func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,7 +18,7 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) e
 	return run(ctx, lease, err, fn)
 }
 
-// RDo is Do for reading.
+// RDo is Do for reading: others may read meanwhile, and nobody writes.
 func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
 	if fn == nil {
 		return errNilFn

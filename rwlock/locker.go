@@ -81,6 +81,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
+// acquire is every way to a Lease: it checks what the caller has given before anything is sent.
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {

@@ -9,7 +9,7 @@ package rwlock
 // if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 //
 // What holds between two calls, and what a reader may rely on:
-//   - a writer is in alone; readers are in together; one who converts is in beside readers only while it waits for them;
+//   - a writer is in alone; readers are in together; one who converts is in beside readers only to wait for them;
 //   - at most one leads, and it leads only while nobody is in or, to join them, while only readers are;
 //   - while the remote hold is being given back nobody leads and nobody enters: the next request would come before the
 //     release, and wait behind its own process;
@@ -137,7 +137,8 @@ func (c *cohort) admitReaders(beside Mode) {
 	}
 }
 
-// giveUp takes out a waiter that has failed or that does not want to wait any longer, and lets the next one lead.
+// giveUp takes out a waiter that has failed or that does not want to wait any longer, and lets the next one lead. A
+// writer that gives up may have kept readers behind it from those that are in: the first of them leads then, and joins.
 func (c *cohort) giveUp(w *waiter) {
 	c.remove(w)
 	if c.leader == w {
@@ -197,7 +198,8 @@ func (c *cohort) settle(mode Mode) {
 	c.wake()
 }
 
-// vacate makes the place free when the remote hold has been given back.
+// vacate makes the place free when the remote hold has been given back, whatever came of that: a release that is not
+// confirmed goes on in the background, and the next leader waits for it at Redis.
 func (c *cohort) vacate() {
 	c.returning = false
 	c.wake()

@@ -93,7 +93,8 @@ func (m *place) hearWanted(h *remoteHold) {
 	h.lease.inner.OnWanted(func() { m.want(h, id) })
 }
 
-// serves reports whether one more section of that mode may begin.
+// serves reports whether one more section of that mode may begin, under mu. Whether the lease still stands is another
+// question, which the caller asks of the clocks.
 func (h *remoteHold) serves(mode Mode) bool {
 	switch {
 	case h.ended, h.once && h.served > 0, h.wanted && h.spare <= 0:
@@ -107,7 +108,7 @@ func (h *remoteHold) serves(mode Mode) bool {
 	}
 }
 
-// begin starts a section.
+// begin starts a section, under mu. The caller has asked serves in the same breath, so there is a token for it.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
 	s := &section{mutex: m, remote: h, bound: m.settings.MaxHold}
 	s.fence.set(mode, h.take())

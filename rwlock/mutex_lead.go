@@ -7,7 +7,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// errNotJoined is told to a leader that came while others read and could not join them.
+// errNotJoined, which no caller sees, is told to a leader that came while others read and could not join them.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
 // bid is the attempt of a leader.
@@ -19,6 +19,9 @@ type bid struct {
 
 // lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
 // any error but errNotJoined the leader has left the queue.
+//
+// What is read under mu at first may change until the leader acts on it, except that nobody else can lead and, where the
+// place is empty, nobody can enter: the first of the queue is the leader itself.
 func (m *bid) lead(ctx context.Context) error {
 	w := m.w
 	m.mu.Lock()
@@ -67,7 +70,8 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	return false
 }
 
-// extend gives the readers that are in the time that a new hold would have, and reports whether it did. Under
+// extend gives the readers that are in the time that a new hold would have, and reports whether it did. It is called
+// without mu, since it may send a command; beside looks again at who is in. Under
 // WithoutRenewal that costs one command.
 func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
@@ -100,7 +104,7 @@ func (m *bid) stepBack() error {
 	return errNotJoined
 }
 
-// end lets the next lead if this one has failed.
+// end lets the next lead if this one has failed. One that was admitted has left the queue already.
 func (m *bid) end() {
 	m.mu.Lock()
 	defer m.unlock()

@@ -7,6 +7,10 @@ import (
 
 // leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
 // gives it back.
+//
+// The order of its steps: the loss is asked for before mu is taken; the contexts of the section end before anybody else
+// is in; the remote hold is forgotten before it is given back, so that nobody enters under a lease that is about to be
+// released; and the place is free again only after that. A section that was lost is not handed on: its lease has ended.
 func (m *place) leave(ctx context.Context, mode Mode) error {
 	if mode == Read && m.leaveOthers() {
 		return nil
@@ -39,8 +43,8 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	return s.release(ctx, lost)
 }
 
-// leaveOthers takes out a reader who leaves others behind, if the lease stands as far as is known: the clocks are read
-// for the last one, and wherever one enters.
+// leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands as far as is known:
+// the clocks are read for the last one, and wherever one enters.
 func (m *place) leaveOthers() bool {
 	s := m.in.Load()
 	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()

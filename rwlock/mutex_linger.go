@@ -11,7 +11,8 @@ type linger struct {
 	armed bool        // the timer runs, for until or for an earlier moment
 }
 
-// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be.
+// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be: not where
+// another process waits, nor where the hold can serve no reader any more.
 func (m *place) keep(h *remoteHold) bool {
 	d := m.settings.Linger
 	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
@@ -71,6 +72,7 @@ func (m *place) stopLingering() bool {
 	return true
 }
 
+// lingers reports whether this process keeps the lock and does not use it.
 func (m *place) lingers() bool {
 	m.mu.Lock()
 	defer m.unlock()

@@ -26,7 +26,7 @@ func (r *readers) join() bool {
 	}
 }
 
-// leave leaves others behind, if there are any.
+// leave leaves others behind, if there are any. The last one has to take mu: it hands the place on.
 func (r *readers) leave() bool {
 	for {
 		state := r.state.Load()

@@ -22,6 +22,7 @@ type mutexes struct {
 	inUse map[string]*place                  // by name; they keep the place alive, and not the RWMutex
 }
 
+// mutexKey tells RWMutexes apart: two calls with equal options share one.
 type mutexKey struct {
 	name     string
 	settings settings.Lock
@@ -51,7 +52,8 @@ func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWM
 	return m
 }
 
-// forget takes out an RWMutex that nobody can refer to any more.
+// forget takes out an RWMutex that nobody can refer to any more. Its place may be in use yet, by a lease that lingers;
+// the next one of that name finds that, and has it given back.
 func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -37,7 +37,8 @@ func (s *section) start() {
 	s.timer = time.AfterFunc(s.bound, s.fire)
 }
 
-// fire ends the section and its lease where the bound is reached, or waits on for one that has moved.
+// fire ends the section and its lease where the bound is reached, or waits on for one that has moved. The lease goes
+// with it: the section stands until it is unlocked, but another process gets the lock.
 func (s *section) fire() {
 	if s.reached() != nil {
 		s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
@@ -50,7 +51,8 @@ func (s *section) fire() {
 	}
 }
 
-// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does.
+// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
+// on when the timer comes to it.
 func (s *section) reached() error {
 	if s.bound == 0 {
 		return nil
@@ -158,7 +160,8 @@ func (s *section) Fence() fencing.Fence {
 	return fencing.Fence{Resource: s.mutex.name, Token: token, Mode: mode}
 }
 
-// Deadline returns until when the section is trusted, for fencing.Deadline.
+// Deadline returns until when the section is trusted, for fencing.Deadline: by its lease, or by its bound if that is
+// sooner.
 func (s *section) Deadline() time.Time {
 	deadline := s.remote.lease.Deadline()
 	s.mu.Lock()
@@ -183,7 +186,8 @@ func (s *section) holder() *Holder {
 	}
 }
 
-// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it.
+// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it. Without that a
+// caller would look for a holder elsewhere, where there is none.
 func (s *section) notUnlocked(cause error) error {
 	if lost := s.lost(); lost != nil && cause != nil {
 		return fmt.Errorf("%w; it was lost and is not unlocked yet: %v", cause, lost)

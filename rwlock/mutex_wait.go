@@ -9,6 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
+// acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
+// section that would wait for itself. Then comes the way without a command, and only then the queue.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
 	if m.refused != nil {
 		return m.refused
@@ -61,7 +63,8 @@ func (m *place) unlock() {
 // came first.
 func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
 
-// begin lets one in under a remote hold that nobody uses, under mu, if that serves it.
+// begin lets one in under a remote hold that nobody uses, under mu, if that serves it. One that it does not serve, such
+// as a writer under a read lease, queues and leads: the leader gives the hold back first.
 func (m *place) begin(h *remoteHold, mode Mode) bool {
 	serves := h.serves(mode)
 	if serves {
@@ -104,6 +107,8 @@ func (m *place) use(enter func()) error {
 	}
 }
 
+// tryUse claims the name with the first goroutine that uses the RWMutex, and lets that one enter under the same mu, so
+// that it is not unused in between. other is the one that is in use instead.
 func (m *place) tryUse(enter func()) (other *place, err error) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -156,7 +161,8 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	}
 }
 
-// limited returns ctx with the limit of the waiting.
+// limited returns ctx with the limit of the waiting, which counts from the call on: in the queue of the process and at
+// Redis together.
 func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := m.settings.MaxWait
 	if limit == 0 {
@@ -178,7 +184,8 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 	return true
 }
 
-// notAcquired is the error of one that was kept out by others of this process.
+// notAcquired is the error of one that was kept out by others of this process. It names them as Inspect would, with
+// what only this process knows: that the holder has lost the lock, and has not unlocked it yet.
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
 	if s := m.in.Load(); s != nil {

@@ -41,7 +41,8 @@ var reasons = map[engine.Reason]Reason{
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
-// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel.
+// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel. A lock
+// that is held is nobody's fault and is tried again later; masters that do not answer are for whoever runs them.
 func acquireOutcome(f *engine.Failure) error {
 	quorum := &QuorumError{
 		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: f.Err, unknown: f.Unknown,

@@ -103,6 +103,7 @@ func masterState(v engine.View) MasterState {
 	return m
 }
 
+// holder is a hold as this package shows it. Lingering is added by showIn.
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
@@ -136,7 +137,8 @@ type poll[T any] struct {
 
 func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
 
-// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it.
+// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it: the
+// times of different masters are by different clocks, and cannot be put together.
 func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)

@@ -37,7 +37,8 @@ type TraceEvent struct {
 	Since time.Duration // since the acquisition began
 }
 
-// WithTrace sets the functions that are told of what happens.
+// WithTrace sets the functions that are told of what happens. The Trace is read once: a field that is set later is not
+// called.
 func WithTrace(t *Trace) Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		if t == nil {

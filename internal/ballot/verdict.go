@@ -82,7 +82,8 @@ func (t Tally) tryFailure() Verdict {
 	return Open
 }
 
-// WaitFailure tells being kept out from not being answered: Contended or NoQuorum.
+// WaitFailure tells being kept out from not being answered: Contended or NoQuorum. It is for one whose waiting has
+// ended for another reason, so no answer is waited for.
 func (t Tally) WaitFailure() Verdict {
 	if t.Answers() >= t.Quorum() {
 		return Contended

@@ -81,7 +81,8 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 	}
 }
 
-// lookAgain renews what cohorts have: the answer tells of those who wait, whose message may have been lost.
+// lookAgain renews, whenever messages begin to arrive, what cohorts have: the answer tells of those who wait, whose
+// message may have been lost.
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()

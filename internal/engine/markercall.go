@@ -14,7 +14,8 @@ import (
 // layout is the version of what the scripts keep in a lock's keys. Clients of different layouts refuse each other.
 const layout = "2"
 
-// markerRequest is what a master is asked of its marker; see marker.lua.
+// markerRequest is what a master is asked of its marker; see marker.lua. To look changes nothing but a run id that has
+// changed; to give a marker does nothing where there is one.
 type markerRequest struct {
 	purpose, set, seat, seats string
 	instead                   string // the set whose marker is replaced

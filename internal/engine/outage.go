@@ -20,7 +20,8 @@ const (
 	outageMost  = time.Minute
 )
 
-// failed notes that the server did not answer one of its waiters. A refusal is an answer.
+// failed notes that the server did not answer one of its waiters. A refusal is an answer, and is told to the caller
+// whose request it refuses.
 func (w *waitSets) failed(n *transport.Node, cause error) {
 	if n.Failing() {
 		w.report(n, cause)

@@ -34,7 +34,8 @@ func (r *registry) lookup(hold string) *Lease {
 	return r.leases[hold]
 }
 
-// snapshot copies, since the mutex of a lease is never taken under that of the registry.
+// snapshot copies, since the mutex of a lease is never taken under that of the registry. A lease of the copy may end
+// before the caller comes to it, so each call looks at the phase.
 func (r *registry) snapshot() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +46,8 @@ func (r *registry) snapshot() []*Lease {
 	return all
 }
 
-// close lets no more leases in. It reports whether it is the first call.
+// close lets no more leases in. It reports whether it is the first call. A restart of an acquisition is refused too,
+// and fails with ErrClosed.
 func (r *registry) close() (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

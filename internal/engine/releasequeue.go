@@ -138,7 +138,8 @@ func (q *releaseQueue) Fire(clock.Instant) {
 	q.sendLocked(most)
 }
 
-// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself.
+// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself. So a
+// server that comes back after more than a TTL is not sent what was released before that.
 func (q *releaseQueue) sendLocked(most int) {
 	e, m := q.p.e, q.p.m
 	now, proposal := e.clock.Now(), e.tokens.proposal()

@@ -24,7 +24,8 @@ func (u *unconfirmed) add(change int64) {
 	}
 }
 
-// await returns when there are none, at the latest after the given time.
+// await returns when there are none, at the latest after the given time. The signal may be old, since counts come and
+// go, so the count itself decides.
 func (u *unconfirmed) await(most time.Duration) {
 	timeout := time.NewTimer(most)
 	defer timeout.Stop()
