@@ -20,8 +20,8 @@ type bid struct {
 // lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
 // any error but errNotJoined the leader has left the queue.
 //
-// What is read under mu at first may change until the leader acts on it, except that nobody else can lead and, where the
-// place is empty, nobody can enter: the first of the queue is the leader itself.
+// What is read under mu at first may change until the leader acts on it, except that nobody else can lead and, where
+// the place is empty, nobody can enter: the first of the queue is the leader itself.
 func (m *bid) lead(ctx context.Context) error {
 	w := m.w
 	m.mu.Lock()
