@@ -49,7 +49,8 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 }
 
 // tunedClient tells the locker what it cannot read off a client: that calls share one connection, and when that one was
-// replaced, since another server may answer then.
+// replaced, since another server may answer then. The locker finds these methods by an interface, so a client that is
+// wrapped by its user loses them and is taken for any other.
 type tunedClient struct {
 	rueidis.Client
 	*dials

@@ -11,7 +11,7 @@ import (
 
 // dials are the connections that a client has opened.
 type dials struct {
-	mu           sync.Mutex
+	mu           sync.Mutex // guards what follows
 	n            uint64
 	newest, call string        // the far ends of the newest connection of all, and of one for calls
 	next         chan struct{} // closed by the next connection
@@ -25,14 +25,17 @@ func (d *dials) Dials() uint64 {
 	return d.n
 }
 
-// LastDials returns the far ends of the newest connection and of the newest for calls, and what is closed when there is
-// a newer one. The first connection of a client counts as another's than a call's.
+// LastDials, by which a locker follows a client to another server, returns the far ends of the newest connection and of
+// the newest for calls, and what is closed when there is a newer one. The first connection of a client counts as
+// another's than a call's.
 func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.newest, d.call, d.next
 }
 
+// opened counts a connection, before anything is sent over it: a locker that reads the count after an answer then sees
+// every connection by which the answer can have come.
 func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	remote := ""
 	if addr := conn.RemoteAddr(); addr != nil {
@@ -49,7 +52,8 @@ func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	d.next = make(chan struct{})
 }
 
-// counting counts the connections that a client opens.
+// counting counts the connections that a client opens. A function of the user's that dials is called as the client
+// would have called it.
 func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	dial := o.DialCtxFn
 	if dial == nil {

@@ -18,7 +18,7 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) e
 	return run(ctx, lease, err, fn)
 }
 
-// RDo is Do for reading.
+// RDo is Do for reading: others may read meanwhile, and nobody writes.
 func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
 	if fn == nil {
 		return errNilFn
@@ -29,7 +29,8 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 
 var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 
-// run runs fn in the section of the lease, and releases it whatever becomes of fn. err is why there is no lease.
+// run runs fn in the section of the lease, and releases it whatever becomes of fn. err is why there is no lease. A loss
+// is told even where fn returned nil, and once: fn may have noticed it and returned it already.
 func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
 	if err != nil {
 		return err

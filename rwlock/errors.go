@@ -34,7 +34,7 @@ type AcquireError struct {
 	Holder   *Holder       // one of those in the way, as last seen; nil if none was shown
 	Err      error         // the end of the waiting, ctx.Err() among it; nil for an attempt beside a lock that stands
 
-	unknown bool
+	unknown bool // see Indeterminate
 }
 
 // Error names the lock, how long it was waited for, and one of those in the way, where a master showed one.
@@ -77,6 +77,7 @@ type LostError struct {
 	Err    error // the last failure of a renewal, or nil
 }
 
+// Error names the lock, the token, and why it was lost.
 func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
 	if e.Err != nil {
@@ -107,6 +108,7 @@ type OptionError struct {
 	Rule   string
 }
 
+// Error names the option, its value and the rule.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("rwlock: %s: %v: %s", e.Option, e.Value, e.Rule)
 }

@@ -16,7 +16,7 @@ type QuorumError struct {
 	Err       error       // the end of the waiting, or nil
 
 	cause   error // ErrConflict or ErrReplicas; nil for ErrNoQuorum
-	unknown bool
+	unknown bool  // see Indeterminate
 }
 
 // Error names the lock, what was missing, and each master that failed with its own cause.
@@ -81,6 +81,7 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // for a release the release timeout, or what ctx left. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
+// Error says how long the master was given.
 func (e *NoReplyError) Error() string {
 	return "no reply in " + e.After.Round(time.Millisecond).String()
 }
@@ -93,6 +94,7 @@ type ReplicasError struct {
 	Err       error         // why the master could not tell, or nil
 }
 
+// Error says how many were too few, or why that is not known.
 func (e *ReplicasError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("not known whether %d replicas have it: %v", e.Need, e.Err)
@@ -110,6 +112,7 @@ func (e *ReplicasError) Unwrap() error { return e.Err }
 // how long that lasts; 0 is not known, for a master that has never voted.
 type AbstainError struct{ For time.Duration }
 
+// Error says for how long, where that is known.
 func (e *AbstainError) Error() string {
 	if e.For == 0 {
 		return "abstains: it has not been set up yet, or its marker is being read again"

@@ -81,6 +81,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
+// acquire is every way to a Lease: it checks what the caller has given before anything is sent.
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
@@ -96,7 +97,8 @@ func (l *Locker) acquire(
 	return l.request(ctx, r)
 }
 
-// request is an acquisition whose options have been checked.
+// request is an acquisition whose options have been checked. The limit of WithMaxWait is a context of its own, so that
+// an error can tell it from the end of the caller's: only the latter matches ctx.Err().
 func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
 	if r.Entry == engine.Wait {
 		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
@@ -124,7 +126,8 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	return lease, nil
 }
 
-// applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared.
+// applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared: they hold
+// the arguments of scripts as text, which would be written anew with every acquisition.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	s, err := l.lockSettings(opts)
 	if err != nil {
@@ -139,7 +142,8 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	return nil
 }
 
-// lockSettings returns the locker's settings with those of one acquisition over them.
+// lockSettings returns the locker's settings with those of one acquisition over them. A longer TTL than the masters
+// know of is refused here: their quarantine would end before such a lease that was forgotten.
 func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 	s := l.defaults
 	for _, opt := range opts {
@@ -160,7 +164,7 @@ func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 	return s, nil
 }
 
-// maxWaitError ends the waiting where WithMaxWait said so.
+// maxWaitError ends the waiting where WithMaxWait said so. It matches no context's end: the caller's has not ended.
 type maxWaitError struct{ limit time.Duration }
 
 func (e *maxWaitError) Error() string {

@@ -8,7 +8,8 @@ import (
 )
 
 // misdirected returns why the client of one server must not be used, where that server is none that decides alone. It
-// returns nil also where the server does not tell.
+// returns nil also where the server does not tell: a proxy, a user without the right to HELLO, a server that is down.
+// What Redis itself would refuse later is told early; nothing depends on it.
 func misdirected(client rueidis.Client, addr string, limit time.Duration) error {
 	if client.Mode() != rueidis.ClientModeStandalone {
 		return nil

@@ -33,7 +33,26 @@ type RWMutex struct {
 }
 
 // place is where the goroutines of an RWMutex are, one after the other or reading together, and what the process has on
-// Redis for them.
+// Redis for them. Its parts, each in a file of its own:
+//
+//	cohort      who is in and who waits, in the order of arrival; it knows nothing of Redis
+//	readers     those who read together, counted without a mutex; in the cohort
+//	remoteHold  the lease that the process has, with its block of tokens and how long it still serves
+//	section     what those who are in have: one token, and contexts that end with it
+//	bid         the attempt of the one who leads: under the remote hold that there is, or by one from Redis
+//	conversion  one who is in and turns from reading to writing, or back
+//	linger      how long the remote hold is kept while nobody is in
+//	mutexes     the registry of a locker: one RWMutex for a name
+//
+// A call of Lock tries three ways, each dearer than the one before: beside readers or under a lease that nobody uses,
+// without a command and for readers without a mutex; from the one who leaves, by the queue; and as the leader, from
+// Redis. Unlock has four: it leaves others behind, hands the place on, keeps the lease, or gives it back.
+//
+// in and remote are read without mu by those who enter beside readers and by Token and Context. Who reads them so may
+// see a section that has just ended: it asks the lease's trust, or the reader count, which says so too.
+//
+// Mutexes are taken in the order mu, section.mu, mutexes.mu. None of them is held over a call that sends something, so
+// none is held when hooks and the ends of leases call in.
 type place struct {
 	locker   *Locker
 	name     string

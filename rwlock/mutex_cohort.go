@@ -7,15 +7,22 @@ package rwlock
 // Who leaves last hands the place on to the first of the queue, under the remote hold that there is, or gives that
 // back. Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and,
 // if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
+//
+// What holds between two calls, and what a reader may rely on:
+//   - a writer is in alone; readers are in together; one who converts is in beside readers only to wait for them;
+//   - at most one leads, and it leads only while nobody is in or, to join them, while only readers are;
+//   - while the remote hold is being given back nobody leads and nobody enters: the next request would come before the
+//     release, and wait behind its own process;
+//   - where the place is free and somebody waits, somebody leads. So whoever makes it free calls wake.
 type cohort struct {
 	writer     bool
 	readers    readers
 	converting *waiter // who is in, as neither of them: see conversion
 	returning  bool    // the last has left; the remote hold is being given back
-	leader     *waiter
-	first      *waiter
+	leader     *waiter // asks Redis, or tries to join readers; the first of the queue, or a single attempt
+	first      *waiter // of the queue
 	last       *waiter
-	queued     int
+	queued     int // how many there are
 }
 
 // waiter is one call of Lock or RLock that may have to wait.
@@ -30,9 +37,9 @@ type waiter struct {
 type stage uint8
 
 const (
-	queued stage = iota
-	leading
-	admitted
+	queued   stage = iota // it waits for others of this process
+	leading               // it is its turn to get the place
+	admitted              // it is in; others have let it in, or it has let itself in
 )
 
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
@@ -73,7 +80,8 @@ func (c *cohort) enqueue(w *waiter) {
 	}
 }
 
-// tryLead makes a single attempt the leader if it need not wait for anybody in this process.
+// tryLead makes a single attempt the leader if it need not wait for anybody in this process. It is never in the queue:
+// it must not keep a place there while it asks Redis.
 func (c *cohort) tryLead(w *waiter) bool {
 	if c.first != nil || !c.free(w.mode) {
 		return false
@@ -82,7 +90,8 @@ func (c *cohort) tryLead(w *waiter) bool {
 	return true
 }
 
-// wake makes the first of the queue the leader if the place is free for it.
+// wake makes the first of the queue the leader if the place is free for it. It may be called at any time, also when
+// there is a leader already; then it does nothing.
 func (c *cohort) wake() {
 	if w := c.first; w != nil && c.free(w.mode) {
 		c.leader = w
@@ -117,6 +126,8 @@ func (c *cohort) admitFirst() {
 	c.admitReaders(w.mode)
 }
 
+// admitReaders lets in, beside a reader, the readers that wait up to the next writer. Those behind the writer wait with
+// it: a stream of readers would keep it out for ever.
 func (c *cohort) admitReaders(beside Mode) {
 	for beside == Read && c.first != nil && c.first.mode == Read {
 		w := c.first
@@ -126,7 +137,8 @@ func (c *cohort) admitReaders(beside Mode) {
 	}
 }
 
-// giveUp takes out a waiter that has failed or that does not want to wait any longer, and lets the next one lead.
+// giveUp takes out a waiter that has failed or that does not want to wait any longer, and lets the next one lead. A
+// writer that gives up may have kept readers behind it from those that are in: the first of them leads then, and joins.
 func (c *cohort) giveUp(w *waiter) {
 	c.remove(w)
 	if c.leader == w {
@@ -143,8 +155,9 @@ func (c *cohort) stepBack(leader *waiter) {
 	}
 }
 
-// depart takes out one that is in. It reports whether there was one of that mode, and whether nobody is in any more.
-// The last of the readers beside one who upgrades lets that one go on.
+// depart takes out one that is in. Where it was the last, the caller decides who is next, under the same mu: in between
+// the place looks free, and another could take it. It reports whether there was one of that mode, and whether nobody is
+// in any more. The last of the readers beside one who upgrades lets that one go on.
 func (c *cohort) depart(mode Mode) (held, last bool) {
 	if mode == Write {
 		held = c.writer
@@ -185,7 +198,8 @@ func (c *cohort) settle(mode Mode) {
 	c.wake()
 }
 
-// vacate makes the place free when the remote hold has been given back.
+// vacate makes the place free when the remote hold has been given back, whatever came of that: a release that is not
+// confirmed goes on in the background, and the next leader waits for it at Redis.
 func (c *cohort) vacate() {
 	c.returning = false
 	c.wake()
@@ -210,6 +224,8 @@ func (c *cohort) remove(w *waiter) {
 	c.queued--
 }
 
+// signal moves a waiter on. Its goroutine may be about to give up; giveUp looks at the stage under mu, so that one of
+// the two happens and not both.
 func (w *waiter) signal(s stage) {
 	w.stage = s
 	w.turn <- struct{}{} // never blocks: the one before was received, or w would not have waited again

@@ -41,8 +41,8 @@ func granted(lease *Lease) grant {
 }
 
 const (
-	// spareSections is how often the lock is handed on within a process while another process waits: often enough that a
-	// round trip is shared by many, and soon over.
+	// spareSections is how often the lock is handed on within a process while another process waits: often enough that
+	// a round trip is shared by many, and soon over.
 	spareSections = 16
 	// firstBlock is how many tokens the first write lease has.
 	firstBlock = 1 << 10
@@ -67,7 +67,8 @@ func (h *remoteHold) nextBlock(linger bool) int {
 	return min(max(2*h.served, least), maxBlock)
 }
 
-// ask acquires the lock from Redis, for the leader of the cohort and those who enter with it.
+// ask acquires the lock from Redis, for the leader of the cohort and those who enter with it. It is the only place that
+// waits for other processes, and is called without mu: meanwhile others of this process queue, or give up.
 func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	m.mu.Lock()
 	block := m.block
@@ -92,7 +93,8 @@ func (m *place) hearWanted(h *remoteHold) {
 	h.lease.inner.OnWanted(func() { m.want(h, id) })
 }
 
-// serves reports whether one more section of that mode may begin.
+// serves reports whether one more section of that mode may begin, under mu. Whether the lease still stands is another
+// question, which the caller asks of the clocks.
 func (h *remoteHold) serves(mode Mode) bool {
 	switch {
 	case h.ended, h.once && h.served > 0, h.wanted && h.spare <= 0:
@@ -106,7 +108,7 @@ func (h *remoteHold) serves(mode Mode) bool {
 	}
 }
 
-// begin starts a section.
+// begin starts a section, under mu. The caller has asked serves in the same breath, so there is a token for it.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
 	s := &section{mutex: m, remote: h, bound: m.settings.MaxHold}
 	s.fence.set(mode, h.take())
@@ -114,7 +116,8 @@ func (h *remoteHold) begin(m *place, mode Mode) *section {
 	return s
 }
 
-// take returns the token for one more section, or for what one is converted to.
+// take returns the token for one more section, or for what one is converted to. Tokens of a block that are not used are
+// lost, and that is right: the counter is past them, so nobody else gets them, and order is all that a token promises.
 func (h *remoteHold) take() fencing.Token {
 	token := h.next
 	if h.lease.Mode() == Write {
@@ -127,7 +130,9 @@ func (h *remoteHold) take() fencing.Token {
 	return token
 }
 
-// want notes that another process waits. Readers that are in stay; nobody joins them.
+// want notes that another process waits. Readers that are in stay; nobody joins them. A write lease serves some more
+// who wait here already: to give it back at once would cost each hand-off two round trips as soon as two processes
+// compete.
 func (h *remoteHold) want() {
 	if h.wanted {
 		return

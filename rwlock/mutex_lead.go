@@ -7,7 +7,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// errNotJoined is told to a leader that came while others read and could not join them.
+// errNotJoined, which no caller sees, is told to a leader that came while others read and could not join them.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
 // bid is the attempt of a leader.
@@ -19,6 +19,9 @@ type bid struct {
 
 // lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
 // any error but errNotJoined the leader has left the queue.
+//
+// What is read under mu at first may change until the leader acts on it, except that nobody else can lead and, where
+// the place is empty, nobody can enter: the first of the queue is the leader itself.
 func (m *bid) lead(ctx context.Context) error {
 	w := m.w
 	m.mu.Lock()
@@ -48,7 +51,9 @@ func (m *bid) lead(ctx context.Context) error {
 	return nil
 }
 
-// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back.
+// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back. The lease is
+// asked for its end before mu is taken, since a loss that is noticed there runs hooks; that it may end right after is
+// no matter, since a section whose lease has ended knows it by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
 	trusted := h.lease.Err() == nil
@@ -65,7 +70,8 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	return false
 }
 
-// extend gives the readers that are in the time that a new hold would have, and reports whether it did. Under
+// extend gives the readers that are in the time that a new hold would have, and reports whether it did. It is called
+// without mu, since it may send a command; beside looks again at who is in. Under
 // WithoutRenewal that costs one command.
 func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
@@ -74,7 +80,9 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	return s.bound == 0 && s.lost() == nil || s.bound > 0 && s.extend()
 }
 
-// beside lets a reader in beside those of a section, if they are still there.
+// beside lets a reader in beside those of a section, if they are still there. They may have left while it extended
+// their lease, and another section have begun; then the extension was for nothing, and the reader waits for its own
+// turn.
 func (m *bid) beside(s *section) bool {
 	m.mu.Lock()
 	defer m.unlock()
@@ -85,7 +93,8 @@ func (m *bid) beside(s *section) bool {
 	return true
 }
 
-// stepBack has one that waits wait until the readers that are in have left.
+// stepBack has one that waits wait until the readers that are in have left. A single attempt is not in the queue and
+// has failed.
 func (m *bid) stepBack() error {
 	if m.entry == engine.Wait {
 		m.mu.Lock()
@@ -95,7 +104,7 @@ func (m *bid) stepBack() error {
 	return errNotJoined
 }
 
-// end lets the next lead if this one has failed.
+// end lets the next lead if this one has failed. One that was admitted has left the queue already.
 func (m *bid) end() {
 	m.mu.Lock()
 	defer m.unlock()

@@ -7,6 +7,10 @@ import (
 
 // leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
 // gives it back.
+//
+// The order of its steps: the loss is asked for before mu is taken; the contexts of the section end before anybody else
+// is in; the remote hold is forgotten before it is given back, so that nobody enters under a lease that is about to be
+// released; and the place is free again only after that. A section that was lost is not handed on: its lease has ended.
 func (m *place) leave(ctx context.Context, mode Mode) error {
 	if mode == Read && m.leaveOthers() {
 		return nil
@@ -39,14 +43,15 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	return s.release(ctx, lost)
 }
 
-// leaveOthers takes out a reader who leaves others behind, if the lease stands as far as is known: the clocks are read
-// for the last one, and wherever one enters.
+// leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands as far as is known:
+// the clocks are read for the last one, and wherever one enters.
 func (m *place) leaveOthers() bool {
 	s := m.in.Load()
 	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()
 }
 
 // handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
+// No command is sent, so between two goroutines of a process the lock goes on at memory speed.
 func (m *place) handOn(h *remoteHold) bool {
 	next := m.local.first
 	if next == nil {
@@ -61,14 +66,16 @@ func (m *place) handOn(h *remoteHold) bool {
 	return true
 }
 
-// forget makes a remote hold that is to be given back none of this RWMutex, under mu.
+// forget makes a remote hold that is to be given back none of this RWMutex, under mu. Nobody can enter under it from
+// then on, so the release may follow at any time; how many tokens it has used tells how many the next one should have.
 func (m *place) forget(h *remoteHold) {
 	m.in.Store(nil)
 	m.remote.Store(nil)
 	m.block = h.nextBlock(m.settings.Linger > 0)
 }
 
-// release gives the lease back and tells those of the section how it has ended.
+// release gives the lease back and tells those of the section how it has ended. What Redis says is told to the last one
+// who leaves, and to nobody else: the others have unlocked already.
 func (s *section) release(ctx context.Context, lost error) error {
 	if lost != nil {
 		_ = s.end(lost)
@@ -83,7 +90,8 @@ func (s *section) release(ctx context.Context, lost error) error {
 	return err
 }
 
-// vacate lets the next lead.
+// vacate lets the next lead. It comes after the release has been answered or given up, so that the next request does
+// not wait behind what this process has itself.
 func (m *place) vacate() {
 	m.mu.Lock()
 	defer m.unlock()
@@ -91,7 +99,8 @@ func (m *place) vacate() {
 	m.unused()
 }
 
-// want follows the news that another process waits for the hold of that id.
+// want follows the news that another process waits for the hold of that id. The news may be old, of a hold that was
+// given back or converted since; then it says nothing of what there is now.
 func (m *place) want(h *remoteHold, id string) {
 	m.mu.Lock()
 	if m.remote.Load() != h || h.id != id {
@@ -103,7 +112,8 @@ func (m *place) want(h *remoteHold, id string) {
 	m.stopLingering()
 }
 
-// leaseEnded follows the end of a lease, by a loss or by Close.
+// leaseEnded follows the end of a lease, by a loss or by Close. Whoever is in stays in until it unlocks: to let another
+// goroutine in beside it would break the exclusion that needs no Redis.
 func (m *place) leaseEnded(h *remoteHold, err error) {
 	h.over.Store(true)
 	m.mu.Lock()

@@ -4,13 +4,15 @@ import "time"
 
 // linger is the time for which a process keeps a lock that nobody uses, under WithLinger. Its timer runs on while the
 // lock is taken and given back, so that this costs a reading of the clock only.
+// It is guarded by the RWMutex's mu.
 type linger struct {
-	until time.Time
-	timer *time.Timer
-	armed bool
+	until time.Time   // the lock is given back then, if nobody uses it
+	timer *time.Timer // made with the first use
+	armed bool        // the timer runs, for until or for an earlier moment
 }
 
-// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be.
+// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be: not where
+// another process waits, nor where the hold can serve no reader any more.
 func (m *place) keep(h *remoteHold) bool {
 	d := m.settings.Linger
 	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
@@ -29,7 +31,8 @@ func (m *place) keep(h *remoteHold) bool {
 	return true
 }
 
-// kept returns the remote hold that this process has and nobody uses, or nil, under mu.
+// kept returns the remote hold that this process has and nobody uses, or nil, under mu. One who waits or leads uses it,
+// or is about to.
 func (m *place) kept() *remoteHold {
 	if !m.local.idle() {
 		return nil
@@ -37,7 +40,8 @@ func (m *place) kept() *remoteHold {
 	return m.remote.Load()
 }
 
-// lingered gives the lock back at the end of the time, or waits on if it was used since.
+// lingered gives the lock back at the end of the time, or waits on if it was used since. Where the lock is in use it
+// sets no timer: the last to leave does.
 func (m *place) lingered() {
 	m.mu.Lock()
 	h, left := m.kept(), time.Until(m.linger.until)
@@ -68,6 +72,7 @@ func (m *place) stopLingering() bool {
 	return true
 }
 
+// lingers reports whether this process keeps the lock and does not use it.
 func (m *place) lingers() bool {
 	m.mu.Lock()
 	defer m.unlock()

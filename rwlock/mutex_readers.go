@@ -12,7 +12,8 @@ const (
 	closed = 1
 )
 
-// join enters beside others, if it may.
+// join enters beside others, if it may. It is the hot path of readers: one compare-and-swap, and the lease's deadline
+// before it.
 func (r *readers) join() bool {
 	for {
 		state := r.state.Load()
@@ -25,7 +26,7 @@ func (r *readers) join() bool {
 	}
 }
 
-// leave leaves others behind, if there are any.
+// leave leaves others behind, if there are any. The last one has to take mu: it hands the place on.
 func (r *readers) leave() bool {
 	for {
 		state := r.state.Load()
@@ -44,7 +45,8 @@ func (r *readers) number() int { return int(r.state.Load() / reader) }
 // enter lets one more in, under mu. The first finds it closed.
 func (r *readers) enter() { r.state.Add(reader) }
 
-// depart takes one out, under mu. It reports whether there was one, and whether it was the last.
+// depart takes one out, under mu. It reports whether there was one, and whether it was the last. To be the last it
+// closes in the same step, or a reader could join between the two and find itself in a section that has ended.
 func (r *readers) depart() (held, last bool) {
 	if r.leave() {
 		return true, false
@@ -61,7 +63,8 @@ func (r *readers) depart() (held, last bool) {
 	}
 }
 
-// open says whether more may join those that are in, under mu.
+// open says whether more may join those that are in, under mu. It is decided anew whenever mu is given back, since all
+// that it depends on changes under mu only.
 func (r *readers) open(open bool) {
 	for {
 		state := r.state.Load()

@@ -17,11 +17,12 @@ type mutexes struct {
 	closed chan struct{} // closed with the locker
 	once   sync.Once
 
-	mu    sync.Mutex // taken after an RWMutex's
-	known map[mutexKey]weak.Pointer[RWMutex]
-	inUse map[string]*place
+	mu    sync.Mutex                         // taken after an RWMutex's; guards what follows
+	known map[mutexKey]weak.Pointer[RWMutex] // all that somebody refers to
+	inUse map[string]*place                  // by name; they keep the place alive, and not the RWMutex
 }
 
+// mutexKey tells RWMutexes apart: two calls with equal options share one.
 type mutexKey struct {
 	name     string
 	settings settings.Lock
@@ -33,7 +34,7 @@ func newMutexes() *mutexes {
 	}
 }
 
-// close lets everybody know who waits in this process.
+// close lets everybody know who waits in this process. What they hold is ended by the engine's Close.
 func (r *mutexes) close() { r.once.Do(func() { close(r.closed) }) }
 
 // get returns the RWMutex of that name and these settings: the one that there is, or the one that create makes.
@@ -51,7 +52,8 @@ func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWM
 	return m
 }
 
-// forget takes out an RWMutex that nobody can refer to any more.
+// forget takes out an RWMutex that nobody can refer to any more. Its place may be in use yet, by a lease that lingers;
+// the next one of that name finds that, and has it given back.
 func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +74,7 @@ func (r *mutexes) claim(m *place) (other *place, err error) {
 	return nil, nil
 }
 
-// disclaim undoes claim.
+// disclaim undoes claim. It does nothing where the place of that name is another by now.
 func (r *mutexes) disclaim(m *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,14 +83,16 @@ func (r *mutexes) disclaim(m *place) {
 	}
 }
 
-// used returns the RWMutex of that name that is in use, or nil.
+// used returns the RWMutex of that name that is in use, or nil. One that only lingers is in use too: the process has
+// the lock.
 func (r *mutexes) used(name string) *place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.inUse[name]
 }
 
-// lingering returns how many locks this process has and does not use.
+// lingering returns how many locks this process has and does not use. It is for Stats: by the time it returns there may
+// be others.
 func (r *mutexes) lingering() (n int) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.inUse))
@@ -101,7 +105,7 @@ func (r *mutexes) lingering() (n int) {
 	return n
 }
 
-// difference says which option differs.
+// difference says which option differs: the error of a caller who finds the RWMutex of a name in use with other ones.
 func difference(name string, has, wants *settings.Lock) *OptionError {
 	for _, o := range []struct {
 		option     string

@@ -18,14 +18,15 @@ type section struct {
 	fence  stamp         // changes with a conversion
 	bound  time.Duration // of WithMaxHold, or 0
 
-	mu    sync.Mutex
+	mu    sync.Mutex  // guards what follows; taken under the RWMutex's, and never held over a call
 	limit time.Time   // where the bound is reached: it counts from the last reader that joined
 	timer *time.Timer // for the bound
 	over  error       // ErrReleased or a *LostError
 	ends  map[*context.CancelCauseFunc]struct{}
 }
 
-// start sets the bound going, if there is one.
+// start sets the bound going, if there is one. The engine's own limit does not do: it counts from the grant of the
+// lease, under which many sections follow each other.
 func (s *section) start() {
 	if s.bound == 0 {
 		return
@@ -36,7 +37,8 @@ func (s *section) start() {
 	s.timer = time.AfterFunc(s.bound, s.fire)
 }
 
-// fire ends the section and its lease where the bound is reached, or waits on for one that has moved.
+// fire ends the section and its lease where the bound is reached, or waits on for one that has moved. The lease goes
+// with it: the section stands until it is unlocked, but another process gets the lock.
 func (s *section) fire() {
 	if s.reached() != nil {
 		s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
@@ -49,7 +51,8 @@ func (s *section) fire() {
 	}
 }
 
-// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does.
+// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
+// on when the timer comes to it.
 func (s *section) reached() error {
 	if s.bound == 0 {
 		return nil
@@ -66,7 +69,8 @@ func (s *section) reached() error {
 	return nil
 }
 
-// extend moves the bound for one more reader, if it is not reached yet.
+// extend moves the bound for one more reader, if it is not reached yet. Each reader is promised the whole time, so the
+// last one that joined counts.
 func (s *section) extend() bool {
 	if s.lost() != nil {
 		return false
@@ -77,7 +81,8 @@ func (s *section) extend() bool {
 	return s.over == nil
 }
 
-// lost returns the *LostError of a section whose lease or bound has ended, or nil.
+// lost returns the *LostError of a section whose lease or bound has ended, or nil. It is not called under mu: a loss
+// that is noticed here ends contexts and runs hooks.
 func (s *section) lost() error {
 	if err := s.reached(); err != nil {
 		return err
@@ -96,7 +101,8 @@ func (s *section) asLost(err error) error {
 	return &own
 }
 
-// end ends the contexts of the section, once. It returns what has ended it.
+// end ends the contexts of the section, once. It returns what has ended it. The first cause counts: a release after a
+// loss must not tell those who worked under the lock that all was well.
 func (s *section) end(err error) error {
 	s.mu.Lock()
 	if s.over == nil {
@@ -114,7 +120,8 @@ func (s *section) end(err error) error {
 	return err
 }
 
-// leaseEnded ends the contexts of the section because the lease has ended.
+// leaseEnded ends the contexts of the section because the lease has ended. The loss names the section's own token,
+// which is the one that its holders have shown to the storage.
 func (s *section) leaseEnded(err error) {
 	if loss := s.asLost(err); loss != nil {
 		err = loss
@@ -122,7 +129,7 @@ func (s *section) leaseEnded(err error) {
 	_ = s.end(err)
 }
 
-// context is parent with the fence, until the section or its lease ends.
+// context is parent with the fence, until the section or its lease ends. One that is made after the end ends at once.
 func (s *section) context(parent context.Context) context.Context {
 	own := &leaseContext{Context: parent, lease: s.remote.lease, section: s}
 	ctx, end := context.WithCancelCause(fencing.NewSourceContext(own, s))
@@ -153,7 +160,8 @@ func (s *section) Fence() fencing.Fence {
 	return fencing.Fence{Resource: s.mutex.name, Token: token, Mode: mode}
 }
 
-// Deadline returns until when the section is trusted, for fencing.Deadline.
+// Deadline returns until when the section is trusted, for fencing.Deadline: by its lease, or by its bound if that is
+// sooner.
 func (s *section) Deadline() time.Time {
 	deadline := s.remote.lease.Deadline()
 	s.mu.Lock()
@@ -164,10 +172,12 @@ func (s *section) Deadline() time.Time {
 	return deadline
 }
 
-// stands reports whether somebody is in the section.
+// stands reports whether somebody is in the section. It does not ask Redis: also one whose lease was lost stands until
+// it is unlocked.
 func (s *section) stands() bool { return s.mutex.in.Load() == s }
 
-// holder shows the section and how many are in it as Inspect would, for the error of one that it kept out.
+// holder shows the section and how many are in it as Inspect would, for the error of one that it kept out. That one has
+// asked nobody: who is in its way is known here.
 func (s *section) holder(in int) *Holder {
 	lease, mode := s.remote.lease, s.fence.mode()
 	return &Holder{
@@ -176,7 +186,8 @@ func (s *section) holder(in int) *Holder {
 	}
 }
 
-// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it.
+// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it. Without that a
+// caller would look for a holder elsewhere, where there is none.
 func (s *section) notUnlocked(cause error) error {
 	lost := s.lost()
 	switch {

@@ -8,14 +8,19 @@ import (
 
 // stamp is a token and the mode that it was granted for, in one word: both change at once, and reading them needs no
 // mutex.
+//
+// Whoever asks for the token while a section is converted sees the old pair or the new one. Either was granted, and the
+// storage orders them.
 type stamp struct{ word atomic.Uint64 } // a token has 53 bits
 
-const modeBits = 2
+const modeBits = 2 // the lowest ones
 
+// set is called under the RWMutex's mu.
 func (s *stamp) set(mode Mode, token fencing.Token) {
 	s.word.Store(uint64(token)<<modeBits | uint64(mode))
 }
 
+// get needs no mutex.
 func (s *stamp) get() (Mode, fencing.Token) {
 	word := s.word.Load()
 	return Mode(word & (1<<modeBits - 1)), fencing.Token(word >> modeBits)

@@ -9,6 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
+// acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
+// section that would wait for itself. Then comes the way without a command, and only then the queue.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
 	if m.refused != nil {
 		return m.refused
@@ -28,7 +30,9 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 	return m.wait(ctx, mode)
 }
 
-// enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers.
+// enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers. Trust is asked for
+// once, at the entrance: a lease that ends right after that ends the contexts of the section, before anybody elsewhere
+// is let in.
 func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
 	if h == nil || !h.lease.inner.Trusted() {
@@ -59,7 +63,8 @@ func (m *place) unlock() {
 // came first.
 func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
 
-// begin lets one in under a remote hold that nobody uses, under mu, if that serves it.
+// begin lets one in under a remote hold that nobody uses, under mu, if that serves it. One that it does not serve, such
+// as a writer under a read lease, queues and leads: the leader gives the hold back first.
 func (m *place) begin(h *remoteHold, mode Mode) bool {
 	serves := h.serves(mode)
 	if serves {
@@ -69,7 +74,8 @@ func (m *place) begin(h *remoteHold, mode Mode) bool {
 	return serves
 }
 
-// try is a single attempt: at Redis, if nobody in this process is in the way.
+// try is a single attempt: at Redis, if nobody in this process is in the way. Others who come meanwhile wait for it, as
+// for any leader; it asks once.
 func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
@@ -90,8 +96,8 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	return err
 }
 
-// use lets one more goroutine use the RWMutex: it makes sure that the process uses no other one of that name. One that
-// only lingers gives way.
+// use lets one more goroutine use the RWMutex, and is how the process knows which one of a name is in use: it makes
+// sure that the process uses no other one of that name. One that only lingers gives way.
 func (m *place) use(enter func()) error {
 	for {
 		other, err := m.tryUse(enter)
@@ -101,6 +107,8 @@ func (m *place) use(enter func()) error {
 	}
 }
 
+// tryUse claims the name with the first goroutine that uses the RWMutex, and lets that one enter under the same mu, so
+// that it is not unused in between. other is the one that is in use instead.
 func (m *place) tryUse(enter func()) (other *place, err error) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -113,14 +121,16 @@ func (m *place) tryUse(enter func()) (other *place, err error) {
 	return nil, nil
 }
 
-// unused follows, under mu, whatever may have left nobody who uses the RWMutex.
+// unused follows, under mu, whatever may have left nobody who uses the RWMutex. After it one of the same name with
+// other options may be used: nobody is in this one, and the process has nothing on Redis by it.
 func (m *place) unused() {
 	if m.local.idle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}
 }
 
-// wait queues in this process and returns when the lock is held or cannot be got.
+// wait queues in this process and returns when the lock is held or cannot be got. It may lead several times: where
+// readers were in that it could not join, it steps back into its place and is woken when they have left.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
 	within, cancel := m.limited(ctx)
@@ -151,7 +161,8 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	}
 }
 
-// limited returns ctx with the limit of the waiting.
+// limited returns ctx with the limit of the waiting, which counts from the call on: in the queue of the process and at
+// Redis together.
 func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := m.settings.MaxWait
 	if limit == 0 {
@@ -160,7 +171,8 @@ func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 }
 
-// giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did.
+// giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did. One that was
+// admitted has the lock, whatever its context says: the caller would not unlock what it was told it did not get.
 func (m *RWMutex) giveUp(w *waiter) bool {
 	m.mu.Lock()
 	defer m.unlock()
@@ -172,7 +184,8 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 	return true
 }
 
-// notAcquired is the error of one that was kept out by others of this process.
+// notAcquired is the error of one that was kept out by others of this process. It names them as Inspect would, with
+// what only this process knows: that the holder has lost the lock, and has not unlocked it yet.
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
 	if s := m.in.Load(); s != nil {
@@ -182,7 +195,7 @@ func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) erro
 	return e
 }
 
-// asWaited tells of the whole waiting what Redis told of a part of it.
+// asWaited tells of the whole waiting what Redis told of a part of it: the time in the queue of the process counts too.
 func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
 	ended := within.Err() != nil && ctx.Err() == nil
 	switch e := err.(type) {

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxName bounds a lock's name, in bytes. A fence carries the name, so it is fencing.MaxResource too.
+// maxName bounds a lock's name, in bytes. A fence carries the name, so it is fencing.MaxResource too; and each of its
+// keys on the server has the name in it.
 const maxName = 512
 
 // checkName refuses a name before anything is sent: scripts, keys, headers and logs take any name that it lets pass.

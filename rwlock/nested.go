@@ -51,6 +51,7 @@ func innermostLease(ctx context.Context) *leaseContext {
 	return c
 }
 
+// stands reports whether the section that the context belongs to has not ended.
 func (c *leaseContext) stands() bool {
 	if c.section != nil {
 		return c.section.stands()
@@ -58,6 +59,7 @@ func (c *leaseContext) stands() bool {
 	return c.lease.Err() == nil
 }
 
+// mode is what the section holds the lock for now: a conversion changes it.
 func (c *leaseContext) mode() Mode {
 	if c.section != nil {
 		return c.section.fence.mode()

@@ -7,7 +7,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// outcome turns the engine's errors into this package's. It is the only place that does.
+// outcome turns the engine's errors into this package's. It is the only place that does. The engine's say what
+// happened, this package's what it means to the caller: who holds the lock, or who could not be asked. An error that is
+// neither is passed on as it is.
 func outcome(err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -39,7 +41,8 @@ var reasons = map[engine.Reason]Reason{
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
-// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel.
+// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel. A lock
+// that is held is nobody's fault and is tried again later; masters that do not answer are for whoever runs them.
 func acquireOutcome(f *engine.Failure) error {
 	quorum := &QuorumError{
 		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: f.Err, unknown: f.Unknown,
@@ -75,7 +78,8 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 }
 
-// releaseOutcome tells a release that is not answered, and goes on, from one that the masters refuse for good.
+// releaseOutcome tells a release that is not answered, and goes on, from one that the masters refuse for good. After
+// the first the lock is free by the TTL at the latest; after the second too, but nobody works on it.
 func releaseOutcome(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
 	if u.Conflict {

@@ -91,7 +91,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
-// masterState shows a master as it is, whatever the others say.
+// masterState shows a master as it is, whatever the others say: whoever looks for a fault wants to see them differ.
 func masterState(v engine.View) MasterState {
 	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
 	for _, h := range v.Holders {
@@ -103,6 +103,7 @@ func masterState(v engine.View) MasterState {
 	return m
 }
 
+// holder is a hold as this package shows it. Lingering is added by showIn.
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
@@ -110,7 +111,8 @@ func holder(h engine.Holder) Holder {
 	}
 }
 
-// showIn adds to the hold of this RWMutex, if it is there, what only its process knows.
+// showIn adds to the hold of this RWMutex, if it is there, what only its process knows: Redis has one hold for all of
+// its goroutines.
 func (m *place) showIn(holders []Holder) {
 	m.mu.Lock()
 	remote, in := m.remote.Load(), m.local.readers.number()
@@ -125,7 +127,8 @@ func (m *place) showIn(holders []Holder) {
 	}
 }
 
-// poll elects what enough masters show, in the order in which they got there.
+// poll elects what enough masters show, in the order in which they got there. What fewer show is a hold that is being
+// granted, yielded or released at this moment, or that some have lost: it is in nobody's way for long.
 type poll[T any] struct {
 	need    int
 	votes   map[string]int
@@ -134,7 +137,8 @@ type poll[T any] struct {
 
 func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
 
-// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it.
+// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it: the
+// times of different masters are by different clocks, and cannot be put together.
 func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)

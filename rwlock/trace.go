@@ -37,7 +37,8 @@ type TraceEvent struct {
 	Since time.Duration // since the acquisition began
 }
 
-// WithTrace sets the functions that are told of what happens.
+// WithTrace sets the functions that are told of what happens. The Trace is read once: a field that is set later is not
+// called.
 func WithTrace(t *Trace) Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		if t == nil {
@@ -59,7 +60,8 @@ func WithTrace(t *Trace) Option {
 	})
 }
 
-// hook keeps a function that is not set out of the engine, so that nothing is computed for it.
+// hook keeps a function that is not set out of the engine, so that nothing is computed for it. An engine without hooks
+// makes no event and starts no goroutine for them.
 func hook(f func(TraceEvent)) func(engine.Event) {
 	if f == nil {
 		return nil

@@ -44,12 +44,15 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   if v < floor then v = floor end
   local first
   if block and mode == 'w' then first, v = v, math.max(math.min(v + block - 1, us + 1000000), v) end -- as in mint
-  -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits.
+  -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits. And joining
+  -- strings takes a third of a format.
   local format, expiry = string.format, ms + ttl
-  local token = v == us and format('%s%06d', clock[1], us % 1000000) or format('%.0f', v)
+  local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
+  local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
+  local expiryText = format('%d%05d', expiry / 100000, expiry % 100000)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
-    local w = format('%s %d%05d %s%03d', id, expiry / 100000, expiry % 100000, clock[1], ms % 1000)
+    local w = id .. ' ' .. expiryText .. ' ' .. now
     if owner then w = w .. ' n' elseif first then w = w .. format(' %.0f', first) end
     if #details > 64 then
       call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
@@ -58,15 +61,15 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     end
     if several then call('HSET', lock, 'tw', token) end
   else
-    call('ZADD', KEYS[2], format('%d%05d', expiry / 100000, expiry % 100000), id)
+    call('ZADD', KEYS[2], expiryText, id)
     if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
       call('PEXPIRE', KEYS[2], life, 'NX') -- evicted, and made anew
     end
     local t = h[3] and h[3] - v > 0 and h[3] or token
-    local record = format('g 0 %s %s%03d ', token, clock[1], ms % 1000)
-    call('HSET', lock, 't', t, 'n', format('%d 0 0', (readers or 0) + 1), id, record .. details)
+    local n = format('%d 0 0', (readers or 0) + 1)
+    call('HSET', lock, 't', t, 'n', n, id, 'g 0 ' .. token .. ' ' .. now .. ' ' .. details)
     if block and not h.c then call('HSET', lock, 'c', '1') end
   end
   if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
@@ -83,10 +86,12 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
   local has = call('HMGET', lock, 'd', 'e', 's')
   local text = (has[1] or '') .. (has[2] or '')
   if order == 'a' then
-    local format, place, lease = string.format, (has[3] or 0) + 1, ms + string.match(details, '^%a (%d+)')
+    local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
+    local place = format('%d', (has[3] or 0) + 1)
     call('ZADD', KEYS[3], place, id)
     call('PEXPIRE', KEYS[3], '3600000')
-    local record = format('q %d%05d %d %s%03d ', lease / 100000, lease % 100000, place, clock[1], ms % 1000)
+    local now = clock[1] .. format('%03d', ms % 1000)
+    local record = 'q ' .. format('%d%05d', lease / 100000, lease % 100000) .. ' ' .. place .. ' ' .. now .. ' '
     local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
     local n = format('%s %d %s', joined, queued + 1, aside)
     call('HSET', lock, 'n', n, 's', place, id, record .. details)

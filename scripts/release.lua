@@ -63,13 +63,14 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
     if block ~= '' then -- of a cohort, as in mint
       first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
     end
-    local usText = format('%s%06d', clock[1], us % 1000000)
+    local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
     local token, expiry = v == us and usText or format('%.0f', v), ms + claim
-    local message = format('%s %s %s %s %s', head, token, usText, claim, process())
+    local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
     if block ~= '' then message = message .. format('%s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
-      local w = format('%s %d%05d %s%03d%s', head, expiry / 100000, expiry % 100000, clock[1], ms % 1000, first)
+      local expiryText = format('%d%05d', expiry / 100000, expiry % 100000)
+      local w = head .. ' ' .. expiryText .. ' ' .. string.sub(usText, 1, -4) .. first
       local set, gone = { 't', token, 'w', w, 'd', details }, { head }
       if #details > 64 then
         set[6], set[7], set[8] = string.sub(details, 1, 64), 'e', string.sub(details, 65)

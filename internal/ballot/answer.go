@@ -31,7 +31,8 @@ type Answer struct {
 	Short     bool          // it has run, and too few replicas have it
 }
 
-// Ask notes that an acquire or a join is being sent to the master.
+// Ask notes that an acquire or a join is being sent to the master. A vote that knows more already keeps it: the request
+// goes out to learn what became of the hold, and must not make a grant uncertain.
 func (v *Vote) Ask() {
 	if v.State == Unasked || v.State == Failed {
 		v.State, v.Slow = Asked, false
@@ -97,11 +98,13 @@ func (v *Vote) Block(token, first fencing.Token) {
 // block is what a master has said of a grant: its tokens.
 type block struct{ token, first fencing.Token }
 
+// fail notes that the master has no part in the hold, as far as is known, and why.
 func (v *Vote) fail(a Answer) {
 	v.State, v.Err, v.Permanent, v.Conflict, v.Short = Failed, a.Err, a.Permanent, a.Conflict, a.Short
 }
 
-// failKept is a failure that leaves the master with what it has of the hold.
+// failKept is a failure that leaves the master with what it has of the hold. So the release has to go there, with a
+// tombstone, though the vote is lost.
 func (v *Vote) failKept(a Answer) {
 	v.fail(a)
 	v.Unknown = true

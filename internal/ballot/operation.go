@@ -18,7 +18,10 @@ const (
 	Confirm    // have the replicas confirm a grant before it counts
 )
 
-// Raised takes in the reply to a raise to the target.
+// Raised takes in the reply to a raise to the target. Whatever is not the target outvotes the master: it has counted
+// past the target, or the hold is gone there. It is not asked again with a larger target, since the token is decided
+// once (case decide-twice: a token that is formed anew from late answers may be behind one that was reported in
+// between).
 func (v *Vote) Raised(target fencing.Token, a Answer) {
 	if v.inflight != Raise {
 		return
@@ -46,7 +49,8 @@ func (v *Vote) Renewing(token fencing.Token) bool {
 }
 
 // Renewed takes in the answer to a renewal: trusted until then, gone (IsAbsent), or none. It counts only while trust in
-// that master's grant is unbroken: a master that was rolled back may have brought back a grant that had ended.
+// that master's grant is unbroken: a master that was rolled back may have brought back a grant that had ended, and
+// others may have been let in between (case renew-lapsed).
 func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 	if v.inflight != Renew {
 		return
@@ -54,7 +58,7 @@ func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 	v.inflight, v.Err = None, a.Err
 	switch {
 	case v.Token != token: // a later grant has come meanwhile
-	case a.Status == NoAnswer:
+	case a.Status == NoAnswer: // the trust that there was goes on, and ends by itself
 	case a.Status == IsGranted && !v.Until.Passed(now):
 		v.Until = a.Until
 	default:
@@ -101,7 +105,9 @@ func (v *Vote) Regaining(token fencing.Token, now clock.Instant) (trusted, ok bo
 	return v.Token == token && !v.Until.Passed(now), true
 }
 
-// Regained takes in the reply to a regain.
+// Regained takes in the reply to a regain. Where it failed the vote stays what it was, gone or failed, and the next
+// renewal that a quorum confirms asks again. A regain without an answer may still run, so it is unknown like an
+// acquire: the release leaves a tombstone for it (case no-tombstone).
 func (v *Vote) Regained(token fencing.Token, a Answer) {
 	if v.inflight != Regain {
 		return

@@ -25,7 +25,8 @@ func (t Tally) Standing(token fencing.Token) int {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.Token == token })
 }
 
-// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is one.
+// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is one: the q-th of their
+// ends, the latest first. Until then q masters stand by the grant, so no other quorum can have granted the lock.
 func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) {
 	var array [9]clock.Instant
 	ends := array[:0]
@@ -104,6 +105,7 @@ func (t Tally) takeNews() (news bool) {
 	return news
 }
 
+// inState counts the votes in a state.
 func (t Tally) inState(s State) int {
 	return t.count(func(v *Vote) bool { return v.State == s })
 }

@@ -1,6 +1,7 @@
 package ballot
 
-// Verdict is what the votes come to.
+// Verdict is what the votes come to. A failure is drawn only when no answer that is still to come could change it,
+// except that nobody waits for an answer which might make up for trust that has ended: TooLate.
 type Verdict uint8
 
 // The verdicts.
@@ -17,7 +18,8 @@ const (
 	Rival                     // an upgrade, and another reader is upgrading already
 )
 
-// failed reports why no quorum can come about without asking again, where asking again is useless or not wanted.
+// failed reports why no quorum can come about without asking again, where asking again is useless or not wanted. One
+// who waits goes on waiting as long as masters might answer: only refusals that no repetition cures end it.
 func (t Tally) failed(entry Entry) Verdict {
 	permanent := func(v *Vote) bool { return v.State == Failed && v.Permanent }
 	if t.count(permanent) > len(t)-t.Quorum() {
@@ -80,7 +82,8 @@ func (t Tally) tryFailure() Verdict {
 	return Open
 }
 
-// WaitFailure tells being kept out from not being answered: Contended or NoQuorum.
+// WaitFailure tells being kept out from not being answered: Contended or NoQuorum. It is for one whose waiting has
+// ended for another reason, so no answer is waited for.
 func (t Tally) WaitFailure() Verdict {
 	if t.Answers() >= t.Quorum() {
 		return Contended

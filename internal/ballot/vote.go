@@ -5,7 +5,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// State is what is known of the hold on one master.
+// State is what is known of the hold on one master. It may be out of date, but only towards less: a grant may have
+// ended unnoticed, and none comes about that its client has not asked for.
 type State uint8
 
 // The states of a vote.
@@ -70,6 +71,7 @@ func (v *Vote) Unanswered() bool { return v.Unknown || v.State == Asked || v.inf
 // is due even where the release finds the hold.
 func (v *Vote) Straggles() bool { return v.Unknown || v.inflight == Regain }
 
+// answered reports whether the master's last word is an answer about the hold, and not a failure.
 func (v *Vote) answered() bool {
 	switch v.State {
 	case Queued, Granted, Refused, Outvoted:

@@ -60,6 +60,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
+	// Before the request, as add compares it: a subscription that begins after this may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() {
 		a.askDirectly(ctx, e.masters[0])
@@ -70,7 +71,9 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return a.await(ctx)
 }
 
-// askDirectly sends the request to a single master on the caller's goroutine.
+// askDirectly sends the request to a single master on the caller's goroutine: the uncontended case is one round trip,
+// without another goroutine in it. With replicas it would not do, since what counts only once they have it goes over a
+// connection of its own.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
 	var array [6]string
@@ -79,14 +82,16 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
 	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&keys), args)
-	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a tombstone.
+	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a
+	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end, and this master as one that has not answered
 	}
 	a.answered(m, hold, r, sent)
 }
 
-// askAll posts the request to every master.
+// askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
+// them has counted further, and nothing has to be raised.
 func (a *acquisition) askAll() {
 	proposal := a.lease.e.tokens.proposal()
 	a.lease.mu.Lock()
@@ -96,7 +101,9 @@ func (a *acquisition) askAll() {
 	}
 }
 
-// post sends the request through the master's pipeline, under mu.
+// post sends the request through the master's pipeline, under mu. The answer names the hold that was current then: the
+// acquisition may be at its next attempt when it comes. Sending the request twice does no harm, since a script that
+// finds its hold granted or queued answers with what there is.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
@@ -109,20 +116,25 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 }
 
 // answered takes in the reply to the request. One for a hold that was given up does not count.
+//
+// The reply is read, and the server's clock is noted, before the mutex is taken: a message that another server has sent
+// for this hold may be at the same point, and whichever comes second finds what the first has left. Tokens of one
+// master only grow, so the vote tells the later of the two, whatever their order here.
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
 	answer := l.e.answer(m, l.key.lock(), a.entry == Join, reply, sent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this answer
-	// was outstanding then.
+	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this
+	// answer was outstanding then.
 	if hold != l.id || l.phase == ended {
 		return
 	}
 	vote := l.ballot.Vote(m.Index)
 	if l.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
-		// The request before this one may have been granted, or handed the lock, over another connection.
+		// The request before this one may have been granted, or handed the lock, over another connection. WAIT behind
+		// this one said nothing of that, so the grant is confirmed as one that a message told of.
 		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
 		l.granted(m, answer.Token, answer.Until)
 	} else {
@@ -148,15 +160,19 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 
 // decide acts on what the votes come to, under mu. It runs after every change of a vote, also of a lease that is held:
 // a master that grants late is brought to the token of the others.
+//
+// The verdict comes before the actions. A hold that is granted needs no more raises to be one, but a verdict drawn
+// before the raises have been answered would report a token that no quorum has counted (case no-raise of the model).
 func (a *acquisition) decide() {
 	l := a.lease
-	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended while
-	// the last one was on its way. Checked before the raise, it would let a lease begin that has ended.
+	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended
+	// while the last one was on its way. Checked before the raise, it would let a lease begin that has ended.
 	if l.phase == asking {
 		now := l.e.clock.Now()
 		switch verdict, token, until := l.ballot.Decide(now); verdict {
 		case ballot.Open:
 		case ballot.Held:
+			// Asking ends first: begin tells the hooks, and they must find no waiter any more.
 			a.succeed()
 			l.begin(token, until, now, l.ballot.Votes().HandedOff())
 		case ballot.TooLate:
@@ -176,7 +192,8 @@ var kinds = map[ballot.Verdict]Kind{
 	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
-// succeed ends asking with a grant, under mu.
+// succeed ends asking with a grant, under mu. What it counts is why the grant came: at once, after waiting, or from the
+// one who held the lock before.
 func (a *acquisition) succeed() {
 	l := a.lease
 	// Counted before the caller can know of it, so that whoever sees the lease sees it counted.
@@ -189,7 +206,9 @@ func (a *acquisition) succeed() {
 	a.leave()
 }
 
-// giveUp ends asking with a failure, under mu, and releases whatever the masters have.
+// giveUp ends asking with a failure, under mu, and releases whatever the masters have. A master that has not answered
+// is among them: its request may still run, and its release leaves a tombstone, so that the request finds that it came
+// too late (case overtake of the model: else a master would be held by nobody).
 func (a *acquisition) giveUp(f *Failure) {
 	l := a.lease
 	a.failed, l.phase = f, ended
@@ -199,7 +218,8 @@ func (a *acquisition) giveUp(f *Failure) {
 	l.releaseInBackground()
 }
 
-// leave is the only way out of asking, under mu.
+// leave is the only way out of asking, under mu. It takes the acquisition out of every wait set, so the refreshes stop;
+// one that is on its way names the hold, and finds it granted or gone.
 func (a *acquisition) leave() {
 	if a.ready != nil {
 		close(a.ready)
@@ -219,8 +239,9 @@ const attempts = 3
 
 var errLate = errors.New("every grant came too late or without a common token")
 
-// restart gives up a hold that came to nothing and asks with a new one, under mu. A join has no second try: what it
-// wanted to join does not stand on a quorum.
+// restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
+// masters have it with a token that does not count any more, and one hold has one token. The new one has its time, so
+// it stands before all who came later. A join has no second try: what it wanted to join does not stand on a quorum.
 func (a *acquisition) restart() {
 	l := a.lease
 	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
@@ -229,6 +250,7 @@ func (a *acquisition) restart() {
 	}
 	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew.
 	l.releaseInBackground()
+	// A message for the old hold must not find the lease under its new one: its grant is about to be released.
 	l.e.registry.forget(l.id)
 	a.keepErrors()
 	// Answers to the hold that was given up name it, and so are not counted for this one.

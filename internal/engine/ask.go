@@ -4,7 +4,8 @@ import "github.com/seed74116694/fencelock/internal/transport"
 
 // What a request for the hold says.
 
-// sending notes that a request is about to leave and returns its arguments, under mu.
+// sending notes that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
+// here on, before anything is written: whatever happens to the request, a release will know that it may have run.
 func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
 	if a.asks > 0 { // messages may reach this process by another way than they did
 		a.describe()
@@ -21,7 +22,8 @@ func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string)
 	return a.lease.id, a.args(vote, into)
 }
 
-// start begins an attempt with a hold of its own.
+// start begins an attempt with a hold of its own. Messages and answers that name another attempt's hold are not counted
+// for it, so it needs no more than a new id to be rid of them.
 func (a *acquisition) start() {
 	l := a.lease
 	l.hold.start(a.began)
@@ -29,7 +31,8 @@ func (a *acquisition) start() {
 	l.ballot.Start(a.entry, len(l.e.masters))
 }
 
-// describe brings what masters are told of the hold up to date.
+// describe brings what masters are told of the hold up to date. It is made once for all masters and all requests, since
+// a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
 	if route := a.lease.e.mailbox.route(a.lease.key.lock()); route != a.route {
 		a.route, a.detail = route, a.lease.details(route, a.converts)

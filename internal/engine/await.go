@@ -8,7 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// await returns when the lease is held or the acquisition has failed.
+// await returns when the lease is held or the acquisition has failed. It never decides by itself that a lock was
+// granted: what ends it is a verdict of the ballot, the end of ctx, or of the engine.
 func (a *acquisition) await(ctx context.Context) error {
 	ready := a.untilReady()
 	if ready == nil {
@@ -68,8 +69,9 @@ func (a *acquisition) untilReady() <-chan struct{} {
 	return a.ready
 }
 
-// cancel gives the acquisition up because ctx has ended. Contended and NoQuorum tell a lock that others hold from one
-// that could not be asked for, as the votes stand at this moment.
+// cancel gives the acquisition up because ctx has ended. A grant that came in the meantime wins: then phase is held,
+// and the caller gets its lease although its context is over. Contended and NoQuorum tell a lock that others hold from
+// one that could not be asked for, as the votes stand at this moment.
 func (a *acquisition) cancel(ctx context.Context) {
 	l := a.lease
 	l.mu.Lock()
@@ -96,7 +98,8 @@ func (a *acquisition) keepErrors() {
 	}
 }
 
-// failure describes why no lease came about, under mu.
+// failure describes why no lease came about, under mu. It names every master that said why, and those that said nothing
+// until ctx ended. Unknown tells the caller that a request may still run; then its release goes on in the background.
 func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	l := a.lease
 	waited := l.e.clock.Now().Mono - l.begun

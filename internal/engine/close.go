@@ -4,8 +4,8 @@ package engine
 // most as long again for the hooks, and returns when no goroutine of the engine is left, a second call too. It may be
 // called from a hook. A dial that is under way is waited for beyond that timeout.
 func (e *Engine) Close() {
-	first := e.registry.close()
-	e.tasks.end()
+	first := e.registry.close() // from here on no acquisition begins
+	e.tasks.end()               // and nothing new is started; what runs may still post
 	if !first {
 		<-e.gone
 		return
@@ -13,10 +13,12 @@ func (e *Engine) Close() {
 	for _, l := range e.registry.snapshot() {
 		l.shutDown()
 	}
+	// The releases need the pipelines and the timers, so these end only after them.
 	e.unconfirmed.await(e.cfg.ReleaseTimeout)
 	e.endLife()
 	close(e.stop)
 	e.tasks.wait()
 	close(e.gone)
+	// The hooks come last, since they are told of the releases. One of them may have called Close itself.
 	e.observers.relay.Close(e.cfg.ReleaseTimeout)
 }

@@ -9,8 +9,8 @@ import (
 type cohort struct {
 	block    int           // tokens that it wants; 0: the hold is shared by nobody
 	first    fencing.Token // of those that were granted
-	wanted   bool
-	onWanted func()
+	wanted   bool          // somebody waits elsewhere; it stays so until the hold ends
+	onWanted func()        // told of that, once; nil before OnWanted and after the call
 }
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
@@ -60,7 +60,8 @@ func (x *extra) want(mu *guard) {
 	}
 }
 
-// wantedBy returns what follows a renewal's answer that somebody waits for the lock.
+// wantedBy returns what follows a renewal's answer that somebody waits for the lock. It is the second way to learn of
+// that: the message is sent once, to the first who queues, and may be lost.
 func wantedBy(l *Lease) func() {
 	return func() {
 		l.mu.Lock()
@@ -80,7 +81,8 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 	}
 }
 
-// lookAgain renews what cohorts have: the answer tells of those who wait, whose message may have been lost.
+// lookAgain renews, whenever messages begin to arrive, what cohorts have: the answer tells of those who wait, whose
+// message may have been lost.
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()
@@ -92,7 +94,9 @@ func (r *registry) lookAgain() {
 	}
 }
 
-// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background.
+// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for those
+// who must not wait: a timer, a goroutine that only unlocks. The lease has ended when it returns, so nobody here relies
+// on it while another is let in; what is not confirmed is pursued until the hold must have expired.
 func (e *Engine) ReleaseSoon(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()

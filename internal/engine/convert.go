@@ -41,7 +41,8 @@ func (e *Engine) Convert(
 	return e.become(ctx, l, into)
 }
 
-// conversion returns the request for the hold in the other mode.
+// conversion returns the request for the hold in the other mode. It names the hold that it takes the place of, so that
+// a master does not let the two wait for each other.
 func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -52,8 +53,12 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	return r, nil
 }
 
-// become puts a lease in the place of another, if that one has stood until now: else somebody may have been between.
-// What the masters have of that one is released, if need be in the background.
+// become puts a lease in the place of another, if that one has stood until now: else somebody may have been between
+// (case upgrade-unheld of the model: a read that was not valid any more became a write, and another had written in
+// between). What the masters have of that one is released, if need be in the background.
+//
+// Both mutexes are held while the one takes the place of the other, so that nobody sees neither. No other place takes
+// two leases' mutexes, and nobody else knows of the new lease yet, so there is no order to keep.
 func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
 	defer e.unconfirmed.add(-1)
@@ -65,6 +70,8 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	}
 	into.mu.Lock()
 	inherit(into, from.ending, from.limit)
+	// Those who asked for the old one's end are the new one's now: the release of the old hold must not end their
+	// contexts.
 	from.ending = ending{}
 	from.successor.Store(into)
 	e.observers.released(from)
@@ -76,7 +83,8 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	return nil
 }
 
-// inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu.
+// inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu. The new
+// hold may have been lost already, in the moment since it was granted: then they are told at once.
 func inherit(l *Lease, told ending, limit time.Duration) {
 	if l.phase == ended {
 		told.come(l.ending.err(), &l.mu)
@@ -94,7 +102,8 @@ func (l *Lease) current() *Lease {
 	return l
 }
 
-// lock returns the lease that this one has become, with its mutex taken.
+// lock returns the lease that this one has become, with its mutex taken. A conversion may come between finding the
+// lease and taking its mutex, so it looks again.
 func (l *Lease) lock() *Lease {
 	for {
 		l = l.current()

@@ -115,6 +115,26 @@
 // or it must have expired. If the connection broke, its buffers may deliver the acquire after the release; the release
 // therefore leaves a tombstone, and a late acquire or regain of that hold finds it. Calls of one hold need no order.
 //
+// # What fails, and what follows
+//
+//	a request has no answer     the verdict goes on without that master after the node timeout; its answer counts when it
+//	                            comes; the release leaves a tombstone
+//	a grant comes too late      it is released, and a new hold asks, a few times for a single attempt
+//	a message is lost           the next refresh tells of the grant; until then the lock is held for the hand-off TTL
+//	a message comes twice       its token is no later one, and it is ignored
+//	a raise is refused          the master is outvoted: it has the hold, and does not count
+//	a renewal has no answer     tried again after an eighth of the trust that is left; the deadline stays
+//	a renewal says "gone"       the master is outvoted; without a quorum the lease is lost, with one it is regained
+//	a release has no answer     it goes on in the background, with a backoff per server, until the hold must have expired
+//	this process stands still   whoever asks the lease reads the clocks first; a loss is noticed then, or by the timer
+//	the machine is suspended    the wall clock has run on, and ends what the monotonic clock would not
+//	the wall clock is set back  the monotonic clock ends the lease; set forward, the lease ends early
+//	a server has lost its data  of several masters it abstains for the quarantine; a single one has its clock as the
+//	                            floor of new tokens, and what it had granted is not excluded any more
+//	another server answers      waiters ask, releases of late are repeated, and hand-offs of the old one are not trusted
+//	the scripts are unknown     they are sent whole, once; of several masters the run id is compared then
+//	a hook blocks               events wait, then are dropped and counted; no lease waits for them
+//
 // # Replicas
 //
 // Where a number of replicas is asked for, whatever makes or keeps a lease counts on a master only once so many of its

@@ -34,7 +34,7 @@ func (n *ending) made() *end {
 	return n.of
 }
 
-// channel returns what is closed at the end.
+// channel returns what is closed at the end. It is made once: who asks again gets the same one.
 func (n *ending) channel() <-chan struct{} {
 	e := n.made()
 	if e.done == nil {

@@ -31,7 +31,8 @@ type Config struct {
 	Clock          clock.Clock
 }
 
-// Engine keeps the leases of one locker.
+// Engine keeps the leases of one locker. Its fields are set by New and do not change; each part has a mutex of its own
+// where it needs one, named with the part.
 type Engine struct {
 	cfg          Config
 	clock        clock.Clock
@@ -59,7 +60,8 @@ type Engine struct {
 	tasks   tasks
 }
 
-// New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline.
+// New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline. It sends
+// nothing; the first acquisition opens the connections and looks at what the masters are.
 func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
@@ -92,6 +94,8 @@ const patience = 5 * time.Second
 const quarantineMin = 2 * time.Second
 
 // connect makes the masters and what the engine keeps of each. It opens no connection: that is done for the first call.
+// The masters know nothing of leases. They are told by these functions what to do with a message, with another server,
+// and where to start a goroutine that Close waits for.
 func (e *Engine) connect() {
 	shared := &transport.Config{
 		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
@@ -116,7 +120,9 @@ func (e *Engine) connect() {
 
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
-// suspended looks at every lease again after the wall clock has run ahead.
+// suspended looks at every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
+// timers that still count a minute; without this a lease that ended meanwhile would stand until they fire, or until
+// somebody asks.
 func (e *Engine) suspended(now clock.Instant) {
 	// The timers count monotonic time, by which these leases may have much of theirs left.
 	for _, l := range e.registry.snapshot() {

@@ -51,7 +51,8 @@ type Failure struct {
 	Err       error // what ended the waiting: the context's error, or nil
 }
 
-// endOf returns why ctx has ended: its cause, which matches ctx.Err() as well.
+// endOf returns why ctx has ended: its cause, which matches ctx.Err() as well. A caller that cancels with a cause finds
+// that in the error, and one that only knows contexts still finds context.Canceled.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -101,7 +102,8 @@ func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from the masters", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }
 
-// Loss is the end of a lease without Release.
+// Loss is the end of a lease without Release. Whoever relied on the lock has to know, so every call of a lost lease
+// returns it, and its contexts end with it as their cause.
 type Loss struct {
 	Name   string
 	Token  fencing.Token

@@ -18,7 +18,8 @@ type deferred struct {
 // Lock is not re-entrant. What is called under it says so: "under mu".
 func (g *guard) Lock() { g.mu.Lock() }
 
-// Unlock gives the mutex back and then runs what was put off.
+// Unlock gives the mutex back and then runs what was put off. Between the two another goroutine may take the mutex, so
+// what is put off must not rely on the state in which it was put off: it carries what it needs.
 func (g *guard) Unlock() {
 	first := g.deferred
 	g.deferred = nil

@@ -31,7 +31,8 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	}
 }
 
-// yieldRequested offers the master's grant to an older hold.
+// yieldRequested offers the master's grant to an older hold. A hold that is held already does not yield: it stands on a
+// quorum, so the older one cannot have one before it is released.
 func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -41,7 +42,8 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	}
 }
 
-// handoff is a grant to a waiter, as a message tells of it.
+// handoff is a grant to a waiter, as a message tells of it. It is the server's word on a grant that nobody asked for at
+// this moment, so no request bounds its age from below; handoffTrust computes that from the server's clock.
 type handoff struct {
 	hold      string
 	token     fencing.Token
@@ -52,6 +54,8 @@ type handoff struct {
 	wanted    bool          // somebody waits behind a cohort
 }
 
+// readHandoff reads the fields of a message. Anybody with the rights to publish can have sent it, so whatever is not as
+// a script writes it is none.
 func readHandoff(f []string) (g handoff, ok bool) {
 	if len(f) != 5 && len(f) != 7 {
 		return g, false
@@ -70,9 +74,11 @@ func readHandoff(f []string) (g handoff, ok bool) {
 	return g, n[0] > 0 && g.token <= fencing.MaxToken
 }
 
-// handedOff takes in a grant to a waiter. The lease has at least so much left as its TTL exceeds the most that can have
-// gone by on the server's clock since the grant. Where that is not known, or nothing is left, the waiter asks the
-// master; one that does not know yet that it is queued there asks as soon as it does.
+// handedOff takes in a grant to a waiter. It may come before the reply to the very request that queued the hold, from
+// another connection; then the vote is still asked, and a grant counts all the same. The lease has at least so much
+// left as its TTL exceeds the most that can have gone by on the server's clock since the grant. Where that is not
+// known, or nothing is left, the waiter asks the master; one that does not know yet that it is queued there asks as
+// soon as it does.
 func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node, g handoff) {
 	now, v := b.e.clock.Now(), &l.voting
 	until, known := v.handoffTrust(m, from, g, now)
@@ -95,7 +101,12 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 }
 
 // handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
-// message is from. A grant from after the latest that the clock can show means that it was set forward since.
+// message is from: after a failover the message of the old master may arrive by way of the new one, whose clock is
+// another, and which may have granted the lock to somebody else. A grant from after the latest that the clock can show
+// means that it was set forward since.
+//
+// Too little trust costs a round trip, too much is two holders. So the clock is taken to show the latest that it can,
+// by the last sample and the drift, and a message that was long on its way grants what is left and no more.
 func (v *voting) handoffTrust(
 	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {

@@ -73,7 +73,8 @@ func (h *hold) details(route, converts string) string {
 }
 
 // order is how a hold queues: by arrival where one master decides, and by hold id, which all masters order alike, where
-// several do.
+// several do. Were each of several to queue by arrival, two contenders could stand before each other on different
+// masters, and each would wait for the other to leave.
 func order(entry Entry, single bool) string {
 	switch {
 	case entry != Wait && entry != Upgrade:

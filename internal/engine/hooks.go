@@ -27,7 +27,8 @@ type Hooks struct {
 	NoMessages                           func(server string, cause error)
 }
 
-// observers are the user's hooks and logger. They run on a goroutine of their own, in order.
+// observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block
+// or call the locker, and what it is told of happens under a lease's mutex.
 type observers struct {
 	hooks  Hooks
 	logger *slog.Logger
@@ -49,7 +50,9 @@ func (o *observers) warn(message string, attributes ...slog.Attr) {
 	}
 }
 
-// acquired tells of a lease's beginning, under its mutex. Only then is its end told, whatever overflows in between.
+// acquired tells of a lease's beginning, under its mutex. Only then is its end told, whatever overflows in between: a
+// hook that counts leases up and down comes out even. It is offered even where only a
+// hook of an end is set: ends are taken in any case, and only the beginnings bound how many there are.
 func (o *observers) acquired(l *Lease) {
 	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {

@@ -29,7 +29,8 @@ type View struct {
 	Err     error
 }
 
-// Inspect asks every master how the lock stands, and changes nothing. It is not open after Close.
+// Inspect asks every master how the lock stands, and changes nothing. What they show is each for itself: a lock that
+// one of several masters shows as held may be nobody's, where no quorum shows the same. It is not open after Close.
 func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
 	if e.registry.isClosed() {
 		return nil, false
@@ -62,7 +63,8 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	return all, true
 }
 
-// readView reads the reply of inspect.lua. Fields that a later version may add to a row are ignored.
+// readView reads the reply of inspect.lua, a master's own words; nothing is checked against the others here. Fields
+// that a later version may add to a row are ignored.
 func readView(r rueidis.RedisResult) (v View) {
 	fields, err := r.ToArray()
 	if err != nil {
@@ -93,7 +95,8 @@ func readView(r rueidis.RedisResult) (v View) {
 	return v
 }
 
-// row reads the fields of one holder or waiter; a missing one is empty.
+// row reads the fields of one holder or waiter; a missing one is empty. So a client can read what a later version of
+// the scripts adds fields to, and what an earlier one has left out.
 type row []rueidis.RedisMessage
 
 func newRow(m rueidis.RedisMessage) row {

@@ -17,7 +17,7 @@ type Lease struct {
 	trust     trust         // until when the lease stands
 	limit     time.Duration // where MaxHold ends the lease, or never
 	renewal   renewal
-	timer     timerqueue.Timer
+	timer     timerqueue.Timer // for the earliest of deadline, limit and renewal; set while the lease is held
 	ending    ending
 	successor atomic.Pointer[Lease] // what it was converted to
 }
@@ -101,14 +101,17 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.e.counters.held.Add(1)
 	l.e.counters.acquired.Add(1)
 	l.e.observers.acquired(l)
-	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed.
+	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed. An answer can
+	// bring one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
+	// the way.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
 	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
 	l.renewal.plan(l, now)
 	l.setTimer()
 }
 
-// finish ends a held lease, under mu. It is the only way out of that phase.
+// finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for those who ask without
+// the mutex; the contexts end when the mutex is given back, and before the caller sends any release.
 func (l *Lease) finish(end error) {
 	l.phase = ended
 	l.trust.end()
@@ -138,7 +141,8 @@ func (l *Lease) expire(now clock.Instant) {
 	}
 }
 
-// lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released.
+// lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released:
+// it is of no use to anybody, and others would wait for its expiry.
 func (l *Lease) lose(reason Reason, cause error) {
 	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
@@ -147,7 +151,8 @@ func (l *Lease) lose(reason Reason, cause error) {
 	l.releaseInBackground()
 }
 
-// Fire is the timer's call at the lease's next moment.
+// Fire is the timer's call at the lease's next moment. The timer may be late, or early by a call that was under way
+// when it was moved, so what is due is found from the clocks and not from the call.
 func (l *Lease) Fire(now clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

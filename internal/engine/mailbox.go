@@ -6,7 +6,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// mailbox is where the messages of the masters arrive, and what is done where they cannot be had.
+// mailbox is where the messages of the masters arrive, and what is done where they cannot be had. Each tells
+// what the next refresh or renewal would tell later, so a lost one costs time and nothing else.
 type mailbox struct {
 	e       *Engine
 	channel string // each master, and each node of a Cluster, has one that begins with it
@@ -23,7 +24,8 @@ func (b *mailbox) route(lock string) (route string) {
 	return route
 }
 
-// onListen is called when messages of a node arrive from now on, or of all nodes where none is named.
+// onListen is called when messages of a node arrive from now on, or of all nodes where none is named. What was sent
+// before has reached nobody here, so all who could have been meant ask: the waiters, and the holders of cohorts.
 func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
 	b.e.waiters[m.Index].wakeAll()
 	b.e.registry.lookAgain()

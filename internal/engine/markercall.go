@@ -14,7 +14,8 @@ import (
 // layout is the version of what the scripts keep in a lock's keys. Clients of different layouts refuse each other.
 const layout = "2"
 
-// markerRequest is what a master is asked of its marker; see marker.lua.
+// markerRequest is what a master is asked of its marker; see marker.lua. To look changes nothing but a run id that has
+// changed; to give a marker does nothing where there is one.
 type markerRequest struct {
 	purpose, set, seat, seats string
 	instead                   string // the set whose marker is replaced
@@ -49,8 +50,9 @@ type arrival struct {
 	reply  markerReply
 }
 
-// visit asks the masters at once; nil leaves one out. It waits for all of them, but after the node timeout only for a
-// quorum, and for that only within the grace.
+// visit asks the masters at once, each from a goroutine of its own, so that one that hangs holds up no other; nil
+// leaves one out. It waits for all of them, but after the node timeout only for a quorum, and for that only within the
+// grace.
 func (s *survey) visit(ctx context.Context, requests []*markerRequest) []markerReply {
 	replies := make([]markerReply, len(requests))
 	arrivals := make(chan arrival, len(requests))
@@ -124,7 +126,8 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	return c
 }
 
-// readMarkerReply reads the reply of marker.lua.
+// readMarkerReply reads the reply of marker.lua. Fields that are missing on a server of its kind are empty: a single
+// master has a layout and nothing else.
 func readMarkerReply(r rueidis.RedisResult) markerReply {
 	fields, err := r.ToArray()
 	if err != nil {

@@ -10,12 +10,15 @@ import (
 
 // The rules of a set of masters.
 
-// rules is what all clients of a set must agree on, as the marker keeps it.
+// rules is what all clients of a set must agree on, as the marker keeps it. Two clients with other numbers of masters
+// have quorums that need not meet. One with a longer TTL has leases that outlive the quarantine of the others' making,
+// and a master that forgot such a lease would vote before it has expired (case no-abstention).
 func (m *membership) rules() string {
 	return fmt.Sprintf("%d masters, quorum %d, longest TTL %v", len(m.e.masters), m.e.quorum(), m.e.cfg.LongestTTL)
 }
 
-// validate refuses a set that cannot keep what is promised.
+// validate refuses a set that cannot keep what is promised. Every refusal names the master and the rule. A master that
+// did not answer is not refused, since nothing is known of it; it does not vote either.
 func (m *membership) validate(replies []markerReply) error {
 	runs, seats := make(map[string]int), make(map[string]int)
 	set := ""
@@ -58,7 +61,8 @@ func (m *membership) validate(replies []markerReply) error {
 	return nil
 }
 
-// refusedMember names a server that answers in the place of a master, without its marker and at another address.
+// refusedMember names a server that answers in the place of a master, without its marker and at another address. Taken
+// for that master it would bring a quorum about that the real one, which may come back, knows nothing of.
 func (m *membership) refusedMember(i int, seats []string) error {
 	return fmt.Errorf("%w: master %d (%s) has no marker, and the set that the others belong to has its masters at %v",
 		ErrSet, i, m.e.masters[i].Addr(), seats)

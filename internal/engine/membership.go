@@ -16,7 +16,7 @@ import (
 type membership struct {
 	e *Engine
 
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards what follows
 	current *survey       // under way, or the last one
 	ended   time.Duration // when the last one did
 	usable  bool          // one found nothing against the set, and a quorum in order
@@ -60,7 +60,8 @@ func newMembership(e *Engine) *membership {
 	}
 }
 
-// visitTimes returns for how long all masters are waited for, and for how long a quorum.
+// visitTimes returns for how long all masters are waited for, and for how long a quorum. Neither is a matter of safety:
+// a master that is missed is a stranger, and has no vote, until a later survey has read its marker.
 func (m *membership) visitTimes() (late, grace time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +109,8 @@ func (m *membership) check(ctx context.Context) error {
 	}
 }
 
-// recheck starts a survey unless one is under way or has just ended.
+// recheck starts a survey unless one is under way or has just ended. Every answer of a master that refuses to vote may
+// call it, so the pause bounds what a master that goes on refusing costs.
 func (m *membership) recheck() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +150,9 @@ func (m *membership) startLocked() *survey {
 	return s
 }
 
-// finish takes the survey and acts on what it found.
+// finish takes the survey and acts on what it found. A set that is refused fails all who wait: no later answer can make
+// it usable without a change of its servers. A set of which too few are in order fails nobody, since they may come
+// back.
 func (m *membership) finish(s *survey) {
 	replies, changed, err := s.take(m.e.life)
 	inOrder, moved := 0, false
@@ -181,7 +185,9 @@ func (m *membership) finish(s *survey) {
 	}
 }
 
-// adopt takes over what the markers say of the masters, and returns how many are in order.
+// adopt takes over what the markers say of the masters, and returns how many are in order. The identity goes to the
+// transport, which puts it into every vote from then on: with it a master sees that this client has read the marker
+// that it has now, and not the one from before its last quarantine.
 func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 	for i, c := range replies {
 		// Such a master goes on as a stranger: it gets the calls, and refuses to vote until its marker has been read.

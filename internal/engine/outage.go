@@ -7,7 +7,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// outage is how often waiters are told that a master does not answer: at once, then at growing intervals.
+// outage is how often waiters are told that a master does not answer: at once, then at growing intervals. It is guarded
+// by the mutex of its wait sets.
 type outage struct {
 	next  time.Duration // when to tell again
 	pause time.Duration // 0: the master answers
@@ -19,14 +20,16 @@ const (
 	outageMost  = time.Minute
 )
 
-// failed notes that the server did not answer one of its waiters. A refusal is an answer.
+// failed notes that the server did not answer one of its waiters. A refusal is an answer, and is told to the caller
+// whose request it refuses.
 func (w *waitSets) failed(n *transport.Node, cause error) {
 	if n.Failing() {
 		w.report(n, cause)
 	}
 }
 
-// report tells of an outage, if that is due.
+// report tells of an outage, if that is due. Each of a thousand waiters may call it for the same outage, at every
+// refresh; one of them tells.
 func (w *waitSets) report(n *transport.Node, cause error) {
 	now := w.e.clock.Now().Mono
 	w.mu.Lock()
@@ -53,7 +56,8 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	}
 }
 
-// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it.
+// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it. Others go on
+// by the masters that answer, and are told nothing.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		lock := a.lease.key.lock()

@@ -11,9 +11,10 @@ import (
 // many ms, and '1' for doing so also where it finds the hold.
 type tombstone struct{ ms, found string }
 
-// tombstoneOn returns what may still reach the master, under mu. A request without an answer may be the one that was
-// granted; one that had failed before it may be on its way all the same, over a connection that was replaced since. It
-// cannot be for longer than the grant that it asks for would last.
+// tombstoneOn returns what may still reach the master, under mu: without a tombstone a request that arrives after the
+// release would be granted, and the lock be nobody's for a TTL (cases no-tombstone and overtake). A request without an
+// answer may be the one that was granted; one that had failed before it may be on its way all the same, over a
+// connection that was replaced since. It cannot be for longer than the grant that it asks for would last.
 func (v *voting) tombstoneOn(m *transport.Master) tombstone {
 	switch vote := v.ballot.Vote(m.Index); {
 	case vote.Straggles():
@@ -33,7 +34,8 @@ const lateness = time.Minute
 // once its connection is closed, it cannot.
 func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 
-// pendingRelease is a hold that one master may still have.
+// pendingRelease is a hold that one master may still have. It has all that a release needs, so the lease itself may be
+// gone: a server that is down for an hour keeps no leases alive.
 type pendingRelease struct {
 	m         *transport.Master
 	key       lockKey
@@ -46,8 +48,8 @@ type pendingRelease struct {
 func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
 		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m),
-		// Renewals end with the lease, so nothing can have moved the expiry since; the node timeout covers a call that is on
-		// its way.
+		// Renewals end with the lease, so nothing can have moved the expiry since; the node timeout covers a call that
+		// is on its way.
 		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }

@@ -18,7 +18,8 @@ type waiter struct {
 	hold string
 }
 
-// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others.
+// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others: the server does
+// nothing else while a script runs.
 const waitersPerRefresh = 200
 
 // refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.
@@ -30,7 +31,8 @@ const (
 	refreshUnknown = 2
 )
 
-// refresh keeps the waiters alive on the master and learns what became of them.
+// refresh keeps the waiters alive on the master and learns what became of them. It goes through the pipeline and is not
+// urgent: while the server is in backoff it fails at once, and the timer that is set already tries again.
 func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w := s.in
 	w.mu.Lock()
@@ -47,7 +49,8 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	})
 }
 
-// refreshed hands each waiter its part of the reply, and sets when to ask next.
+// refreshed hands each waiter its part of the reply, and sets when to ask next. Each waiter's lease is locked by
+// itself: its mutex comes before that of the wait sets, so none of this happens under the latter.
 func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	fields, err := r.AsIntSlice()
@@ -89,7 +92,8 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	}
 }
 
-// refreshAnswer turns what a refresh says of one waiter into what the ballot counts. A hold that is granted here was
+// refreshAnswer turns what a refresh says of one waiter into what the ballot counts. Trust counts from when the refresh
+// was sent, and for what is left: the grant is older than that. A hold that is granted here was
 // handed off, and the message was lost or is still on its way.
 func (e *Engine) refreshAnswer(
 	status int64, token fencing.Token, left time.Duration, sent clock.Instant,
@@ -104,7 +108,9 @@ func (e *Engine) refreshAnswer(
 	}
 }
 
-// refreshed counts what the refresh says of this waiter. It reports whether the master must be asked anew.
+// refreshed counts what the refresh says of this waiter. It reports whether the master must be asked anew: it does not
+// know the hold, because its lease as a waiter ended or its data is gone. The hold asks again under the same id, and so
+// keeps its place where masters order by id; on a single one it goes to the end.
 func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	l := x.a.lease
 	l.mu.Lock()
@@ -121,7 +127,8 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	return askAgain
 }
 
-// continueAdmission lets a master go on with what it left undone to keep a call short.
+// continueAdmission lets a master go on with what it left undone to keep a call short. If this client dies before, the
+// next refresh of any waiter does it, so readers who could enter are late by a refresh interval and not stuck.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
 		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-"},

@@ -2,9 +2,10 @@ package engine
 
 import "sync"
 
-// registry are the leases of an engine by hold, from the first request on.
+// registry are the leases of an engine by hold, from the first request on. It is what messages and Close find them by,
+// so a lease is added before anything is sent for it, and forgotten when nothing may change it any more.
 type registry struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows; taken under a lease's mutex, never the other way round
 	closed bool
 	leases map[string]*Lease
 }
@@ -33,7 +34,8 @@ func (r *registry) lookup(hold string) *Lease {
 	return r.leases[hold]
 }
 
-// snapshot copies, since the mutex of a lease is never taken under that of the registry.
+// snapshot copies, since the mutex of a lease is never taken under that of the registry. A lease of the copy may end
+// before the caller comes to it, so each call looks at the phase.
 func (r *registry) snapshot() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +46,8 @@ func (r *registry) snapshot() []*Lease {
 	return all
 }
 
-// close lets no more leases in. It reports whether it is the first call.
+// close lets no more leases in. It reports whether it is the first call. A restart of an acquisition is refused too,
+// and fails with ErrClosed.
 func (r *registry) close() (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

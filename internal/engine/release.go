@@ -59,7 +59,8 @@ func (v *voting) giveBack(ctx context.Context) error {
 	return votes.verdict(v)
 }
 
-// giveBackTo releases the hold on a single master, on the caller's goroutine.
+// giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
+// before the release; for one that was not, the release leaves a tombstone where it finds no hold.
 func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still come in
@@ -76,7 +77,8 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	return v.e.released(r, result, sent)
 }
 
-// postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint.
+// postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint: the
+// next holder is granted on all of them in this moment, and needs no raise where they agree.
 func (v *voting) postReleases(votes *releaseVotes) {
 	proposal, keys := v.e.tokens.proposal(), v.e.keys.forCall(v.key)
 	v.mu.Lock()
@@ -101,7 +103,8 @@ const (
 	releaseGranted = 1
 )
 
-// released reads the reply to a release. One that failed goes on in the background.
+// released reads the reply to a release. One that failed goes on in the background until the hold must have expired. It
+// may have run: the second time the script finds the hold gone, and nobody else's is touched.
 func (e *Engine) released(
 	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
 ) (had bool, failure *NodeFailure) {

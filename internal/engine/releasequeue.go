@@ -10,13 +10,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// pendingReleases are the releases of one master that nobody waits for, in a queue for each of its nodes.
+// pendingReleases are the releases of one master that nobody waits for, in a queue for each of its nodes. Each is
+// counted as unconfirmed from add or retry until it is confirmed, refused for good or expired; Close waits for that
+// count.
 type pendingReleases struct {
 	e      *Engine
 	m      *transport.Master
 	recent recentReleases
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards byNode; the queues have their own
 	byNode map[*transport.Node]*releaseQueue
 }
 
@@ -50,7 +52,8 @@ func (p *pendingReleases) add(r *pendingRelease) {
 	}
 }
 
-// retry notes that a release failed, and tries it again later.
+// retry notes that a release failed, and tries it again later. One that the server will never run, because it refuses
+// the user or a key holds something else, is dropped: the hold expires by itself.
 func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	if p.m.Permanent(cause) {
 		return
@@ -94,7 +97,7 @@ func (p *pendingReleases) repeat() {
 type releaseQueue struct {
 	p        *pendingReleases
 	n        *transport.Node
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	waiting  []*pendingRelease
 	failures int // in a row
 	timer    timerqueue.Timer
@@ -103,7 +106,8 @@ type releaseQueue struct {
 // releasesAtOnce bounds what is sent when a node is back.
 const releasesAtOnce = 64
 
-// takeAll takes out what waits. What is on its way comes back by its own answer.
+// takeAll takes out what waits. What is on its way comes back by its own answer, to the queue of whichever node answers
+// for its lock then.
 func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,7 +138,8 @@ func (q *releaseQueue) Fire(clock.Instant) {
 	q.sendLocked(most)
 }
 
-// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself.
+// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself. So a
+// server that comes back after more than a TTL is not sent what was released before that.
 func (q *releaseQueue) sendLocked(most int) {
 	e, m := q.p.e, q.p.m
 	now, proposal := e.clock.Now(), e.tokens.proposal()
@@ -159,8 +164,8 @@ func (q *releaseQueue) sendLocked(most int) {
 	}
 }
 
-// answered ends one release, or puts it back. Every success lets the next ones go: the backoff is the node's, and one
-// answer shows that it is over.
+// answered ends one release, or puts it back. A release that was put back keeps its tombstone, since what that is for
+// may still come. Every success lets the next ones go: the backoff is the node's, and one answer shows that it is over.
 func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
 	var reply [3]int64

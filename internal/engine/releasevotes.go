@@ -82,7 +82,8 @@ func (v *releaseVotes) count(had bool, failure *NodeFailure) {
 	}
 }
 
-// verdict is that of the answers so far.
+// verdict is that of the answers so far. Those that come later change nothing for the caller; a release that they show
+// to have failed goes on in the background.
 func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

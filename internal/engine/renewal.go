@@ -20,7 +20,8 @@ type renewal struct {
 	failure error         // of the last round, until one succeeds
 }
 
-// round is one renewal on all masters.
+// round is one renewal on all masters. An answer counts for the vote of its master whichever round it was asked in; the
+// round itself is only for those who wait for it and for the next one to be planned.
 type round struct {
 	sent    clock.Instant
 	err     error        // of the last master that failed
@@ -34,7 +35,8 @@ const (
 	retryMin    = 5 * time.Millisecond
 )
 
-// plan sets when the next renewal is due: at a third of the time left, so that two may fail.
+// plan sets when the next renewal is due: at a third of the time left, so that two may fail. The jitter makes it
+// earlier and never later: what is left is what may be lost.
 func (n *renewal) plan(l *Lease, now clock.Instant) {
 	n.due = clock.Never
 	if n.wanted(l) {
@@ -67,7 +69,8 @@ func (n *renewal) next(e *Engine) time.Duration {
 	return n.due
 }
 
-// fire starts the round that is due, or ends the one that has come to nothing.
+// fire starts the round that is due, or ends the one that has come to nothing. There is one round at a time. A second
+// one beside it would ask the same masters the same, and the later answer says all that the earlier one does.
 func (n *renewal) fire(l *Lease, now clock.Instant) {
 	switch {
 	case now.Mono < n.next(l.e):
@@ -101,7 +104,8 @@ func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	return r
 }
 
-// renewed takes in one master's answer, to whatever round.
+// renewed takes in one master's answer, to whatever round. What the answer is trusted until counts from the moment at
+// which this very request left, which may be later than the round's: it may have waited in the pipeline.
 func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,6 +127,10 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 }
 
 // settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
+//
+// A quorum that says "gone" is not needed for a loss: once too many masters do not stand by the token, no quorum does,
+// and another client's quorum may be among them. Without answers the lease stands until its deadline: silence is no
+// loss, and nobody else is let in before.
 func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
 		l.lose(Taken, nil)
@@ -132,8 +140,8 @@ func (l *Lease) settle(now clock.Instant) {
 		return
 	}
 	before := l.trust.until()
-	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
-	// the lease has just been lost.
+	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing
+	// grants the lease has just been lost.
 	if until, ok := l.ballot.Votes().TrustedUntil(l.token()); ok {
 		l.trust.set(until)
 	}
@@ -141,7 +149,8 @@ func (l *Lease) settle(now clock.Instant) {
 	l.setTimer()
 }
 
-// settle ends the round where a quorum has answered, or none can any more.
+// settle ends the round where a quorum has answered, or none can any more. A quorum of answers is seen by the deadline:
+// it has moved as far as the round asked for, whichever masters it was that moved it.
 func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 	r := n.round
 	switch {
@@ -157,7 +166,10 @@ func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 	}
 }
 
-// succeeded plans the next renewal after a quorum has confirmed one. confirm says that it has to come soon.
+// succeeded plans the next renewal after a quorum has confirmed one. confirm says that it has to come soon. This is the
+// one moment at which it is certain that the hold stands on a quorum, so it is the only one at which masters that lost
+// it are asked to take it back (case regain-unconfirmed of the model: a hold that was not valid any more came back, and
+// had a smaller token than one that was granted since).
 func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	n.confirm, n.round, n.failure = confirm, nil, nil
 	l.e.counters.renewed.Add(1)
@@ -166,7 +178,8 @@ func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	l.regain(now)
 }
 
-// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip.
+// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip. It is how long
+// until the next try, not how long the lease is trusted: that is the deadline, whatever any round does.
 func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
 
 // stalled ends a round that has not come to a quorum, be it within the node timeout. Masters that owe an answer are not
@@ -185,7 +198,8 @@ func (n *renewal) stalled(l *Lease, now clock.Instant) {
 		slog.Duration("left", l.trust.left(now)), slog.Any("error", r.err))
 }
 
-// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss.
+// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss. An answer may come
+// when its round is over; the reason is still the best there is.
 func (n *renewal) noteFailure(failure error) {
 	n.failure = failure
 	if n.round != nil {
@@ -201,7 +215,8 @@ func (r *round) end(err error) {
 	r.waiters = nil
 }
 
-// whyExpired tells the reasons apart for which a lease was not renewed in time.
+// whyExpired tells the reasons apart for which a lease was not renewed in time. The order matters: a process that stood
+// still has a round under way too, but one whose failure is known failed for that reason.
 func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
 	switch {
 	case n.failure != nil:

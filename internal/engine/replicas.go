@@ -22,7 +22,8 @@ type Unreplicated = transport.Unreplicated
 // replicated reports whether grants count only once replicas have them.
 func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
 
-// granted counts a grant that a message or a refresh told of, under mu: at once, or when the replicas have it.
+// granted counts a grant that a message or a refresh told of, under mu: at once, or when the replicas have it. One
+// confirmation of a vote is under way at a time; a later grant is confirmed when the next refresh tells of it.
 func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
 	vote := v.ballot.Vote(m.Index)
 	if !v.e.replicated() {
@@ -42,7 +43,8 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 	v.mu.afterUnlock(func() { m.Renew(renewal) })
 }
 
-// confirmed takes in the answer to the renewal of such a grant.
+// confirmed takes in the answer to the renewal of such a grant. A renewal that was not answered may have moved the
+// expiry on the server; that only makes the grant last longer there than it is trusted here.
 func (v *voting) confirmed(
 	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
 ) {

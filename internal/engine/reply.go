@@ -76,7 +76,8 @@ func readReply(r rueidis.RedisResult) reply {
 }
 
 // answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
-// key.
+// key. It is the one place that knows both the numbers of the scripts and the words of the ballot, so that the ballot
+// need not know what a script is, and a number that it does not know is a refusal and never a grant.
 func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
@@ -88,13 +89,15 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
 	case p.status == statusAbstains, p.status == statusChanged:
-		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set can
-		// have caused, the marker has to be read again.
+		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set
+		// can have caused, the marker has to be read again.
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()
 		}
 		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{For: p.left}}
 	case p.status == statusClock:
+		// Case floor-no-bound of the model: without that refusal one master whose clock is ahead pulls all tokens
+		// there.
 		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
 	case join && p.status == statusQueued:
 		return ballot.Answer{Status: ballot.IsAbsent}
@@ -109,8 +112,9 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	}
 }
 
-// noAnswer is what the ballot counts of a call that failed. A grant that too few replicas have stands on the master, so
-// it is to be released; asking again would only find the same.
+// noAnswer is what the ballot counts of a call that failed. It tells three things apart: whether the request may have
+// run (then a release has to go after it), whether asking again can help, and whose fault it is. A grant that too few
+// replicas have stands on the master, so it is to be released; asking again would only find the same.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.Reconnected(err) {
 		e.membership.recheck()
@@ -131,7 +135,8 @@ type Holder struct {
 	Remaining, Held   time.Duration
 }
 
-// readHolder reads the details of a hold that is in the way.
+// readHolder reads the details of a hold that is in the way. They are another client's, perhaps of a later version, so
+// what cannot be read is left out: an error without a holder is better than none.
 func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	f := strings.SplitN(details, " ", 5)
 	if len(f) != 5 {
@@ -148,7 +153,8 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	}
 }
 
-// readInts reads a reply of integers into an array of the caller's.
+// readInts reads a reply of integers into an array of the caller's. Any other reply is an error, and so is no answer to
+// the question that was asked.
 func readInts(r rueidis.RedisResult, into []int64) error {
 	fields, err := r.ToArray()
 	if err != nil {

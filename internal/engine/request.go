@@ -38,8 +38,8 @@ type Terms struct {
 	Meta    string
 	Renew   bool
 
-	handoffTTL time.Duration
-	ttlArg     string
+	handoffTTL time.Duration // how long a waiter lives without a refresh, and a hand-off until it is confirmed
+	ttlArg     string        // the same as arguments of scripts
 	handoffArg string
 }
 

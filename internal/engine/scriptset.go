@@ -5,7 +5,8 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// scriptSet are the scripts of one engine, salted with the identity of its set of masters.
+// scriptSet are the scripts of one engine, salted with the identity of its set of masters. It never changes; the engine
+// replaces it as a whole when the set is found to be another one, and a call keeps the script that it began with.
 type scriptSet struct {
 	salt                                                                  string
 	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script

@@ -17,7 +17,8 @@ type Stats struct {
 	EventsDropped uint64
 }
 
-// counters are written where the thing happens, under the mutex of its lease or without one.
+// counters are written where the thing happens, under the mutex of its lease or without one. Each is right by itself;
+// two that are read one after the other may be of different moments.
 type counters struct {
 	held, waiting                                              atomic.Int64
 	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64

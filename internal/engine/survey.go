@@ -13,7 +13,8 @@ import (
 // another process may be giving them out at this moment.
 const looks = 3
 
-// survey is one look at all masters.
+// survey is one look at all masters. It belongs to its membership, which takes at most one at a time; only done and err
+// are read by others, err after done is closed.
 type survey struct {
 	e    *Engine
 	of   *membership
@@ -32,6 +33,11 @@ func (s *survey) over() bool {
 }
 
 // take returns what every master showed, and whether any was given a marker.
+//
+// The danger is a master that has forgotten its leases and is taken for a new one, for it would vote at once (case
+// no-abstention). So a master without a marker is new only where no master has one and all of them answer. Whatever
+// else is missing a marker has lost it, and abstains for the quarantine. That costs a first start with a server down
+// two seconds or a TTL; the other mistake would cost exclusion.
 func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool, err error) {
 	if len(s.e.masters) == 1 {
 		replies = s.visit(ctx, all(1, markerRequest{purpose: "single"}))
@@ -87,8 +93,11 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// found makes a set of masters without markers. Of several processes that do so at once, the first to reach the master
-// with the smallest run id names the set; the others take its name from there.
+// found makes a set of masters without markers. A birth is one at its first start, whose masters vote at once; after a
+// return they abstain first. marker.lua itself makes a return of a birth that comes late, since the client may have
+// stood still between seeing no marker and giving one, and the others have begun to lock meanwhile. Of several
+// processes that do so at once, the first to reach the master with the smallest run id names the set; the others take
+// its name from there.
 func (s *survey) found(ctx context.Context, replies []markerReply, purpose string) ([]markerReply, bool, error) {
 	first := -1
 	for i, c := range replies {
@@ -139,7 +148,8 @@ func (s *survey) reconcile(replies []markerReply) {
 	}
 }
 
-// readmit gives a marker to masters that have lost theirs. What is not where the set's founder saw a master is another
+// readmit gives a marker to masters that have lost theirs. The next client to come finds it there, and need not wonder.
+// What is not where the set's founder saw a master is another
 // server, which must not be counted on in its place.
 func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool, error) {
 	i := slices.IndexFunc(replies, func(c markerReply) bool { return c.set != "" })

@@ -4,7 +4,7 @@ import "sync"
 
 // tasks are the goroutines of an engine, which Close waits for.
 type tasks struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards ended, and keeps spawn and end apart
 	ended bool
 	group sync.WaitGroup
 }

@@ -21,7 +21,8 @@ type tokens struct {
 // links add their round trip.
 const proposalLead = 50 * time.Millisecond
 
-// observe notes a token, so that the next proposal is beyond it.
+// observe notes a token, so that the next proposal is beyond it. That is no promise, since another process has seen
+// others; it saves raises among the locks of one process.
 func (t *tokens) observe(token fencing.Token) {
 	for {
 		seen := t.largest.Load()
@@ -41,6 +42,10 @@ func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.round
 
 // proposal is the floor of the tokens that a script mints, the same for all masters, so that their answers agree, and
 // beyond every token that this engine has seen. A single master takes its own clock instead.
+//
+// It is for agreement and not for safety. A client whose clock is behind proposes too little (case floor-no-end), and
+// one whose clock is ahead too much (case floor-no-cap); so a master takes the end of its last quarantine where that is
+// more, and never more than a second beyond its own clock.
 func (t *tokens) proposal() int64 {
 	if t.single {
 		return 0

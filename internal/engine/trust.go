@@ -30,7 +30,8 @@ func (t *trust) end() {
 	t.wall.Store(0)
 }
 
-// Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing.
+// Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing: the
+// goroutines of a process that share a hold ask it each time that one of them enters.
 func (l *Lease) Trusted() bool {
 	l = l.current()
 	return !l.trust.until().Passed(l.e.clock.Now())

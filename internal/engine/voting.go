@@ -42,7 +42,8 @@ func (v *voting) event() Event {
 	return Event{v.name, v.mode, v.owner(), v.id, v.token(), v.e.clock.Now().Mono - v.begun}
 }
 
-// changed acts on a vote that has changed, under mu.
+// changed acts on a vote that has changed, under mu. While the hold is asked for, that may be the verdict. After that
+// only actions follow: the lease has its token, and whatever a late master says does not take it back.
 func (v *voting) changed() {
 	if v.asking != nil {
 		v.asking.decide()
@@ -73,7 +74,8 @@ func (v *voting) perform(actions []ballot.Action) {
 	}
 }
 
-// post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up.
+// post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
+// leaves when mu is given back.
 func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
 	// An answer is counted for the hold that it was asked for. The acquisition may have given that one up meanwhile.
 	id := v.id
@@ -90,8 +92,9 @@ func (v *voting) post(m *transport.Master, s *transport.Script, args []string, c
 	v.mu.afterUnlock(func() { m.Post(call) })
 }
 
-// raised counts the answer to a raise, under mu. A master that does not have the hold any more says that it is queued
-// or unknown; either way it is not raised there.
+// raised counts the answer to a raise, under mu. Only the master's own word that it has counted the target makes it a
+// vote for it (case raise-unheld: a raise where the hold is gone counted a vote that was never kept). A master that
+// does not have the hold any more says that it is queued or unknown; either way it is not raised there.
 func (v *voting) raised(m *transport.Master, target fencing.Token, p reply, a ballot.Answer) {
 	if p.err == nil && p.status == statusQueued {
 		a.Status = ballot.IsRefused
@@ -119,7 +122,9 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 }
 
 // regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that
-// the hold stands; the masters see to it that nothing else was counted.
+// the hold stands; the masters see to it that nothing else was counted (case regain-counted). It is worth the trouble:
+// without it a quorum of three that loses one master after the other, each for a moment, loses the lease as well,
+// though at no time more than one was away.
 func (v *voting) regain(now clock.Instant) {
 	details := ""
 	for _, m := range v.e.masters {
@@ -127,8 +132,8 @@ func (v *voting) regain(now clock.Instant) {
 		if !ok {
 			continue
 		}
-		// A master that abstains takes the hold back only where trust in its own grant was never broken: then nobody else can
-		// have been let in there, whatever it has forgotten.
+		// A master that abstains takes the hold back only where trust in its own grant was never broken: then nobody
+		// else can have been let in there, whatever it has forgotten.
 		if details == "" {
 			details = v.details(v.e.mailbox.route(v.key.lock()), "")
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 // waitSets are the locks that this process waits for on one master. Its mutex is taken under a lease's and never the
-// other way round.
+// other way round. Waiters of one lock share a set, and so one refresh, however many goroutines they are: what a crowd
+// costs the server does not grow with it.
 type waitSets struct {
 	e       *Engine
 	m       *transport.Master
@@ -31,7 +32,7 @@ func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
 // early where an expiry may let somebody in.
 type waitSet struct {
-	in      *waitSets
+	in      *waitSets // whose mutex guards what follows
 	keys    []string
 	waiters map[*acquisition]struct{}
 	every   time.Duration // the shortest interval that a waiter needs
@@ -85,15 +86,16 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 	s.every = min(s.every, a.lease.terms.refreshEvery())
 	now := w.e.clock.Now().Mono
 	s.setTimer(now, wake)
-	// A subscription that was made while the hold was asked for has missed a grant that came before it, and whoever made
-	// it did not find this waiter yet.
+	// A subscription that was made while the hold was asked for has missed a grant that came before it, and whoever
+	// made it did not find this waiter yet.
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
 		a.wakeUps = n
 		w.e.timers.SetEarlier(&s.timer, s, now)
 	}
 }
 
-// remove takes the acquisition out, and the set with its last waiter.
+// remove takes the acquisition out, and the set with its last waiter. A refresh that is on its way still names the
+// hold; its answer finds the acquisition over.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +119,8 @@ func (w *waitSets) wakeAll() {
 	}
 }
 
-// wake makes the waiters of one lock ask again. It reports whether there are any.
+// wake makes the waiters of one lock ask again. It reports whether there are any. A refresh may be under way then: the
+// set is marked stale by Fire, and asks once more when that one is answered.
 func (w *waitSets) wake(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,6 +149,9 @@ const pollMin = 10 * time.Millisecond
 
 // setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
 // sooner; but a master in backoff is not asked before its time.
+//
+// The refresh is three times in a waiter's lease, so that two may be lost. Asking early is for holds that expire
+// without a release: no message tells of those, since nobody runs a script at that moment.
 func (s *waitSet) setTimer(now, wake time.Duration) {
 	if len(s.waiters) == 0 {
 		return
@@ -216,7 +222,8 @@ func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, 
 	return "", false
 }
 
-// failWaiters ends every acquisition that waits.
+// failWaiters ends every acquisition that waits. One whose first answer is still to come is not among them; it becomes
+// a waiter then, and the next survey finds it.
 func (e *Engine) failWaiters(kind Kind, cause error) {
 	for _, w := range e.waiters {
 		for _, a := range w.all() {
