@@ -69,7 +69,7 @@ func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
 		writer := q.queue("n", rwlock.Write)
 		cancel()
 		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
-		w.hears(mu)
+		hears(w, mu)
 		w.release(other)
 		require.NoError(w.t, mu.RUnlock(w.ctx))
 		w.release(writer.granted())

@@ -175,7 +175,7 @@ func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
 				require.NoError(w.t, mu.RUnlock(w.ctx))
 				writer = q.queue("n", rwlock.Write)
 			}
-			w.hears(mu)
+			hears(w, mu)
 			w.release(lease)
 			require.NoError(w.t, mu.RUnlock(w.ctx))
 			w.release(writer.granted())
@@ -185,7 +185,7 @@ func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
 }
 
 // hears returns when the readers of a process have heard that a writer waits elsewhere: by a message, before a renewal.
-func (w *world) hears(mu *rwlock.RWMutex) {
+func hears(w *world, mu *rwlock.RWMutex) {
 	w.t.Helper()
 	began := time.Now()
 	w.eventually("it is heard", func() bool {

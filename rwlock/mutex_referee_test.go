@@ -101,7 +101,7 @@ func newRefereed(t *testing.T, servers []*testredis.Server, lossy bool) *referee
 // look stands still while the process is frozen.
 func (p *refereedProcess) look() {
 	p.gate.RLock()
-	p.gate.RUnlock() //nolint:staticcheck // there is nothing to do in between
+	defer p.gate.RUnlock()
 }
 
 // freeze lets the process stand still for two TTLs.
