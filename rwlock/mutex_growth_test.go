@@ -1,0 +1,65 @@
+package rwlock_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Eight processes read all the time, and one of them writes once a second: what the server is asked does not depend on
+// how many goroutines read.
+func TestCommandsDoNotGrowWithTheNumberOfReaders(t *testing.T) {
+	few, many := commandsOfReaders(t, 8), commandsOfReaders(t, 64)
+	t.Logf("8 processes, 1 write per second: %d commands in 10 s with 8 readers each, %d with 64", few, many)
+	require.InDelta(t, few, many, 0.1*float64(few))
+}
+
+func commandsOfReaders(t *testing.T, readers int) (commands int) {
+	inFakeTime(t, func(w *world) {
+		var processes []*process
+		for range 8 {
+			p := w.process()
+			p.hasWaited()
+			processes = append(processes, p)
+		}
+		end := time.Now().Add(10 * time.Second)
+		for _, p := range processes {
+			p.link.ResetCalls()
+		}
+		var all sync.WaitGroup
+		for _, p := range processes {
+			mu := p.RWMutex("n")
+			for i := range readers {
+				all.Go(func() {
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(readers))
+					for time.Now().Before(end) {
+						if err := mu.RLock(w.ctx); err != nil {
+							w.t.Error(err)
+							return
+						}
+						time.Sleep(10 * time.Millisecond)
+						if err := mu.RUnlock(w.ctx); err != nil {
+							w.t.Error(err)
+							return
+						}
+					}
+				})
+			}
+		}
+		mu := processes[0].RWMutex("n")
+		for time.Now().Before(end) {
+			time.Sleep(time.Second)
+			require.NoError(w.t, mu.Lock(w.ctx))
+			require.NoError(w.t, mu.Unlock(w.ctx))
+		}
+		all.Wait()
+		for _, p := range processes {
+			for _, n := range sent(p.link) {
+				commands += n
+			}
+		}
+	})
+	return commands
+}
