@@ -34,7 +34,7 @@ type Workload struct {
 func workloads() []Workload {
 	return []Workload{
 		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
-		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(),
+		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
 	}
 }
 
