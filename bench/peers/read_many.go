@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -44,27 +45,27 @@ func readWhileWritten(
 	var failure error
 	over, end := context.WithTimeout(ctx, window)
 	defer end()
-	writing.Go(func() {
-		for pause(over, writeEvery); over.Err() == nil; pause(over, writeEvery) {
-			hold, err := all[0].Lock(over, "name")
-			if err != nil {
-				return // the window is over
-			}
-			if failure = hold.Release(ctx); failure != nil {
-				return
-			}
-		}
-	})
+	writing.Go(func() { failure = writeRarely(over, all[0]) })
 	began := time.Now()
 	n, err := share(ctx, window, all, goroutines*len(all), func(int) bool { return false }, longSection)
 	took := time.Since(began).Seconds()
 	writing.Wait()
-	if err == nil {
-		err = failure
-	}
-	if err != nil {
+	if err = errors.Join(err, failure); err != nil {
 		return nil, err
 	}
 	after, err := one.Commands(ctx)
 	return Measures{"commands/s": float64(after-before) / took, "reads/s": float64(n) / took}, err
+}
+
+func writeRarely(over context.Context, writer peer.Peer) error {
+	for pause(over, writeEvery); over.Err() == nil; pause(over, writeEvery) {
+		hold, err := writer.Lock(over, "name")
+		if err != nil {
+			return nil //nolint:nilerr // the window is over
+		}
+		if err := hold.Release(context.WithoutCancel(over)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
