@@ -35,15 +35,9 @@ func commandsOfReaders(t *testing.T, readers int) (commands int) {
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(readers))
 					for time.Now().Before(end) {
-						if err := mu.RLock(w.ctx); err != nil {
-							w.t.Error(err)
-							return
-						}
+						require.NoError(w.t, mu.RLock(w.ctx))
 						time.Sleep(10 * time.Millisecond)
-						if err := mu.RUnlock(w.ctx); err != nil {
-							w.t.Error(err)
-							return
-						}
+						require.NoError(w.t, mu.RUnlock(w.ctx))
 					}
 				})
 			}
