@@ -13,7 +13,11 @@ import (
 func TestCommandsDoNotGrowWithTheNumberOfReaders(t *testing.T) {
 	few, many := commandsOfReaders(t, 8), commandsOfReaders(t, 64)
 	t.Logf("8 processes, 1 write per second: %d commands in 10 s with 8 readers each, %d with 64", few, many)
-	require.InDelta(t, few, many, 0.1*float64(few))
+	// Some more where in a process nobody reads for a moment, which fewer readers make likelier.
+	for _, commands := range []int{few, many} {
+		require.Less(t, commands, 8*10*4, "per process and write")
+	}
+	require.LessOrEqual(t, many, 3*few/2)
 }
 
 func commandsOfReaders(t *testing.T, readers int) (commands int) {
