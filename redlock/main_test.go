@@ -5,10 +5,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 func TestMain(m *testing.M) {
+	scratch.Use("fencelock-redlock")
 	testredis.Together()
 	goleak.VerifyTestMain(m)
 }

@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -99,7 +100,45 @@ func TestUncontendedAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%.0f allocations", allocations)
-	require.LessOrEqual(t, allocations, 12.0)
+	require.LessOrEqual(t, allocations, 10.0)
+}
+
+// A process may hold thousands of leases, so what each one keeps in memory is bounded.
+func TestHeapOfALease(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	const leases, most = 10_000, 500
+	server := testredis.Start(t)
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	defer client.Close()
+	locker, err := rwlock.New(client, rwlock.WithTTL(time.Hour)) // no renewal is due meanwhile
+	require.NoError(t, err)
+	defer locker.Close()
+	names := make([]string, leases)
+	for i := range names {
+		names[i] = "name-" + strconv.Itoa(i)
+	}
+	held := make([]*rwlock.Lease, leases)
+	before := liveHeap()
+	for i, name := range names {
+		held[i], err = locker.Lock(t.Context(), name)
+		require.NoError(t, err)
+	}
+	perLease := (liveHeap() - before) / leases
+	t.Logf("%d bytes", perLease)
+	require.LessOrEqual(t, perLease, int64(most))
+	noneLost(t, locker, held)
+}
+
+// liveHeap is what is left of the heap after a collection, in bytes.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC() // what pools keep goes in the second one
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapAlloc)
 }
 
 // holdMany takes n locks, for writing and for reading by turns.

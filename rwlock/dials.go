@@ -67,10 +67,14 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	}
 	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, c *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, addr, dialer, c)
-		if err == nil {
-			d.opened(ctx, conn)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		d.opened(ctx, conn)
+		if o.DisableTCPNoDelay { // the system gathers, and the client looks for a connection of its own kind
+			return conn, nil
+		}
+		return &gatheringConn{Conn: conn}, nil
 	}
 	return o
 }

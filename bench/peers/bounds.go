@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,13 +9,15 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// bound is a promise about a figure of this library, or about its ratio to that of another peer or another point.
+// bound is a promise about a figure of this library, or of a form of it, or about its ratio to that of another peer or
+// another point.
 type bound struct {
 	what             string
 	workload, column string
 	point            int
+	form             string // "" for the library's lease
 	over             string // a peer at the same point, or "" for the figure itself
-	overPoint        int    // with over being this library: its own figure at another point
+	overPoint        int    // with over being whose figure it is: its own figure at another point
 	least            bool   // the limit is a least one, not a most one
 	limit            float64
 }
@@ -31,7 +34,9 @@ type Verdict struct {
 const level = 0.95
 
 func bounds() []bound {
-	return slices.Concat(pairBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds())
+	return slices.Concat(
+		pairBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds(), deployedBounds(),
+	)
 }
 
 func pairBounds() []bound {
@@ -142,15 +147,18 @@ func judge(measured []WorkloadResult) []Verdict {
 	return all
 }
 
+// of is whose figure it is.
+func (b bound) of() string { return cmp.Or(b.form, peer.Ours) }
+
 func (b bound) judge(w *WorkloadResult) (Verdict, bool) {
-	ours := w.row(peer.Ours, b.point)
+	ours := w.row(b.of(), b.point)
 	if ours == nil {
 		return Verdict{}, false
 	}
-	figure, ok := medianOf(ours.Rounds, b.column)
+	figure, ok := w.column(b.column).of(ours.Rounds)
 	if b.over != "" {
 		point := b.point
-		if b.over == peer.Ours {
+		if b.over == b.of() {
 			point = b.overPoint
 		}
 		figure, ok = ratioOf(ours, w.row(b.over, point), b.column)

@@ -17,7 +17,7 @@ type Conditions struct {
 	Platform string            `json:"platform"`
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
-	Redis    string            `json:"redis"`
+	Server   string            `json:"server"`
 	Modules  map[string]string `json:"modules"`
 	Rounds   int               `json:"rounds"`
 	Window   string            `json:"window"`
@@ -33,7 +33,7 @@ func readConditions(ctx context.Context, s *site, cfg config) (Conditions, error
 	if err != nil {
 		return c, err
 	}
-	c.Redis, err = servers[0].Version(ctx)
+	c.Server, err = servers[0].Version(ctx)
 	return c, err
 }
 
@@ -76,8 +76,8 @@ func cpuModel() string {
 }
 
 func writeConditions(out *bytes.Buffer, c Conditions) {
-	fmt.Fprintf(out, "conditions: %s on %s, %d cores of %s; redis-server %s without persistence, over loopback\n",
-		c.Go, c.Platform, c.Cores, c.CPU, c.Redis)
+	fmt.Fprintf(out, "conditions: %s on %s, %d cores of %s; %s without persistence, over loopback\n",
+		c.Go, c.Platform, c.Cores, c.CPU, c.Server)
 	fmt.Fprintf(out, "rounds: %d of %s for each peer; medians, ratios within a round\n", c.Rounds, c.Window)
 	for _, path := range measured {
 		if v := c.Modules[path]; v != "" {

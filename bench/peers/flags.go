@@ -5,15 +5,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
 // config is what the command line asks for.
 type config struct {
 	workloads []Workload
 	list      bool
+	server    string
 	window    time.Duration
 	rounds    int
 	json      string // file name, or ""
@@ -32,7 +36,9 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	var names string
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for all, list to see them")
+	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for those on a server of their own, "+
+		"deployed for those behind Sentinel and in a Cluster, list to see them")
+	fs.StringVar(&c.server, "server", server.Default, "the `program` to start as server, such as valkey-server")
 	fs.DurationVar(&c.window, "for", time.Second, "how long a peer's turn within a round takes")
 	fs.IntVar(&c.rounds, "rounds", 3, "number of rounds")
 	fs.StringVar(&c.json, "json", "", "write every round into this `file`")
@@ -45,11 +51,14 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	} else if err != nil {
 		return c, err
 	}
+	_, unknown := exec.LookPath(c.server)
 	switch {
 	case fs.NArg() > 0:
 		return c, fmt.Errorf("%q is not a flag", fs.Arg(0))
 	case c.rounds < 1 || c.rounds > maxRounds:
 		return c, fmt.Errorf("-rounds %d: must be 1 to %d", c.rounds, maxRounds)
+	case unknown != nil:
+		return c, fmt.Errorf("-server: %w", unknown)
 	case c.window <= 0 || c.window > maxWindow:
 		return c, fmt.Errorf("-for %v: must be positive, and %v at most", c.window, maxWindow)
 	}
@@ -58,8 +67,14 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 
 func (c *config) choose(names string) error {
 	c.list = names == "list"
-	if names == "all" || c.list {
-		c.workloads = workloads()
+	switch names {
+	case "list":
+		return nil
+	case "all":
+		c.workloads = single()
+		return nil
+	case "deployed":
+		c.workloads = deployed()
 		return nil
 	}
 	for name := range strings.SplitSeq(names, ",") {

@@ -40,13 +40,18 @@ func measureLatency(ctx context.Context, s *site, lib peer.Library, _ int) (_ Me
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 
+	return timeOne(ctx, p, s.window)
+}
+
+// timeOne times pairs of one goroutine on one name.
+func timeOne(ctx context.Context, p peer.Peer, window time.Duration) (Measures, error) {
 	for range warmUp {
 		if err := pair(ctx, p, "name"); err != nil {
 			return nil, err
 		}
 	}
 	took := make([]time.Duration, 0, 1<<18)
-	for end := time.Now().Add(s.window); time.Now().Before(end); {
+	for end := time.Now().Add(window); time.Now().Before(end); {
 		began := time.Now()
 		if err := pair(ctx, p, "name"); err != nil {
 			return nil, err

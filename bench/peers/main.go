@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
 func main() {
+	scratch.Use("fencelock-peers")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -35,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if cfg.list {
 		return list(stdout)
 	}
-	s := &site{window: cfg.window}
+	s := &site{binary: cfg.server, window: cfg.window}
 	defer func() { err = errors.Join(err, s.close()) }()
 	conditions, err := readConditions(ctx, s, cfg)
 	if err != nil {

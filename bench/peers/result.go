@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -29,8 +30,9 @@ type WorkloadResult struct {
 type Row struct {
 	Peer   string     `json:"peer"`
 	Point  int        `json:"point"`
+	Label  string     `json:"label"`
 	Rounds []Measures `json:"rounds"`           // null where the peer failed
-	Median Measures   `json:"median"`           // over the rounds
+	Median Measures   `json:"median"`           // over the rounds; the greatest where the worst counts
 	Ratios Measures   `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
 }
 
@@ -38,7 +40,7 @@ func newWorkloadResult(w Workload, rounds int) WorkloadResult {
 	r := WorkloadResult{Name: w.Name, About: w.About, Axis: w.Axis, Over: w.Over, Columns: w.Columns}
 	for _, point := range w.Points {
 		for _, lib := range w.Peers {
-			r.Rows = append(r.Rows, &Row{Peer: lib.Name, Point: point, Rounds: make([]Measures, rounds)})
+			r.Rows = append(r.Rows, &Row{Peer: lib.Name, Point: point, Label: w.label(point), Rounds: make([]Measures, rounds)})
 		}
 	}
 	return r
@@ -54,13 +56,23 @@ func (w *WorkloadResult) row(peer string, point int) *Row {
 	return nil
 }
 
+// column returns the column of a name.
+func (w *WorkloadResult) column(name string) Column {
+	for _, c := range w.Columns {
+		if c.Name == name {
+			return c
+		}
+	}
+	return Column{Name: name}
+}
+
 // summarised takes the medians, once all rounds are in.
 func (w WorkloadResult) summarised() WorkloadResult {
 	for _, row := range w.Rows {
 		floor := w.row(w.Over, row.Point)
 		row.Median, row.Ratios = Measures{}, Measures{}
 		for _, c := range w.Columns {
-			if m, ok := medianOf(row.Rounds, c.Name); ok {
+			if m, ok := c.of(row.Rounds); ok {
 				row.Median[c.Name] = m
 			}
 			if ratio, ok := ratioOf(row, floor, c.Name); c.Ratio && ok {
@@ -71,13 +83,16 @@ func (w WorkloadResult) summarised() WorkloadResult {
 	return w
 }
 
-// medianOf returns false if no round has the measure.
-func medianOf(rounds []Measures, column string) (float64, bool) {
+// of returns what counts of the rounds, and false if none has the measure.
+func (c Column) of(rounds []Measures) (float64, bool) {
 	var all []float64
 	for _, m := range rounds {
-		if v, ok := m[column]; ok {
+		if v, ok := m[c.Name]; ok {
 			all = append(all, v)
 		}
+	}
+	if c.Worst && len(all) > 0 {
+		return slices.Max(all), true
 	}
 	return median(all), len(all) > 0
 }

@@ -94,7 +94,7 @@ func TestBoundsSpeakOfWhatIsMeasured(t *testing.T) {
 			names = append(names, lib.Name)
 		}
 		require.Contains(t, columns, b.column, b.what)
-		require.Contains(t, names, peer.Ours, b.what)
+		require.Contains(t, names, b.of(), b.what)
 		if b.over != "" {
 			require.Contains(t, names, b.over, b.what)
 		}

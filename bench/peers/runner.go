@@ -49,6 +49,9 @@ func label(w Workload, lib peer.Library, point int) string {
 	if w.Axis == "" {
 		return lib.Name
 	}
+	if _, text := w.Labels[point]; text {
+		return lib.Name + ", " + w.label(point)
+	}
 	return fmt.Sprintf("%s, %d %s", lib.Name, point, w.Axis)
 }
 

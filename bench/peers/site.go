@@ -12,6 +12,7 @@ import (
 
 // site is where the workloads run: the servers, which are started when they are first needed.
 type site struct {
+	binary  string        // of the servers
 	window  time.Duration // how long a peer's turn takes
 	servers []*server.Server
 }
@@ -19,7 +20,7 @@ type site struct {
 // empty returns n servers without a key.
 func (s *site) empty(ctx context.Context, n int) ([]*server.Server, error) {
 	for len(s.servers) < n {
-		one, err := server.Start(ctx)
+		one, err := server.Start(ctx, s.binary)
 		if err != nil {
 			return nil, err
 		}
@@ -80,3 +81,5 @@ func readCPU(ctx context.Context, servers []*server.Server) (cpu, error) {
 func (c cpu) since(before cpu) cpu { return cpu{c.server - before.server, c.client - before.client} }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -18,7 +18,7 @@ func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
 			fmt.Fprintln(out)
 		}
 		if w.Axis != "" {
-			fmt.Fprintf(out, "%10d  ", row.Point)
+			fmt.Fprintf(out, "%*s  ", w.axisWidth(), row.Label)
 		}
 		fmt.Fprintf(out, "%-20s", row.Peer)
 		for _, c := range w.Columns {
@@ -38,7 +38,7 @@ func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
 func heading(w WorkloadResult) string {
 	line := fmt.Sprintf("%-20s", "peer")
 	if w.Axis != "" {
-		line = fmt.Sprintf("%10s  ", w.Axis) + line
+		line = fmt.Sprintf("%*s  ", w.axisWidth(), w.Axis) + line
 	}
 	for _, c := range w.Columns {
 		line += fmt.Sprintf("%*s", width(c), title(c))
@@ -47,6 +47,15 @@ func heading(w WorkloadResult) string {
 		}
 	}
 	return line
+}
+
+// axisWidth is that of the column of points.
+func (w *WorkloadResult) axisWidth() int {
+	widest := 10
+	for _, row := range w.Rows {
+		widest = max(widest, len(row.Label))
+	}
+	return widest
 }
 
 func title(c Column) string {

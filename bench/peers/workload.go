@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strconv"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
@@ -15,6 +17,7 @@ type Column struct {
 	Unit   string `json:"unit"`
 	Digits int    `json:"-"` // after the point, in a table
 	Ratio  bool   `json:"-"` // is shown over that of the workload's floor too
+	Worst  bool   `json:"-"` // the greatest of the rounds counts, not the median
 }
 
 // Workload is one way to use locks, and what is measured of it.
@@ -22,20 +25,32 @@ type Workload struct {
 	Name    string
 	About   string // one sentence
 	Columns []Column
-	Axis    string // what a point is, or ""
-	Points  []int  // one, 0, where there is no axis
-	Over    string // the peer that ratios are taken over, or ""
-	Once    bool   // is counted, not timed: one round is enough
+	Axis    string         // what a point is, or ""
+	Points  []int          // one, 0, where there is no axis
+	Labels  map[int]string // of points that are no numbers, or nil
+	Over    string         // the peer that ratios are taken over, or ""
+	Once    bool           // is counted, not timed: one round is enough
 	Peers   []peer.Library
 	Measure func(ctx context.Context, s *site, lib peer.Library, point int) (Measures, error)
 }
 
 // workloads returns all of them, in the order of the tables.
-func workloads() []Workload {
+func workloads() []Workload { return slices.Concat(single(), deployed()) }
+
+// single are those on one server, or on several that know nothing of each other.
+func single() []Workload {
 	return []Workload{
 		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
 		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
 	}
+}
+
+// label is how a point is shown.
+func (w *Workload) label(point int) string {
+	if text, ok := w.Labels[point]; ok {
+		return text
+	}
+	return strconv.Itoa(point)
 }
 
 // locks reports whether a library is a lock that can be taken again and again, as all are but the renewing floor.

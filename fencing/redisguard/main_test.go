@@ -9,9 +9,13 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-redisguard")
+	goleak.VerifyTestMain(m)
+}
 
 func read(resource string, token fencing.Token) fencing.Fence {
 	return fencing.Fence{Resource: resource, Token: token, Mode: fencing.Read}

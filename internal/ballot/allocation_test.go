@@ -15,12 +15,12 @@ func TestOneMasterCostsNoAllocation(t *testing.T) {
 			b.Start(entry, 1)
 			b.Vote(0).Ask()
 			b.Vote(0).Answered(granted(5))
-			if v, _, _ := b.Decide(now); v != ballot.Held || len(b.Next(nil)) > 0 || b.HandedOff() {
+			if v, _, _ := b.Decide(now); v != ballot.Held || len(b.Next(nil)) > 0 || b.Votes().HandedOff() {
 				t.Error("not held")
 			}
 			b.Vote(0).Renewing(5)
 			b.Vote(0).Renewed(5, granted(5), now)
-			b.TrustedUntil(5)
+			b.Votes().TrustedUntil(5)
 		}))
 	}
 }

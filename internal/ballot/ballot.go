@@ -36,10 +36,10 @@ const (
 
 // Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.
 type Ballot struct {
-	Tally
-	entry  Entry
-	target fencing.Token // 0 before a quorum has granted
-	single [1]Vote
+	entry   Entry
+	target  fencing.Token // 0 before a quorum has granted
+	single  [1]Vote       // of one master: a lease is one allocation with its vote
+	several *Tally        // nil for one
 }
 
 // Start makes b the ballot of a new hold over this many masters.
@@ -47,17 +47,29 @@ func (b *Ballot) Start(entry Entry, masters int) {
 	b.entry, b.target = entry, 0
 	switch {
 	case masters == 1:
-		b.single[0] = Vote{}
-		b.Tally = b.single[:]
-	case len(b.Tally) == masters:
-		clear(b.Tally)
+		b.single[0], b.several = Vote{}, nil
+	case b.several != nil && len(*b.several) == masters:
+		clear(*b.several)
 	default:
-		b.Tally = make(Tally, masters)
+		votes := make(Tally, masters)
+		b.several = &votes
 	}
 }
 
+// Votes returns the votes, one for each master. They stay the ballot's.
+func (b *Ballot) Votes() Tally {
+	if b.several != nil {
+		return *b.several
+	}
+	return b.single[:]
+}
+
 // Vote returns the vote of master i. It stays the ballot's.
-func (b *Ballot) Vote(i int) *Vote { return &b.Tally[i] }
+func (b *Ballot) Vote(i int) *Vote { return &b.Votes()[i] }
+
+// Target returns the token that the votes are to agree on, 0 before a quorum has granted. Of a hold that was granted it
+// is the token.
+func (b *Ballot) Target() fencing.Token { return b.target }
 
 // Decide draws the verdict. The time is that of the caller's clocks now.
 func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token, until clock.Instant) {
@@ -65,10 +77,10 @@ func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
-	case agreed, b.target != 0 && b.maxAtTarget() < b.Quorum():
+	case agreed, b.target != 0 && b.maxAtTarget() < b.Votes().Quorum():
 		return TooLate, 0, clock.Instant{}
 	}
-	return b.failed(b.entry), 0, clock.Instant{}
+	return b.Votes().failed(b.entry), 0, clock.Instant{}
 }
 
 // agreed reports whether a quorum has granted the target, and until when a quorum of those grants is trusted. The first
@@ -77,27 +89,27 @@ func (b *Ballot) agreed() (until clock.Instant, ok bool) {
 	if b.target == 0 && !b.decideTarget() {
 		return clock.Instant{}, false
 	}
-	return b.TrustedUntil(b.target)
+	return b.Votes().TrustedUntil(b.target)
 }
 
 // decideTarget sets the target if a quorum has granted. A join adds to a hold that stands, so nothing may be raised:
 // the owner holds the lock with the token that a quorum reports.
 func (b *Ballot) decideTarget() bool {
 	if b.entry != Join {
-		target, ok := b.quorumToken()
+		target, ok := b.Votes().quorumToken()
 		b.target = target
 		return ok
 	}
-	token, grants := b.commonToken()
-	if grants >= b.Quorum() {
+	token, grants := b.Votes().commonToken()
+	if grants >= b.Votes().Quorum() {
 		b.target = token
 	}
-	return grants >= b.Quorum()
+	return grants >= b.Votes().Quorum()
 }
 
 // maxAtTarget is how many masters may still come to the target.
 func (b *Ballot) maxAtTarget() int {
-	return b.count(func(v *Vote) bool {
+	return b.Votes().count(func(v *Vote) bool {
 		switch v.State {
 		case Asked:
 			return true

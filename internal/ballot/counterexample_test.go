@@ -62,12 +62,12 @@ var counterexamples = map[string]func(*testing.T){
 			b.Vote(master).Block(20, first)
 		}
 		require.EqualValues(t, 20, reported(b, now))
-		require.EqualValues(t, 19, b.First(20))
+		require.EqualValues(t, 19, b.Votes().First(20))
 
 		b = asked(ballot.Wait, 3, granted(20), granted(20))
 		b.Vote(A).Block(20, 11)
 		require.EqualValues(t, 20, reported(b, now))
-		require.EqualValues(t, 20, b.First(20), "the second does not say where its block began")
+		require.EqualValues(t, 20, b.Votes().First(20), "the second does not say where its block began")
 
 		b = asked(ballot.Wait, 3, granted(20), granted(30))
 		b.Vote(A).Block(20, 11)
@@ -76,18 +76,18 @@ var counterexamples = map[string]func(*testing.T){
 		b.Next(nil)
 		b.Vote(A).Raised(30, granted(30))
 		require.EqualValues(t, 30, reported(b, now))
-		require.EqualValues(t, 21, b.First(30), "one that was raised has counted less than what it was raised from")
+		require.EqualValues(t, 21, b.Votes().First(30), "one that was raised has counted less than what it was raised from")
 		b.Vote(A).Block(20, 5)
 		b.Vote(A).Block(30, 31)
 		b.Vote(A).Block(30, 0)
-		require.EqualValues(t, 21, b.First(30), "what says nothing of this grant")
+		require.EqualValues(t, 21, b.Votes().First(30), "what says nothing of this grant")
 	},
 	"renew-lapsed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, grantedUntil(2, later), granted(2), granted(2))
 		b.Decide(now)
 		require.True(t, b.Vote(A).Renewing(2))
 		b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later) // its snapshot brought the grant back
-		require.Equal(t, 2, b.Standing(2), "the grant had run out in between")
+		require.Equal(t, 2, b.Votes().Standing(2), "the grant had run out in between")
 	},
 	"regain-abstaining": func(t *testing.T) {
 		b := holding(queued)

@@ -45,7 +45,7 @@ func (m *simMaster) granted() ballot.Answer {
 }
 
 func instant(at time.Duration) clock.Instant {
-	return clock.Instant{Mono: at, Wall: time.UnixMicro(0).Add(at)}
+	return clock.Instant{Mono: at, Wall: at}
 }
 
 func (m *simMaster) acquire(entry ballot.Entry, now time.Duration) ballot.Answer {

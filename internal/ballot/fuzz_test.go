@@ -178,7 +178,7 @@ func (w *world) mustStand(until time.Duration) {
 	if w.token == 0 {
 		return
 	}
-	if end, ok := w.b.TrustedUntil(w.token); !ok || end.Passed(instant(w.now)) {
+	if end, ok := w.b.Votes().TrustedUntil(w.token); !ok || end.Passed(instant(w.now)) {
 		w.over = true // lost
 		return
 	}
@@ -188,7 +188,7 @@ func (w *world) mustStand(until time.Duration) {
 			backing++
 		}
 	}
-	if backing < w.b.Quorum() {
+	if backing < w.b.Votes().Quorum() {
 		w.t.Fatalf("held with token %d, which %d of %d masters back", w.token, backing, len(w.masters))
 	}
 }

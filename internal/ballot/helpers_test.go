@@ -20,7 +20,7 @@ const (
 const trust = 10 * time.Second
 
 var (
-	now     = clock.Instant{Mono: time.Hour, Wall: time.UnixMicro(1_700_000_000_000_000)}
+	now     = clock.Instant{Mono: time.Hour, Wall: 1_700_000_000 * time.Second}
 	later   = now.Add(trust / 2)
 	tooLate = now.Add(trust)
 )

@@ -33,7 +33,7 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 func TestAGrantEndsAFailure(t *testing.T) {
 	b := asked(ballot.Wait, 3, silent)
 	b.Vote(A).Granted(4, now.Add(trust))
-	require.Equal(t, 1, b.Answers())
+	require.Equal(t, 1, b.Votes().Answers())
 	require.NoError(t, b.Vote(A).Err)
 }
 
@@ -107,7 +107,7 @@ func TestHandedOff(t *testing.T) {
 			if test.then != nil {
 				test.then(b)
 			}
-			require.Equal(t, test.want, b.HandedOff())
+			require.Equal(t, test.want, b.Votes().HandedOff())
 		})
 	}
 }

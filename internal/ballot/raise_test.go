@@ -63,7 +63,7 @@ func TestALateGrantIsRaisedToTheTokenThatIsHeld(t *testing.T) {
 	b.Vote(C).Answered(granted(1))
 	require.Equal(t, []ballot.Action{raise(C, 2)}, b.Next(nil))
 	b.Vote(C).Raised(2, granted(2))
-	require.Equal(t, 3, b.Standing(2))
+	require.Equal(t, 3, b.Votes().Standing(2))
 }
 
 func TestAGrantThatCameDuringARaiseIsNotTheRaisedOne(t *testing.T) {

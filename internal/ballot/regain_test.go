@@ -86,7 +86,7 @@ func TestAnswersToARegain(t *testing.T) {
 			b.Vote(C).Regaining(2, now)
 			require.True(t, b.Vote(C).Straggles(), "it may come after a release that finds the hold")
 			b.Vote(C).Regained(2, test.answer)
-			require.Equal(t, test.standing, b.Standing(2))
+			require.Equal(t, test.standing, b.Votes().Standing(2))
 			require.Equal(t, test.unanswered, b.Vote(C).Unanswered())
 			require.Equal(t, test.answer.Err, b.Vote(C).Err)
 			_, again := b.Vote(C).Regaining(2, now)
@@ -105,7 +105,7 @@ func TestARegainIsTrustedOnlyForTheTokenThatStoodThere(t *testing.T) {
 func TestTheAnswerToNoRegain(t *testing.T) {
 	b := holding(refused)
 	b.Vote(C).Regained(2, granted(2))
-	require.Equal(t, 2, b.Standing(2))
+	require.Equal(t, 2, b.Votes().Standing(2))
 }
 
 func TestAMessageDuringARegainLeavesItUnderWay(t *testing.T) {

@@ -23,11 +23,11 @@ func TestAnswersToARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := holding()
 			require.True(t, b.Vote(A).Renewing(2))
-			require.True(t, b.RenewalsUnderWay())
+			require.True(t, b.Votes().RenewalsUnderWay())
 			require.False(t, b.Vote(A).Renewing(2), "one at a time")
 			b.Vote(A).Renewed(2, test.answer, later)
-			require.False(t, b.RenewalsUnderWay())
-			require.Equal(t, test.standing, b.Standing(2))
+			require.False(t, b.Votes().RenewalsUnderWay())
+			require.Equal(t, test.standing, b.Votes().Standing(2))
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 			require.Equal(t, test.renewed, b.Vote(A).Until == longer)
 			require.True(t, b.Vote(A).Live())
@@ -48,7 +48,7 @@ func TestWhereARenewalIsNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.False(t, test.b.Vote(test.master).Renewing(2))
-			require.False(t, test.b.RenewalsUnderWay())
+			require.False(t, test.b.Votes().RenewalsUnderWay())
 		})
 	}
 }
@@ -80,13 +80,13 @@ func TestARenewalOfOneMasterCountsWhileItIsTrusted(t *testing.T) {
 	b.Decide(now)
 	b.Vote(A).Renewing(2)
 	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), tooLate)
-	require.Zero(t, b.Standing(2))
+	require.Zero(t, b.Votes().Standing(2))
 }
 
 func TestTheAnswerToNoRenewal(t *testing.T) {
 	b := holding()
 	b.Vote(A).Renewed(2, absent, now)
-	require.Equal(t, 2, b.Standing(2))
+	require.Equal(t, 2, b.Votes().Standing(2))
 }
 
 func TestARenewalSaysNothingOfALaterGrant(t *testing.T) {
@@ -94,22 +94,22 @@ func TestARenewalSaysNothingOfALaterGrant(t *testing.T) {
 	b.Vote(A).Renewing(2)
 	b.Vote(A).Granted(7, later)
 	b.Vote(A).Renewed(2, absent, now)
-	require.Equal(t, 1, b.Standing(7))
+	require.Equal(t, 1, b.Votes().Standing(7))
 }
 
 func TestTrustMovesWithAQuorumOfRenewals(t *testing.T) {
 	b := holding(granted(2))
-	for i := range b.Masters() {
+	for i := range b.Votes().Masters() {
 		b.Vote(i).Renewing(2)
 	}
 	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later)
-	until, ok := b.TrustedUntil(2)
+	until, ok := b.Votes().TrustedUntil(2)
 	require.True(t, ok)
 	require.Equal(t, now.Add(trust), until)
 	b.Vote(C).Renewed(2, grantedUntil(2, tooLate.Add(trust/2)), later)
-	until, _ = b.TrustedUntil(2)
+	until, _ = b.Votes().TrustedUntil(2)
 	require.Equal(t, tooLate.Add(trust/2), until)
 	b.Vote(A).Renewed(2, absent, later)
-	_, ok = b.TrustedUntil(3)
+	_, ok = b.Votes().TrustedUntil(3)
 	require.False(t, ok)
 }

@@ -102,13 +102,13 @@ func TestASlowMasterIsAwaitedWhenItIsAskedAnew(t *testing.T) {
 
 func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued, queued)
-	require.Equal(t, 2, b.Answers())
-	require.Equal(t, ballot.Contended, b.WaitFailure())
+	require.Equal(t, 2, b.Votes().Answers())
+	require.Equal(t, ballot.Contended, b.Votes().WaitFailure())
 	b.Vote(B).Refreshed(down)
-	require.Equal(t, 1, b.Answers())
-	require.Equal(t, ballot.NoQuorum, b.WaitFailure())
+	require.Equal(t, 1, b.Votes().Answers())
+	require.Equal(t, ballot.NoQuorum, b.Votes().WaitFailure())
 	b.Vote(B).Refreshed(queued)
-	require.Equal(t, 2, b.Answers())
+	require.Equal(t, 2, b.Votes().Answers())
 }
 
 func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
 	b.Decide(now)
 	b.Next(nil)
 	b.Vote(A).Raised(2, refused)
-	require.Equal(t, ballot.Contended, b.WaitFailure())
+	require.Equal(t, ballot.Contended, b.Votes().WaitFailure())
 }
 
 func TestTheTargetIsTheSmallestThatAQuorumCanReach(t *testing.T) {
@@ -132,7 +132,7 @@ func TestABallotIsUsedAgain(t *testing.T) {
 	require.Equal(t, ballot.Open, verdict(b, now))
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))
 	b.Start(ballot.Try, 1)
-	require.Equal(t, 1, b.Masters())
+	require.Equal(t, 1, b.Votes().Masters())
 	b.Vote(A).Ask()
 	b.Vote(A).Answered(granted(3))
 	require.EqualValues(t, 3, reported(b, now))

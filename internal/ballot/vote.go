@@ -19,27 +19,27 @@ const (
 	Outvoted              // granted, but with a token that the quorum has gone past, or not standing any more
 )
 
-// Vote is one master's part in a ballot.
+// Vote is one master's part in a ballot. Every lease keeps one for each master, so the small fields are together.
 type Vote struct {
-	State     State
-	Token     fencing.Token // of the grant
-	First     fencing.Token // of the grant's tokens; it stays where Token is raised
-	Until     clock.Instant // trust in the grant
-	Err       error         // why it failed, or why the last request to it did
-	Permanent bool          // asking again cannot help
-	Conflict  bool          // a key of the lock holds something else
-	Short     bool          // the hold stands there, and too few replicas have it
-	HandedOff bool          // granted from the queue, for the claim only
-	Unknown   bool          // a request that can bring the hold about has no answer and may still run
-	Slow      bool          // asked, and not answered within the node timeout: the verdict does not wait for it
-	Reading   bool          // a join for writing was refused, since its owner only reads
-	Rival     bool          // an upgrade was refused, since another reader is upgrading
+	Token   fencing.Token // of the grant
+	First   fencing.Token // of the grant's tokens; it stays where Token is raised
+	Until   clock.Instant // trust in the grant
+	Err     error         // why it failed, or why the last request to it did
+	block   block         // of the last grant that was one
+	yielded fencing.Token // the largest token that was offered back: a grant up to it does not count
 
-	block          block         // of the last grant that was one
-	inflight       Op            // asked of the grant, and not answered yet
-	yielded        fencing.Token // the largest token that was offered back: a grant up to it does not count
-	yieldRequested bool          // an older hold waits behind this one
-	news           bool          // it has answered, or is not waited for any more, since Ballot.Next
+	State          State
+	inflight       Op   // asked of the grant, and not answered yet
+	yieldRequested bool // an older hold waits behind this one
+	news           bool // it has answered, or is not waited for any more, since Ballot.Next
+	Permanent      bool // asking again cannot help
+	Conflict       bool // a key of the lock holds something else
+	Short          bool // the hold stands there, and too few replicas have it
+	HandedOff      bool // granted from the queue, for the claim only
+	Unknown        bool // a request that can bring the hold about has no answer and may still run
+	Slow           bool // asked, and not answered within the node timeout: the verdict does not wait for it
+	Reading        bool // a join for writing was refused, since its owner only reads
+	Rival          bool // an upgrade was refused, since another reader is upgrading
 }
 
 // Counts reports whether the grant stands as far as is known. One that was offered back may be gone.

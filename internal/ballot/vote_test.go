@@ -125,7 +125,7 @@ func beingOfferedBack() *ballot.Ballot {
 func TestAnAnswerThatWasNotAskedForChangesNothing(t *testing.T) {
 	answers := []ballot.Answer{granted(1), granted(2), granted(3), queued, refused, absent, silent, denied}
 	for _, b := range []*ballot.Ballot{holding(queued), outvoted(), holding(refused), new3()} {
-		for i := range b.Masters() {
+		for i := range b.Votes().Masters() {
 			before := *b.Vote(i)
 			for _, a := range answers {
 				b.Vote(i).Raised(2, a)

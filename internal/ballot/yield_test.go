@@ -50,7 +50,7 @@ func early(b *ballot.Ballot) {
 
 func TestOnlyAGrantIsOfferedBack(t *testing.T) {
 	b := asked(ballot.Wait, 3, queued, silent)
-	for i := range b.Masters() {
+	for i := range b.Votes().Masters() {
 		require.Empty(t, b.Remind(i, nil))
 	}
 }

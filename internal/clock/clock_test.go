@@ -76,20 +76,20 @@ func TestSystemClockRunsForward(t *testing.T) {
 
 // trusted computes the deadline of a lease that was asked for at the origin of both clocks.
 func trusted(factor float64, left time.Duration) (monotonic, wall time.Duration) {
-	origin := clock.Instant{Wall: time.Unix(1_000_000_000, 0)}
+	origin := clock.Instant{Wall: 1_000_000_000 * time.Second}
 	i := clock.Drift(factor).Trusted(origin, left)
-	return i.Mono, i.Wall.Sub(origin.Wall)
+	return i.Mono, i.Wall - origin.Wall
 }
 
 // passed reports whether a deadline has passed at a moment; both are of both clocks, from one origin.
 func passed(deadline, monotonic, wall time.Duration) bool {
-	origin := time.Unix(1_000_000_000, 0)
-	i := clock.Instant{Mono: deadline, Wall: origin.Add(deadline)}
-	return i.Passed(clock.Instant{Mono: monotonic, Wall: origin.Add(wall)})
+	const origin = 1_000_000_000 * time.Second
+	i := clock.Instant{Mono: deadline, Wall: origin + deadline}
+	return i.Passed(clock.Instant{Mono: monotonic, Wall: origin + wall})
 }
 
 func TestElapsedByTheFurtherClock(t *testing.T) {
-	start := clock.Instant{Mono: time.Hour, Wall: time.Unix(1_000_000_000, 0)}
+	start := clock.Instant{Mono: time.Hour, Wall: 1_000_000_000 * time.Second}
 	for _, c := range []struct {
 		name                  string
 		monotonic, wall, most time.Duration
@@ -98,7 +98,7 @@ func TestElapsedByTheFurtherClock(t *testing.T) {
 		{"a suspended machine", 0, time.Minute, time.Minute},
 		{"a wall clock that was set back", time.Second, -time.Hour, time.Second},
 	} {
-		now := clock.Instant{Mono: start.Mono + c.monotonic, Wall: start.Wall.Add(c.wall)}
+		now := clock.Instant{Mono: start.Mono + c.monotonic, Wall: start.Wall + c.wall}
 		require.Equal(t, c.most, now.AtMostSince(start), c.name)
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -11,10 +12,16 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// acquisition asks for a hold until it is granted or given up. It is guarded by its lease's mutex.
+// acquisition asks for a hold until it is granted or given up. It is guarded by its lease's mutex, and gone once asking
+// is over.
 type acquisition struct {
 	lease    *Lease
 	entry    Entry
+	converts string        // the hold that is converted to this one, or ""
+	began    time.Duration // the first attempt, by the wall clock
+	route    string        // how messages about the hold reach this process
+	detail   string        // what a master keeps of the hold as it is
+	keys     []string      // of the lock, for requests that nobody waits for on the stack; made for the first of them
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
 	errs     []error       // of each master, from the last of those holds
@@ -32,15 +39,17 @@ type acquisition struct {
 // background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	// The lease is filled in before it is registered: from then on messages find it, and Close.
-	a := &acquisition{lease: l, entry: r.Entry}
-	l.e, l.asking, l.limit, l.renewal.lease = e, a, clock.Never, l
-	l.name, l.mode, l.terms, l.keys, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), e.clock.Now()
-	l.from = r.From
-	if l.block = r.Block; r.Block > 0 {
-		e.mailbox.listen(l.keys[0])
+	now := e.clock.Now()
+	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
+	l.e, l.asking, l.limit = e, a, clock.Never
+	l.name, l.mode, l.terms, l.key, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), now.Mono
+	if r.Owner != "" || r.Block > 0 {
+		l.extra = &extra{owner: r.Owner, cohort: cohort{block: r.Block}}
 	}
-	l.hold.start(r.Owner, e.mailbox.route(l.keys[0]))
-	l.ballot.Start(r.Entry, len(e.masters))
+	if r.Block > 0 {
+		e.mailbox.listen(l.key.lock())
+	}
+	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
 	if ctx.Err() != nil {
 		return a.failure(Contended, endOf(ctx))
@@ -61,23 +70,15 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return a.await(ctx)
 }
 
-// script returns the script that asks for the hold. It is read for each request: the set of masters may have been found
-// to be another one in between, and then its scripts have other digests.
-func (a *acquisition) script() *transport.Script {
-	if a.entry == Join {
-		return a.lease.e.scripts.Load().join
-	}
-	return a.lease.e.scripts.Load().acquire
-}
-
 // askDirectly sends the request to a single master on the caller's goroutine.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
 	var array [6]string
+	keys := l.e.keys.all(l.key)
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&l.keys), args)
+	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&keys), args)
 	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end, and this master as one that has not answered
@@ -99,43 +100,19 @@ func (a *acquisition) askAll() {
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
-	call := transport.Call{
-		Script: a.script(), Keys: l.e.keys.ofScript(&l.keys), Args: args, Urgent: urgent, Replicated: true,
+	if a.keys == nil {
+		a.keys = l.e.keys.forCall(l.key)
 	}
+	call := transport.Call{Script: a.script(), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
-}
-
-// sending notes that a request is about to leave and returns its arguments, under mu.
-func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
-	if a.asks > 0 {
-		a.lease.reroute(a.lease.e.mailbox.route(a.lease.keys[0]))
-	}
-	a.asks++
-	a.lease.ballot.Vote(m.Index).Ask()
-	// The node timeout counts from the last request.
-	if a.asked != nil {
-		select {
-		case a.asked <- struct{}{}:
-		default:
-		}
-	}
-	return a.lease.id, a.args(vote, into)
-}
-
-// args fills the arguments of script into an array of the caller, which for a single master is on its stack.
-func (a *acquisition) args(vote string, into *[6]string) []string {
-	if a.entry == Join {
-		return a.lease.joinArgs(vote, into)
-	}
-	return a.lease.acquireArgs(vote, a.entry, len(a.lease.e.masters) == 1, into)
 }
 
 // answered takes in the reply to the request. One for a hold that was given up does not count.
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
-	answer := l.e.answer(m, l.keys[0], a.entry == Join, reply, sent)
+	answer := l.e.answer(m, l.key.lock(), a.entry == Join, reply, sent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this answer
@@ -181,7 +158,7 @@ func (a *acquisition) decide() {
 		case ballot.Open:
 		case ballot.Held:
 			a.succeed()
-			l.begin(token, until, now, l.ballot.HandedOff())
+			l.begin(token, until, now, l.ballot.Votes().HandedOff())
 		case ballot.TooLate:
 			a.restart()
 			return
@@ -206,7 +183,7 @@ func (a *acquisition) succeed() {
 	if a.waiting {
 		l.e.counters.contended.Add(1)
 	}
-	if l.ballot.HandedOff() {
+	if l.ballot.Votes().HandedOff() {
 		l.e.counters.handedOff.Add(1)
 	}
 	a.leave()
@@ -254,9 +231,8 @@ func (a *acquisition) restart() {
 	l.releaseInBackground()
 	l.e.registry.forget(l.id)
 	a.keepErrors()
-	l.hold.restart(l.e.mailbox.route(l.keys[0]))
 	// Answers to the hold that was given up name it, and so are not counted for this one.
-	l.ballot.Start(a.entry, len(l.e.masters))
+	a.start()
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return

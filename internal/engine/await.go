@@ -51,7 +51,7 @@ func (a *acquisition) withoutLate() {
 		return
 	}
 	// Late does nothing to a vote that has been answered.
-	for i := range l.ballot.Masters() {
+	for i := range l.ballot.Votes().Masters() {
 		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
 	}
 	a.decide()
@@ -75,7 +75,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == asking {
-		a.giveUp(a.failure(kinds[l.ballot.WaitFailure()], endOf(ctx)))
+		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], endOf(ctx)))
 	}
 }
 
@@ -90,7 +90,7 @@ func (a *acquisition) outcome() error {
 // keepErrors keeps what the masters said of a hold that is given up, under mu: until they have said something of the
 // next one, it is the best answer to why there is no lease.
 func (a *acquisition) keepErrors() {
-	a.errs = make([]error, a.lease.ballot.Masters())
+	a.errs = make([]error, a.lease.ballot.Votes().Masters())
 	for i := range a.errs {
 		a.errs[i] = a.lease.ballot.Vote(i).Err
 	}
@@ -99,10 +99,10 @@ func (a *acquisition) keepErrors() {
 // failure describes why no lease came about, under mu.
 func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	l := a.lease
-	waited := l.e.clock.Now().Mono - l.begun.Mono
+	waited := l.e.clock.Now().Mono - l.begun
 	f := &Failure{
 		Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
-		Need: l.ballot.Quorum(), Got: l.ballot.Answers(),
+		Need: l.ballot.Votes().Quorum(), Got: l.ballot.Votes().Answers(),
 	}
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)

@@ -7,6 +7,7 @@ import (
 // cohort is what a lease has that the goroutines of a process share: a block of tokens, and news of those who wait for
 // it elsewhere. It is guarded by the lease's mutex.
 type cohort struct {
+	block    int           // tokens that it wants; 0: the hold is shared by nobody
 	first    fencing.Token // of those that were granted
 	wanted   bool
 	onWanted func()
@@ -16,17 +17,23 @@ type cohort struct {
 func (l *Lease) Block() (first, last fencing.Token) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	return l.cohort.first, l.token
+	if l.extra == nil {
+		return l.token(), l.token()
+	}
+	return l.extra.cohort.first, l.token()
 }
 
-// OnWanted calls f once when somebody waits for the lock elsewhere, at once if that is so already. f must not block.
+// OnWanted calls f once when somebody waits for the lock elsewhere, at once if that is so already. f must not block. It
+// is for a lease whose request named a block: nobody tells the others of those who wait.
 func (l *Lease) OnWanted(f func()) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	if l.cohort.wanted {
+	switch x := l.extra; {
+	case x == nil:
+	case x.cohort.wanted:
 		l.mu.afterUnlock(f)
-	} else {
-		l.cohort.onWanted = f
+	default:
+		x.cohort.onWanted = f
 	}
 }
 
@@ -35,11 +42,17 @@ func (l *Lease) OnWanted(f func()) {
 func ForgetWanted(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	l.cohort.wanted = false
+	if l.extra != nil {
+		l.extra.cohort.wanted = false
+	}
 }
 
-// want notes that somebody waits for the lock elsewhere, under mu.
-func (c *cohort) want(mu *guard) {
+// want notes that somebody waits for the lock elsewhere, under mu. It is nothing to a lease that nobody shares.
+func (x *extra) want(mu *guard) {
+	if x == nil {
+		return
+	}
+	c := &x.cohort
 	c.wanted = true
 	if f := c.onWanted; f != nil {
 		c.onWanted = nil
@@ -53,7 +66,7 @@ func wantedBy(l *Lease) func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.phase != ended {
-			l.cohort.want(&l.mu)
+			l.extra.want(&l.mu)
 		}
 	}
 }
@@ -63,7 +76,7 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if hold == l.id && l.phase != ended {
-		l.cohort.want(&l.mu)
+		l.extra.want(&l.mu)
 	}
 }
 
@@ -71,8 +84,8 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()
-		if l.block > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
-			l.renewal.start(l.e.clock.Now())
+		if l.block() > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
+			l.renewal.start(l, l.e.clock.Now())
 			l.setTimer()
 		}
 		l.mu.Unlock()

@@ -46,12 +46,9 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.expire(l.e.clock.Now()); l.phase != held {
-		return r, l.ending.err
+		return r, l.ending.err()
 	}
-	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block, From: l.id}
-	if l.owner != l.id {
-		r.Owner = l.owner
-	}
+	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
 	return r, nil
 }
 
@@ -64,7 +61,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	if from.expire(e.clock.Now()); from.phase != held {
 		defer from.mu.Unlock()
 		from.mu.afterUnlock(func() { e.ReleaseSoon(into) })
-		return from.ending.err
+		return from.ending.err()
 	}
 	into.mu.Lock()
 	inherit(into, from.ending, from.limit)
@@ -82,10 +79,10 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 // inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu.
 func inherit(l *Lease, told ending, limit time.Duration) {
 	if l.phase == ended {
-		told.come(l.ending.err, &l.mu)
+		told.come(l.ending.err(), &l.mu)
 		return
 	}
-	l.ending.done, l.ending.calls, l.limit = told.done, told.calls, limit
+	l.ending, l.limit = told, limit
 	l.setTimer()
 }
 

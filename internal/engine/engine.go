@@ -75,7 +75,7 @@ func New(cfg Config) *Engine {
 	e.scripts.Store(newScriptSet(""))
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
-	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(time.Now()))}
+	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(cfg.Clock.Now().Wall))}
 	e.connect()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -124,5 +124,11 @@ func (e *Engine) suspended(now clock.Instant) {
 	}
 }
 
-// newULID draws all its 80 random bits from the system: a hold that met another's id would be two holders.
-func newULID(t time.Time) string { return ulid.MustNew(ulid.Timestamp(t), rand.Reader).String() }
+// newULID returns a ULID of a time of the wall clock. It draws all its 80 random bits from the system: a hold that met
+// another's id would be two holders.
+func newULID(wall time.Duration) string {
+	var id ulid.ULID
+	_ = id.SetTime(uint64(max(wall.Milliseconds(), 0))) // too large in the year 10889
+	_, _ = rand.Read(id[6:])                            // it never fails: the process would have ended
+	return id.String()
+}

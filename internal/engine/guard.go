@@ -6,7 +6,13 @@ import "sync"
 // put off until it is given back.
 type guard struct {
 	mu       sync.Mutex
-	deferred []func()
+	deferred *deferred // in the order in which they were put off
+}
+
+// deferred is one call that was put off. A list takes 16 bytes less of every lease than a slice, and is seldom long.
+type deferred struct {
+	run  func()
+	next *deferred
 }
 
 // Lock is not re-entrant. What is called under it says so: "under mu".
@@ -14,13 +20,19 @@ func (g *guard) Lock() { g.mu.Lock() }
 
 // Unlock gives the mutex back and then runs what was put off.
 func (g *guard) Unlock() {
-	deferred := g.deferred
+	first := g.deferred
 	g.deferred = nil
 	g.mu.Unlock()
-	for _, f := range deferred {
-		f()
+	for d := first; d != nil; d = d.next {
+		d.run()
 	}
 }
 
 // afterUnlock puts f off until the mutex is given back.
-func (g *guard) afterUnlock(f func()) { g.deferred = append(g.deferred, f) }
+func (g *guard) afterUnlock(f func()) {
+	last := &g.deferred
+	for *last != nil {
+		last = &(*last).next
+	}
+	*last = &deferred{run: f}
+}

@@ -79,7 +79,7 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if g.wanted && g.hold == v.id {
-		l.cohort.want(&l.mu)
+		l.extra.want(&l.mu)
 	}
 	switch {
 	case g.hold != v.id || v.phase == ended:
@@ -99,7 +99,7 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 func (v *voting) handoffTrust(
 	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(v.keys[0], from, g.server, now)
+	latest, known := m.ServerAtMost(v.key.lock(), from, g.server, now)
 	left := g.ttl - time.Duration(max(latest-g.grantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.grantedAt > latest {
 		return clock.Instant{}, false

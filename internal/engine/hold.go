@@ -5,77 +5,71 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// hold is one attempt at a lock, as the masters know it.
+// hold is one attempt at a lock, as the masters know it. Thousands are held at once, so it has no more than a lease
+// needs: what only asking needs is its acquisition's, and what few holds have is apart.
 type hold struct {
-	id     string // a ULID; each attempt has its own
-	name   string // of the lock
-	mode   fencing.Mode
-	owner  string // a ULID: the id where the caller named none
-	terms  *Terms
-	keys   keys
-	route  string        // how messages about it reach this process
-	detail string        // what a master keeps of it as it is
-	begun  clock.Instant // the first attempt
-	from   string        // the hold that is converted to this one, or ""
-	block  int           // tokens that it wants, of a cohort that shares it; 0: it is no cohort's
+	id    string // a ULID; each attempt has its own
+	name  string // of the lock
+	key   lockKey
+	terms *Terms
+	extra *extra        // nil for most
+	begun time.Duration // the first attempt, by the monotonic clock
+	mode  fencing.Mode
+	phase phase
+
+	untold bool // the hooks have not been told of the beginning
 }
 
-// start makes it a new attempt. Each has the time of the first one in its id, so that it keeps its place in the queue.
-// route is how messages reach this process.
-func (h *hold) start(owner, route string) {
-	h.id = newULID(h.begun.Wall)
-	// Who names no owner is one of its own: it can be joined by nobody.
-	if h.owner = owner; owner == "" {
-		h.owner = h.id
-	}
-	h.route, h.detail = route, h.details(route)
+// extra is what few holds have.
+type extra struct {
+	owner  string // a ULID that the caller named, or ""
+	cohort cohort
 }
 
-// reroute takes over how messages reach this process now, for the requests to come.
-func (h *hold) reroute(route string) {
-	if route != h.route {
-		h.route, h.detail = route, h.details(route)
+// start makes it a new attempt, for which messages reach this process by route. wall is the time of the first one: each
+// has it in its id, so that it keeps its place in the queue.
+func (h *hold) start(wall time.Duration) { h.id = newULID(wall) }
+
+// owner is a ULID. Whose caller names none has the hold's id: it can be joined by nobody.
+func (h *hold) owner() string {
+	if named := h.namedOwner(); named != "" {
+		return named
 	}
+	return h.id
 }
 
-// restart makes it another attempt of the same owner.
-func (h *hold) restart(route string) {
-	owner := h.owner
-	if owner == h.id {
-		owner = ""
+// namedOwner is "" where the caller has named none.
+func (h *hold) namedOwner() string {
+	if h.extra == nil {
+		return ""
 	}
-	h.start(owner, route)
+	return h.extra.owner
 }
 
-// details are mode, hand-off TTL, owner ("-" where that is the hold itself, "+B" where it is a cohort's besides, and
-// "^hold" behind it where that one is converted), where its process listens, meta.
-func (h *hold) details(route string) string {
-	owner := h.owner
-	switch {
-	case h.block > 0:
-		owner = "+" + strconv.Itoa(h.block)
-	case owner == h.id:
-		owner = "-"
+// block is how many tokens it wants, of a cohort that shares it; 0 for all others.
+func (h *hold) block() int {
+	if h.extra == nil {
+		return 0
 	}
-	if h.from != "" {
-		owner += "^" + h.from
+	return h.extra.cohort.block
+}
+
+// details are what a master keeps of it as it is: mode, hand-off TTL, owner ("-" where that is the hold itself, "+B"
+// where it is a cohort's besides, and "^hold" behind it where that one is converted), where its process listens, meta.
+func (h *hold) details(route, converts string) string {
+	owner := "-"
+	switch named := h.namedOwner(); {
+	case h.block() > 0:
+		owner = "+" + strconv.Itoa(h.block())
+	case named != "":
+		owner = named
+	}
+	if converts != "" {
+		owner += "^" + converts
 	}
 	return modeArg(h.mode) + " " + h.terms.handoffArg + " " + owner + " " + route + " " + h.terms.Meta
-}
-
-// acquireArgs fills the arguments of acquire.lua. single says that one master decides.
-func (h *hold) acquireArgs(vote string, entry Entry, single bool, into *[6]string) []string {
-	*into = [6]string{vote, h.id, h.terms.ttlArg, order(entry, single), h.detail}
-	return into[:5]
-}
-
-// joinArgs fills the arguments of join.lua.
-func (h *hold) joinArgs(vote string, into *[6]string) []string {
-	*into = [6]string{vote, h.id, h.owner, modeArg(h.mode), h.terms.ttlArg, h.detail}
-	return into[:]
 }
 
 // order is how a hold queues: by arrival where one master decides, and by hold id, which all masters order alike, where

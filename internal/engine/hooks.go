@@ -34,9 +34,10 @@ type observers struct {
 	relay  events.Relay
 }
 
-// tell offers an event to a hook. Nothing depends on whether it arrives.
-func (o *observers) tell(hook func(Event), event Event) {
+// tell offers what happened to a hook, under mu. Nothing depends on whether it arrives.
+func (o *observers) tell(hook func(Event), v *voting) {
 	if hook != nil {
+		event := v.event()
 		o.relay.Offer(func() { hook(event) })
 	}
 }
@@ -73,7 +74,7 @@ func (o *observers) released(l *Lease) {
 // lost tells of a lease's end without its holder's wish, under its mutex.
 func (o *observers) lost(l *Lease, loss *Loss) {
 	attributes := []slog.Attr{
-		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.String("reason", loss.Reason.String()),
+		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.String("reason", loss.Reason.String()),
 	}
 	if loss.Err != nil {
 		attributes = append(attributes, slog.Any("error", loss.Err))

@@ -34,7 +34,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	if e.registry.isClosed() {
 		return nil, false
 	}
-	k := e.keys.of(name)
+	k := e.keys.all(e.keys.of(name))
 	views := make(chan View, len(e.masters))
 	for _, m := range e.masters {
 		ask := func() {

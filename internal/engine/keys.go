@@ -2,14 +2,22 @@ package engine
 
 import "strings"
 
+// lockKey names a lock on every master. It is the second of the lock's keys, holds, and begins with the first, lock. A
+// lease keeps no more than these two in one string: its renewals name them. The others are made for each call.
+type lockKey string
+
+const holdsSuffix = ":h"
+
+func (k lockKey) lock() string { return string(k[:len(k)-len(holdsSuffix)]) }
+
+func (k lockKey) holds() string { return string(k) }
+
 // keys are a lock's keys on every master, in the order that the scripts name them: lock, holds, queue, aside. They
 // share one hash tag, the encoded name, so a cluster keeps them in one slot. One of several masters has its marker as
 // the last.
 type keys [5]string
 
 const lockKeys = 4
-
-var suffixes = [lockKeys]string{"", ":h", ":q", ":x"}
 
 // tagEncoder keeps braces out of a hash tag, which ends at the first closing one. "%" is encoded so that no two names
 // have the same keys.
@@ -26,42 +34,20 @@ func newKeyspace(prefix string, masters int) keyspace {
 	return keyspace{prefix: prefix, marker: prefix + ":master", single: masters == 1}
 }
 
-// of builds all keys in one allocation: each is a part of one string.
-func (s keyspace) of(name string) keys {
-	prefix := s.prefix
+// of returns the key of the lock with this name.
+func (s keyspace) of(name string) lockKey {
 	if strings.ContainsAny(name, "%{}") {
 		name = tagEncoder.Replace(name)
 	}
-	base := len(prefix) + len(name) + 3
-	var b strings.Builder
-	// One builder for all: an acquisition makes no other garbage for its keys.
-	b.Grow(lockKeys*base + (lockKeys-1)*2)
-	var ends [lockKeys]int
-	for i, suffix := range suffixes {
-		b.WriteString(prefix)
-		b.WriteString(":{")
-		b.WriteString(name)
-		b.WriteByte('}')
-		b.WriteString(suffix)
-		ends[i] = b.Len()
-	}
-	// The keys share the builder's memory.
-	all, from := b.String(), 0
-	var k keys
-	for i, end := range ends {
-		k[i], from = all[from:end], end
-	}
-	k[lockKeys] = s.marker
-	return k
+	return lockKey(s.prefix + ":{" + name + "}" + holdsSuffix)
 }
 
-// at returns all keys of the lock whose first one this is.
-func (s keyspace) at(lock string) (k keys) {
-	for i, suffix := range suffixes {
-		k[i] = lock + suffix
-	}
-	k[lockKeys] = s.marker
-	return k
+// all returns all keys of a lock.
+func (s keyspace) all(of lockKey) keys {
+	lock := of.lock()
+	both := lock + ":q" + lock + ":x" // one allocation
+	half := len(both) / 2
+	return keys{lock, of.holds(), both[:half], both[half:], s.marker}
 }
 
 // ofScript returns those that go out with a script.
@@ -70,6 +56,12 @@ func (s keyspace) ofScript(k *keys) []string {
 		return k[:lockKeys]
 	}
 	return k[:]
+}
+
+// forCall returns the keys of a lock that go out with a script which nobody waits for on the stack.
+func (s keyspace) forCall(of lockKey) []string {
+	k := s.all(of)
+	return s.ofScript(&k)
 }
 
 // channel is where a locker's messages arrive.

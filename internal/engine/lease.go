@@ -14,15 +14,11 @@ import (
 // goroutine.
 type Lease struct {
 	voting
-	deadline clock.Instant
-	trust    trust
-	cohort   cohort
-	limit    time.Duration // where MaxHold ends the lease, or never
-	renewal  renewal
-	timer    timerqueue.Timer
-	ending   ending
-	untold   bool // the hooks have not been told of the beginning
-
+	trust     trust         // until when the lease stands
+	limit     time.Duration // where MaxHold ends the lease, or never
+	renewal   renewal
+	timer     timerqueue.Timer
+	ending    ending
 	successor atomic.Pointer[Lease] // what it was converted to
 }
 
@@ -33,7 +29,7 @@ func (l *Lease) Name() string { return l.name }
 func (l *Lease) Mode() fencing.Mode { return l.current().mode }
 
 // Owner returns the owner's id.
-func (l *Lease) Owner() string { return l.current().owner }
+func (l *Lease) Owner() string { return l.current().owner() }
 
 // Hold returns the id of this acquisition.
 func (l *Lease) Hold() string {
@@ -46,7 +42,7 @@ func (l *Lease) Hold() string {
 func (l *Lease) Token() fencing.Token {
 	l = l.lock()
 	defer l.mu.Unlock()
-	return l.token
+	return l.token()
 }
 
 // Deadline returns until when the lease is trusted, by this process's clocks.
@@ -54,7 +50,7 @@ func (l *Lease) Deadline() time.Time {
 	l = l.lock()
 	defer l.mu.Unlock()
 	// The wall clock may have been set since the grant, so the moment is told from what is left by the monotonic one.
-	return time.Now().Add(min(l.deadline.Mono, l.limit) - l.e.clock.Now().Mono)
+	return time.Now().Add(min(l.trust.until().Mono, l.limit) - l.e.clock.Now().Mono)
 }
 
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a
@@ -63,7 +59,7 @@ func (l *Lease) Err() error {
 	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
-	return l.ending.err
+	return l.ending.err()
 }
 
 // Done is closed when the lease has ended.
@@ -78,7 +74,7 @@ func (l *Lease) Done() <-chan struct{} {
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	if end := l.ending.err; end != nil {
+	if end := l.ending.err(); end != nil {
 		l.mu.afterUnlock(func() { f(end) })
 		return func() {}
 	}
@@ -92,9 +88,11 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	l.phase, l.token, l.deadline = held, token, until
+	l.phase = held
 	l.trust.set(until)
-	l.cohort.first = l.ballot.First(token)
+	if l.extra != nil {
+		l.extra.cohort.first = l.ballot.Votes().First(token)
+	}
 	// The limit counts from the grant as this process learns of it, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
@@ -106,7 +104,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
 	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
-	l.renewal.plan(now)
+	l.renewal.plan(l, now)
 	l.setTimer()
 }
 
@@ -126,13 +124,14 @@ func (l *Lease) expire(now clock.Instant) {
 	if l.phase != held {
 		return
 	}
+	deadline := l.trust.until()
 	switch {
 	// The order of the cases is that of the reasons: a limit that was agreed on is no failure, whatever else has ended
 	// too.
 	case now.Mono >= l.limit:
 		l.lose(MaxHold, nil)
-	case !l.deadline.Passed(now):
-	case now.Mono < l.deadline.Mono:
+	case !deadline.Passed(now):
+	case now.Mono < deadline.Mono:
 		l.lose(Paused, nil) // only the wall clock got there
 	default:
 		l.lose(l.renewal.whyExpired(now))
@@ -141,7 +140,7 @@ func (l *Lease) expire(now clock.Instant) {
 
 // lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released.
 func (l *Lease) lose(reason Reason, cause error) {
-	loss := &Loss{Name: l.name, Token: l.token, Reason: reason, Err: cause}
+	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.e.observers.lost(l, loss)
 	l.finish(loss)
@@ -156,13 +155,13 @@ func (l *Lease) Fire(now clock.Instant) {
 	if l.phase != held {
 		return
 	}
-	l.renewal.fire(now)
+	l.renewal.fire(l, now)
 	l.setTimer()
 }
 
 // setTimer sets the timer to whatever comes next, under mu.
 func (l *Lease) setTimer() {
-	l.e.timers.Set(&l.timer, l, min(l.deadline.Mono, l.limit, l.renewal.next()))
+	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.renewal.next(l.e)))
 }
 
 // shutDown ends whatever phase the lease is in, because the engine is closed.

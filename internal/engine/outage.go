@@ -56,7 +56,7 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 // tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
-		lock := a.lease.keys[0]
+		lock := a.lease.key.lock()
 		if w.m.At(lock) != n || !w.e.cutOff(lock) {
 			continue
 		}
@@ -77,7 +77,7 @@ func (w *waitSets) recovered(n *transport.Node) {
 // count counts the acquisitions that wait here for such locks.
 func (w *waitSets) count(is func(lock string) bool) (n int) {
 	for _, a := range w.all() {
-		if is(a.lease.keys[0]) {
+		if is(a.lease.key.lock()) {
 			n++
 		}
 	}

@@ -36,7 +36,7 @@ func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 // pendingRelease is a hold that one master may still have.
 type pendingRelease struct {
 	m         *transport.Master
-	keys      []string
+	key       lockKey
 	hold      string
 	tombstone tombstone
 	until     clock.Instant // by then the hold must have expired there
@@ -45,7 +45,7 @@ type pendingRelease struct {
 // releaseOn describes what one master may have of this hold, under mu.
 func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
-		m: m, keys: v.e.keys.ofScript(&v.keys), hold: v.id, tombstone: v.tombstoneOn(m),
+		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m),
 		// Renewals end with the lease, so nothing can have moved the expiry since; the node timeout covers a call that is on
 		// its way.
 		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),

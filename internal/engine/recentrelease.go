@@ -18,9 +18,10 @@ type recentReleases struct {
 }
 
 type recentRelease struct {
-	lock, hold string
-	node       *transport.Node // that confirmed it
-	until      clock.Instant   // by then the hold must have expired
+	key   lockKey
+	hold  string
+	node  *transport.Node // that confirmed it
+	until clock.Instant   // by then the hold must have expired
 }
 
 // recentMost bounds what is remembered: the releases of a second or two, which is how long a client takes to follow.
@@ -29,7 +30,7 @@ const recentMost = 1024
 func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	one := recentRelease{r.keys[0], r.hold, n, r.until}
+	one := recentRelease{r.key, r.hold, n, r.until}
 	if len(x.ring) < recentMost {
 		x.ring = append(x.ring, one)
 		return
@@ -49,10 +50,9 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		switch {
 		// It has expired there by itself, and is forgotten.
 		case r.until.Passed(now):
-		case m.Replaced(r.node, r.lock):
-			k := e.keys.at(r.lock)
+		case m.Replaced(r.node, r.key.lock()):
 			again = append(again, &pendingRelease{
-				m: m, keys: e.keys.ofScript(&k), hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
+				m: m, key: r.key, hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
 			})
 		default:
 			kept = append(kept, r)

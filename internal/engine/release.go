@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -21,10 +20,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	// A release after a release is none; one after a loss says so each time.
 	if l.phase != held {
 		defer l.mu.Unlock()
-		if l.ending.err == ErrReleased {
+		if l.ending.err() == ErrReleased {
 			return nil
 		}
-		return l.ending.err
+		return l.ending.err()
 	}
 	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
 	defer l.e.unconfirmed.add(-1)
@@ -35,7 +34,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	err := l.giveBack(ctx)
 	if pending, ok := err.(*Unconfirmed); ok {
 		l.e.observers.warn("release not confirmed, trying again in the background",
-			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)), slog.Any("error", pending))
+			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.Any("error", pending))
 	}
 	return err
 }
@@ -44,12 +43,12 @@ func (l *Lease) Release(ctx context.Context) error {
 // background.
 func (v *voting) giveBack(ctx context.Context) error {
 	if len(v.e.masters) == 1 {
-		votes := releaseVotes{need: 1, all: 1}
-		votes.count(v.giveBackTo(ctx, v.e.masters[0]))
-		return votes.verdict(v)
+		count := releaseCount{need: 1, all: 1}
+		count.add(v.giveBackTo(ctx, v.e.masters[0]))
+		return count.verdict(v)
 	}
 	// It outlives this call: answers may come after the timeout.
-	votes := &releaseVotes{need: v.e.quorum(), all: len(v.e.masters), certain: make(chan struct{})}
+	votes := newReleaseVotes(v.e)
 	v.postReleases(votes)
 	timeout := time.NewTimer(v.e.cfg.ReleaseTimeout)
 	defer timeout.Stop()
@@ -68,8 +67,9 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
 	bounded := m.Detached(ctx, v.e.cfg.ReleaseTimeout)
 	defer bounded.Stop()
+	keys := v.e.keys.all(r.key)
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
-	result, sent := m.Do(bounded, v.e.scripts.Load().release, r.keys, args[:])
+	result, sent := m.Do(bounded, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && bounded.Err() != nil {
 		result = rueidis.NewErrorResult(&transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono})
 	}
@@ -78,7 +78,7 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 
 // postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint.
 func (v *voting) postReleases(votes *releaseVotes) {
-	proposal := v.e.tokens.proposal()
+	proposal, keys := v.e.tokens.proposal(), v.e.keys.forCall(v.key)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, m := range v.e.masters {
@@ -89,7 +89,7 @@ func (v *voting) postReleases(votes *releaseVotes) {
 		}
 		r := v.releaseOn(m)
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
-		call := transport.Call{Script: v.e.scripts.Load().release, Keys: r.keys, Args: args, Urgent: true}
+		call := transport.Call{Script: v.e.scripts.Load().release, Keys: keys, Args: args, Urgent: true}
 		call.Done = func(result rueidis.RedisResult, sent clock.Instant) { votes.count(v.e.released(r, result, sent)) }
 		v.mu.afterUnlock(func() { m.Post(call) })
 	}
@@ -109,73 +109,12 @@ func (e *Engine) released(
 	if err := readInts(result, reply[:]); err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.keys[0]).Addr(), Err: err}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.lock()).Addr(), Err: err}
 	}
-	r.m.Sample(r.keys[0], sent, reply[1])
+	r.m.Sample(r.key.lock(), sent, reply[1])
 	e.releases[r.m.Index].confirmed(&r)
 	if reply[2] == 1 {
-		e.continueAdmission(r.m, r.keys)
+		e.continueAdmission(r.m, e.keys.forCall(r.key))
 	}
 	return reply[0] == releaseGranted, nil
-}
-
-// releaseVotes counts the masters' answers to a release.
-type releaseVotes struct {
-	need, all int
-	certain   chan struct{} // closed when more answers change nothing; nil for a single master
-	decided   bool
-
-	mu          sync.Mutex
-	had, hadNot int
-	failures    []NodeFailure
-}
-
-// count takes in one answer. The verdict is certain when the answers to come can change neither of its two parts: that
-// a quorum let go, and that a quorum had nothing to let go of.
-func (v *releaseVotes) count(had bool, failure *NodeFailure) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case failure != nil:
-		v.failures = append(v.failures, *failure)
-	case had:
-		v.had++
-	default:
-		v.hadNot++
-	}
-	open := v.all - v.had - v.hadNot - len(v.failures)
-	if v.released() && v.hadNot+open < v.need || v.lost() || open == 0 {
-		if !v.decided && v.certain != nil {
-			close(v.certain)
-		}
-		v.decided = true
-	}
-}
-
-// released reports whether a quorum has the hold no more, and so may let others in.
-func (v *releaseVotes) released() bool { return v.had+v.hadNot >= v.need }
-
-// lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
-func (v *releaseVotes) lost() bool { return v.hadNot >= v.need }
-
-// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know. Conflict
-// means that no quorum can release it, since so many keys hold something else.
-func (v *releaseVotes) verdict(of *voting) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case v.lost():
-		return &Loss{Name: of.name, Token: of.token, Reason: Taken}
-	case v.released():
-		return nil
-	}
-	u := &Unconfirmed{Name: of.name, Need: v.need, Got: v.had + v.hadNot, Nodes: v.failures}
-	conflicts := 0
-	for _, f := range v.failures {
-		if transport.Conflict(f.Err) {
-			conflicts++
-		}
-	}
-	u.Conflict = conflicts > v.all-v.need
-	return u
 }

@@ -40,7 +40,7 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 // add has the hold released. While its node fails it joins those that wait for the next probe: a server that comes back
 // is not met by as many requests as were given up meanwhile.
 func (p *pendingReleases) add(r *pendingRelease) {
-	q := p.queue(r.keys[0])
+	q := p.queue(r.key.lock())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.e.unconfirmed.add(+1)
@@ -55,7 +55,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	if p.m.Permanent(cause) {
 		return
 	}
-	q := p.queue(r.keys[0])
+	q := p.queue(r.key.lock())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.e.unconfirmed.add(+1)
@@ -66,7 +66,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 // confirmed notes that the master has ended the hold, in case that another server takes its place.
 func (p *pendingReleases) confirmed(r *pendingRelease) {
 	if !p.m.Standalone() {
-		p.recent.note(r, p.m.At(r.keys[0]))
+		p.recent.note(r, p.m.At(r.key.lock()))
 	}
 }
 
@@ -150,7 +150,7 @@ func (q *releaseQueue) sendLocked(most int) {
 		most, sent = most-1, true
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
 		m.Post(transport.Call{
-			Script: e.scripts.Load().release, Keys: r.keys, Args: args,
+			Script: e.scripts.Load().release, Keys: e.keys.forCall(r.key), Args: args,
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(r, result) },
 		})
 	}
@@ -168,7 +168,7 @@ func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	if err == nil {
 		q.p.confirmed(r)
 		if reply[2] == 1 {
-			e.continueAdmission(r.m, r.keys)
+			e.continueAdmission(r.m, e.keys.forCall(r.key))
 		}
 	}
 	q.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// renewal is a lease's plan to be extended, and the round under way. It is guarded by the lease's mutex.
+// renewal is a lease's plan to be extended, and the round under way. It is guarded by the mutex of its lease, l in its
+// methods.
 type renewal struct {
-	lease   *Lease
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
 	round   *round        // under way
@@ -35,11 +35,11 @@ const (
 )
 
 // plan sets when the next renewal is due: at a third of the time left, so that two may fail.
-func (n *renewal) plan(now clock.Instant) {
+func (n *renewal) plan(l *Lease, now clock.Instant) {
 	n.due = clock.Never
-	if n.wanted() {
+	if n.wanted(l) {
 		// Due times are rounded down to ticks, so that renewals of leases of about the same age meet in one call.
-		third := n.left(now) / 3
+		third := l.trust.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
 		n.due = max(due-due%tick, now.Mono+1)
@@ -48,57 +48,55 @@ func (n *renewal) plan(now clock.Instant) {
 
 // planRetry sets when a failed renewal is tried again. The interval follows from the trust that is left, so however
 // short a hand-off lasts, and however late the master comes back, there is another try in time.
-func (n *renewal) planRetry(now clock.Instant) {
+func (n *renewal) planRetry(l *Lease, now clock.Instant) {
 	n.due = clock.Never
-	if n.wanted() {
-		n.due = now.Mono + max(n.left(now)/retryShare, retryMin)
+	if n.wanted(l) {
+		n.due = now.Mono + max(l.trust.left(now)/retryShare, retryMin)
 	}
 }
 
 // wanted reports whether the lease is to be extended at all: always until a hand-off is confirmed, which lasts for a
 // short time only, even where the caller wants no renewals.
-func (n *renewal) wanted() bool { return n.lease.terms.Renew || n.confirm }
-
-// left is how much longer the lease is trusted.
-func (n *renewal) left(now clock.Instant) time.Duration { return n.lease.deadline.Mono - now.Mono }
+func (n *renewal) wanted(l *Lease) bool { return l.terms.Renew || n.confirm }
 
 // next is when fire has something to do.
-func (n *renewal) next() time.Duration {
+func (n *renewal) next(e *Engine) time.Duration {
 	if n.round != nil {
-		return n.round.sent.Mono + n.lease.e.stallAfter()
+		return n.round.sent.Mono + e.stallAfter()
 	}
 	return n.due
 }
 
 // fire starts the round that is due, or ends the one that has come to nothing.
-func (n *renewal) fire(now clock.Instant) {
+func (n *renewal) fire(l *Lease, now clock.Instant) {
 	switch {
-	case now.Mono < n.next():
+	case now.Mono < n.next(l.e):
 	case n.round != nil:
-		n.stalled(now)
+		n.stalled(l, now)
 	default:
-		n.start(now)
+		n.start(l, now)
 	}
 }
 
 // start posts a round to every master that has the hold and does not owe an answer.
-func (n *renewal) start(now clock.Instant) *round {
+func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	// The round begins before its first request leaves: its trust is counted from here.
-	l, r := n.lease, &round{sent: now}
+	r := &round{sent: now}
 	n.round = r
 	for i, m := range l.e.masters {
 		// A master that owes the answer of the last round is not asked again; its late answer counts for this one too.
-		if !l.ballot.Vote(i).Renewing(l.token) {
+		if !l.ballot.Vote(i).Renewing(l.token()) {
 			continue
 		}
 		renewal := &transport.Renewal{
-			Lock: l.keys[0], Holds: l.keys[1], Hold: l.id, TTL: l.terms.ttlArg, Token: tokenArg(l.token), Deadline: l.deadline,
-			Done: func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
+			Lock: l.key.lock(), Holds: l.key.holds(), Hold: l.id, TTL: l.terms.ttlArg, Token: uint64(l.token()),
+			Deadline: l.trust.until(),
+			Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 		}
-		if l.block > 0 {
+		if l.block() > 0 {
 			renewal.Wanted = wantedBy(l)
 		}
-		l.mu.afterUnlock(func() { m.Renew(renewal) })
+		m.Renew(renewal) // it only joins a queue, so it need not wait for mu to be given back
 	}
 	return r
 }
@@ -116,57 +114,55 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	switch {
 	case err != nil:
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.At(l.keys[0]).Addr(), Err: err})
+		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: err})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 	}
-	l.ballot.Vote(m.Index).Renewed(l.token, answer, now)
+	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	l.settle(now)
 }
 
 // settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
 func (l *Lease) settle(now clock.Instant) {
-	if l.ballot.Standing(l.token) < l.ballot.Quorum() {
+	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
 		l.lose(Taken, nil)
 		if r := l.renewal.round; r != nil {
-			r.end(l.ending.err)
+			r.end(l.ending.err())
 		}
 		return
 	}
-	before := l.deadline
+	before := l.trust.until()
 	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing grants
 	// the lease has just been lost.
-	if until, ok := l.ballot.TrustedUntil(l.token); ok {
-		l.deadline = until
+	if until, ok := l.ballot.Votes().TrustedUntil(l.token()); ok {
 		l.trust.set(until)
 	}
-	l.renewal.settle(before, now)
+	l.renewal.settle(l, before, now)
 	l.setTimer()
 }
 
 // settle ends the round where a quorum has answered, or none can any more.
-func (n *renewal) settle(before, now clock.Instant) {
-	l, r := n.lease, n.round
+func (n *renewal) settle(l *Lease, before, now clock.Instant) {
+	r := n.round
 	switch {
-	case r == nil && l.deadline.Mono > before.Mono: // a quorum has answered, if not within the node timeout
+	case r == nil && l.trust.until().Mono > before.Mono: // a quorum has answered, if not within the node timeout
 		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL that it is to last for.
-		n.succeeded(now, n.confirm && n.left(now) < l.terms.TTL/2)
+		n.succeeded(l, now, n.confirm && l.trust.left(now) < l.terms.TTL/2)
 	case r == nil:
-	case l.deadline.Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
-		n.succeeded(now, false)
+	case l.trust.until().Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
+		n.succeeded(l, now, false)
 		r.end(nil)
-	case !l.ballot.RenewalsUnderWay():
-		n.stalled(now)
+	case !l.ballot.Votes().RenewalsUnderWay():
+		n.stalled(l, now)
 	}
 }
 
 // succeeded plans the next renewal after a quorum has confirmed one. confirm says that it has to come soon.
-func (n *renewal) succeeded(now clock.Instant, confirm bool) {
-	l := n.lease
+func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	n.confirm, n.round, n.failure = confirm, nil, nil
 	l.e.counters.renewed.Add(1)
-	n.plan(now)
-	l.e.observers.tell(l.e.observers.hooks.Renewed, l.event())
+	n.plan(l, now)
+	l.e.observers.tell(l.e.observers.hooks.Renewed, &l.voting)
 	l.regain(now)
 }
 
@@ -175,18 +171,18 @@ func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.token
 
 // stalled ends a round that has not come to a quorum, be it within the node timeout. Masters that owe an answer are not
 // asked again; what they say still counts.
-func (n *renewal) stalled(now clock.Instant) {
-	l, r := n.lease, n.round
+func (n *renewal) stalled(l *Lease, now clock.Instant) {
+	r := n.round
 	if r.err == nil {
 		r.err = &transport.NoReply{After: now.Mono - r.sent.Mono}
 	}
 	n.round, n.failure = nil, r.err
 	l.e.counters.renewFailed.Add(1)
-	n.planRetry(now)
+	n.planRetry(l, now)
 	r.end(r.err)
 	l.e.observers.warn("renewal failed, trying again until the deadline",
-		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token)),
-		slog.Duration("left", n.left(now)), slog.Any("error", r.err))
+		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())),
+		slog.Duration("left", l.trust.left(now)), slog.Any("error", r.err))
 }
 
 // noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss.
@@ -226,11 +222,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()
-		return l.ending.err
+		return l.ending.err()
 	}
 	r := l.renewal.round
 	if r == nil {
-		r = l.renewal.start(now)
+		r = l.renewal.start(l, now)
 	}
 	outcome := make(chan error, 1)
 	r.waiters = append(r.waiters, outcome)

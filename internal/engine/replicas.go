@@ -35,8 +35,8 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 	id := v.id
 	// A millisecond more than the TTL: an expiry that stays as it is would be no write.
 	renewal := &transport.Renewal{
-		Lock: v.keys[0], Holds: v.keys[1], Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
-		Token: tokenArg(token), Deadline: until,
+		Lock: v.key.lock(), Holds: v.key.holds(), Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
+		Token: uint64(token), Deadline: until,
 		Done: func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
 	}
 	v.mu.afterUnlock(func() { m.Renew(renewal) })

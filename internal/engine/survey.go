@@ -104,7 +104,7 @@ func (s *survey) found(ctx context.Context, replies []markerReply, purpose strin
 		seats[i] = m.Addr()
 	}
 	founding := markerRequest{
-		purpose: purpose, set: newULID(time.Now()), seat: strconv.Itoa(first), seats: strings.Join(seats, " "),
+		purpose: purpose, set: newULID(s.e.clock.Now().Wall), seat: strconv.Itoa(first), seats: strings.Join(seats, " "),
 		unmarked: replies[first].micros,
 	}
 	requests := make([]*markerRequest, len(replies))

@@ -45,5 +45,5 @@ func (t *tokens) proposal() int64 {
 	if t.single {
 		return 0
 	}
-	return max(t.clock.Now().Wall.Add(proposalLead+t.longestRoundTrip()).UnixMicro(), int64(t.largest.Load())+1)
+	return max((t.clock.Now().Wall + proposalLead + t.longestRoundTrip()).Microseconds(), int64(t.largest.Load())+1)
 }

@@ -2,18 +2,28 @@ package engine
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// trust is a lease's deadline for those who ask without its mutex. The two clocks are stored one after the other; since
-// a deadline only moves on, who reads between them finds the lease trusted by one clock for no longer than it was.
+// trust is a lease's deadline. It is written under the lease's mutex and read with or without it. The two clocks are
+// stored one after the other; since a deadline only moves on, whoever reads between them without the mutex finds the
+// lease trusted by one clock for no longer than it was.
 type trust struct{ mono, wall atomic.Int64 } // ns; 0 where the lease does not stand
+
+// until returns the deadline.
+func (t *trust) until() clock.Instant {
+	return clock.Instant{Mono: time.Duration(t.mono.Load()), Wall: time.Duration(t.wall.Load())}
+}
 
 func (t *trust) set(until clock.Instant) {
 	t.mono.Store(int64(until.Mono))
-	t.wall.Store(until.Wall.UnixNano())
+	t.wall.Store(int64(until.Wall))
 }
+
+// left is how much longer the lease is trusted.
+func (t *trust) left(now clock.Instant) time.Duration { return t.until().Mono - now.Mono }
 
 func (t *trust) end() {
 	t.mono.Store(0)
@@ -23,6 +33,5 @@ func (t *trust) end() {
 // Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing.
 func (l *Lease) Trusted() bool {
 	l = l.current()
-	now := l.e.clock.Now()
-	return int64(now.Mono) < l.trust.mono.Load() && now.Wall.UnixNano() < l.trust.wall.Load()
+	return !l.trust.until().Passed(l.e.clock.Now())
 }

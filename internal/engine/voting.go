@@ -25,15 +25,21 @@ type voting struct {
 	hold
 	e      *Engine
 	mu     guard // of the voting, its acquisition and its lease
-	phase  phase
 	ballot ballot.Ballot
-	asking *acquisition  // nil once it is over
-	token  fencing.Token // that it is granted with; 0 before
+	asking *acquisition // nil once it is over
+}
+
+// token is what the hold was granted with, 0 before.
+func (v *voting) token() fencing.Token {
+	if v.phase == asking {
+		return 0
+	}
+	return v.ballot.Target()
 }
 
 // event describes the hold as it is now, under mu.
 func (v *voting) event() Event {
-	return Event{v.name, v.mode, v.owner, v.id, v.token, v.e.clock.Now().Mono - v.begun.Mono}
+	return Event{v.name, v.mode, v.owner(), v.id, v.token(), v.e.clock.Now().Mono - v.begun}
 }
 
 // changed acts on a vote that has changed, under mu.
@@ -71,10 +77,10 @@ func (v *voting) perform(actions []ballot.Action) {
 func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
 	// An answer is counted for the hold that it was asked for. The acquisition may have given that one up meanwhile.
 	id := v.id
-	call := transport.Call{Script: s, Keys: v.e.keys.ofScript(&v.keys), Args: args, Urgent: true, Replicated: true}
+	call := transport.Call{Script: s, Keys: v.e.keys.forCall(v.key), Args: args, Urgent: true, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		p := readReply(r)
-		a := v.e.answer(m, v.keys[0], false, p, sent)
+		a := v.e.answer(m, v.key.lock(), false, p, sent)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if id == v.id && v.phase != ended {
@@ -115,23 +121,27 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 // regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that
 // the hold stands; the masters see to it that nothing else was counted.
 func (v *voting) regain(now clock.Instant) {
+	details := ""
 	for _, m := range v.e.masters {
-		trusted, ok := v.ballot.Vote(m.Index).Regaining(v.token, now)
+		trusted, ok := v.ballot.Vote(m.Index).Regaining(v.token(), now)
 		if !ok {
 			continue
 		}
 		// A master that abstains takes the hold back only where trust in its own grant was never broken: then nobody else can
 		// have been let in there, whatever it has forgotten.
+		if details == "" {
+			details = v.details(v.e.mailbox.route(v.key.lock()), "")
+		}
 		unbroken := "0"
 		if trusted {
 			unbroken = "1"
 		}
-		args := []string{m.Vote(v.e.tokens.proposal()), v.id, v.terms.ttlArg, tokenArg(v.token), v.detail, unbroken}
+		args := []string{m.Vote(v.e.tokens.proposal()), v.id, v.terms.ttlArg, tokenArg(v.token()), details, unbroken}
 		v.post(m, v.e.scripts.Load().regain, args, func(p reply, a ballot.Answer) {
 			if p.err == nil && p.status != statusGranted {
 				a.Status = ballot.IsAbsent
 			}
-			v.ballot.Vote(m.Index).Regained(v.token, a)
+			v.ballot.Vote(m.Index).Regained(v.token(), a)
 		})
 	}
 }

@@ -49,7 +49,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
-		l.e.observers.tell(l.e.observers.hooks.Waiting, l.event())
+		l.e.observers.tell(l.e.observers.hooks.Waiting, &l.voting)
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
 				l.e.waiters[i].add(a, 0)
@@ -62,21 +62,21 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		l.e.waiters[m.Index].wake(l.name)
 	}
 	if cause != nil {
-		l.e.waiters[m.Index].failed(m.At(l.keys[0]), cause)
+		l.e.waiters[m.Index].failed(m.At(l.key.lock()), cause)
 	}
 }
 
 // add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
 // begun first, so that it stands before the refresh is due that finds what it missed.
 func (w *waitSets) add(a *acquisition, wake time.Duration) {
-	w.m.Listen(a.lease.keys[0])
+	w.m.Listen(a.lease.key.lock())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.lease.name
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.keys.ofScript(&a.lease.keys), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.forCall(a.lease.key), waiters: make(map[*acquisition]struct{}), every: clock.Never,
 		}
 		w.byName[name] = s
 	}
@@ -175,7 +175,7 @@ func (s *waitSet) Fire(now clock.Instant) {
 	// Whoever has waited longest comes first, so that on masters which order by arrival a queue that is built
 	// anew has the order of the old one.
 	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
-		return cmp.Compare(a.lease.begun.Mono, b.lease.begun.Mono)
+		return cmp.Compare(a.lease.begun, b.lease.begun)
 	})
 	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0

@@ -82,11 +82,26 @@ func (m *Move) Keys() {
 // End moves what is left and gives the slot to its new owner; all nodes know of it then.
 func (m *Move) End() {
 	m.c.t.Helper()
+	m.give()
+	m.c.WaitReady()
+}
+
+func (m *Move) give() {
+	m.c.t.Helper()
 	m.Keys()
 	m.c.must(m.to.Server, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
 	m.Keys()
 	for _, master := range m.c.Masters() {
 		m.c.must(master, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
 	}
-	m.c.WaitReady()
+}
+
+// Reshard moves slots, one after the other, with their keys from their owner to another master. It returns when all
+// nodes know of it.
+func (c *Cluster) Reshard(first, last int, to *Server) {
+	c.t.Helper()
+	for slot := first; slot <= last; slot++ {
+		c.BeginMove(slot, to).give()
+	}
+	c.WaitReady()
 }

@@ -3,7 +3,6 @@
 package timerqueue
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 // Target is called when its timer is due. It must not block: one goroutine serves the whole queue.
 type Target interface{ Fire(now clock.Instant) }
 
-// Timer is one entry of a Queue, embedded in what it fires. Its zero value is not set.
+// Timer is one entry of a Queue, embedded in what it fires. Its zero value is not set. It is guarded by the queue's
+// mutex.
 type Timer struct {
-	at     time.Duration
 	index  int // in the heap, from 1; 0 is not set
 	target Target
 }
@@ -48,16 +47,12 @@ func (q *Queue) SetEarlier(t *Timer, target Target, at time.Duration) { q.put(t,
 
 func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool) {
 	q.mu.Lock()
-	if onlyEarlier && t.index != 0 && t.at <= at {
+	if onlyEarlier && t.index != 0 && q.timers[t.index-1].at <= at {
 		q.mu.Unlock()
 		return
 	}
-	t.at, t.target = at, target
-	if t.index == 0 {
-		heap.Push(&q.timers, t)
-	} else {
-		heap.Fix(&q.timers, t.index-1)
-	}
+	t.target = target
+	q.timers.set(t, at)
 	early := at < q.wakeAt
 	if early {
 		q.wakeAt = at
@@ -75,7 +70,7 @@ func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool)
 func (q *Queue) Cancel(t *Timer) {
 	q.mu.Lock()
 	if t.index != 0 {
-		heap.Remove(&q.timers, t.index-1)
+		q.timers.remove(t.index - 1)
 	}
 	q.mu.Unlock()
 }
@@ -95,7 +90,7 @@ func (q *Queue) Run(stop <-chan struct{}) {
 	var due []Target
 	for {
 		now := q.clock.Now()
-		if ahead := now.Wall.Sub(last.Wall) - (now.Mono - last.Mono); ahead > clock.Rounding {
+		if ahead := (now.Wall - last.Wall) - (now.Mono - last.Mono); ahead > clock.Rounding {
 			q.jump(now)
 		}
 		last = now
@@ -121,7 +116,7 @@ func (q *Queue) takeDue(now time.Duration, into []Target) []Target {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.timers) > 0 && q.timers[0].at <= now {
-		into = append(into, heap.Pop(&q.timers).(*Timer).target)
+		into = append(into, q.timers.remove(0).target)
 	}
 	return into
 }

@@ -198,16 +198,16 @@ func (o *outcomes) renewed(id int) func(bool, error, clock.Instant) {
 }
 
 // acquire takes the lock of that number for the hold of that number, and returns the token.
-func (b *bed) acquire(id int) (token string) {
+func (b *bed) acquire(id int) (token uint64) {
 	b.t.Helper()
 	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), acquireArgs(hold(id), time.Minute))
 	fields, err := r.ToArray()
 	require.NoError(b.t, err)
 	status, _ := fields[0].AsInt64()
 	require.EqualValues(b.t, 1, status)
-	minted, err := fields[1].AsInt64()
+	token, err = fields[1].AsUint64()
 	require.NoError(b.t, err)
-	return strconv.FormatInt(minted, 10)
+	return token
 }
 
 // modeClient says of itself that it is of another kind.

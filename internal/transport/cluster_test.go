@@ -60,7 +60,7 @@ func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
 		var renewals outcomes
 		stuck := b.post(c.lockOn(1))
 		for i, id := range []int{c.lockOn(0), c.lockOn(1), c.lockOn(2)} {
-			r := renewals.renewal(b, id, "7", time.Minute)
+			r := renewals.renewal(b, id, 7, time.Minute)
 			r.Done = renewals.renewed(i)
 			b.Renew(r)
 		}

@@ -102,9 +102,9 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	r, sent = n.sendAs(ctx, s, (*Script).byDigest, keys, args)
+	r, sent = n.sendAs(ctx, s, byDigest, keys, args)
 	if unknownScript(r) { // it did not run
-		r, sent = n.sendAs(ctx, s, (*Script).whole, keys, args)
+		r, sent = n.sendAs(ctx, s, whole, keys, args)
 	}
 	return maskForeignEnd(ctx, r), sent
 }
@@ -112,18 +112,18 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 // sendAs sends one form of the script, again where another server has to answer, and with the lock named alone where it
 // is on its way to another server.
 func (n *Node) sendAs(
-	ctx context.Context, s *Script, as form, keys, args []string,
+	ctx context.Context, s *Script, f form, keys, args []string,
 ) (r rueidis.RedisResult, sent clock.Instant) {
 	sent = n.m.cfg.Clock.Now()
-	r = n.client.Do(ctx, as(s, n.client.B(), keys, args))
+	r = n.client.Do(ctx, s.as(f, n.client.B(), keys, args))
 	if n.redirects(r) {
 		sent = n.m.cfg.Clock.Now()
-		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys, args))
+		r = n.m.client.Do(ctx, s.as(f, n.m.client.B(), keys, args))
 		n.elsewhere()
 	}
 	if n.m.isMoving(r) {
 		sent = n.m.cfg.Clock.Now()
-		r = n.m.client.Do(ctx, as(s, n.m.client.B(), keys[:1], args))
+		r = n.m.client.Do(ctx, s.as(f, n.m.client.B(), keys[:1], args))
 		n.elsewhere()
 	}
 	return r, sent

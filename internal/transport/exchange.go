@@ -83,10 +83,6 @@ func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials
 }
 
 func (p *pipeline) commands(client rueidis.Client, batch []Call, how manner, dials uint64) rueidis.Commands {
-	as := (*Script).byDigest
-	if how.whole {
-		as = (*Script).whole
-	}
 	b := client.B()
 	commands := make(rueidis.Commands, len(batch), len(batch)+1)
 	for i, c := range batch {
@@ -94,7 +90,7 @@ func (p *pipeline) commands(client rueidis.Client, batch []Call, how manner, dia
 		if how.alone {
 			keys = keys[:1]
 		}
-		commands[i] = as(c.Script, b, keys, p.n.m.current(c.Args, dials))
+		commands[i] = c.Script.as(form(how.whole), b, keys, p.n.m.current(c.Args, dials))
 	}
 	return commands
 }

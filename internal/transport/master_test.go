@@ -85,7 +85,7 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 			}
 		})
 		var done outcomes
-		b.Renew(done.renewal(b, 0, "7", time.Minute))
+		b.Renew(done.renewal(b, 0, 7, time.Minute))
 		synctest.Wait()
 		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
 		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"container/heap"
 	"context"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ type pipeline struct {
 	batches  int // that may be on their way
 	mu       sync.Mutex
 	calls    []Call
-	renewals renewalHeap
+	renewals []*Renewal
 	renewing bool // a batch with renewals is on its way: those that come gather
 	ended    bool // the node has no slots any more
 	kick     chan struct{}
@@ -70,7 +69,7 @@ func (p *pipeline) renew(r *Renewal) bool {
 	if p.ended {
 		return false
 	}
-	heap.Push(&p.renewals, r)
+	p.renewals = append(p.renewals, r)
 	p.wake()
 	return true
 }
@@ -183,7 +182,7 @@ func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later tim
 	p.mu.Lock()
 	var due, obsolete []*Renewal
 	if !p.renewing {
-		due, obsolete = p.renewals.take(now, renewalsPerBatch)
+		due, obsolete = takeRenewals(&p.renewals, now, renewalsPerBatch)
 		p.renewing = len(due) > 0
 	}
 	n := min(len(p.calls), callsPerBatch)

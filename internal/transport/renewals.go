@@ -1,8 +1,10 @@
 package transport
 
 import (
-	"container/heap"
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/redis/rueidis"
 
@@ -11,38 +13,32 @@ import (
 
 // Renewal is one hold that is to be renewed on one master.
 type Renewal struct {
-	Lock, Holds      string // the keys of renew.lua
-	Hold, TTL, Token string
-	Deadline         clock.Instant // from then on the renewal is of no use
-	Done             func(renewed bool, err error, sent clock.Instant)
-	Wanted           func() // called before Done where somebody waits for the lock; may be nil
+	Lock, Holds string // the keys of renew.lua
+	Hold, TTL   string
+	Token       uint64
+	Deadline    clock.Instant // from then on the renewal is of no use
+	Done        func(renewed bool, err error, sent clock.Instant)
+	Wanted      func() // called before Done where somebody waits for the lock; may be nil
 }
 
-// renewalHeap holds renewals by deadline: what expires first is sent first.
-type renewalHeap []*Renewal
-
-func (h renewalHeap) Len() int           { return len(h) }
-func (h renewalHeap) Less(i, j int) bool { return h[i].Deadline.Mono < h[j].Deadline.Mono }
-func (h renewalHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *renewalHeap) Push(x any)        { *h = append(*h, x.(*Renewal)) }
-
-func (h *renewalHeap) Pop() any {
-	old := *h
-	r := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return r
-}
-
-// take removes at most n renewals; those whose deadline has passed come back apart.
-func (h *renewalHeap) take(now clock.Instant, n int) (due, obsolete []*Renewal) {
-	for len(*h) > 0 && len(due) < n {
-		r := heap.Pop(h).(*Renewal)
-		if r.Deadline.Passed(now) {
+// takeRenewals removes at most n of the renewals that wait: what expires first is sent first. Those whose deadline has
+// passed come back apart. They are sorted here and not as they come: mostly all of them go in one batch, and they come
+// nearly in order, since what was renewed together is due together.
+func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete []*Renewal) {
+	slices.SortFunc(*waiting, func(a, b *Renewal) int { return cmp.Compare(a.Deadline.Mono, b.Deadline.Mono) })
+	taken := 0
+	for _, r := range *waiting {
+		if len(due) == n {
+			break
+		}
+		if taken++; r.Deadline.Passed(now) {
 			obsolete = append(obsolete, r)
 		} else {
 			due = append(due, r)
 		}
+	}
+	if *waiting = (*waiting)[taken:]; len(*waiting) == 0 {
+		*waiting = nil
 	}
 	return due, obsolete
 }
@@ -70,9 +66,10 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	keys := make([]string, 0, 2*len(due)+1)
 	args := make([]string, 0, 3*len(due)+1)
 	args = append(args, p.n.m.Vote(0))
-	for _, r := range due {
+	tokens := tokenArgs(due)
+	for i, r := range due {
 		keys = append(keys, r.Lock, r.Holds)
-		args = append(args, r.Hold, r.TTL, r.Token)
+		args = append(args, r.Hold, r.TTL, tokens[i])
 	}
 	if marker := p.n.m.cfg.MarkerKey; p.n.m.cfg.Quarantine > 0 {
 		keys = append(keys, marker)
@@ -80,6 +77,21 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	return Call{Script: p.n.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
 		p.answered(due, r, sent)
 	}}
+}
+
+// tokenArgs writes the tokens of all as arguments, which share their memory.
+func tokenArgs(due []*Renewal) []string {
+	const digits = 16 // of the largest token
+	text, ends := make([]byte, 0, digits*len(due)), make([]int, len(due))
+	for i, r := range due {
+		text = strconv.AppendUint(text, r.Token, 10)
+		ends[i] = len(text)
+	}
+	all, from, args := string(text), 0, make([]string, len(due))
+	for i, end := range ends {
+		args[i], from = all[from:end], end
+	}
+	return args
 }
 
 // The answers of renew.lua for a hold that was renewed: nobody waits for its lock, or somebody does.

@@ -16,7 +16,7 @@ import (
 )
 
 // renewal is one of the hold of that number, on a lock of its own.
-func (o *outcomes) renewal(b *bed, id int, token string, left time.Duration) *transport.Renewal {
+func (o *outcomes) renewal(b *bed, id int, token uint64, left time.Duration) *transport.Renewal {
 	keys := keysOf(strconv.Itoa(id))
 	return &transport.Renewal{
 		Lock: keys[0], Holds: keys[1], Hold: hold(id), TTL: "60000", Token: token, Deadline: b.now().Add(left),
@@ -54,13 +54,13 @@ func TestEachRenewalGetsItsPartOfTheAnswer(t *testing.T) {
 		b := newBed(t, mini.Client(t))
 		var done outcomes
 		for i := range 4 {
-			token := "1"
+			token := uint64(1)
 			if i != 2 { // nobody has taken that one
 				token = b.acquire(i)
 			}
 			b.Renew(done.renewal(b, i, token, time.Minute))
 		}
-		b.Renew(done.renewal(b, 0, "1", time.Minute)) // of a token that it does not have
+		b.Renew(done.renewal(b, 0, 1, time.Minute)) // of a token that it does not have
 		synctest.Wait()
 		renewed := map[int][]bool{}
 		for _, one := range done.take() {
@@ -83,11 +83,11 @@ func TestWhatExpiresFirstIsRenewedFirst(t *testing.T) {
 		calls := renewalCalls(link)
 		var done outcomes
 		link.Delay(10 * time.Millisecond)
-		b.Renew(done.renewal(b, 1000, "1", time.Minute))
+		b.Renew(done.renewal(b, 1000, 1, time.Minute))
 		synctest.Wait()
 		var want [][]string
 		for i := range 300 {
-			b.Renew(done.renewal(b, 299-i, "1", time.Minute+time.Duration(299-i)*time.Second))
+			b.Renew(done.renewal(b, 299-i, 1, time.Minute+time.Duration(299-i)*time.Second))
 			if i%128 == 0 {
 				want = append(want, nil)
 			}
@@ -110,7 +110,7 @@ func TestRenewalsGatherWhileOthersAreOnTheirWay(t *testing.T) {
 		var done outcomes
 		link.Delay(10 * time.Millisecond)
 		for i := range 10 {
-			b.Renew(done.renewal(b, i, "1", time.Minute))
+			b.Renew(done.renewal(b, i, 1, time.Minute))
 			b.Post(done.call(i, false)) // is not held up by them
 			time.Sleep(2 * time.Millisecond)
 		}
@@ -133,11 +133,11 @@ func TestRenewalsOfNoUseLeave(t *testing.T) {
 		b.mustDo()
 		calls := renewalCalls(link)
 		var done outcomes
-		b.Renew(done.renewal(b, 0, "1", 0))
-		bySuspension := done.renewal(b, 1, "1", time.Minute)
+		b.Renew(done.renewal(b, 0, 1, 0))
+		bySuspension := done.renewal(b, 1, 1, time.Minute)
 		bySuspension.Deadline.Wall = b.now().Wall
 		b.Renew(bySuspension)
-		b.Renew(done.renewal(b, 2, "1", time.Minute))
+		b.Renew(done.renewal(b, 2, 1, time.Minute))
 		synctest.Wait()
 		all := done.take()
 		require.ElementsMatch(t, []int{0, 1, 2}, ids(all))
@@ -146,9 +146,9 @@ func TestRenewalsOfNoUseLeave(t *testing.T) {
 		}
 		require.Equal(t, [][]string{{hold(2)}}, calls())
 		b.Post(done.call(3, false))
-		b.Renew(done.renewal(b, 4, "1", 0))
+		b.Renew(done.renewal(b, 4, 1, 0))
 		synctest.Wait()
-		b.Renew(done.renewal(b, 5, "1", time.Minute))
+		b.Renew(done.renewal(b, 5, 1, time.Minute))
 		synctest.Wait()
 		require.Equal(t, []string{hold(5)}, calls()[len(calls())-1], "and hold up nobody")
 	})
@@ -160,10 +160,10 @@ func TestABatchOfRenewalsIsBounded(t *testing.T) {
 		b := newBed(t, link.Client(t), ticking)
 		link.Delay(10 * time.Millisecond)
 		var done outcomes
-		b.Renew(done.renewal(b, 0, "1", time.Minute))
+		b.Renew(done.renewal(b, 0, 1, time.Minute))
 		synctest.Wait()
 		for i := range 1100 {
-			b.Renew(done.renewal(b, 1+i, "1", time.Minute))
+			b.Renew(done.renewal(b, 1+i, 1, time.Minute))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -183,7 +183,7 @@ func TestABackoffHoldsNoRenewalBack(t *testing.T) {
 		until, _ := b.Backoff(begun)
 		require.Greater(t, until-begun, 10*urgentGap)
 		var done outcomes
-		b.Renew(done.renewal(b, 0, "1", time.Minute))
+		b.Renew(done.renewal(b, 0, 1, time.Minute))
 		time.Sleep(urgentGap)
 		synctest.Wait()
 		all := done.take()
@@ -202,7 +202,7 @@ func TestInAClusterEveryLockIsACallOfItsOwn(t *testing.T) {
 		calls := renewalCalls(link)
 		var done outcomes
 		for i := range 3 {
-			b.Renew(done.renewal(b, i, "1", time.Minute))
+			b.Renew(done.renewal(b, i, 1, time.Minute))
 		}
 		synctest.Wait()
 		require.ElementsMatch(t, [][]string{{hold(0)}, {hold(1)}, {hold(2)}}, calls())
@@ -218,7 +218,7 @@ func TestARefusedCallIsARefusalOfAllItsRenewals(t *testing.T) {
 		mini.Miniredis().SetError("BUSY a script runs")
 		var done outcomes
 		for i := range 3 {
-			b.Renew(done.renewal(b, i, "1", time.Minute))
+			b.Renew(done.renewal(b, i, 1, time.Minute))
 		}
 		synctest.Wait()
 		all := done.take()
@@ -236,7 +236,7 @@ func TestAnAnswerOfAnotherLengthIsNone(t *testing.T) {
 			cfg.Renew = func() *transport.Script { return refresh }
 		})
 		var done outcomes
-		r := done.renewal(b, 0, "1", time.Minute)
+		r := done.renewal(b, 0, 1, time.Minute)
 		b.Renew(r)
 		synctest.Wait()
 		require.Error(t, done.take()[0].err)

@@ -31,8 +31,22 @@ func NewScript(name scripts.Name, salt string) *Script {
 	})}
 }
 
-// form is how a script is sent.
-type form func(s *Script, b rueidis.Builder, keys, args []string) rueidis.Completed
+// form is how a script is sent. It is no function value: through one, keys and arguments on a caller's stack would go
+// to the heap.
+type form bool
+
+const (
+	byDigest form = false
+	whole    form = true
+)
+
+// as returns the command that calls the script in this form.
+func (s *Script) as(f form, b rueidis.Builder, keys, args []string) rueidis.Completed {
+	if f == whole {
+		return s.whole(b, keys, args)
+	}
+	return s.byDigest(b, keys, args)
+}
 
 func (s *Script) byDigest(b rueidis.Builder, keys, args []string) rueidis.Completed {
 	return b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()

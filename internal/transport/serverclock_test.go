@@ -16,7 +16,7 @@ import (
 // showed is what a server's clock showed in the answer to a request sent at sentAt.
 const showed = int64(1_700_000_000_000_000)
 
-var sentAt = clock.Instant{Mono: time.Hour, Wall: time.UnixMicro(showed)}
+var sentAt = clock.Instant{Mono: time.Hour, Wall: time.Duration(showed) * time.Microsecond}
 
 // sampled is a master that nothing runs for, with one sample of its clock.
 func sampled() *transport.Master {
@@ -31,7 +31,7 @@ func atMost(m *transport.Master, now clock.Instant) (micros int64, known bool) {
 
 func TestTheMostThatAServersClockShows(t *testing.T) {
 	moved := func(mono, wall time.Duration) clock.Instant {
-		return clock.Instant{Mono: sentAt.Mono + mono, Wall: sentAt.Wall.Add(wall)}
+		return clock.Instant{Mono: sentAt.Mono + mono, Wall: sentAt.Wall + wall}
 	}
 	for name, test := range map[string]struct {
 		now  clock.Instant

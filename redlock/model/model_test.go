@@ -12,9 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-model")
+	goleak.VerifyTestMain(m)
+}
 
 // needSpin skips the test where the models cannot be checked, except in CI, where they must be.
 func needSpin(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
 // startLimit bounds the making of the data directory and the start of a server,
@@ -80,7 +82,7 @@ type missingError struct {
 
 func (e *missingError) Error() string { return e.what }
 
-func (k kind) start(in *workspace) (s *server, err error) {
+func (k kind) start(in *scratch.Folder) (s *server, err error) {
 	program, err := k.find()
 	if err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (k kind) start(in *workspace) (s *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := in.folder(k.name)
+	dir, err := os.MkdirTemp(in.Path(), k.name)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
 // Store is a kind of database to run a test against.
@@ -53,7 +54,7 @@ func Open(tb testing.TB, driver, dsn string) *sql.DB {
 // Servers are the servers of one run of tests. The zero value is ready, and safe
 // for concurrent use.
 type Servers struct {
-	folder                   once[*workspace]
+	folder                   once[*scratch.Folder]
 	postgres, mariadb, mysql once[*server]
 	databases                atomic.Int64
 }
@@ -80,7 +81,7 @@ func (s *Servers) Close() error {
 	if s.folder.value == nil {
 		return nil
 	}
-	return s.folder.value.close()
+	return s.folder.value.Close()
 }
 
 // Stores returns PostgreSQL, MariaDB, MySQL and SQLite.
@@ -115,14 +116,16 @@ func SQLiteDSN(file string) string {
 	return "file:" + file + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 }
 
+func newFolder() (*scratch.Folder, error) { return scratch.New("sqltest") }
+
 // file returns a file for SQLite, which goes with the test.
 func (s *Servers) file(tb testing.TB) (driver, dsn string) {
 	tb.Helper()
-	in, err := s.folder.get(newWorkspace)
+	in, err := s.folder.get(newFolder)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	dir, err := in.folder("SQLite")
+	dir, err := os.MkdirTemp(in.Path(), "SQLite")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -132,7 +135,7 @@ func (s *Servers) file(tb testing.TB) (driver, dsn string) {
 
 func (s *Servers) database(tb testing.TB, o *once[*server], k kind) (driver, dsn string) {
 	tb.Helper()
-	in, err := s.folder.get(newWorkspace)
+	in, err := s.folder.get(newFolder)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,8 +11,14 @@ import (
 // dial connects to every master as fencelock's own clients do, so that no library has a better client than another.
 func dial(o Options) ([]rueidis.Client, error) {
 	var clients []rueidis.Client
-	for _, addr := range o.Addrs {
-		client, err := rwlock.Dial(addr, rueidis.ClientOption{ClientName: o.ClientName})
+	option := o.At
+	option.ClientName = o.ClientName
+	addrs := o.Addrs
+	if len(addrs) == 0 {
+		addrs = []string{""}
+	}
+	for _, addr := range addrs {
+		client, err := rwlock.Dial(addr, option)
 		if client != nil {
 			clients = append(clients, client)
 		}

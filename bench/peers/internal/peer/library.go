@@ -2,16 +2,25 @@ package peer
 
 // Names that workloads and bounds refer to.
 const (
-	Ours           = "fencelock"
-	RedsyncGoRedis = "redsync (go-redis)"
-	RedsyncRueidis = "redsync (rueidis)"
-	Redislock      = "redislock"
-	Rueidislock    = "rueidislock"
-	FloorSet       = "floor: SET NX"
-	FloorLua       = "floor: Lua"
-	FloorQueue     = "floor: queue"
-	FloorBatch     = "floor: batch"
+	Ours            = "fencelock"
+	RedsyncGoRedis  = "redsync (go-redis)"
+	RedsyncRueidis  = "redsync (rueidis)"
+	Redislock       = "redislock"
+	Rueidislock     = "rueidislock"
+	RueidislockAsIs = "rueidislock, defaults"
+	FloorSet        = "floor: SET NX"
+	FloorLua        = "floor: Lua"
+	FloorQueue      = "floor: queue"
+	FloorBatch      = "floor: batch"
 )
+
+// AsIs returns rueidislock with the options that it has by default, but for one key a lock and invalidations of others
+// only. With those of Libraries it is faster where goroutines do not meet, and slower where they do.
+func AsIs() Library {
+	return Library{
+		Name: RueidislockAsIs, Queues: true, Keeps: true, Key: rueidislockKey, Open: openRueidislockAsIs,
+	}
+}
 
 // Libraries returns all of them, the floors first.
 func Libraries() []Library {
@@ -20,7 +29,7 @@ func Libraries() []Library {
 		{Name: FloorLua, Floor: true, Quorum: true, Open: openFloorLua},
 		{Name: FloorQueue, Floor: true, Queues: true, Open: openFloorQueue},
 		{Name: FloorBatch, Floor: true, Keeps: true, Open: openFloorBatch},
-		{Name: Ours, Quorum: true, Queues: true, Keeps: true, Open: openOurs},
+		{Name: Ours, Quorum: true, Queues: true, Keeps: true, Key: ourKey, Open: openOurs},
 		{Name: RedsyncRueidis, Quorum: true, Keeps: true, Open: openRedsyncRueidis},
 		{Name: RedsyncGoRedis, Quorum: true, Keeps: true, Open: openRedsyncGoRedis},
 		{Name: Redislock, Keeps: true, Open: openRedislock},

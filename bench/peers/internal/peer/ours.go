@@ -2,6 +2,8 @@ package peer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/redis/rueidis"
 
@@ -14,6 +16,8 @@ type Fencelock struct {
 	*rwlock.Locker
 	clients []rueidis.Client
 }
+
+func ourKey(name string) string { return "fencelock:{" + name + "}" }
 
 func openOurs(o Options) (Peer, error) { return Open(o) }
 
@@ -42,6 +46,15 @@ func Open(o Options, more ...rwlock.Option) (*Fencelock, error) {
 type lease struct{ *rwlock.Lease }
 
 func (l lease) Lost() bool { return l.Err() != nil }
+
+// Release tells of a lease that was lost by ErrForgotten.
+func (l lease) Release(ctx context.Context) error {
+	err := l.Lease.Release(ctx)
+	if errors.Is(err, rwlock.ErrLost) {
+		return fmt.Errorf("%w: %w", ErrForgotten, err)
+	}
+	return err
+}
 
 // Lock takes the write lock.
 func (p *Fencelock) Lock(ctx context.Context, name string) (Hold, error) {

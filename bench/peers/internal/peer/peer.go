@@ -4,7 +4,12 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
 )
 
 // Peer is one client of a lock library, with connections of its own.
@@ -36,9 +41,18 @@ type Kept interface {
 	Lost() bool
 }
 
+// Fenced is a Hold with a fencing token.
+type Fenced interface {
+	Token() fencing.Token
+}
+
+// ErrForgotten is the error of a Release whose hold the servers did not know any more.
+var ErrForgotten = errors.New("the servers have forgotten the hold")
+
 // Options are what a peer is opened with.
 type Options struct {
-	Addrs      []string // of the masters: one, or all of a quorum
+	Addrs      []string             // of the masters: one, or all of a quorum; none for At
+	At         rueidis.ClientOption // how a Cluster is found, or the master of sentinels
 	TTL        time.Duration
 	ClientName string // shown by the server, where the library can set it
 }
@@ -46,10 +60,11 @@ type Options struct {
 // Library opens peers of one kind.
 type Library struct {
 	Name   string
-	Floor  bool // does less than a lock has to
-	Quorum bool // can lock on several masters
-	Queues bool // a waiter gets the lock although others ask all the time
-	Keeps  bool // its holds outlive the TTL, by themselves or by Extend
+	Floor  bool                     // does less than a lock has to
+	Quorum bool                     // can lock on several masters
+	Queues bool                     // a waiter gets the lock although others ask all the time
+	Keeps  bool                     // its holds outlive the TTL, by themselves or by Extend
+	Key    func(name string) string // a key of the lock, which a Cluster finds its server by
 	Open   func(Options) (Peer, error)
 }
 

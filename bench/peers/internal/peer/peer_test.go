@@ -11,9 +11,13 @@ import (
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-peer")
+	goleak.VerifyTestMain(m)
+}
 
 // addrs starts servers. It skips without the program; where CI=true it fails instead.
 func addrs(t *testing.T, n int) []string {
@@ -27,7 +31,7 @@ func addrs(t *testing.T, n int) []string {
 	}
 	var all []string
 	for range n {
-		s, err := server.Start(t.Context())
+		s, err := server.Start(t.Context(), server.Default)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		all = append(all, s.Addr)

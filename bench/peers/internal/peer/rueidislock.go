@@ -12,6 +12,25 @@ import (
 // a limit for an attempt that a thousand goroutines do not exceed.
 type rueidislockPeer struct{ locker rueidislock.Locker }
 
+func rueidislockKey(name string) string { return "rueidislock:0:" + name }
+
+// openRueidislockAsIs leaves the client and the time between two attempts as they are by default: a waiter asks every
+// 20 ms beside what it hears.
+func openRueidislockAsIs(o Options) (Peer, error) {
+	option := o.At
+	option.ClientName = o.ClientName
+	if len(o.Addrs) > 0 {
+		option.InitAddress = o.Addrs[:1]
+	}
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: option, KeyValidity: o.TTL, KeyMajority: 1, NoLoopTracking: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rueidislockPeer{locker}, nil
+}
+
 func openRueidislock(o Options) (Peer, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{ClientName: o.ClientName},

@@ -22,9 +22,13 @@ func (s *Server) info(ctx context.Context, section, field string) (string, error
 	return "", fmt.Errorf("INFO %s has no field %s", section, field)
 }
 
-// Version returns the server's version.
+// Version returns which server it is, and its version. Valkey says beside its own which version of Redis it stands for.
 func (s *Server) Version(ctx context.Context) (string, error) {
-	return s.info(ctx, "server", "redis_version")
+	if version, err := s.info(ctx, "server", "valkey_version"); err == nil {
+		return "valkey-server " + version, nil
+	}
+	version, err := s.info(ctx, "server", "redis_version")
+	return "redis-server " + version, err
 }
 
 // CPU returns the processor time that the process has used so far, of user and system together.

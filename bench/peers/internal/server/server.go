@@ -13,8 +13,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Binary is the program that Start runs, found on PATH.
-const Binary = "redis-server"
+// Default is the program that Start runs if none is named, found on PATH.
+const Default = "redis-server"
 
 // startLimit bounds the time that a server needs to answer, also on a busy machine.
 const startLimit = 20 * time.Second
@@ -28,18 +28,18 @@ type Server struct {
 	admin rueidis.Client // never carries what is measured
 }
 
-// Installed reports whether Binary is on PATH.
+// Installed reports whether Default is on PATH.
 func Installed() bool {
-	_, err := exec.LookPath(Binary)
+	_, err := exec.LookPath(Default)
 	return err == nil
 }
 
-// Start runs a server and returns when it answers. Between the choice of a free port and its use another process may
-// take it; then another port is tried.
-func Start(ctx context.Context) (*Server, error) {
+// Start runs a server, redis-server or valkey-server, and returns when it answers. Between the choice of a free port
+// and its use another process may take it; then another port is tried.
+func Start(ctx context.Context, binary string) (*Server, error) {
 	var failures error
 	for range 5 {
-		s, err := startOnce(ctx)
+		s, err := startOnce(ctx, binary)
 		if err == nil {
 			return s, nil
 		}
@@ -48,10 +48,10 @@ func Start(ctx context.Context) (*Server, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", Binary, failures)
+	return nil, fmt.Errorf("%s: %w", binary, failures)
 }
 
-func startOnce(ctx context.Context) (_ *Server, err error) {
+func startOnce(ctx context.Context, binary string) (_ *Server, err error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func startOnce(ctx context.Context) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	s.cmd = exec.Command(Binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+	s.cmd = exec.Command(binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
 	dieWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {

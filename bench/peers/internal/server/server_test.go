@@ -13,9 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-server")
+	goleak.VerifyTestMain(m)
+}
 
 // start skips without the program; where CI=true it fails instead.
 func start(t *testing.T) (*server.Server, rueidis.Client) {
@@ -27,7 +31,7 @@ func start(t *testing.T) (*server.Server, rueidis.Client) {
 		}
 		t.Skip(missing)
 	}
-	s, err := server.Start(t.Context())
+	s, err := server.Start(t.Context(), server.Default)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
@@ -127,6 +131,6 @@ func TestCPUAndCommandsGrow(t *testing.T) {
 func TestStartEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := server.Start(ctx)
+	_, err := server.Start(ctx, server.Default)
 	require.Error(t, err)
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+)
+
+// crowd is goroutines of several clients that take locks, hold them for a while, and give them back, again and again. A
+// client stands for a process.
+type crowd struct {
+	clients []peer.Peer
+	workers []*worker
+	hold    time.Duration
+	referee *referee
+	began   time.Time
+	end     context.CancelFunc
+	working sync.WaitGroup
+}
+
+// worker is one goroutine, and what it saw.
+type worker struct {
+	*crowd
+	peer   peer.Peer
+	names  []string // takes one of them at random
+	grants []grant
+	failed []error // of Lock
+	lost   []error // holds that ended before they were released
+}
+
+// grant is a lock that somebody got; times count from the start of the crowd.
+type grant struct {
+	name       string
+	asked, got time.Duration
+}
+
+func (g grant) wait() time.Duration { return g.got - g.asked }
+
+const (
+	processes  = 8
+	perProcess = 4
+	crowdHold  = 5 * time.Millisecond
+)
+
+func newCrowd(clients []peer.Peer) *crowd {
+	return &crowd{clients: clients, hold: crowdHold, referee: newReferee()}
+}
+
+// add adds so many goroutines of each client, which take these names.
+func (c *crowd) add(perClient int, names []string) {
+	for _, p := range c.clients {
+		for range perClient {
+			c.workers = append(c.workers, &worker{crowd: c, peer: p, names: names})
+		}
+	}
+}
+
+// start lets them work until stop. Nothing they call has a deadline: some libraries shorten their leases to it.
+func (c *crowd) start(ctx context.Context) {
+	ctx, c.end = context.WithCancel(ctx)
+	c.began = time.Now()
+	for _, w := range c.workers {
+		c.working.Go(func() { w.work(ctx) })
+	}
+}
+
+func (c *crowd) now() time.Duration { return time.Since(c.began) }
+
+// stop returns when all have ended. What they saw can be read then.
+func (c *crowd) stop() {
+	c.end()
+	c.working.Wait()
+}
+
+// afterFailure is how long a goroutine waits after a Lock that failed.
+const afterFailure = 5 * time.Millisecond
+
+func (w *worker) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		name := w.names[rand.N(len(w.names))]
+		seen := w.referee.newest(name)
+		asked := w.now()
+		hold, err := w.peer.Lock(ctx, name)
+		got := w.now()
+		if err != nil {
+			if ctx.Err() == nil {
+				w.failed = append(w.failed, err)
+				pause(ctx, afterFailure)
+			}
+			continue
+		}
+		w.grants = append(w.grants, grant{name, asked, got})
+		w.use(ctx, name, hold, seen)
+	}
+}
+
+// use is the critical section, and the release.
+func (w *worker) use(ctx context.Context, name string, hold peer.Hold, seen uint64) {
+	in := w.referee.enter(name, hold, seen)
+	pause(ctx, w.hold)
+	kept, ok := hold.(peer.Kept)
+	lost := ok && kept.Lost() && ctx.Err() == nil // some libraries end a hold with the context of its Lock
+	w.referee.leave(in)
+	err := hold.Release(context.WithoutCancel(ctx))
+	if forgotten := errors.Is(err, peer.ErrForgotten); lost || forgotten {
+		w.lost = append(w.lost, fmt.Errorf("%s: %w", name, err))
+		w.referee.forgot(in)
+	}
+}
+
+// grants returns those of all goroutines, in the order in which they were got.
+func (c *crowd) grants() (all []grant) {
+	for _, w := range c.workers {
+		all = append(all, w.grants...)
+	}
+	slices.SortFunc(all, func(a, b grant) int { return int(a.got - b.got) })
+	return all
+}
+
+// failures returns how many calls of Lock failed, and why the first of each goroutine did.
+func (c *crowd) failures() (n int, why error) {
+	for _, w := range c.workers {
+		if n += len(w.failed); len(w.failed) > 0 {
+			why = errors.Join(why, w.failed[0])
+		}
+	}
+	return n, why
+}
+
+// losses returns how many holds were lost.
+func (c *crowd) losses() (n int) {
+	for _, w := range c.workers {
+		n += len(w.lost)
+	}
+	return n
+}

@@ -1,0 +1,81 @@
+//go:build unix
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+func granted(name string, asked, got time.Duration) grant { return grant{name, asked, got} }
+
+// A gap begins with the time that is looked at, or with a grant, and ends with the next one or with that time.
+func TestGaps(t *testing.T) {
+	all := []grant{granted("a", 0, 1), granted("b", 0, 4), granted("a", 2, 5), granted("a", 6, 9)}
+	require.Equal(t, time.Duration(4), longestGap(moments(all), 0, 10))
+	require.Equal(t, time.Duration(7), longestGap(moments(all), 4, 9+7), "to the end")
+	require.Equal(t, time.Duration(2), longestGap(moments(all), 2, 6), "what is outside does not count")
+	require.Equal(t, time.Duration(10), longestGap(nil, 0, 10))
+	require.Equal(t, time.Duration(6), worstGap(all, []string{"a", "b"}, 0, 10))
+
+	require.Equal(t, all[1:3], between(all, 4, 9))
+	require.Equal(t, all[1:2], of(all, []string{"b"}))
+	require.Equal(t, []time.Duration{1, 3, 3, 4}, waits(all))
+	require.Equal(t, time.Duration(4), quantile(waits(all), .99))
+	require.Zero(t, quantile(nil, .5))
+}
+
+// Each strike is looked at for itself, and the one with the most above the server's own gap counts.
+func TestTheWorstStrikeCounts(t *testing.T) {
+	const ms = time.Millisecond
+	c := newCrowd(nil)
+	c.workers = []*worker{{crowd: c, grants: []grant{granted("a", 0, 90*ms), granted("a", 0, 130*ms)}}}
+	written := []time.Duration{10 * ms, 20 * ms, 100 * ms, 110 * ms}
+	m := gaps(c, written, []string{"a"}, []time.Duration{0, 100 * ms, 140 * ms})
+	require.InDelta(t, 10, m[gapAbove], 1e-9, "90 of 80, then 30 of 30")
+	require.InDelta(t, 90, m[gapOfLocks], 1e-9)
+	require.InDelta(t, 80, m[gapOfServer], 1e-9)
+	require.InDelta(t, 90, m["one name"], 1e-9)
+}
+
+// ticket is a hold that is trusted until it is lost.
+type ticket struct {
+	peer.Hold
+	token uint64
+	lost  bool
+}
+
+func (h *ticket) Lost() bool           { return h.lost }
+func (h *ticket) Token() fencing.Token { return fencing.Token(h.token) }
+
+func TestTheReferee(t *testing.T) {
+	r := newReferee()
+	first := &ticket{token: 5}
+	in := r.enter("a", first, r.newest("a"))
+	r.enter("b", &ticket{token: 1}, r.newest("b"))
+	r.enter("a", &ticket{token: 7}, r.newest("a"))
+	all, open := r.violations()
+	require.Equal(t, 1, all)
+	require.Equal(t, 1, open)
+	r.forgot(in)
+	_, open = r.violations()
+	require.Zero(t, open, "the servers did not know the first any more")
+
+	first.lost = true
+	r = newReferee()
+	r.enter("a", first, 0)
+	second := r.enter("a", &ticket{token: 9}, 5)
+	all, _ = r.violations()
+	require.Zero(t, all, "its holder knew")
+	require.Zero(t, r.order)
+	r.leave(second)
+	r.enter("a", &ticket{token: 9}, r.newest("a"))
+	require.Equal(t, 1, r.order)
+	all, _ = r.violations()
+	require.Zero(t, all, "the second has left")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"sync"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+)
+
+// referee watches from outside that nobody gets in beside somebody who believes that he holds the lock, and that tokens
+// grow. All clients are in one process, so what it sees under its mutex is in one order for all of them.
+type referee struct {
+	mu     sync.Mutex
+	names  map[string]*record
+	broken []*breach
+	order  int // tokens that were not greater than all before them
+}
+
+// record is what the referee knows of one name.
+type record struct {
+	inside map[*visit]struct{}
+	newest uint64 // token
+}
+
+// visit is one critical section.
+type visit struct {
+	name    string
+	hold    peer.Hold
+	unknown bool // the servers did not know the hold when it was released
+}
+
+// breach is two at once in critical sections of one name.
+type breach struct{ older, newer *visit }
+
+func newReferee() *referee { return &referee{names: make(map[string]*record)} }
+
+func (r *referee) record(name string) *record {
+	one := r.names[name]
+	if one == nil {
+		one = &record{inside: make(map[*visit]struct{})}
+		r.names[name] = one
+	}
+	return one
+}
+
+// newest returns the greatest token of a name so far: whoever asks after this call must get a greater one.
+func (r *referee) newest(name string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record(name).newest
+}
+
+// enter is called by who has got the lock; seen is what newest returned before he asked for it.
+func (r *referee) enter(name string, hold peer.Hold, seen uint64) *visit {
+	v := &visit{name: name, hold: hold}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.record(name)
+	for other := range one.inside {
+		if believes(other.hold) && believes(hold) {
+			r.broken = append(r.broken, &breach{older: other, newer: v})
+		}
+	}
+	if fenced, ok := hold.(peer.Fenced); ok {
+		token := uint64(fenced.Token())
+		if token <= seen || token <= one.newest && believes(hold) {
+			r.order++
+		}
+		one.newest = max(one.newest, token)
+	}
+	one.inside[v] = struct{}{}
+	return v
+}
+
+// leave is called before the lock is released.
+func (r *referee) leave(v *visit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.record(v.name).inside, v)
+}
+
+// forgot notes that the servers did not know the hold any more.
+func (r *referee) forgot(v *visit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v.unknown = true
+}
+
+// violations returns how often two were in at once, and how many of these do not come from a hold that the servers have
+// forgotten. To be called when all have left.
+func (r *referee) violations() (all, unexplained int) {
+	for _, b := range r.broken {
+		if !b.older.unknown && !b.newer.unknown {
+			unexplained++
+		}
+	}
+	return len(r.broken), unexplained
+}
+
+func believes(hold peer.Hold) bool {
+	kept, ok := hold.(peer.Kept)
+	return !ok || !kept.Lost()
+}

@@ -1,0 +1,57 @@
+package engine
+
+import "github.com/seed74116694/fencelock/internal/transport"
+
+// What a request for the hold says.
+
+// sending notes that a request is about to leave and returns its arguments, under mu.
+func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
+	if a.asks > 0 { // messages may reach this process by another way than they did
+		a.describe()
+	}
+	a.asks++
+	a.lease.ballot.Vote(m.Index).Ask()
+	// The node timeout counts from the last request.
+	if a.asked != nil {
+		select {
+		case a.asked <- struct{}{}:
+		default:
+		}
+	}
+	return a.lease.id, a.args(vote, into)
+}
+
+// start begins an attempt with a hold of its own.
+func (a *acquisition) start() {
+	l := a.lease
+	l.hold.start(a.began)
+	a.describe()
+	l.ballot.Start(a.entry, len(l.e.masters))
+}
+
+// describe brings what masters are told of the hold up to date.
+func (a *acquisition) describe() {
+	if route := a.lease.e.mailbox.route(a.lease.key.lock()); route != a.route {
+		a.route, a.detail = route, a.lease.details(route, a.converts)
+	}
+}
+
+// args fills the arguments of script into an array of the caller, which for a single master is on its stack.
+func (a *acquisition) args(vote string, into *[6]string) []string {
+	l := a.lease
+	if a.entry == Join {
+		*into = [6]string{vote, l.id, l.owner(), modeArg(l.mode), l.terms.ttlArg, a.detail}
+		return into[:]
+	}
+	*into = [6]string{vote, l.id, l.terms.ttlArg, order(a.entry, len(l.e.masters) == 1), a.detail}
+	return into[:5]
+}
+
+// script returns the script that asks for the hold. It is read for each request: the set of masters may have been found
+// to be another one in between, and then its scripts have other digests.
+func (a *acquisition) script() *transport.Script {
+	if a.entry == Join {
+		return a.lease.e.scripts.Load().join
+	}
+	return a.lease.e.scripts.Load().acquire
+}

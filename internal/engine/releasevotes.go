@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// releaseCount counts the masters' answers to a release. It has no mutex: that of a single master is on the caller's
+// stack.
+type releaseCount struct {
+	need, all   int
+	had, hadNot int
+	failures    []NodeFailure
+}
+
+func (c *releaseCount) add(had bool, failure *NodeFailure) {
+	switch {
+	case failure != nil:
+		c.failures = append(c.failures, *failure)
+	case had:
+		c.had++
+	default:
+		c.hadNot++
+	}
+}
+
+// isCertain reports whether the answers to come can change neither of the verdict's two parts: that a quorum let go,
+// and that a quorum had nothing to let go of.
+func (c *releaseCount) isCertain() bool {
+	open := c.all - c.had - c.hadNot - len(c.failures)
+	return c.released() && c.hadNot+open < c.need || c.lost() || open == 0
+}
+
+// released reports whether a quorum has the hold no more, and so may let others in.
+func (c *releaseCount) released() bool { return c.had+c.hadNot >= c.need }
+
+// lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
+func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
+
+// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know. Conflict
+// means that no quorum can release it, since so many keys hold something else.
+func (c *releaseCount) verdict(of *voting) error {
+	switch {
+	case c.lost():
+		return &Loss{Name: of.name, Token: of.token(), Reason: Taken}
+	case c.released():
+		return nil
+	}
+	u := &Unconfirmed{Name: of.name, Need: c.need, Got: c.had + c.hadNot, Nodes: c.failures}
+	conflicts := 0
+	for _, f := range c.failures {
+		if transport.Conflict(f.Err) {
+			conflicts++
+		}
+	}
+	u.Conflict = conflicts > c.all-c.need
+	return u
+}
+
+// releaseVotes is the count of several masters. It outlives the call that waits for it: answers may come after its
+// timeout.
+type releaseVotes struct {
+	certain chan struct{} // closed when more answers change nothing
+
+	mu      sync.Mutex // guards what follows
+	decided bool       // certain is closed
+	answers releaseCount
+}
+
+func newReleaseVotes(e *Engine) *releaseVotes {
+	return &releaseVotes{certain: make(chan struct{}), answers: releaseCount{need: e.quorum(), all: len(e.masters)}}
+}
+
+// count takes in one answer.
+func (v *releaseVotes) count(had bool, failure *NodeFailure) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.answers.add(had, failure); v.answers.isCertain() && !v.decided {
+		v.decided = true
+		close(v.certain)
+	}
+}
+
+// verdict is that of the answers so far.
+func (v *releaseVotes) verdict(of *voting) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.answers.verdict(of)
+}
