@@ -89,12 +89,16 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 		s.convertVisit(ctx, rng, mu, v)
 	}
 	s.checker.sweep()
+	_ = s.leave(mu, v) // that it was lost or is unconfirmed is part of the game
+}
+
+func (s *simulation) leave(mu *rwlock.RWMutex, v *visit) error {
 	unlock := mu.Unlock
 	if v.Mode() == rwlock.Read {
 		unlock = mu.RUnlock
 	}
 	v.left.Store(true)
-	_ = unlock(context.Background()) // that it was lost or is unconfirmed is part of the game
+	return unlock(context.Background())
 }
 
 // convertVisit has one who is in upgrade or downgrade, or try to.

@@ -122,7 +122,8 @@ func (m *RWMutex) Token() fencing.Token {
 }
 
 // Context returns parent with the fence, cancelled when what this RWMutex holds is given back or lost: for a reader,
-// when the last of the readers has unlocked. Without a hold it is cancelled already, with ErrNotHeld as the cause.
+// when the last of the readers has unlocked. It goes on through Upgrade and Downgrade, and shows the new fence then.
+// Without a hold it is cancelled already, with ErrNotHeld as the cause.
 func (m *RWMutex) Context(parent context.Context) context.Context {
 	if s := m.in.Load(); s != nil {
 		return s.context(parent)

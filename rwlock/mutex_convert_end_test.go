@@ -57,6 +57,26 @@ func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 	})
 }
 
+// A writer elsewhere who has come behind an upgrade that is given up is heard of.
+func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		other := q.lock("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.ctx)
+		upgrade := w.locking(ctx, mu.Upgrade)
+		writer := q.queue("n", rwlock.Write)
+		cancel()
+		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		hears(w, mu)
+		w.release(other)
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+		w.release(writer.granted())
+		w.onlyTokensLeft()
+	})
+}
+
 // What is lost while it is upgraded is lost, and is unlocked as what it was.
 func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {

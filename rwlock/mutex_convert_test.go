@@ -155,76 +155,79 @@ func TestADowngradeOfAnRWMutexLetsReadersIn(t *testing.T) {
 }
 
 // Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
-// joining. As soon as a writer waits elsewhere they do not.
+// joining. As soon as a writer waits elsewhere they do not, also where that one came before.
 func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
-		p.hasWaited()
-		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		elsewhere := q.queue("n", rwlock.Read)
-		require.NoError(w.t, mu.Downgrade(w.ctx))
-		lease := elsewhere.granted()
-		w.settle()
-		require.NoError(w.t, mu.TryRLock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		writer := q.queue("n", rwlock.Write)
-		w.eventually("it is heard", func() bool {
-			if mu.TryRLock(w.ctx) != nil {
-				return true
+		for _, before := range []bool{false, true} {
+			p, q := w.process(), w.process()
+			p.hasWaited()
+			mu := p.RWMutex("n")
+			require.NoError(w.t, mu.Lock(w.ctx))
+			elsewhere := q.queue("n", rwlock.Read)
+			var writer *pending
+			if before {
+				writer = q.queue("n", rwlock.Write)
 			}
-			require.NoError(w.t, mu.RUnlock(w.ctx))
-			return false
-		})
-		w.release(lease)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.release(writer.granted())
-
-		require.NoError(w.t, mu.Lock(w.ctx))
-		elsewhere, writer = q.queue("n", rwlock.Read), q.queue("n", rwlock.Write)
-		require.NoError(w.t, mu.Downgrade(w.ctx))
-		lease = elsewhere.granted()
-		w.eventually("the writer behind it is heard", func() bool {
-			if mu.TryRLock(w.ctx) != nil {
-				return true
+			require.NoError(w.t, mu.Downgrade(w.ctx))
+			lease := elsewhere.granted()
+			if !before {
+				require.NoError(w.t, mu.TryRLock(w.ctx))
+				require.NoError(w.t, mu.RUnlock(w.ctx))
+				writer = q.queue("n", rwlock.Write)
 			}
+			hears(w, mu)
+			w.release(lease)
 			require.NoError(w.t, mu.RUnlock(w.ctx))
-			return false
-		})
-		w.release(lease)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.release(writer.granted())
-		w.eventually("only tokens are left", w.hasOnlyTokens)
+			w.release(writer.granted())
+			w.eventually("only tokens are left", w.hasOnlyTokens)
+		}
 	})
 }
 
-// Readers who follow a writer of the process under its lease upgrade without a command, with a token of the block,
-// also where that is the last one.
-func TestAnUpgradeUnderAWriteLeaseCostsNothing(t *testing.T) {
+// hears returns when the readers of a process have heard that a writer waits elsewhere: by a message, before a renewal.
+func hears(w *world, mu *rwlock.RWMutex) {
+	w.t.Helper()
+	began := time.Now()
+	w.eventually("it is heard", func() bool {
+		if mu.TryRLock(w.ctx) != nil {
+			return true
+		}
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+		return false
+	})
+	w.requireLess(time.Since(began), time.Second, "by a message")
+}
+
+// Readers who follow a writer of the process under its lease upgrade without a command, with a token of the block. The
+// last of the block is not for readers, who would have none to upgrade with.
+func TestAnUpgradeUnderAWriteLease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.process(rwlock.WithLinger(time.Minute))
 		p.hasWaited()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		last := w.inspect("n").Token
-		for mu.Token()+2 < last {
-			require.NoError(w.t, mu.Unlock(w.ctx))
+		for left, commands := range map[fencing.Token]bool{2: false, 1: true} {
 			require.NoError(w.t, mu.Lock(w.ctx))
+			last := w.inspect("n").Token
+			for mu.Token()+left < last {
+				require.NoError(w.t, mu.Unlock(w.ctx))
+				require.NoError(w.t, mu.Lock(w.ctx))
+			}
+			require.NoError(w.t, mu.Unlock(w.ctx))
+			p.link.ResetCalls()
+			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w.t, mu.RLock(w.ctx))
+			token, upgrade := mu.Token(), w.locking(w.ctx, mu.Upgrade)
+			require.True(w.t, upgrade.isWaiting())
+			require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrUpgrade)
+			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.NoError(w.t, upgrade.result())
+			require.Equal(w.t, commands, len(sent(p.link)) > 0)
+			require.Greater(w.t, mu.Token(), token)
+			require.LessOrEqual(w.t, mu.Token(), w.inspect("n").Token)
+			token = mu.Token()
+			require.NoError(w.t, mu.Downgrade(w.ctx))
+			require.Greater(w.t, mu.Token(), token)
+			require.NoError(w.t, mu.RUnlock(w.ctx))
 		}
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		p.link.ResetCalls()
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, mu.RLock(w.ctx))
-		token, upgrade := mu.Token(), w.locking(w.ctx, mu.Upgrade)
-		require.True(w.t, upgrade.isWaiting())
-		require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrUpgrade)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.NoError(w.t, upgrade.result())
-		require.Greater(w.t, mu.Token(), token)
-		require.Empty(w.t, sent(p.link))
-		require.Equal(w.t, last, mu.Token())
-		require.NoError(w.t, mu.Downgrade(w.ctx))
-		require.Greater(w.t, mu.Token(), last)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
 	})
 }

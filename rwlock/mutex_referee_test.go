@@ -1,100 +1,227 @@
 package rwlock_test
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var refereed = flag.Int64("rwlock.grants", 30_000, "how many grants of an RWMutex are watched")
+var refereed = flag.Int64("rwlock.grants", 20_000, "how many grants of an RWMutex are watched")
 
 const (
 	refereedProcesses  = 4
 	refereedGoroutines = 16
+	refereedTTL        = time.Second
 )
 
-// Over many grants on a real server, handed on within processes and between them, one goroutine is in at a time, tokens
-// go up from each to the next, and each process gets its share. The same with every hundredth message lost.
+// Over many grants on real servers, handed on within processes and between them, one goroutine at a time is in and
+// trusted, tokens go up from each to the next, a guard never refuses whoever is trusted, and each process gets its
+// share. The same with every hundredth message lost; and with the process that holds the lock frozen for two TTLs every
+// few seconds, where the guard refuses whoever wakes up too late.
 func TestRefereeOverManyGrants(t *testing.T) {
-	for name, lossy := range map[string]bool{"all messages": false, "1 % of messages lost": true} {
-		t.Run(name, func(t *testing.T) {
-			server := testredis.Start(t)
-			g := &grants{t: t, most: *refereed}
-			if lossy {
-				g.most /= 10 // a hand-off whose message is lost takes a refresh interval
-			}
-			began := time.Now()
-			var all sync.WaitGroup
-			for i := range refereedProcesses {
-				link := testredis.NewProxy(t, server.Addr()).Link
-				if lossy {
-					var n atomic.Int64
-					link.DropPushes(func([]string) bool { return n.Add(1)%100 == 0 })
+	for _, masters := range []int{1, 3} {
+		for _, trouble := range []struct {
+			name   string
+			lossy  bool
+			frozen bool
+			part   int64 // of the grants: what is lost takes its time
+		}{{"all messages", false, false, 1}, {"1 % of messages lost", true, false, 10}, {"holder frozen", false, true, 1}} {
+			name := map[int]string{1: "one master, ", 3: "three masters, "}[masters] + trouble.name
+			t.Run(name, func(t *testing.T) {
+				g := &grants{t: t, most: *refereed, freezing: trouble.frozen}
+				if *refereed <= 20_000 {
+					g.most /= trouble.part
 				}
-				locker, err := rwlock.New(link.Client(t), rwlock.WithTTL(3*time.Second))
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, locker.Close()) })
-				for range refereedGoroutines {
-					all.Go(func() { g.play(i, locker.RWMutex("n")) })
+				var servers []*testredis.Server
+				for range masters {
+					servers = append(servers, testredis.Start(t))
 				}
-			}
-			all.Wait()
-			took := time.Since(began)
-			t.Logf("%d grants in %v, longest wait %v, by process %v",
-				g.n.Load(), took, time.Duration(g.longest.Load()), g.shares())
-			require.GreaterOrEqual(t, g.n.Load(), g.most)
-			if g.most >= 30_000 { // else the first to come has the most
-				for _, share := range g.shares() {
-					require.InDelta(t, 1, share*refereedProcesses, 0.5, "of its share")
+				for i := range g.processes {
+					g.processes[i] = newRefereed(t, servers, trouble.lossy)
 				}
-			}
-		})
+				took := g.run()
+				t.Logf("%d grants in %v, longest wait %v, by process %v, %d lost, of them %d refused by the guard, %d freezes",
+					g.n.Load(), took, time.Duration(g.longest.Load()), g.shares(), g.lost.Load(), g.refused.Load(), g.freezes.Load())
+				if g.most >= 20_000 && !trouble.frozen { // else the first to come has the most
+					for _, share := range g.shares() {
+						require.InDelta(t, 1, share*refereedProcesses, 0.5, "of its share")
+					}
+				}
+			})
+		}
+	}
+}
+
+// refereedProcess is a process that can be frozen: its goroutines stop wherever they look at the gate, and nothing gets
+// in or out.
+type refereedProcess struct {
+	mu     *rwlock.RWMutex
+	links  []*testredis.Link
+	gate   sync.RWMutex
+	grants atomic.Int64
+}
+
+func newRefereed(t *testing.T, servers []*testredis.Server, lossy bool) *refereedProcess {
+	p := &refereedProcess{}
+	var clients []rueidis.Client
+	for _, s := range servers {
+		link := testredis.NewLink(t, s.Option())
+		if lossy {
+			var n atomic.Int64
+			link.DropPushes(func([]string) bool { return n.Add(1)%100 == 0 })
+		}
+		p.links, clients = append(p.links, link), append(clients, link.Client(t))
+	}
+	var locker *rwlock.Locker
+	var err error
+	if len(clients) == 1 {
+		locker, err = rwlock.New(clients[0], rwlock.WithTTL(refereedTTL))
+	} else {
+		locker, err = redlock.New(clients, rwlock.WithTTL(refereedTTL))
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close()) })
+	p.mu = locker.RWMutex("n")
+	return p
+}
+
+// look stands still while the process is frozen.
+func (p *refereedProcess) look() {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+}
+
+// freeze lets the process stand still for two TTLs.
+func (p *refereedProcess) freeze() {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	for _, link := range p.links {
+		link.Hold(testredis.Both)
+	}
+	time.Sleep(2 * refereedTTL)
+	for _, link := range p.links {
+		link.Restore()
 	}
 }
 
 // grants are who has held the lock.
 type grants struct {
-	t       *testing.T
-	most    int64
-	n       atomic.Int64
-	inside  atomic.Int64
-	last    atomic.Uint64
-	longest atomic.Int64
-	by      [refereedProcesses]atomic.Int64
+	t         *testing.T
+	most      int64
+	processes [refereedProcesses]*refereedProcess
+	guard     fencing.Watermark
+	n         atomic.Int64
+	current   atomic.Pointer[holding]
+	last      atomic.Uint64
+	longest   atomic.Int64
+	lost      atomic.Int64
+	refused   atomic.Int64
+	freezing  bool
+	due       atomic.Bool // the next who holds it is to be frozen
+	freezes   atomic.Int64
 }
 
-func (g *grants) play(process int, mu *rwlock.RWMutex) {
-	for g.n.Load() < g.most {
-		asked := time.Now()
-		if err := mu.Lock(g.t.Context()); err != nil {
+// holding is one who is in.
+type holding struct {
+	token fencing.Token
+	ctx   context.Context
+	left  atomic.Bool
+}
+
+func (h *holding) trusted() bool {
+	deadline, ok := fencing.Deadline(h.ctx, "n")
+	return ok && h.ctx.Err() == nil && time.Now().Before(deadline)
+}
+
+// run returns how long it took.
+func (g *grants) run() time.Duration {
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, p := range g.processes {
+		for range refereedGoroutines {
+			all.Go(func() {
+				for !g.over() {
+					g.play(p)
+				}
+			})
+		}
+	}
+	for g.freezing && !g.over() {
+		g.due.Store(true)
+		time.Sleep(4 * refereedTTL)
+	}
+	all.Wait()
+	return time.Since(began)
+}
+
+// over reports whether there were enough grants, and at least one freeze where there are to be some.
+func (g *grants) over() bool {
+	return g.t.Failed() || g.n.Load() >= g.most && (!g.freezing || g.freezes.Load() > 0)
+}
+
+func (g *grants) play(p *refereedProcess) {
+	p.look()
+	asked := time.Now()
+	if err := p.mu.Lock(g.t.Context()); err != nil {
+		g.t.Error(err)
+		return
+	}
+	h := &holding{token: p.mu.Token(), ctx: p.mu.Context(g.t.Context())}
+	before, last := g.current.Swap(h), fencing.Token(g.last.Load())
+	switch {
+	case !h.trusted(): // it was frozen between the grant and here
+	case before != nil && !before.left.Load() && before.trusted():
+		g.t.Errorf("two are in, with %d and %d", before.token, h.token)
+	case h.token <= last:
+		g.t.Errorf("token %d after %d", h.token, last)
+	default:
+		g.last.Store(uint64(h.token))
+	}
+	g.noteWait(time.Since(asked))
+	if g.due.CompareAndSwap(true, false) {
+		p.freeze()
+		g.freezes.Add(1)
+	}
+	p.look()
+	g.write(h)
+	g.n.Add(1)
+	p.grants.Add(1)
+	h.left.Store(true)
+	if err := p.mu.Unlock(g.t.Context()); err != nil {
+		g.lost.Add(1)
+		if !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) { // not confirmed by who is cut off
 			g.t.Error(err)
-			return
 		}
-		g.noteWait(time.Since(asked))
-		token := mu.Token()
-		if g.inside.Add(1) != 1 {
-			g.t.Error("two are in")
-		}
-		if last := fencing.Token(g.last.Swap(uint64(token))); token <= last {
-			g.t.Errorf("token %d after %d", token, last)
-		}
-		g.n.Add(1)
-		g.by[process].Add(1)
-		g.inside.Add(-1)
-		if err := mu.Unlock(g.t.Context()); err != nil && !strings.Contains(err.Error(), "lost") {
-			g.t.Error(err)
-			return
-		}
+	}
+}
+
+// write has the guard judge whoever is in.
+func (g *grants) write(h *holding) {
+	fence, ok := fencing.FromContext(h.ctx, "n")
+	require.True(g.t, ok)
+	trusted := h.trusted()
+	err := g.guard.Do(context.Background(), fence, func(context.Context) error { return nil })
+	switch {
+	case err == nil:
+	case !errors.Is(err, fencing.ErrStale):
+		g.t.Error(err)
+	case trusted:
+		g.t.Errorf("refused though it is trusted: %v", err)
+	default:
+		g.refused.Add(1)
 	}
 }
 
@@ -109,8 +236,8 @@ func (g *grants) noteWait(d time.Duration) {
 
 // shares returns the part of all grants that each process got.
 func (g *grants) shares() (all [refereedProcesses]float64) {
-	for i := range g.by {
-		all[i] = math.Round(1000*float64(g.by[i].Load())/float64(g.n.Load())) / 1000
+	for i, p := range g.processes {
+		all[i] = math.Round(1000*float64(p.grants.Load())/float64(g.n.Load())) / 1000
 	}
 	return all
 }

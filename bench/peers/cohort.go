@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
 // What the goroutines of a process gain from sharing what it has on the server. A client stands for a process.
@@ -91,7 +92,7 @@ func readStorm() Workload {
 		Columns: []Column{{Name: p50, Unit: "us"}, {Name: "longest wait", Unit: "us"}, {Name: "reads/s"}},
 		Points:  []int{0}, Peers: ourForms(),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
-			return measureShared(ctx, s, lib, 2, func(ctx context.Context, all []peer.Peer) (Measures, error) {
+			return measureShared(ctx, s, lib, 2, func(ctx context.Context, _ *server.Server, all []peer.Peer) (Measures, error) {
 				return storm(ctx, s.window, all[0], all[1])
 			})
 		},
@@ -106,7 +107,7 @@ func readMostly() Workload {
 		Columns: []Column{{Name: "sections/s"}},
 		Points:  []int{0}, Peers: append(ourForms(), peer.Cohorts(lingerLong)),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
-			return measureShared(ctx, s, lib, 4, func(ctx context.Context, all []peer.Peer) (Measures, error) {
+			return measureShared(ctx, s, lib, 4, func(ctx context.Context, _ *server.Server, all []peer.Peer) (Measures, error) {
 				began := time.Now()
 				n, err := share(ctx, s.window, all, 4*perClient, func(i int) bool { return i%100 == 99 }, 0)
 				return Measures{"sections/s": float64(n) / time.Since(began).Seconds()}, err
@@ -117,7 +118,7 @@ func readMostly() Workload {
 
 func measureShared(
 	ctx context.Context, s *site, lib peer.Library, clients int,
-	measure func(context.Context, []peer.Peer) (Measures, error),
+	measure func(context.Context, *server.Server, []peer.Peer) (Measures, error),
 ) (_ Measures, err error) {
 	servers, err := s.empty(ctx, 1)
 	if err != nil {
@@ -128,7 +129,7 @@ func measureShared(
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	return measure(ctx, all)
+	return measure(ctx, servers[0], all)
 }
 
 // share has goroutines take the lock in turns of the clients until the window is over, and returns how often.

@@ -15,13 +15,13 @@ func TestCohorts(t *testing.T) {
 	requireServer(t)
 	file := filepath.Join(t.TempDir(), "out.json")
 	var stdout, stderr bytes.Buffer
-	args := []string{"-w", "relock,cohort,read-storm,read-mostly", "-for", "50ms", "-rounds", "1", "-json", file}
+	args := []string{"-w", "relock,cohort,read-storm,read-mostly,read-many", "-for", "50ms", "-rounds", "1", "-json", file}
 	require.NoError(t, run(t.Context(), args, &stdout, &stderr), stderr.String())
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var r Result
 	require.NoError(t, json.Unmarshal(text, &r))
-	require.Len(t, r.Workloads, 4)
+	require.Len(t, r.Workloads, 5)
 	for _, w := range r.Workloads {
 		for _, row := range w.Rows {
 			require.NotEmpty(t, row.Median, "%s: %s", w.Name, row.Peer)

@@ -41,7 +41,7 @@ func workloads() []Workload { return slices.Concat(single(), deployed()) }
 func single() []Workload {
 	return []Workload{
 		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
-		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(),
+		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
 	}
 }
 
