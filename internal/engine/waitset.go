@@ -225,8 +225,8 @@ func (s *waitSet) Fire(now clock.Instant) {
 	}
 }
 
-// remind sends what a waiter needs beside the refresh that it shares with the others, and is told that it need not ask
-// where another asks for all. It returns how the hold stands with the master then: one that is queued needs the refresh.
+// remind sends what a waiter needs beside the refresh that it shares with the others, but does not ask where another
+// asks for all. It returns how the hold stands with the master then: one that is queued needs the refresh.
 func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) (hold string, state ballot.State) {
 	l := a.lease
 	l.mu.Lock()
