@@ -56,8 +56,10 @@ type tunedClient struct {
 	*dials
 }
 
-// topologyRefresh is how often the sentinels are asked for the master. Mostly their message comes before.
-const topologyRefresh = 2 * time.Second
+// topologyRefresh is how often a sentinel is asked for the master. Its message may come late: the one that leads a
+// failover names the new master to who asks, and tells the others, a second or more before it sends its own message.
+// While some clients have gone over and others not, each side waits for what the other one holds.
+const topologyRefresh = 500 * time.Millisecond
 
 // tuned sets what a lock needs. A user's own values stand where they do not change what is promised.
 func tuned(o rueidis.ClientOption) rueidis.ClientOption {

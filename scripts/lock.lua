@@ -56,6 +56,7 @@ end
 -- of a lock's keys some nearly always are. The client then names the lock alone. But the keys move one by one: on the
 -- old node a missing one can be neither read nor made, on the new one it may be yet to come and must not be made anew.
 -- So nothing is begun before it is known that each key is at hand which has members, or which may get its first one.
+-- But writers follow each other without holds; admit looks for it before a reader would be the first.
 local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
 
 local function reachable(key, members)
@@ -64,7 +65,7 @@ local function reachable(key, members)
   return type(found) == 'number' and (members == 0 or found > 0)
 end
 
-if not ((readers == 0 and queued == 0 or reachable(holdsKey, readers))
+if not ((readers == 0 and (queued == 0 or not several) or reachable(holdsKey, readers))
   and (queued == 0 and aside == 0 or reachable(queueKey, queued))
   and (aside == 0 or reachable(asideKey, aside))) then
   return redis.error_reply(moving)

@@ -138,6 +138,32 @@ var movingStates = map[string]movingState{
 			e.run(release("04", 0))
 		},
 	},
+	"writers who wait, then a reader": {
+		keys:   []int{0, 2},
+		before: []call{acquire(writer("01")), acquire(writer("02")), acquire(writer("03")), acquire(reader("04"))},
+		during: func(e *migration, gone []string) {
+			if len(gone) == 1 {
+				e.refuses(release("01", 0))
+				return
+			}
+			e.answers(1, release("01", 0)) // writers follow each other without the readers' key
+			e.keeps("02", writer("02"))
+			e.answers(1, release("02", 0))
+			e.keeps("03", writer("03"))
+			e.answers(1, release("03", 0))
+			e.answers(2, tryAcquire(writer("05"))) // the reader is the next, and has to wait for it
+		},
+		after: func(e *migration) {
+			e.run(release("01", 0))
+			e.run(release("02", 0))
+			e.run(release("03", 0))
+			e.run(refresh("04"))
+			e.answers(2, tryAcquire(writer("05")))
+			e.answers(1, release("04", 0))
+			e.answers(1, tryAcquire(writer("05")))
+			e.answers(1, release("05", 0))
+		},
+	},
 	"free": {
 		keys:   []int{0},
 		before: []call{acquire(writer("01")), release("01", 0)},

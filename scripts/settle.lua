@@ -120,7 +120,8 @@ local function admit(beneath)
       return
     end
     local open = not wHold and not abstains
-    local popped = taken or open and readers == 0 and call('ZPOPMIN', queueKey)[1]
+    local toWriters = open and not KEYS[2] and readers == 0 and not reachable(holdsKey, 0) -- a reader has to wait
+    local popped = taken or open and readers == 0 and not toWriters and call('ZPOPMIN', queueKey)[1]
     taken = nil
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
     if not id then -- evicted
@@ -130,7 +131,10 @@ local function admit(beneath)
     local record = recordOf(id) -- none: it was deleted or evicted
     local state, expiry, place, since, details = parse(record)
     local lives = (state == 'q' or state == 'd') and expiry - ms > 0
-    if lives and not popped and (not open or string.sub(details, 1, 1) == 'w' and not soleReader(details)) then
+    local writes = lives and string.sub(details, 1, 1) == 'w'
+    local enters = popped or open and (not writes or soleReader(details))
+    if toWriters then enters = writes end
+    if lives and not enters then
       headHold, headExpiry, headPlace = id, tonumber(expiry), tonumber(place)
       for hold, text in pairs(reading) do want(hold, text) end
       if unheard and not wHold and readers > granted then wantAll(reading) end

@@ -35,12 +35,19 @@ func TestTheWorstStrikeCounts(t *testing.T) {
 	const ms = time.Millisecond
 	c := newCrowd(nil)
 	c.workers = []*worker{{crowd: c, grants: []grant{granted("a", 0, 90*ms), granted("a", 0, 130*ms)}}}
-	written := []time.Duration{10 * ms, 20 * ms, 100 * ms, 110 * ms}
+	written := []write{{0, 10 * ms}, {0, 20 * ms}, {1, 100 * ms}, {1, 110 * ms}}
 	m := gaps(c, written, []string{"a"}, []time.Duration{0, 100 * ms, 140 * ms})
 	require.InDelta(t, 10, m[gapAbove], 1e-9, "90 of 80, then 30 of 30")
 	require.InDelta(t, 90, m[gapOfLocks], 1e-9)
 	require.InDelta(t, 80, m[gapOfServer], 1e-9)
 	require.InDelta(t, 90, m["one name"], 1e-9)
+}
+
+func TestTwoMasters(t *testing.T) {
+	written := []write{{0, time.Second}, {0, 2 * time.Second}, {1, 2300 * time.Millisecond}, {1, 4 * time.Second}}
+	require.False(t, twoMasters(written, time.Second))
+	require.True(t, twoMasters(written, 2200*time.Millisecond))
+	require.False(t, twoMasters(written, 4*time.Second))
 }
 
 // ticket is a hold that is trusted until it is lost.
@@ -61,10 +68,10 @@ func TestTheReferee(t *testing.T) {
 	r.enter("a", &ticket{token: 7}, r.newest("a"))
 	all, open := r.violations()
 	require.Equal(t, 1, all)
-	require.Equal(t, 1, open)
+	require.Len(t, open, 1)
 	r.forgot(in)
 	_, open = r.violations()
-	require.Zero(t, open, "the servers did not know the first any more")
+	require.Empty(t, open, "the servers did not know the first any more")
 
 	first.lost = true
 	r = newReferee()

@@ -47,6 +47,11 @@ func events() []event {
 func startWatched(t testing.TB, binary string) testredis.Deployment {
 	s := testredis.StartSentinel(t, binary)
 	s.DownAfter(takenForDead)
+	for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again
+		if _, err := sentinel.Command("SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "2000"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return s
 }
 

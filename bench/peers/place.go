@@ -33,6 +33,21 @@ func places() []place {
 	}
 }
 
+// takeLimit bounds how long the leases that are only kept may take to get: nobody else wants them.
+const takeLimit = 20 * time.Second
+
+// keep takes locks of one client, to be kept until the client is closed. A library that does not get them fails.
+func keep(ctx context.Context, p peer.Peer, names []string) (*keeper, error) {
+	ctx, giveUp := context.WithCancel(ctx) // later on too, some libraries end holds with it
+	timer := time.AfterFunc(takeLimit, giveUp)
+	k := &keeper{peer: p, names: names, holds: make([]peer.Hold, len(names))}
+	err := k.take(ctx)
+	if !timer.Stop() && err == nil {
+		err = context.Canceled
+	}
+	return k, err
+}
+
 // deployable are the libraries that know Sentinel and Cluster.
 func deployable() []peer.Library { return append(peer.Named(peer.Ours), peer.AsIs()) }
 

@@ -19,17 +19,49 @@ type prober struct {
 	end     context.CancelFunc
 	probing sync.WaitGroup
 	mu      sync.Mutex
-	written []time.Duration
+	written []write
+}
+
+// write is a SET that a server took.
+type write struct {
+	node int
+	at   time.Duration
+}
+
+// twoMasters reports whether two servers took writes about that time: each grants what the other does not know of.
+func twoMasters(written []write, about time.Duration) bool {
+	node := -1
+	for _, w := range written {
+		if (w.at - about).Abs() > aboutThen {
+			continue
+		}
+		if node >= 0 && w.node != node {
+			return true
+		}
+		node = w.node
+	}
+	return false
+}
+
+// aboutThen is how long a hold of a crowd can have been granted before, on a busy machine.
+const aboutThen = 500 * time.Millisecond
+
+// times returns when any server took a write.
+func times(written []write) (all []time.Duration) {
+	for _, w := range written {
+		all = append(all, w.at)
+	}
+	return all
 }
 
 func probe(ctx context.Context, nodes []*testredis.Server, key string, now func() time.Duration) *prober {
 	p := &prober{}
 	ctx, p.end = context.WithCancel(ctx)
-	for _, node := range nodes {
+	for i, node := range nodes {
 		p.probing.Go(func() {
 			for ; ctx.Err() == nil; pause(ctx, probeEvery) {
 				if _, err := node.Command("SET", key, ""); err == nil {
-					p.wrote(now())
+					p.wrote(write{i, now()})
 				}
 			}
 		})
@@ -37,18 +69,18 @@ func probe(ctx context.Context, nodes []*testredis.Server, key string, now func(
 	return p
 }
 
-func (p *prober) wrote(at time.Duration) {
+func (p *prober) wrote(w write) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.written = append(p.written, at)
+	p.written = append(p.written, w)
 }
 
-// stop returns when any server has taken the key, in ascending order.
-func (p *prober) stop() []time.Duration {
+// stop returns when which server has taken the key, in ascending order.
+func (p *prober) stop() []write {
 	p.end()
 	p.probing.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	slices.Sort(p.written)
+	slices.SortFunc(p.written, func(a, b write) int { return int(a.at - b.at) })
 	return p.written
 }

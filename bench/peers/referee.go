@@ -2,6 +2,7 @@ package main
 
 import (
 	"sync"
+	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
@@ -29,7 +30,10 @@ type visit struct {
 }
 
 // breach is two at once in critical sections of one name.
-type breach struct{ older, newer *visit }
+type breach struct {
+	older, newer *visit
+	at           time.Time
+}
 
 func newReferee() *referee { return &referee{names: make(map[string]*record)} }
 
@@ -57,7 +61,7 @@ func (r *referee) enter(name string, hold peer.Hold, seen uint64) *visit {
 	one := r.record(name)
 	for other := range one.inside {
 		if believes(other.hold) && believes(hold) {
-			r.broken = append(r.broken, &breach{older: other, newer: v})
+			r.broken = append(r.broken, &breach{other, v, time.Now()})
 		}
 	}
 	if fenced, ok := hold.(peer.Fenced); ok {
@@ -85,12 +89,12 @@ func (r *referee) forgot(v *visit) {
 	v.unknown = true
 }
 
-// violations returns how often two were in at once, and how many of these do not come from a hold that the servers have
-// forgotten. To be called when all have left.
-func (r *referee) violations() (all, unexplained int) {
+// violations returns how often two were in at once, and when that was for which there is no explanation by a hold that
+// the servers have forgotten. To be called when all have left.
+func (r *referee) violations() (all int, unexplained []time.Time) {
 	for _, b := range r.broken {
 		if !b.older.unknown && !b.newer.unknown {
-			unexplained++
+			unexplained = append(unexplained, b.at)
 		}
 	}
 	return len(r.broken), unexplained

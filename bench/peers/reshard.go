@@ -58,10 +58,9 @@ func measureReshard(ctx context.Context, s *site, lib peer.Library, _ int) (Meas
 	return s.staged(ctx, start, withTTL(lib, sickTTL), processes,
 		func(_ testing.TB, d testredis.Deployment, all []peer.Peer) (Measures, error) {
 			c := d.(*testredis.Cluster)
-			k := &keeper{peer: all[0]}
-			k.names = append(inSlots(c, lib, "idle", movingIdle, true), inSlots(c, lib, "idle", movingIdle, false)...)
-			k.holds = make([]peer.Hold, len(k.names))
-			if err := k.take(ctx); err != nil {
+			idle := append(inSlots(c, lib, "idle", movingIdle, true), inSlots(c, lib, "idle", movingIdle, false)...)
+			k, err := keep(ctx, all[0], idle)
+			if err != nil {
 				return nil, err
 			}
 			return moveSlots(ctx, c, lib, all, k, max(s.window, leastSick))

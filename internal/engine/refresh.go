@@ -79,9 +79,10 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.polls++; granted {
+	if granted {
 		s.polls = 0
 	}
+	s.answered(w.e.clock.Now().Mono, transport.Refused(err))
 	// What was asked while this one was on its way may be newer than its answers, so it is asked once more.
 	again = again || s.stale
 	s.stale = false

@@ -37,9 +37,11 @@ type waitSet struct {
 	waiters map[*acquisition]struct{}
 	every   time.Duration // the shortest interval that a waiter needs
 	timer   timerqueue.Timer
-	busy    int  // refreshes under way
-	stale   bool // there is news that they may be too old for
-	polls   int  // refreshes without news, where messages cannot be had
+	busy    int           // refreshes under way
+	stale   bool          // there is news that they may be too old for
+	polls   int           // times that it was asked without news
+	refused bool          // the server's last answer: it cannot serve now, and tells nobody when it can
+	allDue  time.Duration // until then one of those who are not queued is asked for all, where the server refuses
 }
 
 // enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
@@ -53,11 +55,11 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		l.e.observers.tell(l.e.observers.hooks.Waiting, &l.voting)
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
-				l.e.waiters[i].add(a, 0)
+				l.e.waiters[i].add(a, 0, false)
 			}
 		}
 	}
-	l.e.waiters[m.Index].add(a, wake)
+	l.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
 	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it meanwhile
 		a.notified &^= told
 		l.e.waiters[m.Index].wake(l.name)
@@ -69,7 +71,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 
 // add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
 // begun first, so that it stands before the refresh is due that finds what it missed.
-func (w *waitSets) add(a *acquisition, wake time.Duration) {
+func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	w.m.Listen(a.lease.key.lock())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,9 +84,12 @@ func (w *waitSets) add(a *acquisition, wake time.Duration) {
 		w.byName[name] = s
 	}
 	s.waiters[a] = struct{}{}
-	s.polls = 0
 	s.every = min(s.every, a.lease.terms.refreshEvery())
 	now := w.e.clock.Now().Mono
+	if !refused {
+		s.polls = 0
+	}
+	s.answered(now, refused)
 	s.setTimer(now, wake)
 	// A subscription that was made while the hold was asked for has missed a grant that came before it, and whoever
 	// made it did not find this waiter yet.
@@ -115,6 +120,7 @@ func (w *waitSets) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
+		s.allDue = 0
 		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
 	}
 }
@@ -144,8 +150,21 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	return waiting
 }
 
-// pollMin is the first interval at which waiters ask where messages cannot be had; it doubles while nothing happens.
-const pollMin = 10 * time.Millisecond
+// answered notes whether the server refuses, under the mutex. Once it does not, all are asked who are not queued.
+func (s *waitSet) answered(now time.Duration, refused bool) {
+	if s.refused && !refused {
+		s.in.e.timers.SetEarlier(&s.timer, s, now)
+	}
+	s.refused = refused
+}
+
+// Where no message will come, because none can be had or because the server refuses and so knows of nobody who waits,
+// waiters ask at an interval that begins with pollMin and doubles while nothing happens. What a server refuses while
+// its place is taken by another, or while a slot moves, it may do at any moment.
+const (
+	pollMin     = 10 * time.Millisecond
+	refusedMost = 40 * time.Millisecond
+)
 
 // setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
 // sooner; but a master in backoff is not asked before its time.
@@ -159,6 +178,9 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 	pause := s.every
 	if s.in.e.deafTo(s.keys[0]) {
 		pause = min(pause, pollMin<<min(s.polls, 10))
+	}
+	if s.refused {
+		pause = min(pause, pollMin<<min(s.polls, 10), refusedMost)
 	}
 	if wake > 0 {
 		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
@@ -186,13 +208,21 @@ func (s *waitSet) Fire(now clock.Instant) {
 	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0
 	s.stale = s.stale || busy
+	one := s.refused && now.Mono < s.allDue
+	if !one {
+		s.allDue = now.Mono + s.every
+	}
 	s.setTimer(now.Mono, 0)
+	s.polls++
 	w.mu.Unlock()
 	// The leases' mutexes are taken one by one and not under this one, which is taken under theirs.
 	proposal := w.e.tokens.proposal()
 	var queued []waiter
+	asked := false
 	for _, a := range waiters {
-		if hold, isQueued := a.remind(w.m, proposal); isQueued && !busy {
+		hold, state := a.remind(w.m, proposal, one && asked)
+		asked = asked || state == ballot.Asked
+		if state == ballot.Queued && !busy {
 			queued = append(queued, waiter{a, hold})
 		}
 	}
@@ -201,25 +231,26 @@ func (s *waitSet) Fire(now clock.Instant) {
 	}
 }
 
-// remind sends what a waiter needs beside the refresh that it shares with the others. It reports whether its hold is
-// queued, and so needs that one.
-func (a *acquisition) remind(m *transport.Master, proposal int64) (hold string, queued bool) {
+// remind sends what a waiter needs beside the refresh that it shares with the others, but does not ask where another
+// asks for all. It returns how the hold stands with the master then: one that is queued needs the refresh.
+func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) (hold string, state ballot.State) {
 	l := a.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase != asking {
-		return "", false
+		return "", ballot.Unasked
 	}
-	switch l.ballot.Vote(m.Index).State {
+	vote := l.ballot.Vote(m.Index)
+	switch vote.State {
 	case ballot.Unasked, ballot.Failed:
-		a.post(m, proposal, false)
+		if !asksNot {
+			a.post(m, proposal, false)
+		}
 	case ballot.Granted:
 		// A grant without a quorum, which an older hold on the same master may wait for.
 		l.perform(l.ballot.Remind(m.Index, nil))
-	case ballot.Queued:
-		return l.id, true
 	}
-	return "", false
+	return l.id, vote.State
 }
 
 // failWaiters ends every acquisition that waits. One whose first answer is still to come is not among them; it becomes

@@ -20,6 +20,8 @@ type listener struct {
 	tried chan struct{} // closed when the first attempt to listen is over
 	again chan struct{} // asks whether the connection is still that to the right server
 	state atomic.Pointer[hearing]
+
+	renamed atomic.Bool // a message named another process than the subscription was made with
 }
 
 // hearing is whether messages arrive, and where.
@@ -27,6 +29,7 @@ type hearing struct {
 	route   string // how they get here, as the details of a hold name it
 	at      string // where the client had its server when the subscription was made
 	process string // that it leads to, as scripts name it
+	since   time.Duration
 	deaf    bool   // they cannot be had
 }
 
@@ -113,7 +116,8 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	if !ok {
 		return false
 	}
-	l.state.Store(&hearing{route: sub.route, at: sub.at, process: process})
+	l.renamed.Store(false)
+	l.state.Store(&hearing{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono})
 	l.m.cfg.OnListen(l.m, sub.from)
 	l.stand(ctx, sub, broken, taken)
 	return true
@@ -136,7 +140,7 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 		}
 		var call string
 		_, call, dialled = l.m.lastDials()
-		if !l.right(sub) || l.m.Standalone() && call != before && call != here {
+		if !l.right(sub) || l.renamed.Load() || l.m.Standalone() && call != before && call != here {
 			return
 		}
 	}

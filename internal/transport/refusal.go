@@ -29,6 +29,12 @@ func refusalOf(err error) (refusal *rueidis.RedisError, ok bool) {
 	return refusal, ok && !refusal.IsNil()
 }
 
+// Refused reports whether the server itself answered that it does not do it.
+func Refused(err error) bool {
+	_, ok := refusalOf(err)
+	return ok
+}
+
 // Conflict reports whether a key of the lock holds something that is not ours.
 func Conflict(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))

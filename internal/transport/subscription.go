@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -63,8 +64,19 @@ func (l *listener) hears(process string) bool {
 		return true
 	}
 	h := l.state.Load()
-	return h.process == process && (l.sharded() || h.at == l.m.Addr())
+	if !l.sharded() && h.at != l.m.Addr() {
+		return false
+	}
+	if h.process != process && l.m.cfg.Clock.Now().Mono > h.since+renamedGap {
+		l.renamed.Store(true)
+		l.look()
+	}
+	return h.process == process
 }
+
+// renamedGap is the least age of a subscription that is made anew because the process has another name: its scripts
+// have been flushed, and their interpreter with them.
+const renamedGap = time.Second
 
 // probe publishes as the scripts do, to a channel beside the listener's, in the same slot, that nobody listens on. It
 // returns how scripts name the process that runs them.
