@@ -24,6 +24,10 @@ var (
 	// ErrMalformed says that something is no token, mode, resource or header.
 	// It comes as a [*MalformedError].
 	ErrMalformed = errors.New("fencing: malformed")
+
+	// ErrNested says that a resource was accessed inside an access of the same
+	// resource, under its context: it would wait for itself. Nothing was done.
+	ErrNested = errors.New("fencing: access inside an access of the same resource")
 )
 
 // StaleError is an access that was refused; it matches [ErrStale].

@@ -36,8 +36,10 @@ type register struct {
 var _ Guard = (*Watermark)(nil)
 
 // Do implements [Guard]. While the access of another waits to end, ctx bounds
-// the waiting: the error matches ctx.Err() and nothing has changed. The access must not
-// use the same resource of the same Watermark again; it would wait for itself.
+// the waiting: the error matches ctx.Err() and nothing has changed.
+//
+// access gets a context that tells that it comes from inside; hand it on. Under it, any access of the same resource of
+// the same Watermark is [ErrNested] at once: it would wait for itself.
 func (w *Watermark) Do(ctx context.Context, f Fence, access func(context.Context) error) error {
 	return w.run(ctx, f, rule{
 		alone: f.Mode == Write,
@@ -62,6 +64,8 @@ func (w *Watermark) Derive(ctx context.Context, f Fence, store func(context.Cont
 // waits like Do for accesses that were accepted before: when it has returned, no
 // older write is still under way, and what the holder reads next stays true until
 // it writes. The waiting has no limit but those accesses; use Do for one that has.
+// Inside an access of the same resource it would wait for itself, and without a
+// context nothing tells it so: claim before.
 func (w *Watermark) Claim(f Fence) error {
 	return w.Do(context.Background(), f, func(context.Context) error { return nil })
 }
@@ -110,6 +114,9 @@ func (w *Watermark) run(ctx context.Context, f Fence, by rule, access func(conte
 		return err
 	}
 	r := w.register(f.Resource)
+	if err := r.refuseNested(ctx, f); err != nil {
+		return err
+	}
 	// Registers only grow, so what is stale now is stale later: it need not wait,
 	// nor hold up others in the queue.
 	if err := by.check(r.load(), f); err != nil {
@@ -122,7 +129,7 @@ func (w *Watermark) run(ctx context.Context, f Fence, by rule, access func(conte
 	if err := r.admit(f, by); err != nil {
 		return err
 	}
-	return access(ctx)
+	return r.visit(ctx, access)
 }
 
 func (w *Watermark) register(resource string) *register {

@@ -1,6 +1,10 @@
 package sqlguard
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
 
 var (
 	// ErrOption says that [New] was given a dialect that does not exist.
@@ -32,5 +36,6 @@ var (
 	// ErrNested says that a resource was claimed inside a write of the same resource under [Guard.Do], in another
 	// transaction: it would wait for itself. Nothing was sent. Use the transaction of the write. Two databases whose guard
 	// tables have one name are taken for one; for the second, use the context that Do was given, not that of its work.
-	ErrNested = errors.New("sqlguard: claimed inside its own write, whose transaction is to be used")
+	// It is the same value as [fencing.ErrNested].
+	ErrNested = fencing.ErrNested
 )
