@@ -30,7 +30,7 @@ type hearing struct {
 	at      string // where the client had its server when the subscription was made
 	process string // that it leads to, as scripts name it
 	since   time.Duration
-	deaf    bool   // they cannot be had
+	deaf    bool // they cannot be had
 }
 
 func newListener(m *Master, n *Node) *listener {
