@@ -210,8 +210,7 @@ func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	_, err := locker.Lock(ctx, "orders")
 	couldNotAsk(t, err, addr, cause)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Error(t, ctx.Err(), "Lock did not wait")
-	require.False(t, rwlock.Indeterminate(err))
+	require.Error(t, ctx.Err(), "Lock did not wait") // and one of its requests may be on its way at the end
 }
 
 // waitOut starts Lock, ends the trouble, and returns the lease that comes of it.

@@ -54,7 +54,11 @@ func inSlots(c *testredis.Cluster, lib peer.Library, prefix string, n int, first
 }
 
 func measureReshard(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
-	start := func(t testing.TB) testredis.Deployment { return testredis.StartCluster(t, s.binary, 1) }
+	start := func(t testing.TB) testredis.Deployment {
+		c := testredis.StartCluster(t, s.binary, 1)
+		c.NodeTimeout(time.Minute) // a busy machine is no failover
+		return c
+	}
 	return s.staged(ctx, start, withTTL(lib, sickTTL), processes,
 		func(_ testing.TB, d testredis.Deployment, all []peer.Peer) (Measures, error) {
 			c := d.(*testredis.Cluster)
