@@ -10,7 +10,8 @@ import (
 // errNotJoined, which no caller sees, is told to a leader that came while others read and could not join them.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
-// bid is the attempt of a leader.
+// bid is the attempt of a leader. While it lasts all others who want in wait for it, so it ends with the leader's
+// context at the latest; what it was waiting for at Redis is given up in the background.
 type bid struct {
 	*place
 	w     *waiter
