@@ -24,6 +24,7 @@ type result struct {
 
 	HandedOff    uint64   `json:"handed_off"`
 	LeasesLost   uint64   `json:"leases_lost"`
+	Stalls       uint64   `json:"stalls"` // leases lost on purpose; the end of the run may cut off the late write
 	LateWrites   uint64   `json:"late_writes"`
 	StaleRefused uint64   `json:"stale_writes_refused"`
 	Failures     uint64   `json:"failures"`
@@ -62,6 +63,7 @@ func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 	score := s.score
 	score.mu.Lock()
 	defer score.mu.Unlock()
+	r.Stalls = score.stalls
 	r.LateWrites, r.StaleRefused, r.Failures = score.lateWrites, score.refused, score.failures
 	if score.failure != nil {
 		r.Failure = score.failure.Error()

@@ -17,7 +17,7 @@ func fine() result {
 	return result{
 		Servers: []string{"127.0.0.1:6379"}, Clients: 2, Workers: 4, Names: 1, Seconds: 2,
 		Write: countMode(&h, 2), Read: countMode(&h, 2), Nested: countMode(&histogram{}, 2),
-		LeasesLost: 1, LateWrites: 1, StaleRefused: 1,
+		LeasesLost: 2, Stalls: 2, LateWrites: 1, StaleRefused: 1,
 	}
 }
 
@@ -61,6 +61,7 @@ func TestTable(t *testing.T) {
 		"2 clients of 2 workers on 1 name for 2.0 s, interrupted",
 		"write          1       0      2.5 ms      2.5 ms      2.5 ms",
 		"nested         0       0          0s          0s          0s",
+		"leases lost               2  2 stalled on purpose",
 		"stale writes refused      1  1 late writes tried",
 		"violations                1  exclusion 1, order 0, storage 0",
 		"exclusion: two at once",

@@ -35,7 +35,8 @@ func requireSound(t *testing.T, r result) {
 	require.Empty(t, r.Violations)
 	require.NotZero(t, r.LateWrites)
 	require.GreaterOrEqual(t, r.StaleRefused, r.LateWrites)
-	require.GreaterOrEqual(t, r.LeasesLost, r.LateWrites)
+	require.GreaterOrEqual(t, r.Stalls, r.LateWrites)
+	require.GreaterOrEqual(t, r.LeasesLost, r.Stalls)
 	require.False(t, r.Interrupted)
 }
 
@@ -207,4 +208,17 @@ func TestLinkCutWhileDialling(t *testing.T) {
 	require.Error(t, err, "a connection that comes too late is closed")
 	l.mend()
 	require.False(t, l.isCut())
+}
+
+// Whatever keeps a stalled holder from its late write, such as the end of the run, the loss of its lease is explained.
+func TestStallWithoutALateWriteIsCounted(t *testing.T) {
+	b, err := prepare(t.Context(), config{masters: 1, length: time.Second, clients: 1, names: 1})
+	require.NoError(t, err)
+	defer b.close()
+	s := &staller{stage: b.stage, holder: b.team[1], next: b.team[0]}
+	require.NoError(t, s.next.locker.Close())
+	require.ErrorIs(t, s.round(t.Context(), b.stage.names[0], pausedProcess), rwlock.ErrClosed)
+	require.Zero(t, b.stage.score.lateWrites)
+	require.EqualValues(t, 1, b.stage.score.stalls)
+	require.EqualValues(t, 1, b.team[1].locker.Stats().Lost)
 }

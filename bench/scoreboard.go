@@ -21,6 +21,7 @@ type scoreboard struct {
 	mu         sync.Mutex
 	violations [breaches]uint64
 	details    []string // of the first few
+	stalls     uint64   // leases that were lost on purpose
 	lateWrites uint64   // that stalled holders tried
 	refused    uint64   // stale accesses, late writes among them
 	failures   uint64   // acquisitions and releases
@@ -40,6 +41,12 @@ func (s *scoreboard) refusedStale() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused++
+}
+
+func (s *scoreboard) stalled() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalls++
 }
 
 func (s *scoreboard) wroteLate() {

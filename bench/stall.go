@@ -98,6 +98,9 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 	})
 	defer s.holder.link.mend()
 	lost := time.Now()
+	if errors.Is(lease.Err(), rwlock.ErrLost) {
+		s.score.stalled() // whatever is cut off from here on
+	}
 	if err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err(), notLost(lease.Release(ctx)))
 	}

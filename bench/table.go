@@ -29,7 +29,7 @@ func writeTable(w io.Writer, r *result) {
 		note string
 	}{
 		{"hand-offs", r.HandedOff, "granted by the holder before"},
-		{"leases lost", r.LeasesLost, fmt.Sprintf("%d stalled on purpose", r.LateWrites)},
+		{"leases lost", r.LeasesLost, fmt.Sprintf("%d stalled on purpose", r.Stalls)},
 		{"stale writes refused", r.StaleRefused, fmt.Sprintf("%d late writes tried", r.LateWrites)},
 		{"failed calls", r.Failures, ""},
 		{"violations", r.violations(), fmt.Sprintf(

@@ -14,15 +14,17 @@ import (
 // reader that asks while another one waits so gets ErrUpgrade at once: each would wait for the other. It has to
 // release, and then to lock. Over a quorum two that ask in the same moment may both get it.
 //
-// The token is a new, larger one; contexts of the lease show it from then on. On a write lease Upgrade does nothing.
+// The token is a new, larger one; contexts of the lease show it from then on. A fence that was taken before is stale as
+// soon as the new one was used: call fencing.Require for each access and keep no fence. On a write lease Upgrade does
+// nothing.
 func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Upgrade, nil) }
 
 // TryUpgrade is Upgrade with a single attempt: beside other readers the error matches ErrNotAcquired.
 func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try, nil) }
 
 // Downgrade turns a write lease into a read lease, without a gap: nobody writes in between, and the readers who wait
-// are let in. The token is a new one, as with Upgrade. On an error that does not match ErrLost or ErrReleased the lease
-// is as it was. On a read lease Downgrade does nothing.
+// are let in. The token is a new one, and fences from before are stale, as with Upgrade. On an error that does not match
+// ErrLost or ErrReleased the lease is as it was. On a read lease Downgrade does nothing.
 func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try, nil) }
 
 // convert is Upgrade or Downgrade. Where several goroutines stand under the lease, alone returns when the others have

@@ -9,7 +9,7 @@ package rwlock
 // if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
 //
 // What holds between two calls, and what a reader may rely on:
-//   - a writer is in alone; readers are in together; one who converts is in beside readers only to wait for them;
+//   - a writer is in alone; readers are in together; one who converts is in beside readers only while it waits;
 //   - at most one leads, and it leads only while nobody is in or, to join them, while only readers are;
 //   - while the remote hold is being given back nobody leads and nobody enters: the next request would come before the
 //     release, and wait behind its own process;

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -140,11 +141,11 @@ func (g *Guard) run(
 	if err != nil {
 		return none, failed(keys[0], err)
 	}
-	return verdict(f, keys[0], reply)
+	return g.verdict(f, keys[0], reply)
 }
 
 // verdict reads {1, reply}, {0, token} and {2, policy}.
-func verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
+func (g *Guard) verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
 	if len(reply) != 2 {
 		return none, failed(key, fmt.Errorf("a reply of %d elements instead of 2", len(reply)))
@@ -158,7 +159,11 @@ func verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis
 		return reply[1], nil
 	case 2:
 		policy, _ := reply[1].ToString()
-		return none, failed(key, fmt.Errorf("%w: %q has none, and maxmemory-policy is %s", ErrEvicts, f.Resource, policy))
+		cause := fmt.Errorf("%w: %q has none, and maxmemory-policy is %s", ErrEvicts, f.Resource, policy)
+		if g.registerTTL > 0 && strings.HasPrefix(policy, "volatile-") {
+			cause = fmt.Errorf("%w, which evicts the registers of WithRegisterTTL and none without", cause)
+		}
+		return none, failed(key, cause)
 	}
 	seen, err := tokenOf(reply[1])
 	if err != nil {

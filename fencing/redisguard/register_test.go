@@ -126,6 +126,8 @@ func TestPoliciesThatEvictRegisters(t *testing.T) {
 			for _, err := range append(errs, readErr) {
 				require.ErrorIs(t, err, redisguard.ErrEvicts)
 				require.ErrorContains(t, err, tt.policy)
+				ofTTL := strings.HasPrefix(tt.policy, "volatile-") // without the option this policy works
+				require.Equal(t, ofTTL, strings.Contains(err.Error(), "WithRegisterTTL"), "%v", err)
 				require.ErrorContains(t, err, "new ")
 			}
 			require.EqualValues(t, 0, command(t, server, "EXISTS", "k2", "k3", "fencing:{k2}:new 2"), "nothing was done")

@@ -23,7 +23,10 @@ import (
 // that nothing newer has been written. Check and reads see one snapshot, taken
 // after the claim, so the reads are as good as if they all happened at that
 // moment. Hence the claim waits for a write that is under way, but nobody waits
-// for the work of a read: reads run side by side, and beside later writes.
+// for the work of a read: reads run side by side, and beside later writes. Work
+// that writes is an error and changes nothing: PostgreSQL, MySQL and MariaDB
+// refuse the statement, and in SQLite the transaction is rolled back with
+// [ErrReadOnly] when work returns.
 //
 // work gets a context that tells that it comes from inside; hand it on. Inside a write, Do on the same resource under
 // that context is [ErrNested] at once, and nothing is sent: it would wait for the row that this write has locked. Use
@@ -63,7 +66,7 @@ func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(contex
 	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx *sql.Tx) error {
 		return g.recheck(ctx, tx, f)
 	}, func(tx *sql.Tx) error {
-		return work(ctx, tx)
+		return g.onlyReading(ctx, tx, f, func() error { return work(ctx, tx) })
 	})
 }
 

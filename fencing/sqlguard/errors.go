@@ -33,6 +33,10 @@ var (
 	// committed, unchecked.
 	ErrTransactionEnded = errors.New("sqlguard: the transaction ended inside the work")
 
+	// ErrReadOnly says that the work of a read has written, in SQLite; the other databases refuse the statement with an
+	// error of their own. What it wrote is rolled back.
+	ErrReadOnly = errors.New("sqlguard: a write under a read fence")
+
 	// ErrNested says that a resource was claimed inside a write of the same resource under [Guard.Do], in another
 	// transaction: it would wait for itself. Nothing was sent. Use the transaction of the write. Two databases whose guard
 	// tables have one name are taken for one; for the second, use the context that Do was given, not that of its work.

@@ -125,12 +125,18 @@ func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Regis
 	return seen, nil
 }
 
+// outOfRange is the SQLSTATE of MySQL's error 1690: a register to which no one can be added.
+const outOfRange = "22003"
+
 type rule func(fencing.Registers, fencing.Fence) error
 
 // check runs a statement that decides and raises; by only words the refusal.
 func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, idle time.Duration, by rule) error {
 	result, err := tx.ExecContext(ctx, s.text, s.args(f, idle)...)
-	if err != nil {
+	switch {
+	case err != nil && g.dialect == MySQL && sqlState(err) == outOfRange:
+		return fmt.Errorf("%w: check %v: a register is larger than any token: %w", ErrNoVerdict, f, err)
+	case err != nil:
 		return fmt.Errorf("sqlguard: check %v: %w", f, err)
 	}
 	if g.dialect == MySQL {

@@ -50,8 +50,8 @@ func (g *Guard) sectionOf(ctx context.Context, resource string) *section {
 
 // nestedIn is the error of a claim that would wait for s.
 func nestedIn(s *section) error {
-	const format = "sqlguard: %w: %q in table %s: use the transaction of the write"
-	return fmt.Errorf(format, ErrNested, s.resource, s.guard.table)
+	return fmt.Errorf("sqlguard: %w: %q in table %s, whose write has a transaction to be used",
+		ErrNested, s.resource, s.guard.table)
 }
 
 // refuseNested returns an error if a claim of resource through handle waits for the section that ctx belongs to. It

@@ -1,0 +1,52 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// changes are what tells that an SQLite connection has written: rows, and what is not counted by rows, which are the
+// schema and the version that belongs to the user.
+type changes struct {
+	rows     int64
+	versions string
+}
+
+const selectChanges = `SELECT total_changes(), schema_version || '/' || user_version
+FROM pragma_schema_version, pragma_user_version`
+
+// onlyReading runs the work of a read in tx, and returns an error if it has written.
+//
+// SQLite has no read-only transactions. Its PRAGMA query_only would refuse the write itself, but belongs to the
+// connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
+// ends, and there is no statement between. So the counters decide, which leave nothing behind.
+func (g *Guard) onlyReading(ctx context.Context, tx *sql.Tx, f fencing.Fence, work func() error) error {
+	if g.dialect != SQLite {
+		return work()
+	}
+	before, err := changesOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	after, err := changesOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if after != before {
+		return fmt.Errorf("%w: %v: rolled back", ErrReadOnly, f)
+	}
+	return nil
+}
+
+func changesOf(ctx context.Context, tx *sql.Tx) (seen changes, err error) {
+	if err := tx.QueryRowContext(ctx, selectChanges).Scan(&seen.rows, &seen.versions); err != nil {
+		return changes{}, fmt.Errorf("sqlguard: changes of a read: %w", err)
+	}
+	return seen, nil
+}
