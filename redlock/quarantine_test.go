@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -20,14 +21,14 @@ const quarantineTTL = 5 * time.Second
 // firstToCome are others that use the master that has just come back, before anybody of its set does.
 var firstToCome = map[string]func(t *testing.T, s *realSet){
 	"nobody": func(*testing.T, *realSet) {},
-	"a locker of that server alone": func(t *testing.T, s *realSet) {
-		useAlone(t, s.servers[1], rueidis.ClientOption{})
+	"a locker of that server alone, which is refused": func(t *testing.T, s *realSet) {
+		require.ErrorIs(t, useAlone(t, s.servers[1], rueidis.ClientOption{}), rwlock.ErrOption)
 	},
 	"a locker of that server alone, another database": func(t *testing.T, s *realSet) {
-		useAlone(t, s.servers[1], rueidis.ClientOption{SelectDB: 3})
+		require.NoError(t, useAlone(t, s.servers[1], rueidis.ClientOption{SelectDB: 3}))
 	},
 	"a locker of that server alone, another prefix": func(t *testing.T, s *realSet) {
-		useAlone(t, s.servers[1], rueidis.ClientOption{}, rwlock.WithPrefix("other"))
+		require.NoError(t, useAlone(t, s.servers[1], rueidis.ClientOption{}, rwlock.WithPrefix("other")))
 	},
 	"another service on the same masters": func(t *testing.T, s *realSet) {
 		const ttl = 200 * time.Millisecond
@@ -51,7 +52,7 @@ var firstToCome = map[string]func(t *testing.T, s *realSet){
 	},
 }
 
-func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption, opts ...rwlock.Option) {
+func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption, opts ...rwlock.Option) error {
 	t.Helper()
 	client, err := rwlock.Dial(server.Addr(), base)
 	require.NoError(t, err)
@@ -60,9 +61,10 @@ func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption,
 	require.NoError(t, err)
 	defer locker.Close()
 	lease, err := locker.Lock(t.Context(), "daily")
-	require.NoError(t, err)
-	require.NoError(t, lease.Renew(t.Context()))
-	require.NoError(t, lease.Release(t.Context()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(lease.Renew(t.Context()), lease.Release(t.Context()))
 }
 
 // A master comes back from the save of before a lease; its scripts are known to it again before the set asks for them.
