@@ -1,6 +1,9 @@
 package redlock_test
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +37,47 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		require.ErrorAs(t, err, &late)
 		require.Positive(t, late.After)
 		require.LessOrEqual(t, late.After, time.Second)
+		p.links[1].Restore()
+	})
+}
+
+// A loss names each master that did not renew the lease, and its cause; so does a release that is not confirmed.
+func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 3)
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second), rwlock.WithLogger(logger))
+		p.warm(t)
+		lease, err := p.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		other, err := p.Lock(t.Context(), "y")
+		require.NoError(t, err)
+		s.minis[0].Stop()
+		p.links[1].Hold(testredis.Both)
+		requireEach := func(causes []error, in string) {
+			require.Len(t, causes, 2)
+			for i, cause := range causes {
+				node, ok := errors.AsType[*rwlock.NodeError](cause)
+				require.True(t, ok)
+				require.Equal(t, i, node.Index)
+				require.NotEmpty(t, node.Addr)
+				require.Contains(t, in, node.Error())
+			}
+		}
+		unconfirmed, ok := errors.AsType[*rwlock.QuorumError](other.Release(t.Context()))
+		require.True(t, ok)
+		synctest.Wait()
+		require.Contains(t, log.String(), "release not confirmed")
+		requireEach([]error{&unconfirmed.Nodes[0], &unconfirmed.Nodes[1]}, log.String())
+		<-lease.Done()
+		lost, ok := errors.AsType[*rwlock.LostError](lease.Err())
+		require.True(t, ok)
+		require.Equal(t, rwlock.NoQuorum, lost.Reason)
+		several, ok := lost.Err.(interface{ Unwrap() []error })
+		require.True(t, ok, "%v", lost.Err)
+		requireEach(several.Unwrap(), lost.Error())
+		s.minis[0].Recover()
 		p.links[1].Restore()
 	})
 }

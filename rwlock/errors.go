@@ -74,7 +74,7 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Err    error // the last failure of a renewal, or nil
+	Err    error // why the masters did not renew it: a *NodeError, or several joined; or nil
 }
 
 // Error names the lock, the token, and why it was lost.
@@ -98,7 +98,7 @@ func (e *LostError) As(target any) bool {
 	return ok
 }
 
-// Unwrap returns the last failure of a renewal.
+// Unwrap returns why the masters did not renew it.
 func (e *LostError) Unwrap() error { return e.Err }
 
 // OptionError is an option, a name or another argument that breaks a rule. Nothing was sent.

@@ -55,10 +55,7 @@ func (e *QuorumError) Is(target error) bool {
 
 // Unwrap returns the masters' causes and what ended the waiting.
 func (e *QuorumError) Unwrap() []error {
-	var all []error
-	for i := range e.Nodes {
-		all = append(all, &e.Nodes[i])
-	}
+	all := asErrors(e.Nodes)
 	if e.Err != nil {
 		all = append(all, e.Err)
 	}

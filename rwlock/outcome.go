@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // outcome turns the engine's errors into this package's. It is the only place that does. The engine's say what
@@ -22,6 +23,8 @@ func outcome(err error) error {
 		return releaseOutcome(e)
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
+	case engine.NodeFailures:
+		return joined.Errors(asErrors(nodeErrors(e))...)
 	}
 	switch {
 	case errors.Is(err, engine.ErrReleased):
@@ -95,6 +98,13 @@ func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {
 		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: nodeCause(n.Err)})
+	}
+	return all
+}
+
+func asErrors(nodes []NodeError) (all []error) {
+	for i := range nodes {
+		all = append(all, &nodes[i])
 	}
 	return all
 }

@@ -62,6 +62,9 @@ func (t Tally) RenewalsUnderWay() bool {
 	return t.count(func(v *Vote) bool { return v.inflight == Renew }) > 0
 }
 
+// OwesRenewal reports whether this master has yet to answer a renewal.
+func (t Tally) OwesRenewal(master int) bool { return t[master].inflight == Renew }
+
 // quorumToken returns the q-th smallest of the granted tokens, q being the quorum, if there are so many.
 func (t Tally) quorumToken() (token fencing.Token, ok bool) {
 	var array [9]fencing.Token

@@ -45,6 +45,7 @@ type Engine struct {
 	waiters      []*waitSets        // of each master
 	wakeUps      atomic.Uint64      // how often all waiters of a master were made to ask
 	releases     []*pendingReleases // of each master
+	unrenewed    outages            // of the servers that do not renew leases
 	unconfirmed  unconfirmed
 	tokens       tokens
 	scripts      atomic.Pointer[scriptSet]

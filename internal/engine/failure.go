@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -81,6 +84,24 @@ func (f *NodeFailure) Error() string {
 
 func (f *NodeFailure) Unwrap() error { return f.Err }
 
+// NodeFailures are several masters' own causes, each master's once, in their order.
+type NodeFailures []NodeFailure
+
+func (f NodeFailures) Error() string { return joined.Errors(f.Unwrap()...).Error() }
+
+func (f NodeFailures) Unwrap() []error {
+	all := make([]error, 0, len(f))
+	for i := range f {
+		all = append(all, &f[i])
+	}
+	return all
+}
+
+// find returns where the cause of a master is, or would be.
+func (f NodeFailures) find(master int) (i int, found bool) {
+	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
+}
+
 func (f *Failure) Error() string { return fmt.Sprintf("acquisition of %q failed", f.Name) }
 
 func (f *Failure) Unwrap() error { return f.Err }
@@ -108,7 +129,7 @@ type Loss struct {
 	Name   string
 	Token  fencing.Token
 	Reason Reason
-	Err    error // the last failure of a renewal, or nil
+	Err    error // why the masters did not renew it, or nil
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
@@ -125,5 +146,9 @@ type Unconfirmed struct {
 }
 
 func (u *Unconfirmed) Error() string {
-	return fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
+	text := fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
+	if len(u.Nodes) > 0 {
+		text += "; " + NodeFailures(u.Nodes).Error()
+	}
+	return text
 }

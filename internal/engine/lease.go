@@ -137,7 +137,7 @@ func (l *Lease) expire(now clock.Instant) {
 	case now.Mono < deadline.Mono:
 		l.lose(Paused, nil) // only the wall clock got there
 	default:
-		l.lose(l.renewal.whyExpired(now))
+		l.lose(l.renewal.whyExpired(l, now))
 	}
 }
 

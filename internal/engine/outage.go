@@ -2,16 +2,22 @@ package engine
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// outage is how often waiters are told that a master does not answer: at once, then at growing intervals. It is guarded
-// by the mutex of its wait sets.
+// outages are the servers that do not answer, and when each is told of again: at once, then at growing intervals. The
+// mutex is taken under any other.
+type outages struct {
+	mu sync.Mutex
+	of map[*transport.Node]*outage
+}
+
 type outage struct {
 	next  time.Duration // when to tell again
-	pause time.Duration // 0: the master answers
+	pause time.Duration // until then
 }
 
 // The pauses between two reports double from the first to the most.
@@ -19,6 +25,33 @@ const (
 	outageFirst = time.Second
 	outageMost  = time.Minute
 )
+
+// due reports whether this failure of the server is to be told, and how long no further one is.
+func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration, due bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.of[n]
+	if out == nil {
+		out = new(outage)
+		if o.of == nil {
+			o.of = make(map[*transport.Node]*outage)
+		}
+		o.of[n] = out
+	}
+	if out.pause > 0 && now < out.next {
+		return out.pause, false
+	}
+	out.pause = min(max(2*out.pause, outageFirst), outageMost)
+	out.next = now + out.pause
+	return out.pause, true
+}
+
+// over notes that the server answers, so that its next outage is told at once.
+func (o *outages) over(n *transport.Node) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, n)
+}
 
 // failed notes that the server did not answer one of its waiters. A refusal is an answer, and is told to the caller
 // whose request it refuses.
@@ -31,21 +64,7 @@ func (w *waitSets) failed(n *transport.Node, cause error) {
 // report tells of an outage, if that is due. Each of a thousand waiters may call it for the same outage, at every
 // refresh; one of them tells.
 func (w *waitSets) report(n *transport.Node, cause error) {
-	now := w.e.clock.Now().Mono
-	w.mu.Lock()
-	o := w.outages[n]
-	if o == nil {
-		o = new(outage)
-		w.outages[n] = o
-	}
-	due := o.pause == 0 || now >= o.next
-	if due {
-		o.pause = min(max(2*o.pause, outageFirst), outageMost)
-		o.next = now + o.pause
-	}
-	pause := o.pause
-	w.mu.Unlock()
-	// Nobody is told under the mutex: a logger may call the locker.
+	pause, due := w.outages.due(n, w.e.clock.Now().Mono)
 	if !due {
 		return
 	}
@@ -69,13 +88,6 @@ func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), c
 		a.lease.mu.Unlock()
 		w.e.observers.relay.Offer(func() { hook(event, cause) })
 	}
-}
-
-// recovered notes that the server answers its waiters again, so that the next outage is told at once.
-func (w *waitSets) recovered(n *transport.Node) {
-	w.mu.Lock()
-	delete(w.outages, n)
-	w.mu.Unlock()
 }
 
 // count counts the acquisitions that wait here for such locks.

@@ -68,7 +68,7 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 		w.failed(s.node(), err)
 	} else {
 		w.m.Sample(s.keys[0], sent, fields[0])
-		w.recovered(s.node())
+		w.outages.over(s.node())
 		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == 1
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]

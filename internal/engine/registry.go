@@ -1,6 +1,12 @@
 package engine
 
-import "sync"
+import (
+	"slices"
+	"sync"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
 
 // registry are the leases of an engine by hold, from the first request on. It is what messages and Close find them by,
 // so a lease is added before anything is sent for it, and forgotten when nothing may change it any more.
@@ -44,6 +50,17 @@ func (r *registry) snapshot() []*Lease {
 		all = append(all, l)
 	}
 	return all
+}
+
+// countOn counts the leases that stand and whose locks are on this server.
+func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
+	for _, l := range r.snapshot() {
+		on := func(m *transport.Master) bool { return m.At(l.key.lock()) == server }
+		if !l.trust.until().Passed(now) && slices.ContainsFunc(l.e.masters, on) {
+			n++
+		}
+	}
+	return n
 }
 
 // close lets no more leases in. It reports whether it is the first call. A restart of an acquisition is refused too,

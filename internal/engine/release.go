@@ -86,13 +86,16 @@ func (v *voting) postReleases(votes *releaseVotes) {
 	for i, m := range v.e.masters {
 		// A master that cannot have anything of the hold has let go of it.
 		if !v.ballot.Vote(i).Live() {
-			v.mu.afterUnlock(func() { votes.count(false, nil) })
+			v.mu.afterUnlock(func() { votes.count(i, false, nil) })
 			continue
 		}
 		r := v.releaseOn(m)
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
 		call := transport.Call{Script: v.e.scripts.Load().release, Keys: keys, Args: args, Urgent: true}
-		call.Done = func(result rueidis.RedisResult, sent clock.Instant) { votes.count(v.e.released(r, result, sent)) }
+		call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
+			had, failure := v.e.released(r, result, sent)
+			votes.count(i, had, failure)
+		}
 		v.mu.afterUnlock(func() { m.Post(call) })
 	}
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -63,19 +65,24 @@ func (c *releaseCount) verdict(of *voting) error {
 type releaseVotes struct {
 	certain chan struct{} // closed when more answers change nothing
 
-	mu      sync.Mutex // guards what follows
-	decided bool       // certain is closed
-	answers releaseCount
+	mu       sync.Mutex // guards what follows
+	decided  bool       // certain is closed
+	answers  releaseCount
+	answered []bool // of each master
 }
 
 func newReleaseVotes(e *Engine) *releaseVotes {
-	return &releaseVotes{certain: make(chan struct{}), answers: releaseCount{need: e.quorum(), all: len(e.masters)}}
+	return &releaseVotes{
+		certain: make(chan struct{}), answered: make([]bool, len(e.masters)),
+		answers: releaseCount{need: e.quorum(), all: len(e.masters)},
+	}
 }
 
-// count takes in one answer.
-func (v *releaseVotes) count(had bool, failure *NodeFailure) {
+// count takes in one master's answer.
+func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.answered[master] = true
 	if v.answers.add(had, failure); v.answers.isCertain() && !v.decided {
 		v.decided = true
 		close(v.certain)
@@ -83,9 +90,21 @@ func (v *releaseVotes) count(had bool, failure *NodeFailure) {
 }
 
 // verdict is that of the answers so far. Those that come later change nothing for the caller; a release that they show
-// to have failed goes on in the background.
+// to have failed goes on in the background. Where no quorum has confirmed, the masters that are still silent are causes
+// too.
 func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.answers.verdict(of)
+	err := v.answers.verdict(of)
+	if u, ok := err.(*Unconfirmed); ok {
+		u.Nodes = slices.Clone(u.Nodes)
+		for i, m := range of.e.masters {
+			if !v.answered[i] {
+				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
+				u.Nodes = append(u.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.lock()).Addr(), Err: silence})
+			}
+		}
+		slices.SortFunc(u.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+	}
+	return err
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -17,14 +16,13 @@ type renewal struct {
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
 	round   *round        // under way
-	failure error         // of the last round, until one succeeds
+	failure error         // NodeFailures since a quorum last renewed it, where masters are known for it
 }
 
 // round is one renewal on all masters. An answer counts for the vote of its master whichever round it was asked in; the
 // round itself is only for those who wait for it and for the next one to be planned.
 type round struct {
 	sent    clock.Instant
-	err     error        // of the last master that failed
 	waiters []chan error // of Renew
 }
 
@@ -118,9 +116,13 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	switch {
 	case err != nil:
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		l.renewal.noteFailure(&NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: err})
+		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: err})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
+		fallthrough
+	default:
+		l.renewal.noteAnswer(m.Index)
+		l.e.unrenewed.over(m.At(l.key.lock()))
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	l.settle(now)
@@ -186,25 +188,12 @@ func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.token
 // asked again; what they say still counts.
 func (n *renewal) stalled(l *Lease, now clock.Instant) {
 	r := n.round
-	if r.err == nil {
-		r.err = &transport.NoReply{After: now.Mono - r.sent.Mono}
-	}
-	n.round, n.failure = nil, r.err
+	n.noteSilence(l, now)
+	n.round = nil
 	l.e.counters.renewFailed.Add(1)
 	n.planRetry(l, now)
-	r.end(r.err)
-	l.e.observers.warn("renewal failed, trying again until the deadline",
-		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())),
-		slog.Duration("left", l.trust.left(now)), slog.Any("error", r.err))
-}
-
-// noteFailure keeps why a master did not renew: the cause of a round that stalls, and of a loss. An answer may come
-// when its round is over; the reason is still the best there is.
-func (n *renewal) noteFailure(failure error) {
-	n.failure = failure
-	if n.round != nil {
-		n.round.err = failure
-	}
+	r.end(n.failure)
+	n.tell(l)
 }
 
 // end tells those who wait for the round.
@@ -217,12 +206,13 @@ func (r *round) end(err error) {
 
 // whyExpired tells the reasons apart for which a lease was not renewed in time. The order matters: a process that stood
 // still has a round under way too, but one whose failure is known failed for that reason.
-func (n *renewal) whyExpired(now clock.Instant) (Reason, error) {
+func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
+	if n.round != nil {
+		n.noteSilence(l, now)
+	}
 	switch {
 	case n.failure != nil:
 		return Unreachable, n.failure
-	case n.round != nil:
-		return Unreachable, &transport.NoReply{After: now.Mono - n.round.sent.Mono}
 	case n.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not come to it
 	default:

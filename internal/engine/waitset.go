@@ -21,12 +21,12 @@ type waitSets struct {
 	m       *transport.Master
 	mu      sync.Mutex
 	byName  map[string]*waitSet
-	outages map[*transport.Node]*outage // of the servers that do not answer
+	outages outages // of the servers that do not answer those who wait
 }
 
 // newWaitSets returns the empty sets of a master. A set lives from its first waiter to its last.
 func newWaitSets(e *Engine, m *transport.Master) *waitSets {
-	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet), outages: make(map[*transport.Node]*outage)}
+	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet)}
 }
 
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again

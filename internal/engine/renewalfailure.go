@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// noteFailure keeps why a master did not renew: a cause of a round that stalls, and of a loss. An answer may come when
+// its round is over; the reason is still the best there is. Errors are given out, so what is kept is never changed.
+func (n *renewal) noteFailure(failure NodeFailure) {
+	known, _ := n.failure.(NodeFailures)
+	i, found := known.find(failure.Index)
+	if known = slices.Clone(known); found {
+		known[i] = failure
+	} else {
+		known = slices.Insert(known, i, failure)
+	}
+	n.failure = known
+}
+
+// noteAnswer forgets why a master did not renew, since it does again.
+func (n *renewal) noteAnswer(master int) {
+	known, _ := n.failure.(NodeFailures)
+	i, found := known.find(master)
+	if !found {
+		return
+	}
+	if n.failure = nil; len(known) > 1 {
+		n.failure = slices.Delete(slices.Clone(known), i, i+1)
+	}
+}
+
+// noteSilence names the masters that owe the round an answer. What one said before tells more than its silence.
+func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
+	silence := &transport.NoReply{After: now.Mono - n.round.sent.Mono}
+	for i, m := range l.e.masters {
+		known, _ := n.failure.(NodeFailures)
+		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
+			n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: silence})
+		}
+	}
+	if n.failure == nil {
+		n.failure = silence
+	}
+}
+
+// tell logs which servers did not renew the lease, under its mutex: one line for each at growing intervals, however
+// many leases it has. The loss of a lease is told for each.
+func (n *renewal) tell(l *Lease) {
+	causes, _ := n.failure.(NodeFailures)
+	for _, cause := range causes {
+		server := l.e.masters[cause.Index].At(l.key.lock())
+		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono)
+		if !due {
+			continue
+		}
+		l.e.observers.warn("a server does not renew leases, trying again until their deadlines",
+			slog.String("master", server.Addr()), slog.Int("leases", l.e.registry.countOn(server, l.e.clock.Now())),
+			slog.String("lock", l.name), slog.Duration("next_report", pause), slog.Any("error", cause.Err))
+	}
+}
