@@ -65,8 +65,11 @@ func (f *Folder) Close() error {
 var inUse *Folder
 
 // Use gives this process, and those that it starts from now on, a new folder as their temporary one. It is for main and
-// TestMain, and panics if there can be none.
+// TestMain, to be called once, and panics if there can be none.
 func Use(name string) {
+	if inUse != nil {
+		panic("scratch: this process has its folder already: " + inUse.path)
+	}
 	f, err := New(name)
 	if err == nil {
 		inUse, err = f, os.Setenv("TMPDIR", f.path)
