@@ -81,8 +81,11 @@ func (a *acquisition) cancel(ctx context.Context) {
 	}
 }
 
-// outcome is for after the end of asking. A plain return of failed would be an error that is not nil.
+// outcome is for after the end of asking. The caller has been woken while the one who ended it still held mu, and the
+// lease had yet to begin: under mu it has begun. A plain return of failed would be an error that is not nil.
 func (a *acquisition) outcome() error {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
 	if a.failed != nil {
 		return a.failed
 	}

@@ -5,6 +5,9 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // waiting is how many parallel tests of a package run at once, see Together.
@@ -21,4 +24,18 @@ func Together() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+}
+
+// VerifyWithClusters is goleak.VerifyTestMain for a package that uses a Cluster: its client leaves goroutines behind
+// that sleep for up to 5 s before they look at it again.
+func VerifyWithClusters(m *testing.M) {
+	const cluster = "github.com/redis/rueidis.(*clusterClient)."
+	var sleeping []goleak.Option
+	for _, function := range []string{
+		"github.com/redis/rueidis.(*call).DelayDo.func1",
+		cluster + "_refresh.func1", cluster + "_refresh.func2", cluster + "redirectOrNew.func1",
+	} {
+		sleeping = append(sleeping, goleak.IgnoreAnyFunction(function))
+	}
+	goleak.VerifyTestMain(m, sleeping...)
 }
