@@ -3,6 +3,8 @@ package rwlock_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
@@ -10,5 +12,5 @@ import (
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-rwlock")
 	testredis.Together()
-	testredis.VerifyWithClusters(m)
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }

@@ -3,11 +3,13 @@ package testredis_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-testredis")
-	testredis.VerifyWithClusters(m)
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }

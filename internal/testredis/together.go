@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
-	"testing"
 
 	"go.uber.org/goleak"
 )
@@ -26,16 +25,15 @@ func Together() {
 	}
 }
 
-// VerifyWithClusters is goleak.VerifyTestMain for a package that uses a Cluster: its client leaves goroutines behind
-// that sleep for up to 5 s before they look at it again.
-func VerifyWithClusters(m *testing.M) {
+// LeftByClusters are the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before they look
+// at it again.
+func LeftByClusters() (all []goleak.Option) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
-	var sleeping []goleak.Option
 	for _, function := range []string{
 		"github.com/redis/rueidis.(*call).DelayDo.func1",
 		cluster + "_refresh.func1", cluster + "_refresh.func2", cluster + "redirectOrNew.func1",
 	} {
-		sleeping = append(sleeping, goleak.IgnoreAnyFunction(function))
+		all = append(all, goleak.IgnoreAnyFunction(function))
 	}
-	goleak.VerifyTestMain(m, sleeping...)
+	return all
 }
