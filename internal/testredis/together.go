@@ -25,8 +25,8 @@ func Together() {
 	}
 }
 
-// LeftByClusters are the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before they look
-// at it again.
+// LeftByClusters are the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before they
+// look at it again.
 func LeftByClusters() (all []goleak.Option) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
 	for _, function := range []string{
