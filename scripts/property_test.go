@@ -14,7 +14,7 @@ var seed = flag.Uint64("seed", 0, "the only seed for the random sequences; 0 dra
 func TestRandomSequencesKeepToTheModel(t *testing.T) {
 	for _, quorum := range []bool{false, true} {
 		t.Run(fmt.Sprint("quorum=", quorum), func(t *testing.T) {
-			for _, s := range seeds(12) {
+			for _, s := range seeds(6) {
 				t.Run(fmt.Sprint("seed=", s), func(t *testing.T) {
 					inFakeTime(t, func(e *env) { playRandomly(e, draws(s), quorum, 150) })
 				})
