@@ -115,7 +115,7 @@ func TestRefreshOfManyWaitersIsOneCommand(t *testing.T) {
 
 // What a call costs does not depend on how many wait or read.
 func TestCostDoesNotGrow(t *testing.T) {
-	sizes := []int{10, 1_000, 10_000}
+	sizes := []int{10, 100, 1_000} // bench/peers goes to 10,000
 	if testing.Short() {
 		sizes = sizes[:2]
 	}
