@@ -196,17 +196,28 @@ local function grant(id, token, ttl, details, first)
   if owner then count(owner, 1, text, mode) end
 end
 
+-- One hold of a named owner less. If it was to take the place of another that still stands, join is to find that one.
+local function uncount(id, details)
+  local owner, from = named(id, details), match(details, '^%a %d+ %w+%^(%w+)')
+  if not owner then return end
+  local state, token, asked, _
+  if from then state, _, token, _, asked = find(from) end
+  if state == 'w' or state == 'g' then
+    count(owner, -1, int(token), match(asked, '^%a'))
+  else
+    count(owner, -1)
+  end
+end
+
 local function drop(id, state, details)
   if state == 'w' then
-    local owner = wNamed ~= '' and named(id, details or writerDetails())
-    if owner then count(owner, -1) end
+    if wNamed ~= '' then uncount(id, details or writerDetails()) end
     setWriter(nil)
     return
   end
   if state == 'g' then
     readers = readers - call('ZREM', holdsKey, id)
-    local owner = named(id, details)
-    if owner then count(owner, -1) end
+    uncount(id, details)
   elseif state == 'p' or state == 'x' then
     aside = aside - call('ZREM', asideKey, id)
   else

@@ -89,6 +89,11 @@ func (m *model) leave(h modelHold) {
 		return
 	}
 	o.count--
+	if h.from != "" {
+		if from := m.find(h.from); from.granted() {
+			o.token, o.mode = from.token, from.mode
+		}
+	}
 	m.owners[h.owner] = o
 	if o.count == 0 {
 		delete(m.owners, h.owner)
