@@ -54,7 +54,7 @@ func TestDialWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()                                    // it waits in vain
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
 	require.NoError(t, err)
-	defer func() { _ = silent.Close() }()
+	t.Cleanup(func() { _ = silent.Close() }) // after the parallel subtests; a defer would run before them
 	addr := silent.Addr().String()
 	for name, c := range map[string]struct {
 		addr string
