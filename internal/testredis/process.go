@@ -5,7 +5,6 @@ package testredis
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -238,13 +237,4 @@ func (s *Server) logTail() string {
 		return err.Error()
 	}
 	return string(log[max(0, len(log)-500):])
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
