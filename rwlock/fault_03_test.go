@@ -111,10 +111,7 @@ func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 // A grant whose reply took longer than the lease is of no use: it is not believed, and the lock is asked for again.
 func TestF03GrantThatComesTooLateIsNotBelieved(t *testing.T) {
 	everywhere(t, func(w *world) {
-		ttl := 2 * time.Second
-		if w.mini == nil {
-			ttl = 300 * time.Millisecond
-		}
+		const ttl = 2 * time.Second
 		p := w.process(rwlock.WithTTL(ttl))
 		p.warmUp()
 		struck := p.link.DelayNextReply(running("acquire"), ttl+ttl/4)

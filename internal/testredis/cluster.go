@@ -26,6 +26,7 @@ type Cluster struct {
 	t         testing.TB
 	nodes     []*clusterNode
 	migrating sync.Mutex // nodes that migrate to each other at once wait for each other
+	assigning sync.Mutex // see Move.End
 }
 
 type clusterNode struct {
