@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/rwlock"
@@ -25,17 +26,28 @@ func Cohorts(linger time.Duration) Library {
 			if err != nil {
 				return nil, err
 			}
-			return &mutexes{p}, nil
+			return &mutexes{Fencelock: p}, nil
 		},
 	}
 }
 
-// mutexes are the RWMutexes of one client.
-type mutexes struct{ *Fencelock }
+// mutexes are the RWMutexes of one client. Each is made once and kept, as by a program that has it in a variable.
+type mutexes struct {
+	*Fencelock
+	made sync.Map // *rwlock.RWMutex by name
+}
+
+func (p *mutexes) get(name string) *rwlock.RWMutex {
+	if mu, ok := p.made.Load(name); ok {
+		return mu.(*rwlock.RWMutex)
+	}
+	mu, _ := p.made.LoadOrStore(name, p.RWMutex(name))
+	return mu.(*rwlock.RWMutex)
+}
 
 // Lock takes the lock for writing.
 func (p *mutexes) Lock(ctx context.Context, name string) (Hold, error) {
-	mu := p.RWMutex(name)
+	mu := p.get(name)
 	if err := mu.Lock(ctx); err != nil {
 		return nil, err
 	}
@@ -44,7 +56,7 @@ func (p *mutexes) Lock(ctx context.Context, name string) (Hold, error) {
 
 // RLock takes the lock for reading.
 func (p *mutexes) RLock(ctx context.Context, name string) (Hold, error) {
-	mu := p.RWMutex(name)
+	mu := p.get(name)
 	if err := mu.RLock(ctx); err != nil {
 		return nil, err
 	}
