@@ -81,9 +81,9 @@ func (m *Move) Keys() {
 
 // End moves what is left and gives the slot to its new owner; all nodes know of it then.
 //
-// One slot is given away at a time, until all agree on it. The new owner takes a larger epoch without asking anybody. If
-// the old owner did the same for another slot before it has given up this one, the others would believe the old owner
-// for ever, since its epoch is the larger one.
+// One slot is given away at a time, until all agree on it. The new owner takes a larger epoch without asking anybody.
+// If the old owner did the same for another slot before it has given up this one, the others would believe the old
+// owner for ever, since its epoch is the larger one.
 func (m *Move) End() {
 	m.c.t.Helper()
 	m.c.assigning.Lock()
