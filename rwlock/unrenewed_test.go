@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -46,5 +47,22 @@ func TestOutageOfManyLeasesIsNoFloodOfLines(t *testing.T) {
 		require.Equal(w.t, told+1, count("does not renew leases"), "the next outage is told at once")
 		w.untilOver(lease)
 		w.mini.Recover()
+	})
+}
+
+// Renew is told within the node timeout that a server does not answer, also where no renewal was planned.
+func TestRenewOnDemandHasALimit(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.ttl = time.Hour
+		p := w.process()
+		lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.pass(time.Minute)
+		p.link.Hold(testredis.ToClient)
+		began := time.Now()
+		require.ErrorContains(w.t, lease.Renew(w.ctx), "no reply")
+		require.Equal(w.t, time.Second, time.Since(began))
+		require.NoError(w.t, lease.Err())
+		p.link.Restore()
+		require.NoError(w.t, lease.Renew(w.ctx))
 	})
 }

@@ -76,6 +76,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.successor.Store(into)
 	e.observers.released(from)
 	from.finish(ErrReleased)
+	from.renewal.abandon()
 	from.mu.Unlock()
 	into.mu.Unlock()
 	l.successor.Store(into) // past those in between, which may go

@@ -28,8 +28,8 @@ type extra struct {
 	cohort cohort
 }
 
-// start makes it a new attempt, for which messages reach this process by route. wall is the time of the first one: each
-// has it in its id, so that it keeps its place in the queue.
+// start makes it a new attempt. wall is the time of the first one: each has it in its id, so that it keeps its place in
+// the queue.
 func (h *hold) start(wall time.Duration) { h.id = newULID(wall) }
 
 // owner is a ULID. Whose caller names none has the hold's id: it can be joined by nobody.

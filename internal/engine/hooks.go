@@ -51,8 +51,8 @@ func (o *observers) warn(message string, attributes ...slog.Attr) {
 }
 
 // acquired tells of a lease's beginning, under its mutex. Only then is its end told, whatever overflows in between: a
-// hook that counts leases up and down comes out even. It is offered even where only a
-// hook of an end is set: ends are taken in any case, and only the beginnings bound how many there are.
+// hook that counts leases up and down comes out even. It is offered even where only a hook of an end is set: ends are
+// taken in any case, and only the beginnings bound how many there are.
 func (o *observers) acquired(l *Lease) {
 	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// mailbox is where the messages of the masters arrive, and what is done where they cannot be had. Each tells
-// what the next refresh or renewal would tell later, so a lost one costs time and nothing else.
+// mailbox is where the messages of the masters arrive, and what is done where they cannot be had. Each tells what the
+// next refresh or renewal would tell later, so a lost one costs time and nothing else.
 type mailbox struct {
 	e       *Engine
 	channel string // each master, and each node of a Cluster, has one that begins with it

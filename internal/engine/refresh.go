@@ -94,8 +94,8 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 }
 
 // refreshAnswer turns what a refresh says of one waiter into what the ballot counts. Trust counts from when the refresh
-// was sent, and for what is left: the grant is older than that. A hold that is granted here was
-// handed off, and the message was lost or is still on its way.
+// was sent, and for what is left: the grant is older than that. A hold that is granted here was handed off, and the
+// message was lost or is still on its way.
 func (e *Engine) refreshAnswer(
 	status int64, token fencing.Token, left time.Duration, sent clock.Instant,
 ) ballot.Answer {

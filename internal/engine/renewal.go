@@ -204,8 +204,21 @@ func (r *round) end(err error) {
 	r.waiters = nil
 }
 
-// whyExpired tells the reasons apart for which a lease was not renewed in time. The order matters: a process that stood
-// still has a round under way too, but one whose failure is known failed for that reason.
+// abandon ends the round of a hold that a conversion has replaced. Its answers count for nothing any more, and the end
+// of the lease does not come with it, since that is the new hold's now. Those who wait are sent on to the new hold.
+func (n *renewal) abandon() {
+	if n.round == nil {
+		return
+	}
+	for _, waiter := range n.round.waiters {
+		close(waiter)
+	}
+	n.round = nil
+}
+
+// whyExpired tells the reasons apart for which a lease was not renewed in time. A round under way is a failure too, and
+// its cause the silence of the masters that owe an answer: a process that stood still during a round cannot tell that
+// from servers that did.
 func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 	if n.round != nil {
 		n.noteSilence(l, now)
@@ -221,7 +234,8 @@ func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 }
 
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
-// Err's value when the lease has ended, the round's failure when the lease stands but was not extended.
+// Err's value when the lease has ended, the round's failure when the lease stands but was not extended. Beside a
+// conversion it is the new hold that is extended: its TTL may have begun long before this call.
 func (l *Lease) Renew(ctx context.Context) error {
 	l = l.lock()
 	now := l.e.clock.Now()
@@ -232,12 +246,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 	r := l.renewal.round
 	if r == nil {
 		r = l.renewal.start(l, now)
+		l.setTimer() // for the end of the round: no renewal may be planned
 	}
 	outcome := make(chan error, 1)
 	r.waiters = append(r.waiters, outcome)
 	l.mu.Unlock()
 	select {
-	case err := <-outcome:
+	case err, ended := <-outcome:
+		if !ended { // abandoned
+			return l.Renew(ctx)
+		}
 		return err
 	case <-ctx.Done():
 		return ctx.Err()

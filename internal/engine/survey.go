@@ -149,8 +149,7 @@ func (s *survey) reconcile(replies []markerReply) {
 }
 
 // readmit gives a marker to masters that have lost theirs. The next client to come finds it there, and need not wonder.
-// What is not where the set's founder saw a master is another
-// server, which must not be counted on in its place.
+// What is not where the set's founder saw a master is another server, which must not be counted on in its place.
 func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool, error) {
 	i := slices.IndexFunc(replies, func(c markerReply) bool { return c.set != "" })
 	return s.give(ctx, replies, replies[i], "return")

@@ -37,11 +37,12 @@ type waitSet struct {
 	waiters map[*acquisition]struct{}
 	every   time.Duration // the shortest interval that a waiter needs
 	timer   timerqueue.Timer
-	busy    int           // refreshes under way
-	stale   bool          // there is news that they may be too old for
-	polls   int           // times that it was asked without news
-	refused bool          // the server's last answer: it cannot serve now, and tells nobody when it can
-	allDue  time.Duration // until then one of those who are not queued is asked for all, where the server refuses
+	busy    int  // refreshes under way
+	stale   bool // there is news that they may be too old for
+	polls   int  // times that it was asked without news
+	refused bool // the server's last answer: it cannot serve now, and tells nobody when it can
+	// While the server refuses, one of those who are not queued asks for the others until this time; then all ask.
+	askAllAt time.Duration
 }
 
 // enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
@@ -120,7 +121,7 @@ func (w *waitSets) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
-		s.allDue = 0
+		s.askAllAt = 0
 		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
 	}
 }
@@ -208,9 +209,9 @@ func (s *waitSet) Fire(now clock.Instant) {
 	// One refresh of a set at a time: over a slow link they would pile up.
 	busy := s.busy > 0
 	s.stale = s.stale || busy
-	one := s.refused && now.Mono < s.allDue
+	one := s.refused && now.Mono < s.askAllAt
 	if !one {
-		s.allDue = now.Mono + s.every
+		s.askAllAt = now.Mono + s.every
 	}
 	s.setTimer(now.Mono, 0)
 	s.polls++

@@ -46,8 +46,8 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 // renewalsPerCall bounds one script call: 100 to 200 us of the server's time.
 const renewalsPerCall = 128
 
-// renewalCall makes one script call of several renewals. In a Cluster every lock has a slot of its own, and a call
-// reaches one slot only.
+// renewalCalls makes script calls of several renewals. In a Cluster every lock has a slot of its own, and a call reaches
+// one slot only, so each renewal is a call there.
 func (p *pipeline) renewalCalls(due []*Renewal) []Call {
 	most := renewalsPerCall
 	if p.n.m.client.Mode() == rueidis.ClientModeCluster {
@@ -62,6 +62,7 @@ func (p *pipeline) renewalCalls(due []*Renewal) []Call {
 	return calls
 }
 
+// renewalCall makes one script call of renewals that go together, with the marker where there are several masters.
 func (p *pipeline) renewalCall(due []*Renewal) Call {
 	keys := make([]string, 0, 2*len(due)+1)
 	args := make([]string, 0, 3*len(due)+1)

@@ -147,8 +147,8 @@ type slotServer struct {
 	client rueidis.Client
 }
 
-// slotServers returns all servers in the order in which to ask them: those that own slots and have
-// answered a moment ago, then all others.
+// slotServers returns all servers in the order in which to ask them: those that own slots and have answered a moment
+// ago, then all others.
 func (t *topology) slotServers() (servers []slotServer) {
 	clients := t.m.client.Nodes()
 	if s := t.slots.Load(); s != nil {
