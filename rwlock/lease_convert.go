@@ -14,6 +14,9 @@ import (
 // reader that asks while another one waits so gets ErrUpgrade at once: each would wait for the other. It has to
 // release, and then to lock. Over a quorum two that ask in the same moment may both get it.
 //
+// Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
+// timeout, and what is not confirmed by then is pursued in the background.
+//
 // The token is a new, larger one; contexts of the lease show it from then on. A fence that was taken before is stale as
 // soon as the new one was used: call fencing.Require for each access and keep no fence. On a write lease Upgrade does
 // nothing.
@@ -23,8 +26,9 @@ func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write
 func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try, nil) }
 
 // Downgrade turns a write lease into a read lease, without a gap: nobody writes in between, and the readers who wait
-// are let in. The token is a new one, and fences from before are stale, as with Upgrade. On an error that does not
-// match ErrLost or ErrReleased the lease is as it was. On a read lease Downgrade does nothing.
+// are let in: those of other processes when the write hold is given back, which is bounded as with Upgrade. The token is
+// a new one, and fences from before are stale, as with Upgrade. On an error that does not match ErrLost or ErrReleased
+// the lease is as it was. On a read lease Downgrade does nothing.
 func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try, nil) }
 
 // convert is Upgrade or Downgrade. Where several goroutines stand under the lease, alone returns when the others have

@@ -24,7 +24,7 @@ func (c *heldBatches) DoMulti(ctx context.Context, commands ...rueidis.Completed
 }
 
 // holdingBatches starts a locker whose renewals wait until they are let go.
-func (w *world) holdingBatches() (p *process, letGo func()) {
+func holdingBatches(w *world) (p *process, letGo func()) {
 	w.t.Helper()
 	link := w.newLink()
 	client := &heldBatches{link.Client(w.t), make(chan struct{})}
@@ -45,7 +45,7 @@ func TestARenewalBesideAConversion(t *testing.T) {
 		rwlock.Read: (*rwlock.Lease).Upgrade, rwlock.Write: (*rwlock.Lease).Downgrade,
 	} {
 		inFakeTime(t, func(w *world) {
-			p, letGo := w.holdingBatches()
+			p, letGo := holdingBatches(w)
 			lease := p.lock("n", mode, rwlock.WithoutRenewal())
 			renewal := w.locking(w.ctx, lease.Renew)
 			require.NoError(w.t, convert(lease, w.ctx))
@@ -63,7 +63,7 @@ func TestARenewalBesideAConversion(t *testing.T) {
 // A renewal that is under way ends with the hold that the lease has become.
 func TestARenewalBesideAConversionAndARelease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, _ := w.holdingBatches()
+		p, _ := holdingBatches(w)
 		lease := p.lock("n", rwlock.Read)
 		renewal := w.locking(w.ctx, lease.Renew)
 		require.NoError(w.t, lease.Upgrade(w.ctx))
@@ -76,7 +76,7 @@ func TestARenewalBesideAConversionAndARelease(t *testing.T) {
 // downgrade.
 func TestAReaderThatJoinsBesideAConversion(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, letGo := w.holdingBatches()
+		p, letGo := holdingBatches(w)
 		mu := p.RWMutex("n", rwlock.WithoutRenewal())
 		require.NoError(w.t, mu.RLock(w.ctx))
 		reader := w.locking(w.ctx, mu.RLock)

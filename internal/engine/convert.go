@@ -12,7 +12,7 @@ import (
 // is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
 // same, with a new token. Where goroutines of the process share the lease, alone returns when the others have left, and
 // is asked between the grant and the exchange; else it is nil. The error is a *Failure, or that of alone, or the end of
-// the lease.
+// the lease. The hold that is replaced is released before it returns, or in the background once ctx has ended.
 func (e *Engine) Convert(
 	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
 ) error {
@@ -55,7 +55,7 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 
 // become puts a lease in the place of another, if that one has stood until now: else somebody may have been between
 // (case upgrade-unheld of the model: a read that was not valid any more became a write, and another had written in
-// between). What the masters have of that one is released, if need be in the background.
+// between).
 //
 // Both mutexes are held while the one takes the place of the other, so that nobody sees neither. No other place takes
 // two leases' mutexes, and nobody else knows of the new lease yet, so there is no order to keep.
@@ -80,8 +80,18 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.mu.Unlock()
 	into.mu.Unlock()
 	l.successor.Store(into) // past those in between, which may go
-	_ = from.giveBack(ctx)
+	e.giveBackWithin(ctx, from)
 	return nil
+}
+
+// giveBackWithin releases the hold that a conversion has replaced, and waits for that: then what the process asks for
+// next does not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the conversion is done
+// without it, and its grant does not wait for that hold. So, unlike Release, it does not keep the caller beyond the end
+// of ctx: the release goes on in the background then, and Close waits for it.
+func (e *Engine) giveBackWithin(ctx context.Context, from *Lease) {
+	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+	defer cancel()
+	_ = from.giveBack(within)
 }
 
 // inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu. The new

@@ -92,7 +92,7 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mini := testredis.NewMini(t)
 				link := mini.NewLink()
-				e, other := newEngine(t, link.Client(t), ttl), newEngine(t, mini.Client(t), ttl)
+				e, other := newEngine(t, ttl, link.Client(t)), newEngine(t, ttl, mini.Client(t))
 				for i := range 5 {
 					r := write
 					r.Name, r.Entry = strconv.Itoa(i), engine.Wait
@@ -110,10 +110,10 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 	}
 }
 
-// newEngine returns an engine over one master. It is closed when the test ends.
-func newEngine(t *testing.T, client rueidis.Client, ttl time.Duration) *engine.Engine {
+// newEngine returns an engine over these masters. It is closed when the test ends.
+func newEngine(t *testing.T, ttl time.Duration, masters ...rueidis.Client) *engine.Engine {
 	s := settings.Default()
-	s.Masters, s.Lock.TTL = []rueidis.Client{client}, ttl
+	s.Masters, s.Lock.TTL = masters, ttl
 	require.Nil(t, s.Check())
 	e := engine.New(s.Engine())
 	t.Cleanup(e.Close)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -31,7 +30,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.finish(ErrReleased)
 	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
 	l.mu.Unlock()
-	err := l.giveBack(ctx)
+	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
+	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
+	defer within.Stop()
+	err := l.giveBack(within)
 	if pending, ok := err.(*Unconfirmed); ok {
 		l.e.observers.warn("release not confirmed, trying again in the background",
 			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.Any("error", pending))
@@ -39,22 +41,20 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// giveBack sends the release to all masters and waits for its verdict. A master that does not answer is left to the
-// background.
+// giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
+// then is left to the background.
 func (v *voting) giveBack(ctx context.Context) error {
 	if len(v.e.masters) == 1 {
 		count := releaseCount{need: 1, all: 1}
 		count.add(v.giveBackTo(ctx, v.e.masters[0]))
 		return count.verdict(v)
 	}
-	// It outlives this call: answers may come after the timeout.
+	// It outlives this call: answers may come after the end of ctx.
 	votes := newReleaseVotes(v.e)
 	v.postReleases(votes)
-	timeout := time.NewTimer(v.e.cfg.ReleaseTimeout)
-	defer timeout.Stop()
 	select {
 	case <-votes.certain:
-	case <-timeout.C:
+	case <-ctx.Done():
 	}
 	return votes.verdict(v)
 }
@@ -65,13 +65,10 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still come in
 	v.mu.Unlock()
-	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
-	bounded := m.Detached(ctx, v.e.cfg.ReleaseTimeout)
-	defer bounded.Stop()
 	keys := v.e.keys.all(r.key)
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
-	result, sent := m.Do(bounded, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
-	if result.NonRedisError() != nil && bounded.Err() != nil {
+	result, sent := m.Do(ctx, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
+	if result.NonRedisError() != nil && ctx.Err() != nil {
 		result = rueidis.NewErrorResult(&transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono})
 	}
 	return v.e.released(r, result, sent)

@@ -61,8 +61,9 @@ func (c *releaseCount) verdict(of *voting) error {
 }
 
 // releaseVotes is the count of several masters. It outlives the call that waits for it: answers may come after its
-// timeout.
+// timeout. Until it is certain the release is unconfirmed, whether that call still waits or not.
 type releaseVotes struct {
+	e       *Engine
 	certain chan struct{} // closed when more answers change nothing
 
 	mu       sync.Mutex // guards what follows
@@ -72,8 +73,9 @@ type releaseVotes struct {
 }
 
 func newReleaseVotes(e *Engine) *releaseVotes {
+	e.unconfirmed.add(+1)
 	return &releaseVotes{
-		certain: make(chan struct{}), answered: make([]bool, len(e.masters)),
+		e: e, certain: make(chan struct{}), answered: make([]bool, len(e.masters)),
 		answers: releaseCount{need: e.quorum(), all: len(e.masters)},
 	}
 }
@@ -86,6 +88,7 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	if v.answers.add(had, failure); v.answers.isCertain() && !v.decided {
 		v.decided = true
 		close(v.certain)
+		v.e.unconfirmed.add(-1)
 	}
 }
 

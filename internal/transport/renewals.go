@@ -46,8 +46,8 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 // renewalsPerCall bounds one script call: 100 to 200 us of the server's time.
 const renewalsPerCall = 128
 
-// renewalCalls makes script calls of several renewals. In a Cluster every lock has a slot of its own, and a call reaches
-// one slot only, so each renewal is a call there.
+// renewalCalls makes script calls of several renewals. In a Cluster every lock has a slot of its own, and a call
+// reaches one slot only, so each renewal is a call there.
 func (p *pipeline) renewalCalls(due []*Renewal) []Call {
 	most := renewalsPerCall
 	if p.n.m.client.Mode() == rueidis.ClientModeCluster {
