@@ -26,9 +26,9 @@ func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write
 func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Try, nil) }
 
 // Downgrade turns a write lease into a read lease, without a gap: nobody writes in between, and the readers who wait
-// are let in: those of other processes when the write hold is given back, which is bounded as with Upgrade. The token is
-// a new one, and fences from before are stale, as with Upgrade. On an error that does not match ErrLost or ErrReleased
-// the lease is as it was. On a read lease Downgrade does nothing.
+// are let in: those of other processes when the write hold is given back, which is bounded as with Upgrade. The token
+// is a new one, and fences from before are stale, as with Upgrade. On an error that does not match ErrLost or
+// ErrReleased the lease is as it was. On a read lease Downgrade does nothing.
 func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try, nil) }
 
 // convert is Upgrade or Downgrade. Where several goroutines stand under the lease, alone returns when the others have

@@ -1,5 +1,23 @@
 package engine
 
+import (
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// Outages are those of an engine.
+type Outages struct{ outages }
+
+// Tell reports whether a failure of the server is to be told.
+func (o *Outages) Tell(n *transport.Node, now time.Duration) bool {
+	_, due := o.due(n, now)
+	return due
+}
+
+// Len is how many servers are known to fail.
+func (o *Outages) Len() int { return len(o.of) }
+
 // Registered is what an engine keeps a note of.
 type Registered struct{ Leases, Releases, WaitSets, Timers int }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration
 		if o.of == nil {
 			o.of = make(map[*transport.Node]*outage)
 		}
+		// One that was replaced never answers again, and nobody calls over for it.
+		maps.DeleteFunc(o.of, func(other *transport.Node, _ *outage) bool { return other.Ended() })
 		o.of[n] = out
 	}
 	if out.pause > 0 && now < out.next {

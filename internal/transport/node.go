@@ -60,6 +60,9 @@ func (n *Node) Backoff(now time.Duration) (until time.Duration, cause error) {
 	return n.health.backoff(now)
 }
 
+// Ended reports whether the node has no slots any more: no request goes to it from here on.
+func (n *Node) Ended() bool { return n.life.Err() != nil }
+
 // Failing reports whether the last request to the server went without an answer.
 func (n *Node) Failing() bool { return n.health.failing() }
 
