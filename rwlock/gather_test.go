@@ -58,8 +58,8 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// What many goroutines ask for at once leaves in few writes. One processor runs all of them, so that those who are ready
-// to run do not run already; and time is fake, so that writes follow each other closely however slow the machine is.
+// What many goroutines ask for at once leaves in few writes. One processor runs all of them, so that those who are
+// ready to run do not run already; and time is fake, so that writes follow each other closely on any machine.
 func TestManyCallersShareWrites(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
