@@ -25,6 +25,7 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 		for _, mode := range bothModes {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
+				cluster := cluster.For(t)
 				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 2 * time.Second}
 				leftMoving(w, cluster, what, mode, moved)
 			})
@@ -43,6 +44,7 @@ func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
 		for _, mode := range bothModes {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
+				cluster := cluster.For(t)
 				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 3 * time.Second}
 				w.opts = []rwlock.Option{rwlock.WithReplicas(1, time.Second)}
 				leftMoving(w, cluster, what, mode, moved)

@@ -76,19 +76,28 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 // begin takes out one that is in. A single attempt does not begin beside others.
 func (c *conversion) begin(entry engine.Entry) error {
 	c.mu.Lock()
-	defer c.unlock()
-	switch held, alone := c.local.convert(c.w, c.from); {
-	case !held && c.local.upgrading():
+	reads := c.from == Read && c.local.readers.number() > 0
+	taken := reads && c.local.upgrading()
+	held, alone := c.local.convert(c.w, c.from)
+	refused := held && !alone && entry == engine.Try
+	switch {
+	case refused:
+		c.local.settle(c.from)
+	case held:
+		c.section, c.hold = c.in.Load(), c.remote.Load()
+		c.wanted = c.hold.wanted
+	}
+	c.unlock()
+	switch { // not under mu: an error that names the holder may be the first to notice that it has lost the lock
+	case taken:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, c.name)
+	case refused:
+		return c.notAcquired(c.w.mode, 0, nil)
 	case !held:
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, c.name, c.from)
-	case !alone && entry == engine.Try:
-		c.local.settle(c.from)
-		return c.notAcquired(c.w.mode, 0, nil)
+	default:
+		return nil
 	}
-	c.section, c.hold = c.in.Load(), c.remote.Load()
-	c.wanted = c.hold.wanted
-	return nil
 }
 
 // run converts the lease where that is due. On success nobody else is in.

@@ -77,6 +77,61 @@ func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
 	})
 }
 
+// The same where its message came while the upgrade was being given up: the lease asks.
+func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		other := q.lock("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.ctx)
+		upgrade := w.locking(ctx, mu.Upgrade)
+		writer := q.queue("n", rwlock.Write)
+		p.link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
+		cancel()
+		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		hears(w, mu)
+		p.link.DropPushes(nil)
+		w.release(other)
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+		w.release(writer.granted())
+		w.onlyTokensLeft()
+	})
+}
+
+// A single attempt to upgrade may be the first to notice that the lease has ended. It names the reader that it is
+// beside, and who has lost the lock.
+func TestTryUpgradeNoticesALoss(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := newWallClock(0)
+		mu := w.process(clock.option()).RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		require.NoError(w.t, mu.RLock(w.ctx))
+		clock.step(2 * w.ttl)
+		err := mu.TryUpgrade(w.ctx)
+		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+		require.ErrorContains(w.t, err, "is not unlocked yet")
+		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
+		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
+	})
+}
+
+// While a reader upgrades, whoever has no lock is told so.
+func TestAConversionWithoutALockBesideAnUpgrade(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		mu := p.RWMutex("n")
+		other := q.lock("n", rwlock.Read)
+		require.NoError(w.t, mu.RLock(w.ctx))
+		upgrade := w.locking(w.ctx, mu.Upgrade)
+		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrNotHeld)
+		require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrNotHeld, "the only reader upgrades already")
+		w.release(other)
+		require.NoError(w.t, upgrade.result())
+		require.NoError(w.t, mu.Unlock(w.ctx))
+	})
+}
+
 // What is lost while it is upgraded is lost, and is unlocked as what it was.
 func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -72,8 +72,7 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 }
 
 // extend gives the readers that are in the time that a new hold would have, and reports whether it did. It is called
-// without mu, since it may send a command; beside looks again at who is in. Under
-// WithoutRenewal that costs one command.
+// without mu, since under WithoutRenewal it sends a command; beside looks again at who is in.
 func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false

@@ -15,12 +15,7 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	if mode == Read && m.leaveOthers() {
 		return nil
 	}
-	s := m.in.Load()
-	var lost error
-	if s != nil && (s.bound > 0 || !s.remote.lease.inner.Trusted()) {
-		lost = s.lost() // not under mu: a loss that is noticed here runs hooks
-	}
-	m.mu.Lock()
+	s, lost := m.lockSection()
 	held, last := m.local.depart(mode)
 	if !held || !last {
 		m.unlock()
@@ -30,17 +25,35 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 		return lost
 	}
 	if lost == nil {
-		_ = s.end(ErrReleased) // its contexts end before anybody else gets in
-		if m.handOn(s.remote) {
-			m.unlock()
-			return nil
-		}
+		// The contexts end before anybody else gets in. The bound may have been reached a moment ago.
+		lost = s.asLost(s.end(ErrReleased))
+	}
+	if lost == nil && m.handOn(s.remote) {
+		m.unlock()
+		return nil
 	}
 	m.local.returning = true
 	m.forget(s.remote)
 	m.unlock()
 	defer m.vacate()
 	return s.release(ctx, lost)
+}
+
+// lockSection takes mu and returns the section that is in then, nil for none, and its loss. The loss is asked for
+// first: one that is noticed there runs hooks. Under whoever is in the section stays the same; else it looks again.
+func (m *place) lockSection() (*section, error) {
+	for {
+		s := m.in.Load()
+		var lost error
+		if s != nil && (s.bound > 0 || !s.remote.lease.inner.Trusted()) {
+			lost = s.lost()
+		}
+		m.mu.Lock()
+		if m.in.Load() == s {
+			return s, lost
+		}
+		m.unlock()
+	}
 }
 
 // leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands as far as is known:

@@ -19,7 +19,7 @@ type mutexes struct {
 
 	mu    sync.Mutex                         // taken after an RWMutex's; guards what follows
 	known map[mutexKey]weak.Pointer[RWMutex] // all that somebody refers to
-	inUse map[string]*place                  // by name; they keep the place alive, and not the RWMutex
+	inUse map[string]*place                  // by name; this keeps them alive, also while a lease lingers
 }
 
 // mutexKey tells RWMutexes apart: two calls with equal options share one.
@@ -52,8 +52,7 @@ func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWM
 	return m
 }
 
-// forget takes out an RWMutex that nobody can refer to any more. Its place may be in use yet, by a lease that lingers;
-// the next one of that name finds that, and has it given back.
+// forget takes out an RWMutex that nobody can refer to any more and that is not in use.
 func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -37,11 +37,9 @@ func (s *section) start() {
 	s.timer = time.AfterFunc(s.bound, s.fire)
 }
 
-// fire ends the section and its lease where the bound is reached, or waits on for one that has moved. The lease goes
-// with it: the section stands until it is unlocked, but another process gets the lock.
+// fire ends the section where the bound is reached, or waits on for one that has moved.
 func (s *section) fire() {
 	if s.reached() != nil {
-		s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
 		return
 	}
 	s.mu.Lock()
@@ -52,7 +50,8 @@ func (s *section) fire() {
 }
 
 // reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
-// on when the timer comes to it.
+// on when the timer comes to it. Whoever is the first to notice gives the lease back: the section stands until it is
+// unlocked, but another process gets the lock. It is not called under mu, as lost is not.
 func (s *section) reached() error {
 	if s.bound == 0 {
 		return nil
@@ -62,6 +61,9 @@ func (s *section) reached() error {
 	s.mu.Unlock()
 	if over == nil && reached {
 		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold})
+		if errors.Is(over, ErrLost) { // else it was left in this moment, and others may be in under the lease
+			s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
+		}
 	}
 	if errors.Is(over, ErrLost) {
 		return over

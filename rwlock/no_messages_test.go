@@ -94,16 +94,17 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		handOff := func(hold time.Duration) time.Duration {
 			held, err := locker.Lock(t.Context(), "n")
 			require.NoError(t, err)
-			granted := make(chan *rwlock.Lease, 1)
+			var next *rwlock.Lease
+			granted := make(chan error, 1)
 			go func() {
-				next, err := locker.Lock(context.Background(), "n")
-				require.NoError(t, err)
-				granted <- next
+				var err error
+				next, err = locker.Lock(context.Background(), "n")
+				granted <- err
 			}()
 			time.Sleep(hold)
 			require.NoError(t, held.Release(t.Context()))
 			begun := time.Now()
-			next := <-granted
+			require.NoError(t, <-granted)
 			took := time.Since(begun)
 			require.NoError(t, next.Release(t.Context()))
 			return took

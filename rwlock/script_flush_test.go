@@ -23,16 +23,17 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	p := w.process()
 	believed := func() bool {
 		held := p.lock("n", rwlock.Write)
-		granted := make(chan *rwlock.Lease)
+		var next *rwlock.Lease
+		granted := make(chan error, 1)
 		go func() {
-			lease, err := waiter.Lock(t.Context(), "n")
-			require.NoError(t, err)
-			granted <- lease
+			var err error
+			next, err = waiter.Lock(t.Context(), "n")
+			granted <- err
 		}()
 		require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, patience, time.Millisecond)
 		before := link.Calls("EVALSHA")
 		require.NoError(t, held.Release(t.Context()))
-		next := <-granted
+		require.NoError(t, <-granted)
 		asked := link.Calls("EVALSHA") > before
 		require.NoError(t, next.Release(t.Context()))
 		return !asked

@@ -72,7 +72,8 @@ func (c *crowd) start(ctx context.Context) {
 
 func (c *crowd) now() time.Duration { return time.Since(c.began) }
 
-// stop returns when all have ended. What they saw can be read then.
+// stop returns when all have ended. What they saw can be read then. It may be called twice: a workload that is given up
+// in its middle must leave nobody behind who works beside the following ones.
 func (c *crowd) stop() {
 	c.end()
 	c.working.Wait()

@@ -55,6 +55,7 @@ func measureDeployment(ctx context.Context, s *site, lib peer.Library, point int
 		c := newCrowd(all)
 		c.add(perProcess, numbered(point%perPlace))
 		c.start(ctx)
+		defer c.stop()
 		pause(ctx, settle+s.window)
 		c.stop()
 		if n, why := c.failures(); n > 0 {

@@ -96,6 +96,7 @@ func strikeShard(
 		crowd.add(2, each)
 	}
 	crowd.start(ctx)
+	defer crowd.stop()
 	from := make(map[string]time.Duration)
 	for _, phase := range []struct {
 		name  string

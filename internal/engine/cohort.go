@@ -37,14 +37,15 @@ func (l *Lease) OnWanted(f func()) {
 	}
 }
 
-// ForgetWanted has a lease forget that somebody waits for the lock elsewhere. Who does yet is heard of again: by a
-// message if that one is the first in the queue now, and by the next renewal.
+// ForgetWanted has a lease forget that somebody waits for the lock elsewhere, and asks who does yet: their message may
+// have come already, and is not sent again.
 func ForgetWanted(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.extra != nil {
 		l.extra.cohort.wanted = false
 	}
+	look(l)
 }
 
 // want notes that somebody waits for the lock elsewhere, under mu. It is nothing to a lease that nobody shares.
@@ -81,16 +82,20 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 	}
 }
 
-// lookAgain renews, whenever messages begin to arrive, what cohorts have: the answer tells of those who wait, whose
-// message may have been lost.
+// lookAgain has all cohorts look, whenever messages begin to arrive: those before may have been lost.
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()
-		if l.block() > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
-			l.renewal.start(l, l.e.clock.Now())
-			l.setTimer()
-		}
+		look(l)
 		l.mu.Unlock()
+	}
+}
+
+// look renews what a cohort has, under mu: the answer tells of those who wait.
+func look(l *Lease) {
+	if l.block() > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
+		l.renewal.start(l, l.e.clock.Now())
+		l.setTimer()
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
 // Slots is the number of slots of a Cluster.
@@ -25,8 +27,8 @@ const clusterMasters = 3
 type Cluster struct {
 	t         testing.TB
 	nodes     []*clusterNode
-	migrating sync.Mutex // nodes that migrate to each other at once wait for each other
-	assigning sync.Mutex // see Move.End
+	migrating *sync.Mutex // nodes that migrate to each other at once wait for each other
+	assigning *sync.Mutex // see Move.End
 }
 
 type clusterNode struct {
@@ -39,7 +41,7 @@ type clusterNode struct {
 // every slot. A new Cluster of Redis needs two seconds for that, whatever its size.
 func StartCluster(t testing.TB, binary string, replicas int, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t}
+	c := &Cluster{t: t, migrating: new(sync.Mutex), assigning: new(sync.Mutex)}
 	var servers []*Server
 	for range clusterMasters * (1 + replicas) {
 		node := newClusterNode(t, binary, args)
@@ -68,7 +70,7 @@ func StartCluster(t testing.TB, binary string, replicas int, args ...string) *Cl
 func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 	node := &clusterNode{Server: newServer(t, binary)}
 	node.prepare = func() (err error) {
-		node.bus, err = freePort()
+		node.bus, err = freeport.Find()
 		node.args = append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(node.bus),
 			"--cluster-allow-replica-migration", "no",
@@ -76,6 +78,14 @@ func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 		return err
 	}
 	return node
+}
+
+// For returns the same Cluster for a subtest: what fails there ends the subtest. A parallel subtest needs it, since
+// one that ends its parent instead ends the test binary, and with it all other tests.
+func (c *Cluster) For(t testing.TB) *Cluster {
+	view := *c
+	view.t = t
+	return &view
 }
 
 // Option returns what a client needs to find the Cluster: its first node.

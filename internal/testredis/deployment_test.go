@@ -153,6 +153,22 @@ func TestAMovingSlot(t *testing.T) {
 	})
 }
 
+// What fails in a subtest does not end the test that has started the Cluster.
+func TestAClusterForASubtest(t *testing.T) {
+	testredis.Require(t)
+	t.Parallel() // a new cluster takes its time
+	c := testredis.StartCluster(t, testredis.Binaries()[0], 0)
+	owner := c.Owner(0)
+	require.Contains(t, failure(t, func(t testing.TB) { c.For(t).Failover(owner) }), "has no replica")
+	require.Contains(t, failure(t, func(t testing.TB) { c.For(t).BeginMove(0, owner) }), "slot 0 cannot be moved")
+	require.Contains(t, failure(t, func(t testing.TB) {
+		c := c.For(t)
+		move := c.BeginMove(0, c.Another(owner))
+		owner.Kill()
+		move.End()
+	}), "CLUSTER GETKEYSINSLOT")
+}
+
 func TestTLS(t *testing.T) {
 	onEachKind(t, func(t *testing.T, binary string) {
 		s := testredis.StartTLS(t, binary)

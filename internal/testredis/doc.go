@@ -47,6 +47,7 @@
 //	cluster.Failover(master); cluster.NodeTimeout(time.Second); cluster.AwaitTakeover(killed)
 //	cluster.Owner(cluster.Slot(key)); cluster.ReplicaOf(master)
 //	move := cluster.BeginMove(slot, to); move.Key(key); move.End()
+//	cluster := cluster.For(t)                        // in a parallel subtest: what fails ends the subtest
 //
 // # One set of faults
 //

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
 // startLimit bounds the time that a server needs to answer, also on a busy machine.
@@ -87,7 +89,7 @@ func (s *Server) tryToBegin() error {
 	s.t.Cleanup(s.Kill)
 	var err error
 	for range 5 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = freeport.Find(); err != nil {
 			continue
 		}
 		if s.prepare != nil {

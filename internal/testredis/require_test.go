@@ -27,6 +27,23 @@ func (v *verdict) Helper()           {}
 func (v *verdict) Skip(args ...any)  { v.skipped = fmt.Sprint(args...) }
 func (v *verdict) Fatal(args ...any) { v.failed = fmt.Sprint(args...) }
 
+func (v *verdict) Fatalf(format string, args ...any) {
+	v.failed = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// failure calls f as a test is called, and returns why that ended.
+func failure(t testing.TB, f func(t testing.TB)) string {
+	v := &verdict{TB: t}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f(v)
+	}()
+	<-ended
+	return v.failed
+}
+
 func TestRequireWithoutAServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("FENCELOCK_SERVER", "")

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/freeport"
 	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
@@ -114,7 +115,7 @@ func (k kind) start(in *scratch.Folder) (s *server, err error) {
 }
 
 func (k kind) serveOn(who account, program, dir string) (*server, error) {
-	port, err := freePort()
+	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
 // Default is the program that Start runs if none is named, found on PATH.
@@ -52,7 +54,7 @@ func Start(ctx context.Context, binary string) (*Server, error) {
 }
 
 func startOnce(ctx context.Context, binary string) (_ *Server, err error) {
-	port, err := freePort()
+	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +80,6 @@ func startOnce(ctx context.Context, binary string) (_ *Server, err error) {
 		_ = s.cmd.Wait() // it is killed in the end, and says so
 	}()
 	return s, s.connect(ctx)
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // connect waits for the server's first answer, and makes sure that it is this server and no other on the port.
