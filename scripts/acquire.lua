@@ -4,7 +4,7 @@
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details
 -- Reply  granted  {1, token, ms left, server us}, and where it has a block of tokens the first of them
---        an upgrade, and another one waits already {7, 0, 0, server us}
+--        an upgrade, and another reader's waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
@@ -97,7 +97,7 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
     call('HSET', lock, 'n', n, 's', place, id, record .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
     local letter, channel
-    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%d+ (%a)(%S+)') end -- of a cohort
+    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a cohort
     if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
   end
   return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
@@ -123,15 +123,16 @@ local function waiting(status)
   return { status, 0, wake(), us, text, hold, expiry - ms, ms - since }
 end
 
--- A younger holder that has no quorum yields to this one; its process knows if it has. Whom the message misses asks
--- at its next refresh.
+-- A holder that has no quorum yields to this one if it is younger, or if this one upgrades; its process knows if it
+-- has. Whom the message misses asks at its next refresh.
 local function nudge()
+  local function yields(other) return other > id or from and other ~= from end
   if wHold then
-    if wHold > id then tell(writerDetails(), wHold) end
+    if yields(wHold) then tell(writerDetails(), wHold) end
     return
   end
   for _, other in ipairs(call('ZRANGE', holdsKey, 0, 15)) do
-    local _, _, _, _, text = parse(other > id and recordOf(other))
+    local _, _, _, _, text = parse(yields(other) and recordOf(other))
     if text then tell(text, other) end
   end
 end
@@ -164,8 +165,11 @@ if from then
     enters = enters or wHold == from and (readers == 0 or soleReader(writerDetails())) -- not beside who joined
   end
   if not enters and mode == 'w' and headPlace == 0 then
-    store()
-    return { 7, 0, 0, us }
+    local _, _, _, _, its = parse(recordOf(headHold))
+    if converted(its) ~= from then -- else it was given up, and its release is on its way
+      store()
+      return { 7, 0, 0, us }
+    end
   end
 elseif enters and queued > 0 then
   enters = order == 'h' and headHold and headPlace > 0 and id < headHold

@@ -115,6 +115,18 @@ func TestACohortIsToldThatItIsWanted(t *testing.T) {
 	})
 }
 
+// A cohort that has upgraded is told as any other is.
+func TestACohortThatHasUpgradedIsToldThatItIsWanted(t *testing.T) {
+	everywhere(t, func(e *env) {
+		messages := e.subscribe(channel)
+		e.run(acquire(reader("01").ofCohort(7)))
+		require.EqualValues(e.t, 1, answer(e, acquire(writer("02").ofCohort(7).converting("01"))))
+		e.run(release("01", 0))
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("03"))))
+		require.Equal(e.t, []string{ulid("02") + " wanted"}, e.heard(messages))
+	})
+}
+
 // Every cohort that reads is told of the first writer who waits, and so is one that is let in before him.
 func TestReadingCohortsAreToldThatTheyAreWanted(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -105,3 +105,72 @@ func TestAWriterDowngrades(t *testing.T) {
 		e.onlyTokensStay()
 	})
 }
+
+// Of several masters a reader without a quorum gives way to one that upgrades, however much older it is: elsewhere it
+// is that one which is in, and does not give way. So it is asked to.
+func TestAnOlderReaderGivesWayToAnUpgrade(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		ask := func(c call) []any { return e.run(votes.of(c)) }
+		messages := e.subscribe(channel)
+		ask(acquireByID(reader("05")))
+		older := ask(acquireByID(reader("01")))[1].(int64)
+		kept := ask(yield("01", older))
+		require.EqualValues(e.t, 1, kept[0], "nobody waits")
+		require.EqualValues(e.t, 0, ask(acquireByID(writer("06").converting("05")))[0])
+		require.Equal(e.t, []string{ulid("01")}, e.heard(messages), "not the one that upgrades")
+
+		require.EqualValues(e.t, 0, ask(yield("01", kept[1].(int64)))[0])
+		require.Len(e.t, e.heard(messages), 1, "a hand-off")
+		require.EqualValues(e.t, 1, e.run(votes.of(refresh("06")))[3])
+		require.EqualValues(e.t, 0, e.run(votes.of(refresh("01")))[3])
+		ask(release("05", 0))
+		ask(release("06", 0))
+		require.EqualValues(e.t, 1, e.run(votes.of(refresh("01")))[3])
+	})
+}
+
+// Beside a write hold without a quorum, and behind a dead one that upgrades, it is the same.
+func TestWhoGivesWayToAnUpgrade(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		ask := func(c call) []any { return e.run(votes.of(c)) }
+		messages := e.subscribe(channel)
+		older := ask(acquireByID(writer("01")))[1].(int64)
+		require.EqualValues(e.t, 0, ask(acquireByID(writer("06").converting("05")))[0], "05 stands elsewhere")
+		require.Equal(e.t, []string{ulid("01")}, e.heard(messages))
+		require.EqualValues(e.t, 0, ask(yield("01", older))[0])
+		require.EqualValues(e.t, 1, e.run(votes.of(refresh("06")))[3])
+		ask(release("06", 0))
+		token := ask(acquireByID(writer("01")))[1].(int64)
+
+		ask(acquireByID(writer("07").converting("05").listening("pnobody")))
+		kept := ask(yield("01", token))
+		require.EqualValues(e.t, 1, kept[0], "nobody hears of the grant")
+		require.Greater(e.t, kept[1], token)
+	})
+}
+
+// Who upgrades once more does not meet its own attempt before, whose release is on its way, as a rival.
+func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.run(acquire(reader("02")))
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("03").converting("01"))))
+		refused := e.run(tryAcquire(writer("04").converting("01")))
+		require.EqualValues(e.t, 2, refused[0], "the ordinary refusal")
+		require.Equal(e.t, ulid("02"), refused[5], "by the one in the way")
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("05").converting("01"))))
+		require.EqualValues(e.t, 7, answer(e, acquire(writer("06").converting("02"))), "another is one")
+		e.run(release("02", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("03"))[3], "in their order")
+		require.EqualValues(e.t, 0, e.run(refresh("05"))[3])
+		e.run(release("03", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("05"))[3])
+		e.run(release("01", 0))
+		e.run(release("05", 0))
+		e.pass(2 * ttl * time.Millisecond)
+		e.run(refresh())
+		e.onlyTokensStay()
+	})
+}

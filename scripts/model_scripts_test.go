@@ -27,9 +27,9 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 			return 0, 0
 		}
 	}
-	enters, upgrades := m.enters(r, order), m.upgrades()
+	enters, rival := m.enters(r, order), m.upgrades() && m.queue[0].from != r.from
 	switch {
-	case !enters && r.from != "" && r.mode == "w" && upgrades:
+	case !enters && r.from != "" && r.mode == "w" && rival:
 		return 7, 0
 	case enters:
 		token, m.first = m.mint(r)
@@ -202,7 +202,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	switch {
 	case own.granted() && own.token == token:
 		m.drop(own)
-		if len(m.queue) == 0 || m.queue[0].id >= id {
+		if len(m.queue) == 0 || m.queue[0].id >= id && m.queue[0].place > 0 {
 			token, first := m.mint(own)
 			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))
 			break

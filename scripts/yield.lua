@@ -1,5 +1,6 @@
--- yield.lua: a hold that has no quorum goes back to its place in the queue where an older one waits behind it, so that
--- all masters come to the same holder; where none waits it keeps its grant for another claim.
+-- yield.lua: a hold that has no quorum goes back to its place in the queue where one that is before it waits behind it:
+-- an older one, or one that upgrades. So all masters come to the same holder; where none waits it keeps its grant for
+-- another claim.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
@@ -24,9 +25,10 @@ admit()
 local state, expiry, token, since, details = find(id)
 if state == 'w' or state == 'g' then
   if token == tonumber(ARGV[3]) and expiry > ms then
-    local head = queued > 0 and call('ZRANGE', queueKey, 0, 0)[1]
+    local head = queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
     drop(id, state, details)
-    if head and head < id then -- if it is dead, the lock comes back
+    -- One that upgrades is before all others, since it never yields. If the head is dead, the lock comes back.
+    if head[1] and (head[1] < id or head[2] - 0 == 0) then
       enqueue(id, 1, details)
       purge()
       admit()

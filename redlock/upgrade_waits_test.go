@@ -1,0 +1,61 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// An upgrade and older readers that each have the vote of another master do not wait for each other: whoever upgrades
+// comes first on every master.
+func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
+	for name, down := range map[string]int{"all masters": 0, "a minority down": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSet(t, 3)
+				upgrading := s.peer(time.Millisecond)
+				reading := []*peer{s.peer(time.Millisecond), s.peer(time.Millisecond)}[down:]
+				for _, p := range append(reading, upgrading) {
+					p.warm(t)
+					for _, link := range p.links[3-down:] {
+						link.Refuse()
+						link.Cut()
+					}
+				}
+				lease, err := upgrading.RLock(t.Context(), "n")
+				require.NoError(t, err)
+
+				// Each reader is the first on one master, and the upgrade on the last one that is up.
+				granted := make(chan error, len(reading))
+				for i, p := range reading {
+					upgrading.links[i].Delay(50 * time.Millisecond)
+					for j, link := range p.links {
+						if j != i {
+							link.Delay(100 * time.Millisecond)
+						}
+					}
+					go func() {
+						read, err := p.RLock(soon(t, 30*time.Second), "n")
+						if err == nil {
+							err = read.Release(t.Context())
+						}
+						granted <- err
+					}()
+				}
+				time.Sleep(2 * time.Millisecond) // the readers are older
+				began := time.Now()
+				require.NoError(t, lease.Upgrade(soon(t, 30*time.Second)))
+				require.Less(t, time.Since(began), time.Second, "without a refresh")
+				require.Equal(t, rwlock.Write, lease.Mode())
+				require.NoError(t, lease.Release(t.Context()))
+				for range reading {
+					require.NoError(t, <-granted)
+				}
+			})
+		})
+	}
+}
