@@ -89,7 +89,29 @@ func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
 	})
 }
 
-// Readers who wait are let in by a downgrade.
+// Whoever upgrades once more after giving up does not meet its own last attempt as a rival, though it may overtake that
+// one's release.
+func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		lease, other := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
+		for range 5 {
+			require.ErrorIs(w.t, lease.Upgrade(soonOver(w)), context.DeadlineExceeded)
+		}
+		refused, ok := errors.AsType[*rwlock.AcquireError](lease.TryUpgrade(w.ctx))
+		require.True(w.t, ok)
+		require.NotNil(w.t, refused.Holder)
+		require.Equal(w.t, other.Owner(), refused.Holder.Owner)
+		upgrade := w.upgrading(w.ctx, lease)
+		w.untilWaiting("n", 1)
+		w.release(other)
+		require.NoError(w.t, upgrade.result())
+		w.release(lease)
+		w.pass(w.ttl)
+		w.onlyTokensLeft()
+	})
+}
+
 // A refused upgrade names another reader as the one in its way.
 func TestARefusedUpgradeNamesAnother(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -113,6 +135,7 @@ func TestARefusedUpgradeNamesAnother(t *testing.T) {
 	})
 }
 
+// Readers who wait are let in by a downgrade.
 func TestADowngradeLetsReadersIn(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.process(), w.process()
