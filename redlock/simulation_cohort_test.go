@@ -103,7 +103,7 @@ func (s *simulation) leave(mu *rwlock.RWMutex, v *visit) error {
 
 // convertVisit has one who is in upgrade or downgrade, or try to.
 func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *visit) {
-	wait, cancel := context.WithTimeout(ctx, upTo(rng, simTTL))
+	wait, cancel := s.limit(ctx, rng, simTTL)
 	defer cancel()
 	before := *v.fence.Load()
 	after, convert := before, mu.Upgrade

@@ -23,8 +23,8 @@ var conversionSeeds = flag.Int("redlock.conversions", 3, "how many seeds of upgr
 const convertFor = 3 * time.Second
 
 // TestSimulatedConversions has readers upgrade and writers downgrade over three masters, as leases and in an RWMutex,
-// beside others who come and give up, with delays drawn from a seed. Nobody gets in between, tokens go up, and nobody
-// waits for ever.
+// beside others who come and give up, with delays drawn from a seed and, for every second one, a master down. Nobody
+// gets in between, tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
 	for i := range few(*conversionSeeds) {
 		synctest.Test(t, func(t *testing.T) { simulateConversions(t, *fromSeed+int64(i)) })
@@ -33,23 +33,29 @@ func TestSimulatedConversions(t *testing.T) {
 
 func simulateConversions(t *testing.T, seed int64) {
 	s := &simulation{set: newSet(t, 3), seed: seed, checker: newChecker(t, fmt.Sprintf("seed %d", seed))}
-	s.names = []string{"n"}
+	s.names, s.patient = []string{"n"}, true
+	down, mutexes := int(seed%2), int(seed/2%2*2)
 	ctx, stop := context.WithTimeout(t.Context(), convertFor)
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 4 {
 		p := &simPeer{peer: s.link(nil), index: i, rng: dice(seed, diceWork, i)}
 		for _, link := range p.links {
-			link.Delay(upTo(p.rng, 3*time.Millisecond))
+			link.Delay(upTo(p.rng, 10*time.Millisecond))
 		}
-		p.start(t, rwlock.WithTTL(2*simTTL), redlock.WithNodeTimeout(80*time.Millisecond))
+		p.start(t, rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
+		p.warm(t)
+		for _, link := range p.links[:down] {
+			link.Refuse()
+			link.Cut()
+		}
 		s.peers = append(s.peers, p)
 		work.Go(func() {
 			for ctx.Err() == nil {
 				s.convertLease(ctx, p)
 			}
 		})
-		for j := range 2 {
+		for j := range mutexes {
 			rng := dice(seed, diceWork, 100+10*i+j)
 			work.Go(func() {
 				for ctx.Err() == nil {
@@ -59,6 +65,11 @@ func simulateConversions(t *testing.T, seed int64) {
 		}
 	}
 	work.Wait()
+	for _, p := range s.peers {
+		for _, link := range p.links[:down] {
+			link.Restore()
+		}
+	}
 	s.settle()
 	require.Greater(t, s.checker.grants, 50, "seed %d", seed)
 }
@@ -66,7 +77,7 @@ func simulateConversions(t *testing.T, seed int64) {
 // convertLease takes a lease and has it converted some times.
 func (s *simulation) convertLease(ctx context.Context, p *simPeer) {
 	pause(ctx, upTo(p.rng, 10*time.Millisecond))
-	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 400*time.Millisecond))
+	wait, cancel := s.limit(ctx, p.rng, 400*time.Millisecond)
 	defer cancel()
 	lock := p.Lock
 	if p.rng.IntN(3) > 0 {
@@ -90,7 +101,7 @@ func (s *simulation) convertLease(ctx context.Context, p *simPeer) {
 // convertMutex does the same in an RWMutex.
 func (s *simulation) convertMutex(ctx context.Context, p *simPeer, rng *rand.Rand) {
 	pause(ctx, upTo(rng, 10*time.Millisecond))
-	wait, cancel := context.WithTimeout(ctx, upTo(rng, 400*time.Millisecond))
+	wait, cancel := s.limit(ctx, rng, 400*time.Millisecond)
 	defer cancel()
 	mu := p.RWMutex("n")
 	lock, mode := mu.Lock, rwlock.Write

@@ -49,7 +49,7 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 
 // convert upgrades a reader or downgrades a writer, or tries to.
 func (s *simulation) convert(ctx context.Context, p *simPeer, lease *rwlock.Lease) {
-	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, simTTL))
+	wait, cancel := s.limit(ctx, p.rng, simTTL)
 	defer cancel()
 	convert := lease.Upgrade
 	if lease.Mode() == rwlock.Write {

@@ -65,6 +65,7 @@ type simulation struct {
 	peers   []*simPeer
 	skews   []time.Duration // of the masters' clocks, where no step has struck them
 	names   []string
+	patient bool // some waits are not cut short; see limit
 }
 
 // dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
@@ -139,9 +140,26 @@ func (s *simulation) run() {
 	s.t.Log(s.checker.summary(), f.struck)
 }
 
+// patience is far more than anybody has to wait in a simulation without faults, and less than the TTL: by then a hold
+// has expired that another has waited for.
+const patience = 5 * time.Second
+
+var errStarved = fmt.Errorf("not served within %v", patience)
+
+// limit bounds a wait by less than d, or where the simulation is patient every second by what it must not take.
+func (s *simulation) limit(
+	ctx context.Context, rng *rand.Rand, d time.Duration,
+) (context.Context, context.CancelFunc) {
+	if s.patient && rng.IntN(2) == 0 {
+		return context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errStarved)
+	}
+	return context.WithTimeout(ctx, upTo(rng, d))
+}
+
 // accept lets pass what the faults explain.
 func (s *simulation) accept(err error) {
-	if !errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, rwlock.ErrNoQuorum) {
+	gaveUp := errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, errStarved)
+	if !gaveUp && !errors.Is(err, rwlock.ErrNoQuorum) {
 		s.t.Errorf("seed %d: %v", s.seed, err)
 	}
 }

@@ -130,6 +130,21 @@ func TestAnOlderReaderGivesWayToAnUpgrade(t *testing.T) {
 	})
 }
 
+// A reader's kept grant has a larger token than before, though the client that granted it was ahead: its own client counts
+// no other.
+func TestAReadersGrantThatIsKeptHasALargerToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(e.ahead(500_000).of(acquireByID(reader("01"))))[1].(int64)
+		kept := e.run(votes.of(yield("01", token)))
+		require.Equal(e.t, []any{int64(1), token + 1}, kept[:2])
+
+		e.run(votes.of(acquireByID(writer("00").listening("pnobody"))))
+		again := e.run(votes.of(yield("01", token+1)))
+		require.Equal(e.t, []any{int64(1), token + 2}, again[:2], "come back from a dead one")
+	})
+}
+
 // Beside a write hold without a quorum, and behind a dead one that upgrades, it is the same.
 func TestWhoGivesWayToAnUpgrade(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -24,6 +24,7 @@ type model struct {
 	owners   map[string]modelOwner
 	alive    map[string]bool // waiters whose process sent the script
 	t, tw, s int64
+	least    int64 // token that the script that runs may mint
 	first    int64 // of the block that the reply of the script that runs tells of
 }
 
@@ -51,6 +52,7 @@ func (m *model) begin(us int64, passed time.Duration, proposal int64) {
 		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
 	m.proposal, m.hadOne, m.alive, m.first = proposal, m.writer != nil, map[string]bool{}, 0
+	m.least = 0
 }
 
 func byID(id string) func(modelHold) bool { return func(h modelHold) bool { return h.id == id } }
@@ -112,7 +114,7 @@ func (m *model) mint(h modelHold) (token, first int64) {
 			floor = max(floor, m.us)
 		}
 	}
-	first = max(last+1, floor)
+	first = max(last+1, floor, m.least)
 	if h.mode == "r" || h.block == 0 {
 		return first, 0
 	}

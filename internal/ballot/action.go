@@ -42,7 +42,8 @@ func (b *Ballot) Remind(i int, actions []Action) []Action {
 
 // mayYield reports whether the grant of this vote may be given to an older hold. With a target there is a quorum of
 // grants, and a hold that has one keeps them: the older one waits for its release. A single attempt keeps its grants
-// too, since it ends by itself, and one master needs no agreement.
+// too, since it ends by itself, one that upgrades since it comes first on every master, and one master needs no
+// agreement.
 func (b *Ballot) mayYield(v *Vote) bool {
 	return v.State == Granted && b.entry == Wait && b.target == 0 && b.several != nil
 }

@@ -14,6 +14,7 @@
 //   - The hold is granted when a quorum has granted the target and their trust has not ended. Time is looked at last:
 //     a raise takes some.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest keeps its grants.
+//     One that upgrades counts as older than all others.
 //     A grant that was offered back counts again only with a new token.
 package ballot
 

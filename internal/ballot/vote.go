@@ -31,7 +31,7 @@ type Vote struct {
 
 	State          State
 	inflight       Op   // asked of the grant, and not answered yet
-	yieldRequested bool // an older hold waits behind this one
+	yieldRequested bool // a hold that comes first waits behind this one
 	news           bool // it has answered, or is not waited for any more, since Ballot.Next
 	Permanent      bool // asking again cannot help
 	Conflict       bool // a key of the lock holds something else

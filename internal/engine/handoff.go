@@ -12,8 +12,8 @@ import (
 )
 
 // onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, with `first waiting` behind it to
-// a cohort: the first token of its block, and how many wait for it; `hold` alone says that an older hold waits behind
-// it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
+// a cohort: the first token of its block, and how many wait for it; `hold` alone says that one that comes first waits
+// behind it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
 func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) == 0 {
@@ -31,8 +31,8 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	}
 }
 
-// yieldRequested offers the master's grant to an older hold. A hold that is held already does not yield: it stands on a
-// quorum, so the older one cannot have one before it is released.
+// yieldRequested offers the master's grant to a hold that comes first. A hold that is held already does not yield: it
+// stands on a quorum, so the other one cannot have one before it is released.
 func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
