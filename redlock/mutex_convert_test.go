@@ -17,10 +17,8 @@ func twoPeers(t *testing.T, down int) (p, q *peer) {
 	p, q = s.peer(time.Millisecond), s.peer(2*time.Millisecond)
 	p.warm(t)
 	q.warm(t)
-	for _, link := range append(p.links[:down:down], q.links[:down]...) {
-		link.Refuse()
-		link.Cut()
-	}
+	cutOff(p.links[:down])
+	cutOff(q.links[:down])
 	return p, q
 }
 

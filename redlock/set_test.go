@@ -93,6 +93,14 @@ func (p *peer) warm(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
+// cutOff takes a process's links to some of the masters away from it.
+func cutOff(links []*testredis.Link) {
+	for _, link := range links {
+		link.Refuse()
+		link.Cut()
+	}
+}
+
 // reset forgets the commands counted so far.
 func (s *set) reset() {
 	for _, m := range s.minis {

@@ -45,10 +45,7 @@ func simulateConversions(t *testing.T, seed int64) {
 		}
 		p.start(t, rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
 		p.warm(t)
-		for _, link := range p.links[:down] {
-			link.Refuse()
-			link.Cut()
-		}
+		cutOff(p.links[:down])
 		s.peers = append(s.peers, p)
 		work.Go(func() {
 			for ctx.Err() == nil {

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,10 +22,7 @@ func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
 				reading := []*peer{s.peer(time.Millisecond), s.peer(time.Millisecond)}[down:]
 				for _, p := range append(reading, upgrading) {
 					p.warm(t)
-					for _, link := range p.links[3-down:] {
-						link.Refuse()
-						link.Cut()
-					}
+					cutOff(p.links[3-down:])
 				}
 				lease, err := upgrading.RLock(t.Context(), "n")
 				require.NoError(t, err)
@@ -33,10 +31,8 @@ func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
 				granted := make(chan error, len(reading))
 				for i, p := range reading {
 					upgrading.links[i].Delay(50 * time.Millisecond)
-					for j, link := range p.links {
-						if j != i {
-							link.Delay(100 * time.Millisecond)
-						}
+					for _, link := range slices.Delete(slices.Clone(p.links), i, i+1) {
+						link.Delay(100 * time.Millisecond)
 					}
 					go func() {
 						read, err := p.RLock(soon(t, 30*time.Second), "n")

@@ -130,8 +130,8 @@ func TestAnOlderReaderGivesWayToAnUpgrade(t *testing.T) {
 	})
 }
 
-// A reader's kept grant has a larger token than before, though the client that granted it was ahead: its own client counts
-// no other.
+// A reader's kept grant has a larger token than before, though the client that granted it was ahead: its own client
+// counts no other.
 func TestAReadersGrantThatIsKeptHasALargerToken(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()

@@ -13,7 +13,8 @@ import (
 
 // onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, with `first waiting` behind it to
 // a cohort: the first token of its block, and how many wait for it; `hold` alone says that one that comes first waits
-// behind it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is ignored.
+// behind it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is
+// ignored.
 func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) == 0 {
