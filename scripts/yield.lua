@@ -6,8 +6,8 @@
 -- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
 -- Reply  kept {1, token, ms left, server us, first token of a block}; yielded {0, 0, ms until something may expire,
 --        server us}, unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
--- Twice  a grant that is kept gets a larger token, so the second finds another grant and leaves it alone, however late it
---        comes and whoever waits by then; or it finds the hold waiting
+-- Twice  a grant that is kept gets a larger token, so the second finds another grant and leaves it alone, however late
+--        it comes and whoever waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
