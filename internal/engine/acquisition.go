@@ -214,7 +214,6 @@ func (a *acquisition) giveUp(f *Failure) {
 	a.failed, l.phase = f, ended
 	l.ending.come(f, &l.mu)
 	a.leave()
-	l.e.registry.forget(l.id)
 	l.releaseInBackground()
 }
 
@@ -248,10 +247,9 @@ func (a *acquisition) restart() {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}
-	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew.
+	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew. A
+	// message for the old hold must not find the lease under its new one: its grant is about to be released.
 	l.releaseInBackground()
-	// A message for the old hold must not find the lease under its new one: its grant is about to be released.
-	l.e.registry.forget(l.id)
 	a.keepErrors()
 	// Answers to the hold that was given up name it, and so are not counted for this one.
 	a.start()

@@ -76,6 +76,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.successor.Store(into)
 	e.observers.released(from)
 	from.finish(ErrReleased)
+	e.registry.forget(from.id)
 	from.renewal.abandon()
 	from.mu.Unlock()
 	into.mu.Unlock()
