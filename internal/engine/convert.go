@@ -50,6 +50,10 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 		return r, l.ending.err()
 	}
 	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
+	if r.Block > 0 {
+		r.withdrawal = new(withdrawal)
+		l.extra.cohort.last = r.withdrawal
+	}
 	return r, nil
 }
 

@@ -170,6 +170,7 @@ func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	var reply [3]int64
 	err := readInts(result, reply[:])
 	if err == nil {
+		r.withdrawal.end()
 		q.p.confirmed(r)
 		if reply[2] == 1 {
 			e.continueAdmission(r.m, e.keys.forCall(r.key))
