@@ -44,7 +44,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.e, l.asking, l.limit = e, a, clock.Never
 	l.name, l.mode, l.terms, l.key, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), now.Mono
 	if r.Owner != "" || r.Block > 0 {
-		l.extra = &extra{owner: r.Owner, cohort: cohort{block: r.Block}, withdrawal: r.withdrawal}
+		block := e.tokens.affordable(r.Block)
+		l.extra = &extra{owner: r.Owner, cohort: cohort{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
 		e.mailbox.listen(l.key.lock())
