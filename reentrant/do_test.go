@@ -82,6 +82,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 		outer := must(t)(p.Lock(ctx, "a"))
 		err := p.Do(ctx, "a", func(ctx context.Context) error {
 			loseByFlush(t, w, outer)
+			<-ctx.Done() // it ends a moment after Renew has told of the loss
 			require.ErrorIs(t, context.Cause(ctx), rwlock.ErrLost)
 			return failure
 		})

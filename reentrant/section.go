@@ -69,22 +69,41 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	// Before the mutex: the end of a lease that is noticed here runs the locker's hooks.
 	refusal := s.refusal(ctx, id, r)
 	if refusal == nil {
+		refusal = s.full() // before the upgrade, which cannot be taken back
+	}
+	if refusal == nil {
 		refusal = s.upgrade(ctx, r)
 	}
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
+	if refusal == nil {
+		refusal = s.fullLocked() // another goroutine of the owner may have nested since
+	}
 	switch {
 	case s.innermost == nil:
 		return nil, nil
 	case refusal != nil:
 		return nil, refusal
-	case s.innermost.depth >= s.locker.maxDepth:
-		return nil, fmt.Errorf("%w: lock %q is held %d times, the limit of WithMaxDepth",
-			ErrDepth, r.name, s.innermost.depth)
 	}
 	h := &Hold{section: s, outer: s.innermost, depth: s.innermost.depth + 1}
 	s.innermost = h
 	return h, nil
+}
+
+// full says that nothing more may nest in this section.
+func (s *section) full() error {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	return s.fullLocked()
+}
+
+// fullLocked is full under the locker's mu. A section that is not open is not full.
+func (s *section) fullLocked() error {
+	if s.innermost == nil || s.innermost.depth < s.locker.maxDepth {
+		return nil
+	}
+	return fmt.Errorf("%w: lock %q is held %d times, the limit of WithMaxDepth",
+		ErrDepth, s.key.name, s.innermost.depth)
 }
 
 // refusal says why nothing may nest in this section now.

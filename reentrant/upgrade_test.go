@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -62,5 +63,24 @@ func TestAnUpgradeOfAnOwnerWaitsForOtherReaders(t *testing.T) {
 		require.NoError(t, first.Lease().Err())
 		require.NoError(t, first.Release(one))
 		require.Empty(t, p.inspect(t, "a").Holders)
+	})
+}
+
+// A write inside a read that is at the limit is refused, and the read is as it was.
+func TestAnUpgradeThatIsTooDeepIsNotDone(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		p := w.process()
+		p.Locker = reentrant.New(p.remote, reentrant.WithMaxDepth(1))
+		for name, try := range map[string]bool{"lock": false, "try": true} {
+			ctx, _ := owned(t)
+			outer := must(t)(p.RLock(ctx, name))
+			token, sent := outer.Token(), w.scripts()
+			_, err := p.take(ctx, name, rwlock.Write, try)
+			require.ErrorIs(t, err, reentrant.ErrDepth)
+			require.Equal(t, sent, w.scripts(), "no command")
+			require.Equal(t, token, outer.Token())
+			require.Equal(t, rwlock.Read, outer.Lease().Mode())
+			require.NoError(t, outer.Release(ctx))
+		}
 	})
 }

@@ -35,8 +35,13 @@ type conversion struct {
 // Upgrade turns a read lock of this RWMutex into the write lock, without a gap: nobody writes in between. It waits
 // until the other readers have left, in this process and elsewhere, before all others who wait and with new readers
 // held back. While it waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError)
-// it still does. A reader that asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once:
-// each would wait for the other. It has to unlock, and then to lock.
+// it still does. So it does where Redis has granted the write hold, which is lost before the others have left: the
+// error matches ErrNoQuorum where no renewal of that hold was confirmed in time, and else ErrNotAcquired. A reader that
+// asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait for the
+// other. It has to unlock, and then to lock.
+//
+// Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
+// timeout, and what is not confirmed by then is pursued in the background.
 //
 // Token is a new, larger one after it, and contexts from before show it. Without a read lock the error matches
 // ErrNotHeld; with one that is lost, ErrLost, and RUnlock is still due. WithMaxHold counts on.
@@ -46,9 +51,10 @@ func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Wri
 func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Try) }
 
 // Downgrade turns the write lock of this RWMutex into a read lock, without a gap: nobody writes in between, and the
-// readers who wait are let in, up to the next writer who waits. Token is a new one, as with Upgrade. On an error that
-// matches neither ErrLost nor ErrClosed it is still the write lock. Without a write lock the error matches ErrNotHeld;
-// with one that is lost, ErrLost, and Unlock is still due.
+// readers who wait are let in, up to the next writer who waits: those of this process when it returns, those of others
+// when the write hold is given back, which is bounded as with Upgrade. Token is a new one, as with Upgrade. On an error
+// that matches neither ErrLost nor ErrClosed it is still the write lock. Without a write lock the error matches
+// ErrNotHeld; with one that is lost, ErrLost, and Unlock is still due.
 func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {

@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,6 +98,56 @@ func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
 		w.release(writer.granted())
 		w.onlyTokensLeft()
 	})
+}
+
+// The lease does not ask who waits before the upgrade itself has left the queue, also where the release of that waits
+// behind other calls: readers of the process join at once again.
+func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		p.warmUp()
+		mu := p.RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		other := q.lock("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.ctx)
+		upgrade := w.locking(ctx, mu.Upgrade)
+		drain := p.fillPipeline(q)
+		cancel()
+		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		drain()
+		require.Empty(w.t, w.inspect("n").Waiters)
+		require.NoError(w.t, mu.TryRLock(w.ctx))
+		require.NoError(w.t, mu.RUnlock(w.ctx))
+
+		w.pass(w.ttl)
+		require.NoError(w.t, mu.TryRLock(w.ctx))
+		w.release(other)
+	})
+}
+
+// fillPipeline has as many calls under way as a process may have: releases of holds that it has given up while another
+// process has their locks. What comes now is sent together, once drain is called.
+func (p *process) fillPipeline(other *process) (drain func()) {
+	const batchesAtOnce = 4
+	var cancels []context.CancelFunc
+	var waiting []*pending
+	for i := range batchesAtOnce {
+		name := fmt.Sprint("busy ", i)
+		other.lock(name, rwlock.Write)
+		ctx, cancel := context.WithCancel(p.w.ctx)
+		cancels, waiting = append(cancels, cancel), append(waiting, p.acquire(ctx, name, rwlock.Write))
+		p.w.untilWaiting(name, 1)
+	}
+	p.link.Hold(testredis.Both)
+	for i, cancel := range cancels {
+		cancel()
+		waiting[i].wait()
+		p.w.settle()
+	}
+	return func() {
+		p.link.Restore()
+		p.w.settle()
+	}
 }
 
 // A single attempt to upgrade may be the first to notice that the lease has ended. It names the reader that it is

@@ -133,8 +133,7 @@ func (m *place) leaseEnded(h *remoteHold, err error) {
 	h.ended = true
 	s := m.in.Load()
 	if m.kept() == h {
-		m.forget(h)
-		m.unused()
+		m.drop(h)
 	}
 	m.unlock()
 	if s != nil && s.remote == h {

@@ -41,35 +41,43 @@ func (m *place) kept() *remoteHold {
 }
 
 // lingered gives the lock back at the end of the time, or waits on if it was used since. Where the lock is in use it
-// sets no timer: the last to leave does.
+// sets no timer: the last to leave does, and the lock lingers for its time.
 func (m *place) lingered() {
 	m.mu.Lock()
 	h, left := m.kept(), time.Until(m.linger.until)
-	if h != nil && left > 0 {
+	if m.linger.armed = h != nil && left > 0; m.linger.armed {
 		m.linger.timer.Reset(left)
-		m.unlock()
-		return
+		h = nil
 	}
-	m.linger.armed = false
+	m.drop(h)
 	m.unlock()
-	m.stopLingering()
+	m.releaseSoon(h)
 }
 
-// stopLingering gives back a lock that nobody of this process uses. It reports whether there was one. It does not wait
-// for Redis: whoever asks next is queued behind it at the worst.
+// stopLingering gives back a lock that nobody of this process uses. It reports whether there was one.
 func (m *place) stopLingering() bool {
 	m.mu.Lock()
 	h := m.kept()
+	m.drop(h)
+	m.unlock()
+	m.releaseSoon(h)
+	return h != nil
+}
+
+// drop forgets what was kept, under mu; nil is nothing. It is given back by releaseSoon, without mu.
+func (m *place) drop(h *remoteHold) {
 	if h != nil {
 		m.forget(h)
 		m.unused()
 	}
-	m.unlock()
-	if h == nil {
-		return false
+}
+
+// releaseSoon gives back what was dropped. It does not wait for Redis: whoever asks next is queued behind it at the
+// worst.
+func (m *place) releaseSoon(h *remoteHold) {
+	if h != nil {
+		m.locker.engine.ReleaseSoon(&h.lease.inner)
 	}
-	m.locker.engine.ReleaseSoon(&h.lease.inner)
-	return true
 }
 
 // lingers reports whether this process keeps the lock and does not use it.

@@ -225,3 +225,24 @@ func TestLingerIsForAnRWMutexAndNeedsRenewal(t *testing.T) {
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))
 	})
 }
+
+// A lock that is unlocked in the moment at which the time of an earlier use is over lingers for its own time. Which of
+// the two comes first, or in the middle of the other, is the scheduler's choice, so there are many rounds.
+func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const linger = time.Second
+		p := w.process()
+		mu := p.RWMutex("n", rwlock.WithLinger(linger))
+		for range 500 {
+			relock(w, mu)
+			w.pass(linger / 2)
+			require.NoError(w.t, mu.Lock(w.ctx))
+			time.Sleep(linger / 2) // the timer fires now
+			require.NoError(w.t, mu.Unlock(w.ctx))
+			w.settle()
+			require.Equal(w.t, 1, p.Stats().Lingering)
+			w.pass(linger + time.Millisecond)
+			require.Zero(w.t, p.Stats().Lingering)
+		}
+	})
+}

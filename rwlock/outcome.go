@@ -47,13 +47,17 @@ var reasons = map[engine.Reason]Reason{
 // acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel. A lock
 // that is held is nobody's fault and is tried again later; masters that do not answer are for whoever runs them.
 func acquireOutcome(f *engine.Failure) error {
+	end := f.Err
+	if u, ok := end.(*engine.Untaken); ok {
+		end = fmt.Errorf("the %s hold was granted, and lost before it was taken: %s", u.Mode, reasons[u.Reason])
+	}
 	quorum := &QuorumError{
-		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: f.Err, unknown: f.Unknown,
+		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: end, unknown: f.Unknown,
 	}
 	switch f.Kind {
 	case engine.Contended:
 		e := &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: f.Err, unknown: f.Unknown,
+			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: end, unknown: f.Unknown,
 		}
 		if f.Holder != nil {
 			h := holder(*f.Holder)

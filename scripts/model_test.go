@@ -166,16 +166,26 @@ func (m *model) purge() {
 	if m.writer != nil && m.writer.expiry <= m.ms {
 		m.drop(*m.writer)
 	}
-	if m.hadOne && m.writer == nil && len(m.holds) > 0 {
-		next := slices.MaxFunc(m.holds, func(x, y modelHold) int {
-			return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
-		})
-		if next.mode == "r" {
-			return
-		}
-		m.holds = slices.DeleteFunc(m.holds, byID(next.id))
-		next.state = 'w'
-		m.writer = &next
+	if m.hadOne && m.writer == nil {
+		m.promote()
+	}
+}
+
+// promote puts the one of those who joined the writer that lasts longest in its place.
+func (m *model) promote() {
+	joined := slices.DeleteFunc(slices.Clone(m.holds), func(h modelHold) bool { return h.mode == "r" })
+	if len(joined) == 0 {
+		return
+	}
+	next := slices.MaxFunc(joined, func(x, y modelHold) int {
+		return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+	})
+	m.holds = slices.DeleteFunc(m.holds, byID(next.id))
+	next.state = 'w'
+	m.writer = &next
+	if o, ok := m.owners[next.owner]; ok && next.owner != next.id {
+		o.token, o.mode = next.token, next.mode
+		m.owners[next.owner] = o
 	}
 }
 

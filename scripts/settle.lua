@@ -37,19 +37,23 @@ end
 
 -- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, and one
 -- that w was converted from or is being converted to. Where w has gone, the one of those who joined it that lasts
--- longest takes its place.
+-- longest takes its place; the two others may last longer still.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
   aside = sweep(asideKey, aside, 'px')
-  if h[1] and not wHold and readers > 0 then
-    local last = call('ZRANGE', holdsKey, -1, -1, 'WITHSCORES')
-    local _, _, token, since, details = parse(recordOf(last[1]))
-    if details and string.byte(details) == 119 and last[2] - ms > 0 then -- 'w'
-      readers = readers - call('ZREM', holdsKey, last[1])
-      fields[last[1]] = false
-      setWriter(last[1], tonumber(last[2]), since, details)
+  if not h[1] or wHold or readers == 0 then return end
+  local last = call('ZRANGE', holdsKey, -3, -1, 'WITHSCORES')
+  for i = #last - 1, 1, -2 do
+    local _, _, token, since, details = parse(recordOf(last[i]))
+    if details and string.byte(details) == 119 and last[i + 1] - ms > 0 then -- 'w'
+      readers = readers - call('ZREM', holdsKey, last[i])
+      fields[last[i]] = false
+      setWriter(last[i], tonumber(last[i + 1]), since, details)
       keepToken(tonumber(token))
+      local owner = named(last[i], details)
+      if owner then count(owner, 0, token, 'w') end -- not that of a conversion that was given up
+      return
     end
   end
 end

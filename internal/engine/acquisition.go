@@ -44,7 +44,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.e, l.asking, l.limit = e, a, clock.Never
 	l.name, l.mode, l.terms, l.key, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), now.Mono
 	if r.Owner != "" || r.Block > 0 {
-		l.extra = &extra{owner: r.Owner, cohort: cohort{block: r.Block}}
+		block := e.tokens.affordable(r.Block)
+		l.extra = &extra{owner: r.Owner, cohort: cohort{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
 		e.mailbox.listen(l.key.lock())
@@ -214,7 +215,6 @@ func (a *acquisition) giveUp(f *Failure) {
 	a.failed, l.phase = f, ended
 	l.ending.come(f, &l.mu)
 	a.leave()
-	l.e.registry.forget(l.id)
 	l.releaseInBackground()
 }
 
@@ -248,10 +248,9 @@ func (a *acquisition) restart() {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}
-	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew.
+	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew. A
+	// message for the old hold must not find the lease under its new one: its grant is about to be released.
 	l.releaseInBackground()
-	// A message for the old hold must not find the lease under its new one: its grant is about to be released.
-	l.e.registry.forget(l.id)
 	a.keepErrors()
 	// Answers to the hold that was given up name it, and so are not counted for this one.
 	a.start()

@@ -11,6 +11,7 @@ type cohort struct {
 	first    fencing.Token // of those that were granted
 	wanted   bool          // somebody waits elsewhere; it stays so until the hold ends
 	onWanted func()        // told of that, once; nil before OnWanted and after the call
+	last     *withdrawal   // of the last conversion of the lease
 }
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
@@ -37,15 +38,25 @@ func (l *Lease) OnWanted(f func()) {
 	}
 }
 
-// ForgetWanted has a lease forget that somebody waits for the lock elsewhere, and asks who does yet: their message may
-// have come already, and is not sent again.
+// ForgetWanted has a lease forget that somebody waits for the lock elsewhere, after a conversion that was given up, and
+// asks who does yet: their message may have come already, and is not sent again. It asks only when the masters have let
+// go of the conversion. The question could overtake its release, and the masters would answer that it waits.
 func ForgetWanted(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	if l.extra != nil {
-		l.extra.cohort.wanted = false
+	if l.extra == nil {
+		return
 	}
-	look(l)
+	c := &l.extra.cohort
+	c.wanted = false
+	withdrawn := c.last
+	l.mu.afterUnlock(func() {
+		withdrawn.after(func() {
+			l := l.lock()
+			defer l.mu.Unlock()
+			look(l)
+		})
+	})
 }
 
 // want notes that somebody waits for the lock elsewhere, under mu. It is nothing to a lease that nobody shares.

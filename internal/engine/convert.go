@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -11,8 +12,9 @@ import (
 // only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
 // is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
 // same, with a new token. Where goroutines of the process share the lease, alone returns when the others have left, and
-// is asked between the grant and the exchange; else it is nil. The error is a *Failure, or that of alone, or the end of
-// the lease. The hold that is replaced is released before it returns, or in the background once ctx has ended.
+// is asked between the grant and the exchange; else it is nil. The error is a *Failure, also where the new hold is lost
+// while the others leave, or that of alone, or the end of the lease. The hold that is replaced is released before it
+// returns, or in the background once ctx has ended.
 func (e *Engine) Convert(
 	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
 ) error {
@@ -30,6 +32,9 @@ func (e *Engine) Convert(
 	if err == nil && alone != nil {
 		into.OnEnd(func(err error) { cancel(err) })
 		err = alone(within)
+		if end := into.Err(); end != nil { // what alone says of that is the end of within
+			err = untaken(into, end)
+		}
 	}
 	if err != nil {
 		e.ReleaseSoon(into)
@@ -41,6 +46,32 @@ func (e *Engine) Convert(
 	return e.become(ctx, l, into)
 }
 
+// Untaken is why a conversion failed whose new hold was lost before the lease went over to it. It is no loss: the lease
+// has what it had.
+type Untaken struct {
+	Mode   fencing.Mode
+	Reason Reason
+}
+
+func (u *Untaken) Error() string {
+	return fmt.Sprintf("the %s hold was granted, and lost before it was taken: %v", u.Mode, u.Reason)
+}
+
+// untaken is the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
+func untaken(l *Lease, end error) *Failure {
+	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
+	loss, lost := end.(*Loss)
+	if !lost {
+		return f
+	}
+	f.Kind, f.Err = Contended, &Untaken{l.mode, loss.Reason}
+	if loss.Reason == Unreachable {
+		nodes, _ := loss.Err.(NodeFailures)
+		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(l.e.masters)-len(nodes), f.Need-1)
+	}
+	return f
+}
+
 // conversion returns the request for the hold in the other mode. It names the hold that it takes the place of, so that
 // a master does not let the two wait for each other.
 func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
@@ -50,6 +81,10 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 		return r, l.ending.err()
 	}
 	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
+	if r.Block > 0 {
+		r.withdrawal = new(withdrawal)
+		l.extra.cohort.last = r.withdrawal
+	}
 	return r, nil
 }
 
@@ -76,6 +111,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.successor.Store(into)
 	e.observers.released(from)
 	from.finish(ErrReleased)
+	e.registry.forget(from.id)
 	from.renewal.abandon()
 	from.mu.Unlock()
 	into.mu.Unlock()

@@ -16,6 +16,7 @@
 //	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release
 //	    hold            one attempt at the lock, as the masters know it
 //	    acquisition     asks and waits, until the hold is granted or given up
+//	    withdrawal      tells when the masters have let go of a conversion that was given up
 //	  renewal           when the lease is extended, and the round under way
 //	  ending            tells whoever asked for it that the lease has ended
 //
@@ -95,10 +96,11 @@
 //
 // A hold that the goroutines of a process share is marked in its details. A write hold of that kind is granted a block
 // of tokens: from the one that any other grant would get, as many as were asked for, but not further ahead of the
-// master's clock than a second. Each master says where its block begins; the lease may use what is above the largest
-// of these. Raises, renewals and releases name the last token, which is the counter. Whoever queues first behind such
-// a hold has its process told by one message; the answer to a renewal says it too, and a new subscription renews at
-// once, for the message that was lost. Who follows whom under the hold is the matter of rwlock.RWMutex.
+// master's clock than a second. Over several masters a client asks for less before that, since each would cut the block
+// off at its own clock. Each master says where its block begins; the lease may use what is above the largest of these.
+// Raises, renewals and releases name the last token, which is the counter. Whoever queues first behind such a hold has
+// its process told by one message; the answer to a renewal says it too, and a new subscription renews at once, for the
+// message that was lost. Who follows whom under the hold is the matter of rwlock.RWMutex.
 //
 // # Conversions
 //
@@ -107,7 +109,8 @@
 // then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
 // what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
 // master that has the first, since two who waited for each other on different masters would wait for ever. A lease that
-// goroutines of the process read under goes over only when all of them but one have left.
+// goroutines of the process read under goes over only when all of them but one have left. While an upgrade waits, it is
+// itself somebody who waits for their lease; so who else does is asked once an upgrade that is given up is released.
 //
 // # What is not known
 //

@@ -24,8 +24,9 @@ type hold struct {
 
 // extra is what few holds have.
 type extra struct {
-	owner  string // a ULID that the caller named, or ""
-	cohort cohort
+	owner      string // a ULID that the caller named, or ""
+	cohort     cohort
+	withdrawal *withdrawal // of a conversion of a cohort's hold to this one
 }
 
 // start makes it a new attempt. wall is the time of the first one: each has it in its id, so that it keeps its place in

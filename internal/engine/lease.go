@@ -111,13 +111,13 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 }
 
 // finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for those who ask without
-// the mutex; the contexts end when the mutex is given back, and before the caller sends any release.
+// the mutex; the contexts end when the mutex is given back, and before the caller sends any release. The caller has the
+// registry forget the lease once its release is counted.
 func (l *Lease) finish(end error) {
 	l.phase = ended
 	l.trust.end()
 	l.e.counters.held.Add(-1)
 	l.e.timers.Cancel(&l.timer)
-	l.e.registry.forget(l.id)
 	l.ending.come(end, &l.mu)
 }
 

@@ -42,6 +42,8 @@ type pendingRelease struct {
 	hold      string
 	tombstone tombstone
 	until     clock.Instant // by then the hold must have expired there
+
+	withdrawal *withdrawal // that it is part of
 }
 
 // releaseOn describes what one master may have of this hold, under mu.
@@ -54,12 +56,19 @@ func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	}
 }
 
-// releaseInBackground releases whatever any master may have of this hold, under mu.
+// releaseInBackground releases whatever any master may have of this hold, under mu, and has the registry forget it. The
+// releases are counted before that, so that Close sees the one or the other; they leave when mu is given back.
 func (v *voting) releaseInBackground() {
 	for i, m := range v.e.masters {
 		if v.ballot.Vote(i).Live() {
 			r := v.releaseOn(m)
+			if v.extra != nil {
+				r.withdrawal = v.extra.withdrawal
+				r.withdrawal.begin()
+			}
+			v.e.unconfirmed.add(+1)
 			v.mu.afterUnlock(func() { v.e.releases[i].add(&r) })
 		}
 	}
+	v.e.registry.forget(v.id)
 }

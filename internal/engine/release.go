@@ -28,6 +28,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	defer l.e.unconfirmed.add(-1)
 	l.e.observers.released(l)
 	l.finish(ErrReleased)
+	l.e.registry.forget(l.id)
 	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
 	l.mu.Unlock()
 	// The end of the caller's context is no reason to keep a lock that nobody uses any more.

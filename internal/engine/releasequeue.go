@@ -11,8 +11,8 @@ import (
 )
 
 // pendingReleases are the releases of one master that nobody waits for, in a queue for each of its nodes. Each is
-// counted as unconfirmed from add or retry until it is confirmed, refused for good or expired; Close waits for that
-// count.
+// counted as unconfirmed, by whoever calls add or by retry, until it is confirmed, refused for good or expired; Close
+// waits for that count.
 type pendingReleases struct {
 	e      *Engine
 	m      *transport.Master
@@ -39,13 +39,12 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 	return q
 }
 
-// add has the hold released. While its node fails it joins those that wait for the next probe: a server that comes back
-// is not met by as many requests as were given up meanwhile.
+// add has the hold released, which is counted already. While its node fails it joins those that wait for the next
+// probe: a server that comes back is not met by as many requests as were given up meanwhile.
 func (p *pendingReleases) add(r *pendingRelease) {
 	q := p.queue(r.key.lock())
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.e.unconfirmed.add(+1)
 	q.waiting = append(q.waiting, r)
 	if q.failures == 0 {
 		q.sendLocked(len(q.waiting))
@@ -84,10 +83,10 @@ func (p *pendingReleases) repeat() {
 	for _, q := range queues {
 		for _, r := range q.takeAll() {
 			p.add(r)
-			p.e.unconfirmed.add(-1) // it was counted before
 		}
 	}
 	for _, r := range p.recent.take(p.e, p.m) {
+		p.e.unconfirmed.add(+1)
 		p.add(r)
 	}
 }
@@ -171,6 +170,7 @@ func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	var reply [3]int64
 	err := readInts(result, reply[:])
 	if err == nil {
+		r.withdrawal.end()
 		q.p.confirmed(r)
 		if reply[2] == 1 {
 			e.continueAdmission(r.m, e.keys.forCall(r.key))

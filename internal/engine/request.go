@@ -16,6 +16,8 @@ type Request struct {
 	Terms *Terms
 	Block int    // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
 	From  string // the hold that is converted to this one, or ""
+
+	withdrawal *withdrawal // of a conversion of a cohort's hold
 }
 
 // Entry says how a request gets in.

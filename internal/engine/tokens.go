@@ -21,6 +21,20 @@ type tokens struct {
 // links add their round trip.
 const proposalLead = 50 * time.Millisecond
 
+// blockLead bounds by how much the blocks of tokens of an engine run ahead of its clock: half of what a master allows.
+// Where the masters' own bound is met, each of several cuts the block off at its own clock, so that their answers do
+// not agree and cannot be raised to one either.
+const blockLead = 500 * time.Millisecond
+
+// affordable returns how many of n tokens a block may have now. A single master has nobody to agree with.
+func (t *tokens) affordable(n int) int {
+	if t.single || n == 0 {
+		return n
+	}
+	most := (t.clock.Now().Wall + blockLead).Microseconds() - int64(t.largest.Load())
+	return int(min(int64(n), max(most, 1)))
+}
+
 // observe notes a token, so that the next proposal is beyond it. That is no promise, since another process has seen
 // others; it saves raises among the locks of one process.
 func (t *tokens) observe(token fencing.Token) {

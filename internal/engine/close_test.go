@@ -1,0 +1,95 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// endings are the ways in which a lease ends whose release goes out in the background. told is called at that end.
+var endings = map[string]func(t *testing.T, e, other *engine.Engine, l *engine.Lease, told func(error)){
+	"given back": func(t *testing.T, e, _ *engine.Engine, l *engine.Lease, told func(error)) {
+		require.NoError(t, e.Acquire(t.Context(), l, writing(0)))
+		l.OnEnd(told)
+		e.ReleaseSoon(l)
+	},
+	"lost": func(t *testing.T, e, _ *engine.Engine, l *engine.Lease, told func(error)) {
+		require.NoError(t, e.Acquire(t.Context(), l, writing(time.Second)))
+		l.OnEnd(told)
+		<-l.Done()
+	},
+	"given up": func(t *testing.T, e, other *engine.Engine, l *engine.Lease, told func(error)) {
+		var held engine.Lease
+		require.NoError(t, other.Acquire(t.Context(), &held, writing(0)))
+		ctx, cancel := context.WithCancel(t.Context())
+		waited := make(chan error, 1)
+		go func() { waited <- e.Acquire(ctx, l, writing(0)) }()
+		synctest.Wait()
+		l.OnEnd(told)
+		cancel()
+		require.Error(t, <-waited)
+		require.NoError(t, held.Release(t.Context()))
+	},
+}
+
+// Close that comes between the end of a lease and its release in the background waits for that release: who is told of
+// the end is told in between.
+func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
+	for name, end := range endings {
+		for _, masters := range []int{1, 3} {
+			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e, other := twoEngines(t, masters, settings.Default().Lock.TTL)
+					closed := make(chan struct{})
+					var l engine.Lease
+					end(t, e, other, &l, func(error) {
+						go func() {
+							defer close(closed)
+							e.Close()
+						}()
+						time.Sleep(time.Millisecond) // until Close waits for something
+					})
+					<-closed
+					views, _ := other.Inspect(t.Context(), "n")
+					require.Len(t, views, masters)
+					for _, v := range views {
+						require.NoError(t, v.Err)
+						require.Empty(t, v.Holders)
+						require.Empty(t, v.Waiters)
+					}
+					require.Zero(t, e.Registered().Releases)
+				})
+			})
+		}
+	}
+}
+
+// writing is a request for the write lock "n", with a limit or 0 for none.
+func writing(maxHold time.Duration) engine.Request {
+	lock := settings.Default().Lock
+	lock.MaxHold = maxHold
+	return engine.Request{Name: "n", Mode: fencing.Write, Entry: engine.Wait, Terms: lock.Terms()}
+}
+
+// twoEngines returns two engines over the same masters.
+func twoEngines(t *testing.T, masters int, ttl time.Duration) (one, two *engine.Engine) {
+	var clients [2][]rueidis.Client
+	for i := range masters {
+		mini := testredis.NewMini(t)
+		mini.SetAddr(fmt.Sprintf("mini-%d:6379", i))
+		for j := range clients {
+			clients[j] = append(clients[j], mini.Client(t))
+		}
+	}
+	return newEngine(t, ttl, clients[0]...), newEngine(t, ttl, clients[1]...)
+}
