@@ -31,9 +31,10 @@ if (state == 'w' or state == 'g') and expiry > ms then
   store()
   return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
 end
--- The count must belong to who holds the lock now.
-local stands = n ~= '0' and readers > 0 and not wHold
-if mode == 'w' then stands = wHold and named(wHold, writerDetails()) == owner end
+-- The count must belong to who holds the lock now: it reads, it writes, or its write is being converted.
+local stands = mode == 'r' and readers > 0
+if wHold then stands = named(wHold, writerDetails()) == owner end
+stands = stands and n ~= '0'
 if state or not stands then
   store()
   return { 0, 0, 0, us }

@@ -200,9 +200,9 @@ end
 local function uncount(id, details)
   local owner, from = named(id, details), match(details, '^%a %d+ %w+%^(%w+)')
   if not owner then return end
-  local state, token, asked, _
-  if from then state, _, token, _, asked = find(from) end
-  if state == 'w' or state == 'g' then
+  local state, expiry, token, asked, _
+  if from then state, expiry, token, _, asked = find(from) end
+  if (state == 'w' or state == 'g') and expiry > ms then
     count(owner, -1, int(token), match(asked, '^%a'))
   else
     count(owner, -1)

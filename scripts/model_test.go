@@ -92,7 +92,7 @@ func (m *model) leave(h modelHold) {
 	}
 	o.count--
 	if h.from != "" {
-		if from := m.find(h.from); from.granted() {
+		if from := m.find(h.from); from.granted() && from.expiry > m.ms {
 			o.token, o.mode = from.token, from.mode
 		}
 	}

@@ -7,7 +7,10 @@ import (
 	"testing"
 )
 
-var seed = flag.Uint64("seed", 0, "the only seed for the random sequences; 0 draws new ones")
+var (
+	seed   = flag.Uint64("seed", 0, "the only seed for the random sequences")
+	random = flag.Int("seeds", 0, "draw so many seeds for the random sequences; 0 takes a few that are always the same")
+)
 
 // Random requests of a few processes, with time that goes by between them, are answered as the model says, and leave
 // what it says. Every request may come twice. One master, and one of several.
@@ -42,13 +45,19 @@ func TestRandomSequencesThatNameTheLockAloneKeepToTheModel(t *testing.T) {
 	})
 }
 
-func seeds(n int) []uint64 {
-	if *seed != 0 {
+// seeds returns which sequences are played: the same n in every run, unless others are asked for.
+func seeds(n int) (all []uint64) {
+	switch {
+	case *seed != 0:
 		return []uint64{*seed}
+	case *random == 0:
+		for i := range n {
+			all = append(all, uint64(i+1))
+		}
+		return all
 	}
-	all := make([]uint64, n)
-	for i := range all {
-		all[i] = rand.Uint64()
+	for range *random {
+		all = append(all, rand.Uint64())
 	}
 	return all
 }

@@ -17,17 +17,19 @@ local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 if refusal then return refusal end
-local writes = h[1] and string.find(h[1], id, 1, true) == 1
+local writes, kept = h[1] and string.find(h[1], id, 1, true) == 1, nil
 local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
 if writes then
   expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
-  if string.find(h[1], '=', 1, true) then return { 0, 0, 0, us } end -- it is being converted: no raise is awaited
+  kept = string.match(h[1], '=(%d+)')
+  value = kept or value
 elseif value then
   expiry = call('ZSCORE', KEYS[2], id)
 end
 if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
+if kept then return { 0, 0, 0, us } end -- it is being converted: no raise is awaited
 
 local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'

@@ -156,6 +156,18 @@ var sequences = map[string][]step{
 		ends(1, release("08", 0)),
 		ends(1, release("05", 0)),
 	},
+	"nesting in a downgrade": {
+		is(1, acquire(writer("01").by("a"))),
+		is(1, tryAcquire(reader("02").by("a").converting("01"))),
+		is(1, join(reader("03").by("a"))),
+		is(2, join(writer("04").by("a"))),
+		is(0, join(reader("05").by("b"))),
+		ends(1, release("01", 0)),
+		is(1, join(reader("06").by("a"))),
+		ends(1, release("02", 0)),
+		ends(1, release("03", 0)),
+		ends(1, release("06", 0)),
+	},
 	"nesting in an upgrade that is given up": {
 		is(1, acquire(reader("01").by("a").lasting(3*ttl))),
 		is(1, tryAcquire(writer("02").by("a").converting("01"))),

@@ -22,8 +22,7 @@ local function sweep(key, n, states)
     for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
       local state, _, _, _, details = parse(record)
       if state and string.find(states, state, 1, true) then
-        local owner = state == 'g' and named(ids[i], details)
-        if owner then count(owner, -1) end
+        if state == 'g' then uncount(ids[i], details) end
         fields[ids[i]] = false
       end
     end
@@ -35,15 +34,15 @@ local function sweep(key, n, states)
   return n, first[1], tonumber(first[2])
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, and one
--- that w was converted from or is being converted to. Where w has gone, the one of those who joined it that lasts
--- longest takes its place; the two others may last longer still.
+-- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, one that w
+-- was converted from or is being converted to, and those that joined that one. Where w has gone, the one of those who
+-- joined it that lasts longest takes its place; the others may last longer still.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
   aside = sweep(asideKey, aside, 'px')
   if not h[1] or wHold or readers == 0 then return end
-  local last = call('ZRANGE', holdsKey, -3, -1, 'WITHSCORES')
+  local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
   for i = #last - 1, 1, -2 do
     local _, _, token, since, details = parse(recordOf(last[i]))
     if details and string.byte(details) == 119 and last[i + 1] - ms > 0 then -- 'w'
