@@ -26,7 +26,9 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	}
 	if lost == nil {
 		// The contexts end before anybody else gets in. The bound may have been reached a moment ago.
-		lost = s.asLost(s.end(ErrReleased))
+		if end := s.end(ErrReleased); end != ErrReleased {
+			lost = s.asLost(end)
+		}
 	}
 	if lost == nil && m.handOn(s.remote) {
 		m.unlock()
