@@ -19,7 +19,7 @@ import (
 
 const contenders = 32
 
-var crowdSeeds = flag.Int("redlock.crowds", 3, "in how many seeds a crowd contends for one lock")
+var crowdSeeds = flag.Int("redlock.crowds", 2, "in how many seeds a crowd contends for one lock")
 
 // jitter returns the latency of a link whose messages take base to 2 base each way.
 func jitter(base time.Duration, rng *rand.Rand) func() time.Duration {

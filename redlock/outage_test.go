@@ -18,7 +18,7 @@ import (
 
 // A lease outlives every outage after which the links are back 200 ms before its deadline.
 
-var outageSeeds = flag.Int("redlock.outages", 100, "in how many seeds links fail, for each number of masters")
+var outageSeeds = flag.Int("redlock.outages", 50, "in how many seeds links fail, for each number of masters")
 
 // inTime is how long before a lease's deadline the last of its links comes back, at the least.
 const inTime = 200 * time.Millisecond

@@ -151,7 +151,7 @@ func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.O
 	return locker
 }
 
-const aclTTL = time.Second
+const aclTTL = 4 * time.Second // a busy machine answers within a quarter of it
 
 // useAll does what a lock can do: wait, hand over, renew, inspect, nest.
 func useAll(t *testing.T, first, second *rwlock.Locker) {
