@@ -142,7 +142,9 @@ func aclOfCluster(t *testing.T, binary string) aclDeployment {
 
 func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	client, err := rwlock.Dial("", d.option)
+	option := d.option
+	option.Dialer.Timeout = patience // on a busy machine a second is short
+	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl))...)
