@@ -19,7 +19,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var adversaryRounds = flag.Int("redlock.majorities", 1000,
+var adversaryRounds = flag.Int("redlock.majorities", 500,
 	"how many acquisitions over changing majorities real servers see; the full count is 100000")
 
 // majorities yields every majority of five masters, as a bit set: of three, of four and of all.

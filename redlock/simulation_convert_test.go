@@ -17,7 +17,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var conversionSeeds = flag.Int("redlock.conversions", 3, "how many seeds of upgrades and downgrades are simulated")
+var conversionSeeds = flag.Int("redlock.conversions", 2, "how many seeds of upgrades and downgrades are simulated")
 
 // convertFor is how much fake time they get.
 const convertFor = 3 * time.Second

@@ -16,7 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var conversionSeeds = flag.Int("rwlock.conversions", 6, "how many seeds of upgrades and downgrades are simulated")
+var conversionSeeds = flag.Int("rwlock.conversions", 4, "how many seeds of upgrades and downgrades are simulated")
 
 // Readers upgrade and writers downgrade beside others who come, give up and are cut off, all at once and with delays
 // drawn from a seed. Nobody writes between a read lease and the write lease that it becomes, or the other way round,

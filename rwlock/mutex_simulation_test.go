@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	cohortSeeds = flag.Int("rwlock.seeds", 12, "how many seeds of cohorts are simulated")
+	cohortSeeds = flag.Int("rwlock.seeds", 8, "how many seeds of cohorts are simulated")
 	cohortFrom  = flag.Int("rwlock.from", 1, "the first of them")
 )
 
