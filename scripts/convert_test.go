@@ -189,3 +189,15 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 		e.onlyTokensStay()
 	})
 }
+
+// A raise of a write hold that is being converted, to the token that it has, finds it there.
+func TestARaiseOfWhatIsBeingConverted(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		votes := vote{proposal: 100, seen: setID}
+		token := e.run(votes.of(acquireByID(writer("01"))))[1].(int64)
+		require.EqualValues(e.t, 1, answer(e, votes.of(tryAcquire(reader("02").converting("01")))))
+		require.EqualValues(e.t, 1, answer(e, votes.of(raise("01", token))))
+		require.EqualValues(e.t, 0, answer(e, votes.of(raise("01", token+10))))
+	})
+}

@@ -168,6 +168,13 @@ var sequences = map[string][]step{
 		ends(1, release("03", 0)),
 		ends(1, release("06", 0)),
 	},
+	"nesting after a downgrade that has expired": {
+		is(1, acquire(writer("01").by("a").lasting(4*ttl))),
+		is(1, tryAcquire(reader("02").by("a").converting("01"))),
+		after(2*ttl, is(1, join(writer("03").by("a")))),
+		ends(1, release("03", 0)),
+		ends(1, release("01", 0)),
+	},
 	"nesting in an upgrade that is given up": {
 		is(1, acquire(reader("01").by("a").lasting(3*ttl))),
 		is(1, tryAcquire(writer("02").by("a").converting("01"))),
