@@ -164,12 +164,9 @@ if from then
   else
     enters = enters or wHold == from and (readers == 0 or soleReader(writerDetails())) -- not beside who joined
   end
-  if not enters and mode == 'w' and headPlace == 0 then
-    local _, _, _, _, its = parse(recordOf(headHold))
-    if converted(its) ~= from then -- else it was given up, and its release is on its way
-      store()
-      return { 7, 0, 0, us }
-    end
+  if not enters and mode == 'w' and headPlace == 0 and isRival(headHold, from) then
+    store()
+    return { 7, 0, 0, us }
   end
 elseif enters and queued > 0 then
   enters = order == 'h' and headHold and headPlace > 0 and id < headHold

@@ -238,10 +238,21 @@ local function enqueue(id, place, details)
   fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
+-- Whether the head of the queue, which waits at place 0, converts another hold than that one. Two who upgrade would
+-- wait for each other; one that converts the same hold is an attempt before, which was given up.
+local function isRival(head, from)
+  local _, _, _, _, its = parse(recordOf(head))
+  return its and converted(its) ~= from
+end
+
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
--- its place, and is granted the lock whatever PUBLISH counts.
+-- its place, and is granted the lock whatever PUBLISH counts. But where another upgrade has come before an upgrade
+-- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is.
 local function await(id, state, place, since, details)
   if state == 'p' then
+    local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
+    local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
+    if head[1] and head[2] - 0 == 0 and isRival(head[1], converted(details)) then return drop(id, state, details) end
     state = 'd'
     call('ZADD', queueKey, place, id)
     call('PEXPIRE', queueKey, '3600000')

@@ -27,7 +27,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 			return 0, 0
 		}
 	}
-	enters, rival := m.enters(r, order), m.upgrades() && m.queue[0].from != r.from
+	enters, rival := m.enters(r, order), m.writer == nil && m.hasRival(r.from)
 	switch {
 	case !enters && r.from != "" && r.mode == "w" && rival:
 		return 7, 0
@@ -50,14 +50,11 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	return 0, 0
 }
 
-// upgrades reports whether a reader waits to become a writer.
-func (m *model) upgrades() bool { return m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0 }
-
 func (m *model) enters(r modelHold, order string) bool {
 	free := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
 	switch {
 	case r.from == "":
-		return free && (len(m.queue) == 0 || order == "h" && !m.upgrades() && m.queue[0].id > r.id)
+		return free && (len(m.queue) == 0 || order == "h" && !m.hasRival("") && m.queue[0].id > r.id)
 	case r.mode == "w":
 		return free || m.writer == nil && m.isSoleReader(r.from)
 	case m.writer != nil && m.writer.id == r.from:

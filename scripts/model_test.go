@@ -147,14 +147,22 @@ func (m *model) enqueue(h modelHold) {
 	})
 }
 
-// await renews a waiter's lease, and brings one back that was passed over.
+// await renews a waiter's lease, and brings one back that was passed over, unless it upgrades and another one does.
 func (m *model) await(h modelHold) {
 	m.drop(h)
-	h.expiry = m.ms + h.claim
 	if h.state == 'p' {
+		if h.mode == "w" && h.from != "" && m.hasRival(h.from) {
+			return
+		}
 		h.state = 'd'
 	}
+	h.expiry = m.ms + h.claim
 	m.enqueue(h)
+}
+
+// hasRival reports whether whoever waits first converts another hold than that one.
+func (m *model) hasRival(from string) bool {
+	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != from
 }
 
 func (m *model) purge() {
