@@ -80,8 +80,8 @@ end
 
 local function recordOf(field)
   if fields[field] ~= nil then return fields[field] end
-  if had[field] ~= nil then return had[field] end
-  return call('HGET', lock, field)
+  if had[field] == nil then had[field] = call('HGET', lock, field) end
+  return had[field]
 end
 
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end

@@ -56,12 +56,23 @@ func (m *model) enters(r modelHold, order string) bool {
 	case r.from == "":
 		return free && (len(m.queue) == 0 || order == "h" && !m.hasRival("") && m.queue[0].id > r.id)
 	case r.mode == "w":
-		return free || m.writer == nil && m.isSoleReader(r.from)
+		return free || (m.writer == nil || m.writer.id != r.from) && m.isClear(r.from)
 	case m.writer != nil && m.writer.id == r.from:
-		return len(m.holds) == 0 || m.isSoleReader(m.writer.from)
+		return m.isClear(r.from)
 	default:
 		return free
 	}
+}
+
+// isClear reports whether nobody is in the way of who converts that hold: there is only that one, what it was converted
+// from, and attempts before.
+func (m *model) isClear(from string) bool {
+	before := ""
+	if m.writer != nil {
+		before = m.find(from).from
+	}
+	own := func(h modelHold) bool { return h.id == from || h.id == before || h.from == from }
+	return (m.writer == nil || own(*m.writer)) && !slices.ContainsFunc(m.holds, func(h modelHold) bool { return !own(h) })
 }
 
 // readsClock tells whether a release goes beyond its common case.

@@ -135,7 +135,7 @@ func (m *model) grant(h modelHold, token, first, life int64) {
 		m.writer = &h
 		return
 	}
-	h.state = 'g'
+	h.state, h.first = 'g', 0
 	m.holds = append(m.holds, h)
 }
 
@@ -201,7 +201,8 @@ func (m *model) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == nil) {
 		head := m.queue[0]
 		dead := head.expiry <= m.ms
-		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !m.isSoleReader(head.from)) {
+		upgrades := len(m.holds) == 1 && m.holds[0].id == head.from
+		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !upgrades) {
 			return
 		}
 		m.queue = m.queue[1:]
@@ -215,11 +216,6 @@ func (m *model) admit(beneath bool) {
 			m.grant(head, token, first, head.claim)
 		}
 	}
-}
-
-// isSoleReader reports whether that hold is the only one.
-func (m *model) isSoleReader(hold string) bool {
-	return len(m.holds) == 1 && m.holds[0].id == hold
 }
 
 func (m *model) settle() {

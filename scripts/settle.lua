@@ -48,6 +48,7 @@ local function purge()
     if details and string.byte(details) == 119 and last[i + 1] - ms > 0 then -- 'w'
       readers = readers - call('ZREM', holdsKey, last[i])
       fields[last[i]] = false
+      if last[i] == firstHold then firstHold, firstExpiry = nil, nil end
       setWriter(last[i], tonumber(last[i + 1]), since, details)
       keepToken(tonumber(token))
       local owner = named(last[i], details)
