@@ -196,12 +196,14 @@ local function grant(id, token, ttl, details, first)
   if owner then count(owner, 1, text, mode) end
 end
 
--- One hold of a named owner less. If it was to take the place of another that still stands, join is to find that one.
-local function uncount(id, details)
-  local owner, from = named(id, details), match(details, '^%a %d+ %w+%^(%w+)')
+-- One hold of a named owner less, with that token. If it is the one that join finds, and was to take the place of
+-- another that still stands, join is to find that one.
+local function uncount(id, details, its)
+  local owner, from = named(id, details), converted(details)
   if not owner then return end
   local state, expiry, token, asked, _
-  if from then state, expiry, token, _, asked = find(from) end
+  local found = from and match(recordOf('o:' .. owner) or '', '^%d+ (%d+)')
+  if found and found - its == 0 then state, expiry, token, _, asked = find(from) end
   if (state == 'w' or state == 'g') and expiry > ms then
     count(owner, -1, int(token), match(asked, '^%a'))
   else
@@ -211,13 +213,14 @@ end
 
 local function drop(id, state, details)
   if state == 'w' then
-    if wNamed ~= '' then uncount(id, details or writerDetails()) end
+    if wNamed ~= '' then uncount(id, details or writerDetails(), wToken or t) end
     setWriter(nil)
     return
   end
   if state == 'g' then
+    local _, _, token = parse(recordOf(id))
     readers = readers - call('ZREM', holdsKey, id)
-    uncount(id, details)
+    uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
     aside = aside - call('ZREM', asideKey, id)
   else

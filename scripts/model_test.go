@@ -91,7 +91,7 @@ func (m *model) leave(h modelHold) {
 		return
 	}
 	o.count--
-	if h.from != "" {
+	if h.from != "" && o.token == h.token {
 		if from := m.find(h.from); from.granted() && from.expiry > m.ms {
 			o.token, o.mode = from.token, from.mode
 		}
@@ -179,21 +179,24 @@ func (m *model) purge() {
 	}
 }
 
-// promote puts the one of those who joined the writer that lasts longest in its place.
+// promote puts the one of those who joined the writer that lasts longest in its place. The owners of readers that last
+// longer read.
 func (m *model) promote() {
-	joined := slices.DeleteFunc(slices.Clone(m.holds), func(h modelHold) bool { return h.mode == "r" })
-	if len(joined) == 0 {
-		return
-	}
-	next := slices.MaxFunc(joined, func(x, y modelHold) int {
-		return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+	slices.SortFunc(m.holds, func(x, y modelHold) int {
+		return -cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 	})
-	m.holds = slices.DeleteFunc(m.holds, byID(next.id))
-	next.state = 'w'
-	m.writer = &next
-	if o, ok := m.owners[next.owner]; ok && next.owner != next.id {
-		o.token, o.mode = next.token, next.mode
-		m.owners[next.owner] = o
+	for _, h := range m.holds {
+		o, named := m.owners[h.owner]
+		named = named && h.owner != h.id
+		if named && (o.mode == "w" || h.mode == "w") {
+			m.owners[h.owner] = modelOwner{o.count, h.token, h.mode}
+		}
+		if h.mode == "w" {
+			m.holds = slices.DeleteFunc(m.holds, byID(h.id))
+			h.state = 'w'
+			m.writer = &h
+			return
+		}
 	}
 }
 
