@@ -102,3 +102,15 @@ func TestARaiseBesideAnotherAttempt(t *testing.T) {
 		require.EqualValues(e.t, 1, answer(e, votes.of(raise("04", third+10))))
 	})
 }
+
+// What is written down of a write hold stays the same, however often it is converted.
+func TestAWriteHoldIsWrittenDownTheSameWay(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		written := e.field(lockKey, "w")
+		for _, hold := range []string{"02", "03"} {
+			require.EqualValues(e.t, 1, answer(e, tryAcquire(reader(hold).converting("01"))))
+			require.Regexp(e.t, "^"+written+` =\d+$`, e.field(lockKey, "w"))
+		}
+	})
+}

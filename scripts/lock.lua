@@ -50,6 +50,7 @@ end
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
+  if wNamed ~= ' n' then wNamed = '' end
 end
 
 -- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
