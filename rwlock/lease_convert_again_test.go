@@ -41,3 +41,28 @@ func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
 		})
 	}
 }
+
+// A reader that upgrades is cut off, and passed over when its turn comes. Another one comes to upgrade meanwhile: the
+// first is told when it is back, and neither waits for the other.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		first, second := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
+		passedOver := w.upgrading(w.ctx, first)
+		w.untilWaiting("n", 1)
+		p.link.Refuse()
+		p.link.Cut()
+		w.release(second)
+		third := q.lock("n", rwlock.Read)
+		upgrade := w.upgrading(w.ctx, third)
+		w.untilWaiting("n", 2)
+		p.link.Restore()
+		require.ErrorIs(w.t, passedOver.result(), rwlock.ErrUpgrade)
+		require.NoError(w.t, first.Err(), "it reads on")
+		w.release(first)
+		require.NoError(w.t, upgrade.result())
+		w.release(third)
+		w.pass(w.ttl)
+		w.onlyTokensLeft()
+	})
+}
