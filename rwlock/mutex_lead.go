@@ -77,7 +77,7 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false
 	}
-	return s.bound == 0 && s.lost() == nil || s.bound > 0 && s.extend()
+	return s.bound == nil && s.lost() == nil || s.bound != nil && s.extend()
 }
 
 // beside lets a reader in beside those of a section, if they are still there. They may have left while it extended

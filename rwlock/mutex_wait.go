@@ -35,7 +35,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 // is let in.
 func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
-	if h == nil || !h.lease.inner.Trusted() {
+	if h == nil || !h.lease.inner.Trusted(m.locker.engine.Now()) {
 		return false
 	}
 	if mode == Read && m.local.readers.join() {
