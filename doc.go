@@ -35,7 +35,7 @@
 // depend on Redis at all.
 //
 // A holder that crashed is in the way for at most its TTL; a crashed reader neither shortens nor prolongs the holds of
-// others. A waiter that crashed keeps its place for 3 s at most, and a hand-off to it lasts no longer.
+// others. A waiter that crashed keeps its place for 3 s at most, and a hand-off to it lasts 3 s at most.
 //
 // On one master waiters are served in the order in which they came: writers one by one, neighbouring readers together.
 // Independent masters all keep the same order, to within the skew of the clients' clocks.
