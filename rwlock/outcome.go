@@ -118,6 +118,8 @@ func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
+	case *engine.NotSent:
+		return fmt.Errorf("not tried again yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Abstaining:

@@ -24,6 +24,9 @@ var (
 // NoReply says that a master did not answer within the time that it was given.
 type NoReply = transport.NoReply
 
+// NotSent says that a master was not asked, since it has failed a moment before.
+type NotSent = transport.NotSent
+
 // Kind says why an acquisition ended without a lease.
 type Kind uint8
 
