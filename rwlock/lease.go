@@ -55,7 +55,9 @@ func (l *Lease) Err() error { return outcome(l.inner.Err()) }
 // Deadline returns until when the lease is trusted, by this process's clocks. Each renewal moves it.
 func (l *Lease) Deadline() time.Time { return l.inner.Deadline() }
 
-// Renew extends the lease by its TTL now. An error that does not match ErrLost or ErrReleased leaves it as it was.
+// Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
+// matches ctx.Err(), says that this is not confirmed: the lease stands until its Deadline, and the request may extend
+// it yet. ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
 func (l *Lease) Renew(ctx context.Context) error { return outcome(l.inner.Renew(ctx)) }
 
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release

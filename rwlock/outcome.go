@@ -21,6 +21,8 @@ func outcome(err error) error {
 		return &LostError{Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Err: outcome(e.Err)}
 	case *engine.Unconfirmed:
 		return releaseOutcome(e)
+	case *engine.Unrenewed:
+		return renewOutcome(e)
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
@@ -93,6 +95,23 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 		quorum.cause = ErrConflict
 	} else {
 		quorum.Err, quorum.unknown = errPending, true
+	}
+	return quorum
+}
+
+// errUnrenewed is what a renewal comes to that is not confirmed.
+var errUnrenewed = errors.New("the renewal is not confirmed, and the lease stands until its deadline")
+
+// renewOutcome tells a renewal that too few masters have confirmed from one that the caller did not wait for.
+func renewOutcome(u *engine.Unrenewed) error {
+	if u.Err != nil {
+		return fmt.Errorf("rwlock: lock %q: the renewal is not confirmed: %w", u.Name, u.Err)
+	}
+	quorum := &QuorumError{
+		Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes), Err: errUnrenewed, unknown: u.Unknown,
+	}
+	if u.Kind == engine.Short {
+		quorum.cause = ErrReplicas
 	}
 	return quorum
 }

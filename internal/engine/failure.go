@@ -57,6 +57,33 @@ type Failure struct {
 	Err       error // what ended the waiting: the context's error, or nil
 }
 
+// refusal tells what keeps a quorum from carrying out a call, by the causes of the masters that did not. It is for good
+// where so many refuse in a way that does not pass that no quorum can come about by asking again.
+func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
+	conflicts, shorts, permanent := 0, 0, 0
+	for _, cause := range causes {
+		_, short := unreplicated(cause.Err)
+		switch {
+		case short:
+			shorts++
+		case transport.Conflict(cause.Err):
+			conflicts++
+		case e.masters[cause.Index].Permanent(cause.Err):
+			permanent++
+		}
+	}
+	switch spare := len(e.masters) - e.quorum(); {
+	case conflicts+shorts+permanent <= spare:
+		return NoQuorum, false
+	case conflicts > 0:
+		return Conflict, true
+	case shorts > 0:
+		return Short, false
+	default:
+		return NoQuorum, true
+	}
+}
+
 // endOf returns why ctx has ended: its cause, which matches ctx.Err() as well. A caller that cancels with a cause finds
 // that in the error, and one that only knows contexts still finds context.Canceled.
 func endOf(ctx context.Context) error {
