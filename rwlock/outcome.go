@@ -37,8 +37,11 @@ func outcome(err error) error {
 	return nodeCause(err)
 }
 
-// errPending is what a release comes to that is not confirmed.
-var errPending = errors.New("the release goes on in the background until the hold must have expired")
+// What a release comes to that is not confirmed.
+var (
+	errPending = errors.New("the release goes on in the background until the hold must have expired")
+	errRefused = errors.New("the release is refused and not tried again: the hold ends with its TTL")
+)
 
 // reasons name the ends of a lease in this package's words.
 var reasons = map[engine.Reason]Reason{
@@ -91,9 +94,12 @@ func acquireOutcome(f *engine.Failure) error {
 // the first the lock is free by the TTL at the latest; after the second too, but nobody works on it.
 func releaseOutcome(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
-	if u.Conflict {
+	switch {
+	case u.Conflict:
 		quorum.cause = ErrConflict
-	} else {
+	case u.Refused:
+		quorum.Err = errRefused
+	default:
 		quorum.Err, quorum.unknown = errPending, true
 	}
 	return quorum

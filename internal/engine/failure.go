@@ -166,12 +166,13 @@ func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
 
 func (l *Loss) Unwrap() error { return l.Err }
 
-// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time; it goes on in the background
-// until the hold must have expired.
+// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time. It goes on in the background until
+// the hold must have expired, unless so many refuse it for good that no quorum can confirm any more.
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
-	Conflict  bool // keys of the lock hold something else: it is not tried again
+	Refused   bool // for good: where it is refused it is not tried again, and the hold ends with its TTL
+	Conflict  bool // that is since keys of the lock hold something else
 	Nodes     []NodeFailure
 }
 
