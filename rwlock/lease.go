@@ -48,11 +48,12 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} { return l.inner.Done() }
 
-// Err returns nil while the lease can be trusted, ErrReleased after Release and a *LostError after a loss. It reads
-// the clocks, so it knows of a deadline that passed while the process stood still.
+// Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
+// loss. It reads the clocks, so it knows of a deadline that passed while the process stood still.
 func (l *Lease) Err() error { return outcome(l.inner.Err()) }
 
-// Deadline returns until when the lease is trusted, by this process's clocks. Each renewal moves it.
+// Deadline returns until when the lease is trusted, by this process's clocks, and the zero time once it has ended. Each
+// renewal moves it.
 func (l *Lease) Deadline() time.Time { return l.inner.Deadline() }
 
 // Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
@@ -62,9 +63,9 @@ func (l *Lease) Renew(ctx context.Context) error { return outcome(l.inner.Renew(
 
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
 // timeout; a *QuorumError says that the release is not confirmed and goes on in the background. One that is not
-// Indeterminate does not: a key holds something else (ErrConflict), or the servers refuse the release for good, and the
-// hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a nil lease,
-// nil.
+// Indeterminate does not: a key holds something else (ErrConflict), or the servers refuse the release for good, and
+// the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a nil
+// lease, nil.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -166,8 +166,8 @@ func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
 
 func (l *Loss) Unwrap() error { return l.Err }
 
-// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time. It goes on in the background until
-// the hold must have expired, unless so many refuse it for good that no quorum can confirm any more.
+// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time. It goes on in the background
+// until the hold must have expired, unless so many refuse it for good that no quorum can confirm any more.
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
