@@ -69,7 +69,7 @@ type NodeError struct {
 	Err   error // the server's refusal, the failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
-func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err) }
 
 // Unwrap returns the cause.
 func (e *NodeError) Unwrap() error { return e.Err }

@@ -52,6 +52,9 @@ type State struct {
 // and between its reading and yours things move. The error is a *QuorumError when too few masters answered; the
 // state then has what there is.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
+	if l.isZero() {
+		return State{}, errZeroLocker
+	}
 	if err := checkName(name); err != nil {
 		return State{}, err
 	}
