@@ -117,8 +117,8 @@ func (e *OptionError) Error() string {
 // Is matches ErrOption.
 func (e *OptionError) Is(target error) bool { return target == ErrOption }
 
-// Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. The
-// library goes on releasing the hold in the background until it must have expired.
+// Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. After an
+// acquisition or a release the library goes on releasing the hold in the background until it must have expired.
 func Indeterminate(err error) bool {
 	if a, ok := errors.AsType[*AcquireError](err); ok {
 		return a.unknown

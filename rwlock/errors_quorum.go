@@ -70,7 +70,7 @@ type NodeError struct {
 }
 
 // Error names the master by its address, and the cause.
-func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err) }
 
 // Unwrap returns the cause.
 func (e *NodeError) Unwrap() error { return e.Err }

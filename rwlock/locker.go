@@ -21,7 +21,8 @@ const (
 	Write = fencing.Write
 )
 
-// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis.
+// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. The zero value cannot
+// be used; New makes one.
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
@@ -91,6 +92,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
+	if l.isZero() {
+		return nil, errZeroLocker
+	}
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -196,6 +200,9 @@ type Stats struct {
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
+	if l.isZero() {
+		return Stats{}
+	}
 	s := l.engine.Stats()
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
@@ -210,6 +217,9 @@ func (l *Locker) Stats() Stats {
 // for a dial that is under way. Only a function of Trace or Logger that still blocks then is left running. The clients
 // stay open; they are the caller's. Close returns nil, also when called again.
 func (l *Locker) Close() error {
+	if l.isZero() {
+		return nil
+	}
 	l.mutexes.close()
 	l.engine.Close()
 	return nil

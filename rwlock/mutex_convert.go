@@ -58,8 +58,8 @@ func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, 
 func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {
-	if m.refused != nil {
-		return m.refused
+	if m.isUnusable() {
+		return m.unusable()
 	}
 	c := &conversion{RWMutex: m, w: newWaiter(to), from: Read}
 	if to == Read {

@@ -103,15 +103,22 @@ func (s *section) Fence() fencing.Fence {
 }
 
 // Deadline returns until when the section is trusted, for fencing.Deadline: by its lease, or by its bound if that is
-// sooner.
+// sooner. As of a lease it is the zero time after the end.
 func (s *section) Deadline() time.Time {
+	if s.lost() != nil {
+		return time.Time{}
+	}
 	deadline := s.remote.lease.Deadline()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bound != nil && s.bound.end.Before(deadline) {
+	switch {
+	case s.over != nil:
+		return time.Time{}
+	case s.bound != nil && s.bound.end.Before(deadline):
 		return s.bound.end
+	default:
+		return deadline
 	}
-	return deadline
 }
 
 // stands reports whether somebody is in the section. It does not ask Redis: also one whose lease was lost stands until

@@ -12,8 +12,8 @@ import (
 // acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
 // section that would wait for itself. Then comes the way without a command, and only then the queue.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
-	if m.refused != nil {
-		return m.refused
+	if m.isUnusable() {
+		return m.unusable()
 	}
 	if ctx.Err() != nil {
 		return m.notAcquired(mode, 0, endOf(ctx))

@@ -53,6 +53,9 @@ type State struct {
 // and between its reading and yours things move. Each master is given the release timeout, or what ctx leaves. The
 // error is a *QuorumError when too few masters answered; the state then has what there is. After Close it is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
+	if l.isZero() {
+		return State{}, errZeroLocker
+	}
 	if err := checkName(name); err != nil {
 		return State{}, err
 	}

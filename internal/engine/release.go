@@ -35,11 +35,20 @@ func (l *Lease) Release(ctx context.Context) error {
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
 	err := l.giveBack(within)
-	if pending, ok := err.(*Unconfirmed); ok {
-		l.e.observers.warn("release not confirmed, trying again in the background",
-			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.Any("error", pending))
+	if u, ok := err.(*Unconfirmed); ok {
+		l.warnOf(u)
 	}
 	return err
+}
+
+// warnOf writes to the log what Release returns: whether it goes on is told in both alike.
+func (v *voting) warnOf(u *Unconfirmed) {
+	message := "release not confirmed, trying again in the background"
+	if u.Refused {
+		message = "release refused, the hold ends with its TTL"
+	}
+	v.e.observers.warn(message,
+		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
