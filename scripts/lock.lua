@@ -50,6 +50,7 @@ end
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
+  if wNamed ~= ' n' then wNamed = '' end
 end
 
 -- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
@@ -80,8 +81,8 @@ end
 
 local function recordOf(field)
   if fields[field] ~= nil then return fields[field] end
-  if had[field] ~= nil then return had[field] end
-  return call('HGET', lock, field)
+  if had[field] == nil then had[field] = call('HGET', lock, field) end
+  return had[field]
 end
 
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
@@ -196,12 +197,14 @@ local function grant(id, token, ttl, details, first)
   if owner then count(owner, 1, text, mode) end
 end
 
--- One hold of a named owner less. If it was to take the place of another that still stands, join is to find that one.
-local function uncount(id, details)
-  local owner, from = named(id, details), match(details, '^%a %d+ %w+%^(%w+)')
+-- One hold of a named owner less, with that token. If it is the one that join finds, and was to take the place of
+-- another that still stands, join is to find that one.
+local function uncount(id, details, its)
+  local owner, from = named(id, details), converted(details)
   if not owner then return end
   local state, expiry, token, asked, _
-  if from then state, expiry, token, _, asked = find(from) end
+  local found = from and match(recordOf('o:' .. owner) or '', '^%d+ (%d+)')
+  if found and found - its == 0 then state, expiry, token, _, asked = find(from) end
   if (state == 'w' or state == 'g') and expiry > ms then
     count(owner, -1, int(token), match(asked, '^%a'))
   else
@@ -211,13 +214,14 @@ end
 
 local function drop(id, state, details)
   if state == 'w' then
-    if wNamed ~= '' then uncount(id, details or writerDetails()) end
+    if wNamed ~= '' then uncount(id, details or writerDetails(), wToken or t) end
     setWriter(nil)
     return
   end
   if state == 'g' then
+    local _, _, token = parse(recordOf(id))
     readers = readers - call('ZREM', holdsKey, id)
-    uncount(id, details)
+    uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
     aside = aside - call('ZREM', asideKey, id)
   else
@@ -238,10 +242,21 @@ local function enqueue(id, place, details)
   fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
+-- Whether the head of the queue, which waits at place 0, converts another hold than that one. Two who upgrade would
+-- wait for each other; one that converts the same hold is an attempt before, which was given up.
+local function isRival(head, from)
+  local _, _, _, _, its = parse(recordOf(head))
+  return its and converted(its) ~= from
+end
+
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
--- its place, and is granted the lock whatever PUBLISH counts.
+-- its place, and is granted the lock whatever PUBLISH counts. But where another upgrade has come before an upgrade
+-- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is.
 local function await(id, state, place, since, details)
   if state == 'p' then
+    local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
+    local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
+    if head[1] and head[2] - 0 == 0 and isRival(head[1], converted(details)) then return drop(id, state, details) end
     state = 'd'
     call('ZADD', queueKey, place, id)
     call('PEXPIRE', queueKey, '3600000')

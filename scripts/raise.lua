@@ -33,6 +33,7 @@ if kept then return { 0, 0, 0, us } end -- it is being converted: no raise is aw
 
 local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'
+if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
 local set = { 't', t - token > 0 and t or token }
 if mode == 'w' then set[3], set[4] = 'tw', token end
 if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has
