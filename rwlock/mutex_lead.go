@@ -67,7 +67,9 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	}
 	m.forget(h)
 	m.unlock()
-	_ = h.lease.Release(ctx) // nobody stood in it: that it was lost, or is not confirmed, concerns nobody
+	// Nobody stood in it: that it was lost, or is not confirmed, concerns nobody. All who come wait for this leader, so it
+	// is not kept beyond the end of its context.
+	m.locker.engine.ReleaseWithin(ctx, &h.lease.inner)
 	return false
 }
 

@@ -118,7 +118,6 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	if l.phase == held {
-		l.e.observers.released(l)
 		l.finish(ErrReleased)
 		l.releaseInBackground()
 	}

@@ -109,7 +109,6 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	// contexts.
 	from.ending = ending{}
 	from.successor.Store(into)
-	e.observers.released(from)
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)
 	from.renewal.abandon()
@@ -118,16 +117,6 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	l.successor.Store(into) // past those in between, which may go
 	e.giveBackWithin(ctx, from)
 	return nil
-}
-
-// giveBackWithin releases the hold that a conversion has replaced, and waits for that: then what the process asks for
-// next does not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the conversion is done
-// without it, and its grant does not wait for that hold. So, unlike Release, it does not keep the caller beyond the end
-// of ctx: the release goes on in the background then, and Close waits for it.
-func (e *Engine) giveBackWithin(ctx context.Context, from *Lease) {
-	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-	defer cancel()
-	_ = from.giveBack(within)
 }
 
 // inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu. The new

@@ -26,7 +26,6 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
 	defer l.e.unconfirmed.add(-1)
-	l.e.observers.released(l)
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
 	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
@@ -52,11 +51,11 @@ func (v *voting) warnOf(u *Unconfirmed) {
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
-// then is left to the background.
-func (v *voting) giveBack(ctx context.Context) error {
+// then is left to the background. The end of caller says nothing of a master that has not answered.
+func (v *voting) giveBack(ctx, caller context.Context) error {
 	if len(v.e.masters) == 1 {
 		count := releaseCount{need: 1, all: 1}
-		count.add(v.giveBackTo(ctx, v.e.masters[0]))
+		count.add(v.giveBackTo(ctx, caller, v.e.masters[0]))
 		return count.verdict(v)
 	}
 	// It outlives this call: answers may come after the end of ctx.
@@ -71,7 +70,7 @@ func (v *voting) giveBack(ctx context.Context) error {
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
 // before the release; for one that was not, the release leaves a tombstone where it finds no hold.
-func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
+func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still come in
 	v.mu.Unlock()
@@ -79,7 +78,14 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
 	result, sent := m.Do(ctx, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && ctx.Err() != nil {
-		result = rueidis.NewErrorResult(&transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono})
+		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
+		if caller.Err() != nil { // sent again at once: other releases do not wait for this one
+			pending := r
+			v.e.unconfirmed.add(+1)
+			v.e.releases[m.Index].add(&pending)
+			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.lock()).Addr(), Err: silence}
+		}
+		result = rueidis.NewErrorResult(silence)
 	}
 	return v.e.released(r, result, sent)
 }
