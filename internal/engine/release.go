@@ -33,7 +33,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
-	err := l.giveBack(within)
+	err := l.giveBack(within, context.Background())
 	if u, ok := err.(*Unconfirmed); ok {
 		l.warnOf(u)
 	}
@@ -48,6 +48,33 @@ func (v *voting) warnOf(u *Unconfirmed) {
 	}
 	v.e.observers.warn(message,
 		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
+}
+
+// ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed that or ctx ends, at
+// most for the release timeout. It is for those who have no use for the verdict, and whose caller has set a time.
+func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
+	l = l.lock()
+	l.expire(e.clock.Now())
+	if l.phase != held {
+		l.mu.Unlock()
+		return
+	}
+	e.unconfirmed.add(+1) // as in Release
+	defer e.unconfirmed.add(-1)
+	l.finish(ErrReleased)
+	l.e.registry.forget(l.id)
+	l.mu.Unlock()
+	e.giveBackWithin(ctx, l)
+}
+
+// giveBackWithin gives back what is of no use any more, and waits for that: then what the process asks for next does
+// not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the caller has what it asked for,
+// or goes on to ask for it, without that. So, unlike Release, it does not keep the caller beyond the end of ctx: the
+// release goes on in the background then, and Close waits for it.
+func (e *Engine) giveBackWithin(ctx context.Context, l *Lease) {
+	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+	defer cancel()
+	_ = l.giveBack(within, ctx)
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
