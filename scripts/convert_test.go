@@ -145,8 +145,8 @@ func TestAReadersGrantThatIsKeptHasALargerToken(t *testing.T) {
 	})
 }
 
-// One that gave way to an upgrade is granted anew, by whoever gives that up, with a larger token too: its client takes the
-// message of a token that is not larger for that of the grant that it gave back.
+// One that gave way to an upgrade is granted anew, by whoever gives that up, with a larger token too: its client takes
+// the message of a token that is not larger for that of the grant that it gave back.
 func TestAReaderThatGaveWayIsGrantedALargerToken(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
