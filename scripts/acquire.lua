@@ -7,10 +7,12 @@
 --        an upgrade, and another reader's waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
--- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
+-- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place, or
+--        answered 7 where it was passed over and another upgrade has come before it
 -- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first of a cohort HSET more; behind a
 --        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a cohort:
---        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; else as in lock.lua and settle.lua
+--        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; a conversion beside others: HGET, where its own
+--        hold is the first to expire ZRANGE HGET; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then

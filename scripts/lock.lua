@@ -17,7 +17,10 @@
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
--- Cost   nothing by itself; store: HSET HDEL, and PEXPIRE where something was granted or enqueued
+-- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
+--        a named owner HGET, and where it was to take the place of another ZSCORE or HGET of that one; await: for who
+--        was passed over ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades; store: HSET HDEL, and PEXPIRE where
+--        something was granted or enqueued
 --
 -- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
 -- reach it, x released before it came (a tombstone). A waiter's token is its place.
