@@ -86,18 +86,21 @@ func (c *conversion) begin(entry engine.Entry) error {
 	taken := reads && c.local.upgrading()
 	held, alone := c.local.convert(c.w, c.from)
 	refused := held && !alone && entry == engine.Try
-	switch {
-	case refused:
-		c.local.settle(c.from)
-	case held:
+	if held {
 		c.section, c.hold = c.in.Load(), c.remote.Load()
 		c.wanted = c.hold.wanted
+	}
+	if refused {
+		c.local.settle(c.from)
 	}
 	c.unlock()
 	switch { // not under mu: an error that names the holder may be the first to notice that it has lost the lock
 	case taken:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, c.name)
 	case refused:
+		if lost := c.section.lost(); lost != nil {
+			return lost
+		}
 		return c.notAcquired(c.w.mode, 0, nil)
 	case !held:
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, c.name, c.from)
