@@ -145,6 +145,25 @@ func TestAReadersGrantThatIsKeptHasALargerToken(t *testing.T) {
 	})
 }
 
+// One that gave way to an upgrade is granted anew, by whoever gives that up, with a larger token too: its client takes
+// the message of a token that is not larger for that of the grant that it gave back.
+func TestAReaderThatGaveWayIsGrantedALargerToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		messages := e.subscribe(channel)
+		token := e.run(e.ahead(500_000).of(acquireByID(reader("02"))))[1].(int64)
+		e.run(votes.of(acquireByID(reader("00"))))
+		e.run(votes.of(acquireByID(reader("03"))))
+		e.run(votes.of(acquireByID(writer("01").converting("00"))))
+		require.EqualValues(e.t, 0, e.run(votes.of(yield("02", token)))[0])
+		_ = e.heard(messages)
+		e.run(votes.of(release("01", 0)))
+		require.Contains(e.t, e.heard(messages)[0], fmt.Sprintf("%s %d ", ulid("02"), token+1))
+		kept := e.run(votes.of(yield("02", token+1)))
+		require.Equal(e.t, []any{int64(1), token + 2}, kept[:2])
+	})
+}
+
 // Beside a write hold without a quorum, and behind a dead one that upgrades, it is the same.
 func TestWhoGivesWayToAnUpgrade(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -29,7 +29,8 @@
 -- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
 -- to wait, and a write is granted a block of B tokens. A hold that is to take the place of another of the same client
 -- names that one behind its owner: '-^hold'. It does not wait for it, and both stand until the old one is released: so
--- nobody else gets in between, and whoever gives up still has what it had. route is a letter (p PUBLISH, s SPUBLISH,
+-- nobody else gets in between, and whoever gives up still has what it had. '~' behind all that is the master's own: the
+-- hold has given a grant back, see mint. route is a letter (p PUBLISH, s SPUBLISH,
 -- b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
 -- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
@@ -161,12 +162,14 @@ local function count(owner, by, token, mode)
   fields[field] = n > 0 and int(n) .. ' ' .. (token or its) .. ' ' .. (mode or was)
 end
 
--- The next token; where the counter is missing it is at least this server's clock. For a write of a cohort, the last of
--- a block and the first, which is what any other would get. A block that would run further ahead of this server's clock
--- than a proposal may is smaller, down to one.
+-- The next token; where the counter is missing it is at least this server's clock. A reader's is beyond all writers'
+-- only, so that all masters grant the one that its client proposed. But the tokens that one hold is granted here
+-- increase, or its client would take the message of a later grant for an old one: so where the hold has given one back,
+-- the next is beyond all tokens. For a write of a cohort, the last of a block and the first, which is what any other
+-- would get. A block that would run further ahead of this server's clock than a proposal may is smaller, down to one.
 local function mint(details)
   local last = t
-  if several and string.byte(details) == 114 then last = tw end -- 'r'
+  if several and match(details, '^r %d+ [^ ~]+ ') then last = tw end
   local first = last and last + 1 or us
   if first < floor then first = floor end
   local block = match(details, '^w %d+ %+(%d+)')

@@ -210,7 +210,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	switch {
 	case own.granted() && own.token == token:
 		m.drop(own)
-		m.least = token + 1
+		own.again = true
 		if len(m.queue) == 0 || m.queue[0].id >= id && m.queue[0].place > 0 {
 			token, first := m.mint(own)
 			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))

@@ -24,7 +24,6 @@ type model struct {
 	owners   map[string]modelOwner
 	alive    map[string]bool // waiters whose process sent the script
 	t, tw, s int64
-	least    int64 // token that the script that runs may mint
 	first    int64 // of the block that the reply of the script that runs tells of
 }
 
@@ -37,6 +36,7 @@ type modelHold struct {
 	claim           int64
 	block, first    int64 // tokens of a grant to write, and the first of them
 	unheard         bool  // nobody hears its messages
+	again           bool  // it has given a grant back
 }
 
 type modelOwner struct {
@@ -52,7 +52,6 @@ func (m *model) begin(us int64, passed time.Duration, proposal int64) {
 		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
 	m.proposal, m.hadOne, m.alive, m.first = proposal, m.writer != nil, map[string]bool{}, 0
-	m.least = 0
 }
 
 func byID(id string) func(modelHold) bool { return func(h modelHold) bool { return h.id == id } }
@@ -107,14 +106,14 @@ func (m *model) mint(h modelHold) (token, first int64) {
 	last, floor := m.t, m.us
 	if m.quorum {
 		floor = min(m.proposal, m.us+1_000_000)
-		if h.mode == "r" {
+		if h.mode == "r" && !h.again {
 			last = m.tw
 		}
 		if last == 0 {
 			floor = max(floor, m.us)
 		}
 	}
-	first = max(last+1, floor, m.least)
+	first = max(last+1, floor)
 	if h.mode == "r" || h.block == 0 {
 		return first, 0
 	}
