@@ -18,27 +18,39 @@ func TestAConversionOvertakesReleases(t *testing.T) {
 	}{
 		"a downgrade": {
 			[]request{writer("01"), reader("02").converting("01")},
-			reader("04").converting("01"), []string{"02", "01"}, true,
+			reader("04").converting("01"),
+			[]string{"02", "01"},
+			true,
 		},
 		"a downgrade, released last": {
 			[]request{writer("01"), reader("02").converting("01"), reader("03").converting("01")},
-			reader("04").converting("01"), []string{"01", "03", "02"}, true,
+			reader("04").converting("01"),
+			[]string{"01", "03", "02"},
+			true,
 		},
 		"a downgrade after an upgrade": {
 			[]request{reader("01"), writer("02").converting("01"), reader("03").converting("02")},
-			reader("04").converting("02"), []string{"03", "01", "02"}, true,
+			reader("04").converting("02"),
+			[]string{"03", "01", "02"},
+			true,
 		},
 		"an upgrade": {
 			[]request{reader("01"), writer("02").converting("01")},
-			writer("04").converting("01"), []string{"02", "01"}, false,
+			writer("04").converting("01"),
+			[]string{"02", "01"},
+			false,
 		},
 		"an upgrade, released last": {
 			[]request{reader("01"), writer("02").converting("01"), writer("03").converting("01")},
-			writer("04").converting("01"), []string{"01", "03", "02"}, false,
+			writer("04").converting("01"),
+			[]string{"01", "03", "02"},
+			false,
 		},
 		"an upgrade after a downgrade": {
 			[]request{writer("01"), reader("02").converting("01"), writer("03").converting("02")},
-			writer("04").converting("02"), []string{"01", "03", "02"}, false,
+			writer("04").converting("02"),
+			[]string{"01", "03", "02"},
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
