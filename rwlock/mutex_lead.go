@@ -57,9 +57,9 @@ func (m *bid) lead(ctx context.Context) error {
 // no matter, since a section whose lease has ended knows it by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
-	trusted := h.lease.Err() == nil
+	trusted, now := h.lease.Err() == nil, m.locker.engine.Now()
 	m.mu.Lock()
-	if trusted && m.remote.Load() == h && h.serves(w.mode) {
+	if trusted && m.remote.Load() == h && h.serves(w.mode, now) {
 		m.in.Store(h.begin(m.place, w.mode))
 		m.local.admitLeader(w)
 		m.unlock()

@@ -77,7 +77,7 @@ func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 		return m.keep(h, now)
 	}
 	// A leader among the waiters is about to find out that it has nobody to join.
-	if m.local.leader != nil || !h.serves(next.mode) {
+	if m.local.leader != nil || !h.serves(next.mode, now) {
 		return false
 	}
 	m.in.Store(h.begin(m, next.mode))
@@ -121,12 +121,13 @@ func (m *place) vacate() {
 // want follows the news that another process waits for the hold of that id. The news may be old, of a hold that was
 // given back or converted since; then it says nothing of what there is now.
 func (m *place) want(h *remoteHold, id string) {
+	now := m.locker.engine.Now()
 	m.mu.Lock()
 	if m.remote.Load() != h || h.id != id {
 		m.unlock()
 		return
 	}
-	h.want()
+	h.want(now)
 	m.unlock()
 	m.stopLingering()
 }

@@ -19,7 +19,7 @@ type linger struct {
 // another process waits, nor where the hold can serve no reader any more.
 func (m *place) keep(h *remoteHold, now clock.Instant) bool {
 	d := m.settings.Linger
-	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
+	if d <= 0 || h.wanted || !h.serves(Read, now) || m.local.leader != nil {
 		return false
 	}
 	m.in.Store(nil)
