@@ -83,14 +83,18 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 	for range 5 {
 		servers = append(servers, testredis.Start(t))
 	}
-	nowhere := testredis.Start(t)
-	nowhere.Kill()
+	nowhere := []*testredis.Server{testredis.Start(t), testredis.Start(t)} // a minority
+	for _, server := range nowhere {
+		server.Kill()
+	}
 	var lockers []*rwlock.Locker
 	majorities(func(masters int) {
 		var addrs []string
+		missing := 0
 		for i, server := range servers {
 			if masters>>i&1 == 0 {
-				server = nowhere
+				server = nowhere[missing]
+				missing++
 			}
 			addrs = append(addrs, server.Addr())
 		}
