@@ -83,18 +83,19 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 	for range 5 {
 		servers = append(servers, testredis.Start(t))
 	}
-	nowhere := []*testredis.Server{testredis.Start(t), testredis.Start(t)} // a minority
-	for _, server := range nowhere {
-		server.Kill()
+	var dead []*testredis.Server // as many as a minority has
+	for range 2 {
+		dead = append(dead, testredis.Start(t))
+		dead[len(dead)-1].Kill()
 	}
 	var lockers []*rwlock.Locker
 	majorities(func(masters int) {
 		var addrs []string
-		missing := 0
+		down := 0
 		for i, server := range servers {
 			if masters>>i&1 == 0 {
-				server = nowhere[missing]
-				missing++
+				server = dead[down]
+				down++
 			}
 			addrs = append(addrs, server.Addr())
 		}

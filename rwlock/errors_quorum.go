@@ -62,13 +62,14 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// NodeError is one master's failure. Its message names the master by its address.
+// NodeError is one master's failure.
 type NodeError struct {
 	Index int // in the order given to New
 	Addr  string
 	Err   error // the server's refusal, the failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
+// Error names the master by its address, and the cause.
 func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err) }
 
 // Unwrap returns the cause.

@@ -76,3 +76,22 @@ func TestADowngradeOfAnRWMutexEndsWithItsContext(t *testing.T) {
 		w.eventually("only tokens are left", w.hasOnlyTokens)
 	})
 }
+
+// That the end of a context was sooner than the answer says nothing of the server: other releases do not wait for it.
+func TestAConversionThatEndsWithItsContextHoldsUpNoOtherRelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		p.hasWaited()
+		q.hasWaited()
+		lingering := p.RWMutex("other", rwlock.WithLinger(time.Hour))
+		relock(w, lingering)
+		lease := p.lock("n", rwlock.Write)
+		p.link.DelayNextReply(running(scripts.Release), 200*time.Millisecond)
+		require.NoError(w.t, lease.Downgrade(soonOver(w)))
+		began := time.Now()
+		w.release(q.lock("other", rwlock.Write))
+		require.Equal(w.t, began, time.Now(), "what lingered was released at once")
+		w.release(lease)
+		w.onlyTokensLeft()
+	})
+}

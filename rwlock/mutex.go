@@ -40,6 +40,7 @@ type RWMutex struct {
 //	readers     those who read together, counted without a mutex; in the cohort
 //	remoteHold  the lease that the process has, with its block of tokens and how long it still serves
 //	section     what those who are in have: one token, and contexts that end with it
+//	bound       WithMaxHold for a section
 //	bid         the attempt of the one who leads: under the remote hold that there is, or by one from Redis
 //	conversion  one who is in and turns from reading to writing, or back
 //	linger      how long the remote hold is kept while nobody is in

@@ -35,10 +35,10 @@ type conversion struct {
 // Upgrade turns a read lock of this RWMutex into the write lock, without a gap: nobody writes in between. It waits
 // until the other readers have left, in this process and elsewhere, before all others who wait and with new readers
 // held back. While it waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError)
-// it still does. So it does where Redis has granted the write hold, which is lost before the others have left: the
-// error matches ErrNoQuorum where no renewal of that hold was confirmed in time, and else ErrNotAcquired. A reader that
-// asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait for the
-// other. It has to unlock, and then to lock.
+// it still does. If Redis has granted the write hold, and that is lost before the other readers have left, it also goes
+// on reading; the error matches ErrNoQuorum if no renewal of that hold was confirmed in time, else ErrNotAcquired. A
+// reader that asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait
+// for the other. It has to unlock, and then to lock.
 //
 // Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
 // timeout, and what is not confirmed by then is pursued in the background.
@@ -86,18 +86,21 @@ func (c *conversion) begin(entry engine.Entry) error {
 	taken := reads && c.local.upgrading()
 	held, alone := c.local.convert(c.w, c.from)
 	refused := held && !alone && entry == engine.Try
-	switch {
-	case refused:
-		c.local.settle(c.from)
-	case held:
+	if held {
 		c.section, c.hold = c.in.Load(), c.remote.Load()
 		c.wanted = c.hold.wanted
+	}
+	if refused {
+		c.local.settle(c.from)
 	}
 	c.unlock()
 	switch { // not under mu: an error that names the holder may be the first to notice that it has lost the lock
 	case taken:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, c.name)
 	case refused:
+		if lost := c.section.lost(); lost != nil {
+			return lost
+		}
 		return c.notAcquired(c.w.mode, 0, nil)
 	case !held:
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, c.name, c.from)

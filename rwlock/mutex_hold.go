@@ -110,9 +110,9 @@ func (h *remoteHold) serves(mode Mode) bool {
 
 // begin starts a section, under mu. The caller has asked serves in the same breath, so there is a token for it.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
-	s := &section{mutex: m, remote: h, bound: m.settings.MaxHold}
+	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.take())
-	s.start()
+	s.setBound(m.settings.MaxHold)
 	return s
 }
 

@@ -67,7 +67,9 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	}
 	m.forget(h)
 	m.unlock()
-	_ = h.lease.Release(ctx) // nobody stood in it: that it was lost, or is not confirmed, concerns nobody
+	// Nobody stood in it: that it was lost, or is not confirmed, concerns nobody. All who come wait for this leader, so it
+	// is not kept beyond the end of its context.
+	m.locker.engine.ReleaseWithin(ctx, &h.lease.inner)
 	return false
 }
 
@@ -77,7 +79,7 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false
 	}
-	return s.bound == 0 && s.lost() == nil || s.bound > 0 && s.extend()
+	return s.bound == nil && s.lost() == nil || s.bound != nil && s.extend()
 }
 
 // beside lets a reader in beside those of a section, if they are still there. They may have left while it extended

@@ -1,11 +1,14 @@
 package rwlock_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -26,5 +29,47 @@ func TestALimitThatIsNoticedBeforeItsTimerGivesTheLockBack(t *testing.T) {
 			w.release(q.lock("n", rwlock.Write))
 			require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
 		}
+	})
+}
+
+// interruptions is a clock of which one reading can take so long that something happens meanwhile.
+type interruptions struct {
+	start time.Time
+	next  atomic.Pointer[func()] // called once, by the next reading
+}
+
+// option has a locker read its time there.
+func (c *interruptions) option() rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) {
+		l.Clock = func() (time.Duration, time.Time) {
+			if f := c.next.Swap(nil); f != nil {
+				(*f)()
+			}
+			now := time.Now()
+			return now.Sub(c.start), now
+		}
+	})
+}
+
+// A limit that is reached while its holder unlocks is a loss, and whoever is next in the process has a lease of its
+// own: the one that there was has been given back.
+func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := &interruptions{start: time.Now()}
+		p, q := w.process(clock.option()), w.process()
+		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
+		require.NoError(w.t, mu.Lock(w.ctx))
+		ctx := mu.Context(w.ctx)
+		next := w.locking(w.ctx, mu.Lock)
+		reach := func() { <-ctx.Done() } // Unlock has looked at the limit, and asks for the lease
+		clock.next.Store(&reach)
+		require.Equal(w.t, rwlock.MaxHold, w.loss(mu.Unlock(w.ctx)).Reason)
+		require.NoError(w.t, next.result())
+		w.settle()
+		require.NoError(w.t, context.Cause(mu.Context(w.ctx)))
+		_, err := q.TryLock(w.ctx, "n")
+		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		w.onlyTokensLeft()
 	})
 }

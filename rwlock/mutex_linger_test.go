@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,23 +227,38 @@ func TestLingerIsForAnRWMutexAndNeedsRenewal(t *testing.T) {
 	})
 }
 
-// A lock that is unlocked in the moment at which the time of an earlier use is over lingers for its own time. Which of
-// the two comes first, or in the middle of the other, is the scheduler's choice, so there are many rounds.
+// slowParent is a context that a child takes a time to leave, once.
+type slowParent struct {
+	context.Context
+	takes atomic.Int64
+}
+
+// Done is asked for by a child that ends: it is taken out of what ends with the parent.
+func (c *slowParent) Done() <-chan struct{} {
+	time.Sleep(time.Duration(c.takes.Swap(0)))
+	return c.Context.Done()
+}
+
+// The timer of an earlier use fires while the lock is unlocked, and comes to it right after: the lock lingers for its
+// time all the same. Unlock takes as long as the end of a context of the section does.
 func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const linger = time.Second
 		p := w.process()
 		mu := p.RWMutex("n", rwlock.WithLinger(linger))
-		for range 500 {
-			relock(w, mu)
-			w.pass(linger / 2)
-			require.NoError(w.t, mu.Lock(w.ctx))
-			time.Sleep(linger / 2) // the timer fires now
-			require.NoError(w.t, mu.Unlock(w.ctx))
-			w.settle()
-			require.Equal(w.t, 1, p.Stats().Lingering)
-			w.pass(linger + time.Millisecond)
-			require.Zero(w.t, p.Stats().Lingering)
-		}
+		parent := &slowParent{Context: w.ctx}
+		relock(w, mu)
+		w.pass(linger / 2)
+		require.NoError(w.t, mu.Lock(w.ctx))
+		_ = mu.Context(parent)
+		parent.takes.Store(int64(linger / 2))
+		began := time.Now()
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.Equal(w.t, linger/2, time.Since(began), "the timer fires now")
+		w.settle()
+		require.Equal(w.t, 1, p.Stats().Lingering)
+		w.pass(linger + time.Millisecond)
+		require.Zero(w.t, p.Stats().Lingering)
+		w.onlyTokensLeft()
 	})
 }

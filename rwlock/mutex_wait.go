@@ -35,7 +35,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 // is let in.
 func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
-	if h == nil || !h.lease.inner.Trusted() {
+	if h == nil || !h.lease.inner.Trusted(m.locker.engine.Now()) {
 		return false
 	}
 	if mode == Read && m.local.readers.join() {
@@ -80,7 +80,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
 	}
-	w, leads := newWaiter(mode), false
+	begun, w, leads := time.Now(), newWaiter(mode), false
 	err := m.use(func() { leads = m.local.tryLead(w) })
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 		m.giveUp(w)
 		return m.notAcquired(mode, 0, nil)
 	}
-	return err
+	return asWaited(err, time.Since(begun), ctx, ctx)
 }
 
 // use lets one more goroutine use the RWMutex, and is how the process knows which one of a name is in use: it makes

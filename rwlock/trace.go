@@ -12,7 +12,7 @@ import (
 // Trace is told of what happens to a locker's leases. Each function may be nil. They run one after the other, in order,
 // on a goroutine that no lease depends on; they may block and may call the locker, its Close included. While one of
 // them blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a
-// Released or a Lost follows before Close returns.
+// Released or a Lost follows before Close returns, unless the functions keep Close waiting beyond the release timeout.
 type Trace struct {
 	Waiting  func(TraceEvent)             // an acquisition was not granted at once
 	Acquired func(TraceEvent)             // a lease begins

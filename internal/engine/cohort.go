@@ -102,9 +102,14 @@ func (r *registry) lookAgain() {
 	}
 }
 
-// look renews what a cohort has, under mu: the answer tells of those who wait.
+// look renews what a cohort has, under mu: the answer tells of those who wait. A round under way may have been answered
+// on the server before they came, so another one follows it.
 func look(l *Lease) {
-	if l.block() > 0 && l.phase == held && l.renewal.round == nil && l.terms.Renew {
+	switch {
+	case l.block() == 0 || l.phase != held || !l.terms.Renew:
+	case l.renewal.round != nil:
+		l.renewal.again = true
+	default:
 		l.renewal.start(l, l.e.clock.Now())
 		l.setTimer()
 	}
@@ -118,7 +123,6 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	if l.phase == held {
-		l.e.observers.released(l)
 		l.finish(ErrReleased)
 		l.releaseInBackground()
 	}

@@ -90,7 +90,7 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 
 // become puts a lease in the place of another, if that one has stood until now: else somebody may have been between
 // (case upgrade-unheld of the model: a read that was not valid any more became a write, and another had written in
-// between).
+// between). One that has ended itself since it was granted is untaken, and the other stays.
 //
 // Both mutexes are held while the one takes the place of the other, so that nobody sees neither. No other place takes
 // two leases' mutexes, and nobody else knows of the new lease yet, so there is no order to keep.
@@ -104,41 +104,24 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 		return from.ending.err()
 	}
 	into.mu.Lock()
-	inherit(into, from.ending, from.limit)
+	if into.expire(e.clock.Now()); into.phase == ended { // in the moment since it was granted
+		defer from.mu.Unlock()
+		defer into.mu.Unlock()
+		return untaken(into, into.ending.err())
+	}
 	// Those who asked for the old one's end are the new one's now: the release of the old hold must not end their
 	// contexts.
-	from.ending = ending{}
+	into.ending, into.limit, from.ending = from.ending, from.limit, ending{}
+	into.setTimer()
 	from.successor.Store(into)
-	e.observers.released(from)
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)
 	from.renewal.abandon()
 	from.mu.Unlock()
 	into.mu.Unlock()
 	l.successor.Store(into) // past those in between, which may go
-	e.giveBackWithin(ctx, from)
+	from.giveBackWithin(ctx)
 	return nil
-}
-
-// giveBackWithin releases the hold that a conversion has replaced, and waits for that: then what the process asks for
-// next does not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the conversion is done
-// without it, and its grant does not wait for that hold. So, unlike Release, it does not keep the caller beyond the end
-// of ctx: the release goes on in the background then, and Close waits for it.
-func (e *Engine) giveBackWithin(ctx context.Context, from *Lease) {
-	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-	defer cancel()
-	_ = from.giveBack(within)
-}
-
-// inherit gives a lease that nobody else knows of those who are to be told of the end, and the limit, under mu. The new
-// hold may have been lost already, in the moment since it was granted: then they are told at once.
-func inherit(l *Lease, told ending, limit time.Duration) {
-	if l.phase == ended {
-		told.come(l.ending.err(), &l.mu)
-		return
-	}
-	l.ending, l.limit = told, limit
-	l.setTimer()
 }
 
 // current returns the lease that this one has become.

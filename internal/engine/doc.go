@@ -108,9 +108,12 @@
 // Both stand until the new one is granted by a quorum and the old one has stood all that time by its own deadline;
 // then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
 // what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
-// master that has the first, since two who waited for each other on different masters would wait for ever. A lease that
-// goroutines of the process read under goes over only when all of them but one have left. While an upgrade waits, it is
-// itself somebody who waits for their lease; so who else does is asked once an upgrade that is given up is released.
+// master that has the first, since two who waited for each other on different masters would wait for ever. So is one
+// that comes back there after it was passed over, if another one has come meanwhile: it has become the second. A
+// conversion is granted beside those of the same hold that were given up, and beside what that hold was converted from:
+// their releases may be late. A lease that goroutines of the process read under goes over only when all of them but one
+// have left. While an upgrade waits, it is itself somebody who waits for their lease; so who else does is asked once an
+// upgrade that is given up is released.
 //
 // # What is not known
 //

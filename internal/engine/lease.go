@@ -118,6 +118,9 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 // the mutex; the contexts end when the mutex is given back, and before the caller sends any release. The caller has the
 // registry forget the lease once its release is counted.
 func (l *Lease) finish(end error) {
+	if end == ErrReleased {
+		l.e.observers.released(l)
+	}
 	l.phase = ended
 	l.trust.end()
 	l.e.counters.held.Add(-1)
@@ -182,7 +185,6 @@ func (l *Lease) shutDown() {
 	case asking:
 		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))
 	case held:
-		l.e.observers.released(l)
 		l.finish(ErrReleased)
 		l.releaseInBackground()
 	}

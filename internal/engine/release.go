@@ -26,7 +26,6 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
 	defer l.e.unconfirmed.add(-1)
-	l.e.observers.released(l)
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
 	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
@@ -34,7 +33,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
-	err := l.giveBack(within)
+	err := l.giveBack(within, context.Background())
 	if u, ok := err.(*Unconfirmed); ok {
 		l.warnOf(u)
 	}
@@ -51,12 +50,39 @@ func (v *voting) warnOf(u *Unconfirmed) {
 		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
 }
 
+// ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed that or ctx ends, at
+// most for the release timeout. It is for those who have no use for the verdict, and whose caller has set a time.
+func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
+	l = l.lock()
+	l.expire(e.clock.Now())
+	if l.phase != held {
+		l.mu.Unlock()
+		return
+	}
+	e.unconfirmed.add(+1) // as in Release
+	defer e.unconfirmed.add(-1)
+	l.finish(ErrReleased)
+	l.e.registry.forget(l.id)
+	l.mu.Unlock()
+	l.giveBackWithin(ctx)
+}
+
+// giveBackWithin gives back what is of no use any more, and waits for that: then what the process asks for next does
+// not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the caller has what it asked for,
+// or goes on to ask for it, without that. So, unlike Release, it does not keep the caller beyond the end of ctx: the
+// release goes on in the background then, and Close waits for it.
+func (v *voting) giveBackWithin(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, v.e.cfg.ReleaseTimeout)
+	defer cancel()
+	_ = v.giveBack(within, ctx)
+}
+
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
-// then is left to the background.
-func (v *voting) giveBack(ctx context.Context) error {
+// then is left to the background. The end of caller says nothing of a master that has not answered.
+func (v *voting) giveBack(ctx, caller context.Context) error {
 	if len(v.e.masters) == 1 {
 		count := releaseCount{need: 1, all: 1}
-		count.add(v.giveBackTo(ctx, v.e.masters[0]))
+		count.add(v.giveBackTo(ctx, caller, v.e.masters[0]))
 		return count.verdict(v)
 	}
 	// It outlives this call: answers may come after the end of ctx.
@@ -71,7 +97,7 @@ func (v *voting) giveBack(ctx context.Context) error {
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
 // before the release; for one that was not, the release leaves a tombstone where it finds no hold.
-func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
+func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still come in
 	v.mu.Unlock()
@@ -79,7 +105,14 @@ func (v *voting) giveBackTo(ctx context.Context, m *transport.Master) (had bool,
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
 	result, sent := m.Do(ctx, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && ctx.Err() != nil {
-		result = rueidis.NewErrorResult(&transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono})
+		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
+		if caller.Err() != nil { // sent again at once: other releases do not wait for this one
+			pending := r
+			v.e.unconfirmed.add(+1)
+			v.e.releases[m.Index].add(&pending)
+			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.lock()).Addr(), Err: silence}
+		}
+		result = rueidis.NewErrorResult(silence)
 	}
 	return v.e.released(r, result, sent)
 }

@@ -15,6 +15,7 @@ import (
 type renewal struct {
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
+	again   bool          // once more at once, when the round under way has come to its end
 	round   *round        // under way
 	failure error         // NodeFailures since a quorum last renewed it, where masters are known for it
 }
@@ -175,7 +176,9 @@ func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	n.confirm, n.round, n.failure = confirm, nil, nil
 	l.e.counters.renewed.Add(1)
-	n.plan(l, now)
+	if n.plan(l, now); n.again {
+		n.again, n.due = false, now.Mono
+	}
 	l.e.observers.tell(l.e.observers.hooks.Renewed, &l.voting)
 	l.regain(now)
 }

@@ -1,0 +1,43 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A writer that leads gives a read lease back first that lingers here. It does not wait for that beyond the end of its
+// context, since all others of the process wait for it; the release goes on in the background.
+func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
+	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
+		"Lock": (*rwlock.RWMutex).Lock, "TryLock": (*rwlock.RWMutex).TryLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.process(), w.process()
+				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+				require.NoError(w.t, mu.RLock(w.ctx))
+				require.NoError(w.t, mu.RUnlock(w.ctx))
+				p.link.Blackhole(testredis.Both)
+				began := time.Now()
+				err := lock(mu, soonOver(w))
+				require.Equal(w.t, 50*time.Millisecond, time.Since(began))
+				require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+				require.ErrorIs(w.t, err, context.DeadlineExceeded)
+				require.ErrorContains(w.t, err, "after 50ms")
+				require.Zero(w.t, p.Stats().Held)
+
+				p.link.Restore()
+				p.link.Cut()
+				w.release(q.lock("n", rwlock.Write))
+				w.requireLess(time.Since(began), w.ttl/2, "it is released in the background")
+				w.onlyTokensLeft()
+			})
+		})
+	}
+}
