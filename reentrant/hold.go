@@ -45,7 +45,7 @@ func (h *Hold) Context(parent context.Context) context.Context {
 	// would leave one behind with every turn, as long as the outer section lasts.
 	ctx, cancel := context.WithCancelCause(parent)
 	if !h.section.attach(h, cancel) {
-		cancel(rwlock.ErrReleased)
+		cancel(h.section.released())
 	}
 	return h.section.lease.Context(ctx)
 }
@@ -80,8 +80,11 @@ func (h *Hold) end(ctx context.Context) (order, err error) {
 
 // giveBack ends the contexts of holds that were taken out, and the lease if this one was the outermost.
 func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc) error {
-	for _, cancel := range contexts {
-		cancel(rwlock.ErrReleased)
+	if len(contexts) > 0 {
+		released := h.section.released()
+		for _, cancel := range contexts {
+			cancel(released)
+		}
 	}
 	if h.outer == nil {
 		return h.section.lease.Release(ctx)

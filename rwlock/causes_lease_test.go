@@ -61,7 +61,7 @@ var causesOfTheEnd = []cause{
 			return lease.Err()
 		},
 		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
+		[]string{`lease released: lock "n"`},
 	},
 	{
 		"a released lease renewed",
@@ -71,7 +71,7 @@ var causesOfTheEnd = []cause{
 			return lease.Renew(w.ctx)
 		},
 		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
+		[]string{`lease released: lock "n"`},
 	},
 	{
 		"a renewal that was not waited for",

@@ -44,7 +44,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		return endedContext(parent, errZeroLease)
 	}
 	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
-	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
+	remove := l.inner.OnEnd(func(err error) { cancel(l.outcome(err)) })
 	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx
 }
@@ -63,7 +63,7 @@ func (l *Lease) Err() error {
 	if l.isZero() {
 		return errZeroLease
 	}
-	return outcome(l.inner.Err())
+	return l.outcome(l.inner.Err())
 }
 
 // Deadline returns until when the lease is trusted, by this process's clocks, and the zero time once it has ended. Each
@@ -82,7 +82,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLease
 	}
-	return outcome(l.inner.Renew(ctx))
+	return l.outcome(l.inner.Renew(ctx))
 }
 
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
@@ -97,5 +97,5 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLease
 	}
-	return outcome(l.inner.Release(ctx))
+	return l.outcome(l.inner.Release(ctx))
 }

@@ -53,5 +53,5 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 	if err == nil {
 		return nil
 	}
-	return asWaited(outcome(err), time.Since(begun), ctx, within)
+	return asWaited(l.outcome(err), time.Since(begun), ctx, within)
 }

@@ -60,6 +60,7 @@ type place struct {
 	name     string
 	settings settings.Lock
 	terms    *engine.Terms
+	released error // how each section ends that is not lost
 
 	in     atomic.Pointer[section]    // of those who are in; stored under mu
 	remote atomic.Pointer[remoteHold] // what the process has on Redis; stored under mu
@@ -86,7 +87,9 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 		return refused(err)
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
-		m := &RWMutex{place: place{locker: l, name: name, settings: s, terms: l.terms, block: firstBlock}}
+		m := &RWMutex{place: place{
+			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
+		}}
 		// The limit of the waiting spans the local queue, and that of a hold is the section's: both are kept here.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0

@@ -89,7 +89,7 @@ func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
 func (m *place) watch(h *remoteHold) {
 	m.hearWanted(h)
-	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, outcome(err)) })
+	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.outcome(err)) })
 }
 
 // hearWanted has the RWMutex hear of those who wait for what was granted elsewhere.

@@ -29,7 +29,7 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	}
 	if lost == nil {
 		// The contexts end before anybody else gets in. The bound may have been reached a moment ago.
-		if end := s.end(ErrReleased); end != ErrReleased {
+		if end := s.end(m.released); end != m.released {
 			lost = s.asLost(end)
 		}
 	}

@@ -28,14 +28,26 @@ func outcome(err error) error {
 	case engine.NodeFailures:
 		return joined.Errors(asErrors(nodeErrors(e))...)
 	}
-	switch {
-	case errors.Is(err, engine.ErrReleased):
-		return ErrReleased
-	case errors.Is(err, engine.ErrClosed):
+	if errors.Is(err, engine.ErrClosed) {
 		return ErrClosed
 	}
 	return nodeCause(err)
 }
+
+// outcome is that of a call of this lease, and adds which lock was released.
+func (l *Lease) outcome(err error) error {
+	if err == engine.ErrReleased {
+		return &releasedError{l.Name()}
+	}
+	return outcome(err)
+}
+
+// releasedError is ErrReleased of one lock.
+type releasedError struct{ name string }
+
+func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrReleased, e.name) }
+
+func (e *releasedError) Unwrap() error { return ErrReleased }
 
 // What a release comes to that is not confirmed.
 var (
