@@ -29,12 +29,13 @@
 // share one. The same after lost data, where the counter expired, or where a failover rolled it back: new tokens then
 // start from the server's clock. Nested acquisitions have the token of the outer one.
 //
-// A lease's context ends before anybody else can be granted the lock. The client counts from before it sent the
-// request, the server from after it came, and a local timer ends the lease without asking the network. Inside a process
-// the exclusion of an RWMutex does not depend on Redis at all.
+// While its process runs, a lease's context ends before anybody else can be granted the lock. The client counts from
+// before it sent the request, the server from after it came, and a local timer ends the lease without asking the
+// network. A paused process notices the loss when it runs again. Inside a process the exclusion of an RWMutex does not
+// depend on Redis at all.
 //
 // A holder that crashed is in the way for at most its TTL; a crashed reader neither shortens nor prolongs the holds of
-// others. A waiter that crashed is passed over when its turn comes.
+// others. A waiter that crashed keeps its place for 3 s at most, and a hand-off to it lasts 3 s at most.
 //
 // On one master waiters are served in the order in which they came: writers one by one, neighbouring readers together.
 // Independent masters all keep the same order, to within the skew of the clients' clocks.
@@ -50,9 +51,10 @@
 // That your code stops. fencelock cancels its context, and code that ignores the context keeps running after the lease
 // has ended.
 //
-// Increasing tokens in two cases: a Redis loses its data and its clock also jumps back past the lock's last grant; or
-// all masters of a quorum are flushed at once and the lock is taken again within a second, when tokens may go back by
-// up to 1 s.
+// Increasing tokens in four cases. (1) A Redis loses its data, and its clock jumps back past the lock's last grant.
+// (2) A failover loses the last grants, and the new master's clock is behind the last token. (3) A single master loses
+// its data while the tokens of an RWMutex run ahead of its clock: by at most 1 s. (4) All masters of a quorum are
+// flushed at once, and the lock is taken again within a second: by at most 1 s.
 //
 // An order among reads over a quorum. A later read may have a smaller token than an earlier one.
 //

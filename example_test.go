@@ -44,7 +44,10 @@ func Example() {
 	var late fencing.Fence
 	save := func(balance int) func(context.Context) error {
 		return func(ctx context.Context) error {
-			fence, _ := fencing.FromContext(ctx, "account:42")
+			fence, err := fencing.Require(ctx, "account:42")
+			if err != nil {
+				return err
+			}
 			late = fence
 			return store.Save(ctx, fence, balance)
 		}
@@ -64,10 +67,12 @@ type readme struct{}
 
 func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) error {
 	client, err := rwlock.Dial("127.0.0.1:6379", rueidis.ClientOption{})
+	if client != nil {
+		defer client.Close() // there is one beside an error too, if the server does not answer yet
+	}
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	locker, err := rwlock.New(client)
 	if err != nil {
 		return err
@@ -107,13 +112,20 @@ func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(co
 	})
 }
 
-func (r *readme) quorum(use func(*rwlock.Locker, error) error) error {
+func (r *readme) quorum(use func(*rwlock.Locker) error) error {
 	clients, err := redlock.Dial([]string{"redis-a:6379", "redis-b:6379", "redis-c:6379"}, rueidis.ClientOption{})
 	if err != nil {
 		return err
 	}
+	for _, client := range clients {
+		defer client.Close()
+	}
 	locker, err := redlock.New(clients)
-	return use(locker, err)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	return use(locker)
 }
 
 func (r *readme) guard(ctx context.Context, fence fencing.Fence, write func(context.Context) error) error {

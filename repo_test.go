@@ -55,6 +55,17 @@ func TestImportsStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
+// A test file that is named after a fault is linked in the row of that number.
+func TestEveryFaultIsInTheCatalogue(t *testing.T) {
+	page, err := os.ReadFile("docs/faults.md")
+	require.NoError(t, err)
+	var tests []string
+	for path := range files(t, "_test.go") {
+		tests = append(tests, filepath.ToSlash(path))
+	}
+	require.Empty(t, wrongInCatalogue(string(page), tests))
+}
+
 func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	for _, path := range []string{"home/ann/src", "Users/ann/src", "root/.cache", "work/main"} {
 		require.NotEmpty(t, privatePath([]byte("see /"+path)))
@@ -78,6 +89,15 @@ func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	ours := []byte(`package p; import ("context"; "github.com/redis/rueidis")`)
 	require.NotEmpty(t, misplacedImports(t, "fencing/a.go", ours))
 	require.Empty(t, misplacedImports(t, "rwlock/a.go", ours))
+}
+
+func TestTheCatalogueNoticesWhatBreaksIt(t *testing.T) {
+	const one, two, third = "p/fault_07_a_test.go", "p/b_test.go", "q/fault_07_test.go"
+	const page = "# Faults\n| 7 | fault | rule | [a](../" + one + "), [b](../" + two + ") |\n"
+	require.Empty(t, wrongInCatalogue(page, []string{one, two, "p/c_test.go"}))
+	require.Equal(t, []string{two}, wrongInCatalogue(page, []string{one}), "a link that leads nowhere")
+	require.Equal(t, []string{third}, wrongInCatalogue(page, []string{one, two, third}), "not linked")
+	require.Equal(t, []string{one}, wrongInCatalogue(strings.Replace(page, "| 7", "| 8", 1), []string{one, two}))
 }
 
 // files returns the text of every file of the repository whose name ends in suffix, by path. It fails if there is none:
@@ -155,6 +175,31 @@ func missingFromHeader(text []byte) []string {
 		}
 	}
 	return missing
+}
+
+var testLink = regexp.MustCompile(`\(\.\./([\w./-]+)\)`)
+
+// wrongInCatalogue returns the links of the page that lead to none of the test files, and the test files named after a
+// fault that the row of that fault does not link.
+func wrongInCatalogue(page string, tests []string) (wrong []string) {
+	for _, link := range testLink.FindAllStringSubmatch(page, -1) {
+		if !slices.Contains(tests, link[1]) {
+			wrong = append(wrong, link[1])
+		}
+	}
+	for _, test := range tests {
+		name, ok := strings.CutPrefix(filepath.Base(test), "fault_")
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(strings.TrimLeft(name, "0"), "_")
+		row := "| " + number + " |"
+		linked := func(line string) bool { return strings.HasPrefix(line, row) && strings.Contains(line, "(../"+test+")") }
+		if !slices.ContainsFunc(strings.Split(page, "\n"), linked) {
+			wrong = append(wrong, test)
+		}
+	}
+	return wrong
 }
 
 var testOnly = []string{"github.com/stretchr/testify", "github.com/alicebob/miniredis", "go.uber.org/goleak"}

@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 )
@@ -60,10 +61,14 @@ func carried(c Carrier) []Fence {
 // returns ctx as it is and no error: whether a fence is needed is for the [Guard]
 // to say. If any value is refused, none is taken, and the error is a
 // [*MalformedError]; see [ParseHeader] for what is refused, [OwnerHeaderName] for
-// the form of an owner, and [MaxAhead] for tokens from the future.
+// the form of an owner, and [MaxAhead] for tokens from the future. A nil option is
+// refused with another error.
 func Extract(ctx context.Context, c Carrier, opts ...ExtractOption) (context.Context, error) {
 	var limits extractLimits
 	for _, opt := range opts {
+		if opt == nil {
+			return ctx, errors.New("fencing: an option of Extract is nil")
+		}
 		opt(&limits)
 	}
 	fences, err := ParseHeader(c.Values(HeaderName))

@@ -37,6 +37,7 @@ type StaleError struct {
 	Seen     Token // the greatest token that refused it
 }
 
+// Error names the resource and both tokens.
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("%v: %q has seen %d, got %d", ErrStale, e.Resource, uint64(e.Seen), uint64(e.Got))
 }
@@ -52,6 +53,7 @@ type LostError struct {
 	Reason   string // for people
 }
 
+// Error names the resource, the token and the reason.
 func (e *LostError) Error() string {
 	return fmt.Sprintf("%v: %q with token %d: %s", ErrLost, e.Resource, uint64(e.Token), e.Reason)
 }
@@ -66,6 +68,7 @@ type MalformedError struct {
 	Reason string // the rule that it breaks
 }
 
+// Error names what the input was to be, the input and the rule.
 func (e *MalformedError) Error() string {
 	return fmt.Sprintf("%v %s %q: %s", ErrMalformed, e.What, e.Input, e.Reason)
 }

@@ -6,8 +6,10 @@ import (
 	"strconv"
 )
 
-// Token orders the grants of one lock: of two grants the later has the greater
-// token. Tokens of different locks say nothing about each other.
+// Token orders the grants of one lock. A write's token is greater than every
+// token before it; a read's is greater than every write's before it. Two reads
+// may share a token, and over a quorum a later read may have a smaller one.
+// Tokens of different locks say nothing about each other.
 //
 // Zero means that there is no token; no grant has it. A token is below
 // [MaxToken]+1 = 2^53, so it is exact in Lua, in JavaScript and in any other

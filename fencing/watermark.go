@@ -110,6 +110,9 @@ type rule struct {
 }
 
 func (w *Watermark) run(ctx context.Context, f Fence, by rule, access func(context.Context) error) error {
+	if access == nil {
+		return fmt.Errorf("fencing: the access of %q is nil", clip(f.Resource))
+	}
 	if err := f.Validate(); err != nil {
 		return err
 	}

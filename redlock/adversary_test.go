@@ -83,14 +83,19 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 	for range 5 {
 		servers = append(servers, testredis.Start(t))
 	}
-	nowhere := testredis.Start(t)
-	nowhere.Kill()
+	var dead []*testredis.Server // as many as a minority has
+	for range 2 {
+		dead = append(dead, testredis.Start(t))
+		dead[len(dead)-1].Kill()
+	}
 	var lockers []*rwlock.Locker
 	majorities(func(masters int) {
 		var addrs []string
+		down := 0
 		for i, server := range servers {
 			if masters>>i&1 == 0 {
-				server = nowhere
+				server = dead[down]
+				down++
 			}
 			addrs = append(addrs, server.Addr())
 		}

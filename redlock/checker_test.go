@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -133,7 +134,7 @@ func (b *checker) settle(a *account) {
 		if epoch == b.epoch {
 			a.ended[lease.Mode()] = max(a.ended[lease.Mode()], lease.Token())
 		}
-		if lease.Err() != rwlock.ErrReleased {
+		if !errors.Is(lease.Err(), rwlock.ErrReleased) {
 			b.lost++
 		}
 	}

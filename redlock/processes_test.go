@@ -93,7 +93,7 @@ func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Ran
 		return err
 	}
 	l.checker.acquired(at, lease)
-	pause(ctx, upTo(rng, 4*time.Millisecond))
+	pause(ctx, upTo(rng, 20*time.Millisecond))
 	l.checker.sweep()
 	if err := lease.Release(ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !rwlock.Indeterminate(err) {
 		return err

@@ -91,7 +91,7 @@ func read(t *testing.T, peers []*peer, acquire func(p *peer, ctx context.Context
 }
 
 func TestReadersGetInWithOneRound(t *testing.T) {
-	for _, readers := range []int{8, 128} {
+	for _, readers := range []int{8, 64} {
 		t.Run(fmt.Sprintf("%d readers", readers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				peers := newSet(t, 5).readerCrowd(readers)

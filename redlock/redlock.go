@@ -11,8 +11,11 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// minMasters is the least number of masters of which one may fail.
-const minMasters = 3
+// isQuorumSize reports whether so many masters make a quorum. An even number outlives no more failures than the odd one
+// below it, and two outlive none.
+func isQuorumSize(masters int) bool { return masters >= 3 && masters%2 == 1 }
+
+const quorumSize = "must be an odd number of at least 3"
 
 // New returns a Locker over a quorum of masters: an odd number, at least three, of servers that know nothing of each
 // other. Any minority of them may be dead, slow, frozen or emptied. New sends nothing; that the masters are distinct
@@ -30,8 +33,8 @@ func checkMasters(masters []rueidis.Client) error {
 	refused := func(rule string) error {
 		return &rwlock.OptionError{Option: "masters", Value: len(masters), Rule: rule}
 	}
-	if len(masters) < minMasters || len(masters)%2 == 0 {
-		return refused(fmt.Sprintf("must be an odd number of at least %d", minMasters))
+	if !isQuorumSize(len(masters)) {
+		return refused(quorumSize)
 	}
 	seen := make(map[rueidis.Client]int)
 	for i, m := range masters {
@@ -49,12 +52,13 @@ func checkMasters(masters []rueidis.Client) error {
 	return nil
 }
 
-// Dial returns a client for each address, tuned as rwlock.Dial does it. It succeeds while a minority is down: their
+// Dial returns a client for each address, tuned as rwlock.Dial does it: an odd number of distinct addresses, at least
+// three, or the error is an *rwlock.OptionError before anybody is dialled. It succeeds while a minority is down: their
 // clients connect when they are back. With a majority down the error names each and matches rwlock.ErrNoQuorum, and
-// no client is left open.
+// with any error no client is left open. The clients are the caller's to close, also when New refuses them.
 func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
-	if len(addrs) == 0 {
-		return nil, &rwlock.OptionError{Option: "addrs", Value: 0, Rule: "must name the masters"}
+	if err := checkAddrs(addrs); err != nil {
+		return nil, err
 	}
 	clients := make([]rueidis.Client, len(addrs))
 	var failed []rwlock.NodeError
@@ -73,6 +77,27 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		return nil, joined.Errors(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
 	}
 	return clients, nil
+}
+
+// checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
+func checkAddrs(addrs []string) error {
+	refused := func(rule string) error {
+		return &rwlock.OptionError{Option: "addrs", Value: len(addrs), Rule: rule}
+	}
+	if !isQuorumSize(len(addrs)) {
+		return refused(quorumSize)
+	}
+	seen := make(map[string]int)
+	for i, addr := range addrs {
+		if addr == "" {
+			return refused(fmt.Sprintf("address %d must not be empty", i))
+		}
+		if first, twice := seen[addr]; twice {
+			return refused(fmt.Sprintf("addresses %d and %d are the same, %s", first, i, addr))
+		}
+		seen[addr] = i
+	}
+	return nil
 }
 
 func closeAll(clients []rueidis.Client) error {

@@ -55,3 +55,40 @@ func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
 		})
 	}
 }
+
+// An upgrade that is cut off from a quorum, and passed over there, has lost its place to one that came meanwhile. It is
+// told so when it is back, whatever the other masters have granted it.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSet(t, 3)
+				first, other := s.peer(time.Millisecond), s.peer(time.Millisecond)
+				reads := func(p *peer) *rwlock.Lease {
+					lease, err := p.RLock(soon(t, 30*time.Second), "n")
+					require.NoError(t, err)
+					return lease
+				}
+				upgrades := func(lease *rwlock.Lease) <-chan error {
+					done := make(chan error, 1)
+					go func() { done <- lease.Upgrade(soon(t, 30*time.Second)) }()
+					time.Sleep(10 * time.Millisecond) // it is queued everywhere
+					return done
+				}
+				lease, leaves := reads(first), reads(other)
+				passedOver := upgrades(lease)
+				cutOff(first.links[:off])
+				require.NoError(t, leaves.Release(t.Context()))
+				later := reads(other)
+				upgraded := upgrades(later)
+				for _, link := range first.links[:off] {
+					link.Restore()
+				}
+				require.ErrorIs(t, <-passedOver, rwlock.ErrUpgrade)
+				require.NoError(t, lease.Release(t.Context()))
+				require.NoError(t, <-upgraded)
+				require.NoError(t, later.Release(t.Context()))
+			})
+		})
+	}
+}

@@ -6,8 +6,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// identity is what a context says of its owner. It lies where package fencing keeps owners, so that its transports send
-// it on, and a later owner replaces it whoever sets that.
+// identity is what a context says of its owner. It is kept where package fencing keeps owners, so that its transports
+// send it on, and a later owner replaces it whoever sets that.
 type identity struct {
 	owner  Owner
 	joins  bool   // the owner may have holds that other processes took

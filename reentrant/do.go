@@ -13,6 +13,9 @@ import (
 // if the lease was lost while fn ran, and with ErrOrder if fn left a hold of this lock behind. When Do returns, also
 // by a panic of fn, its hold has ended and whatever nested in it has too: a hold left behind would be renewed for ever.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
+	if fn == nil {
+		return errNilFn
+	}
 	ctx = WithOwner(ctx)
 	hold, err := l.Lock(ctx, name, opts...)
 	return run(ctx, hold, err, fn)
@@ -22,10 +25,15 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) e
 func (l *Locker) RDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
 ) error {
+	if fn == nil {
+		return errNilFn
+	}
 	ctx = WithOwner(ctx)
 	hold, err := l.RLock(ctx, name, opts...)
 	return run(ctx, hold, err, fn)
 }
+
+var errNilFn = &rwlock.OptionError{Option: "fn", Value: "nil", Rule: "must be a function"}
 
 func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (outcome error) {
 	if err != nil {

@@ -120,7 +120,7 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 					require.ErrorContains(t, err, `lock "a": it is hold 1 of 3`)
 				}
 				require.ErrorIs(t, left[0].Lease().Err(), rwlock.ErrReleased)
-				require.Equal(t, rwlock.ErrReleased, context.Cause(inner))
+				requireReleased(t, inner)
 				require.Zero(t, p.remote.Stats().Held)
 				require.Empty(t, p.inspect(t, "a").Holders)
 
@@ -181,12 +181,19 @@ func TestTheContextOfANestedHoldEndsWithIt(t *testing.T) {
 		require.Equal(t, outer.Lease().Fence(), fence)
 
 		require.NoError(t, nested.Release(ctx))
-		require.Equal(t, rwlock.ErrReleased, context.Cause(inner))
+		requireReleased(t, inner)
 		late := nested.Context(around)
-		require.Equal(t, rwlock.ErrReleased, context.Cause(late))
+		requireReleased(t, late)
 		require.NoError(t, around.Err())
 
 		require.NoError(t, outer.Release(ctx))
-		require.Equal(t, rwlock.ErrReleased, context.Cause(around))
+		requireReleased(t, around)
 	})
+}
+
+// requireReleased checks that a context has ended by the release of its hold, and names the lock.
+func requireReleased(t *testing.T, ctx context.Context) {
+	t.Helper()
+	require.ErrorIs(t, context.Cause(ctx), rwlock.ErrReleased)
+	require.ErrorContains(t, context.Cause(ctx), `lock "a"`)
 }

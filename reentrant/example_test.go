@@ -248,7 +248,7 @@ func ExampleHold_Context() {
 	fmt.Println(context.Cause(work))
 	// Output:
 	// write true true
-	// rwlock: lease released
+	// rwlock: lease released: lock "orders"
 }
 
 func ExampleParseOwner() {

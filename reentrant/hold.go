@@ -8,7 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use.
+// Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use. The zero value has
+// nothing, and its errors are an *rwlock.OptionError; the methods of a Locker make one.
 type Hold struct {
 	section *section
 	outer   *Hold // the one that it nests in, or nil
@@ -23,23 +24,28 @@ type Hold struct {
 func (h *Hold) Depth() int { return h.depth }
 
 // Token returns the fencing token, the same for the outermost hold and all that nest in it, in whatever process.
-func (h *Hold) Token() fencing.Token { return h.section.lease.Token() }
+func (h *Hold) Token() fencing.Token { return h.Lease().Token() }
 
 // Lease returns the lease that this hold shares with those around it. It is not for releasing: that would end it for
 // all of them.
-func (h *Hold) Lease() *rwlock.Lease { return h.section.lease }
+func (h *Hold) Lease() *rwlock.Lease {
+	if h.isZero() {
+		return new(rwlock.Lease)
+	}
+	return h.section.lease
+}
 
 // Context returns parent with the fence, cancelled when the lease ends, with Lease().Err() as the cause, or when this
 // hold is released, with rwlock.ErrReleased. It has the owner that parent has.
 func (h *Hold) Context(parent context.Context) context.Context {
 	if h.outer == nil {
-		return h.section.lease.Context(parent) // ends with the lease, which ends with this hold
+		return h.Lease().Context(parent) // ends with the lease, which ends with this hold
 	}
 	// The lease keeps a context until one of them ends. Without an end of its own, a loop of short nested sections
 	// would leave one behind with every turn, as long as the outer section lasts.
 	ctx, cancel := context.WithCancelCause(parent)
 	if !h.section.attach(h, cancel) {
-		cancel(rwlock.ErrReleased)
+		cancel(h.section.released())
 	}
 	return h.section.lease.Context(ctx)
 }
@@ -49,8 +55,11 @@ func (h *Hold) Context(parent context.Context) context.Context {
 // leaves everything as it was: the hold still has to be released, after those that nest in it. A second Release, and
 // one of a nil hold, returns nil.
 func (h *Hold) Release(ctx context.Context) error {
-	if h == nil {
+	switch {
+	case h == nil:
 		return nil
+	case h.isZero():
+		return errZeroHold
 	}
 	left, contexts, err := h.section.leave(h)
 	if !left {
@@ -71,8 +80,11 @@ func (h *Hold) end(ctx context.Context) (order, err error) {
 
 // giveBack ends the contexts of holds that were taken out, and the lease if this one was the outermost.
 func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc) error {
-	for _, cancel := range contexts {
-		cancel(rwlock.ErrReleased)
+	if len(contexts) > 0 {
+		released := h.section.released()
+		for _, cancel := range contexts {
+			cancel(released)
+		}
 	}
 	if h.outer == nil {
 		return h.section.lease.Release(ctx)

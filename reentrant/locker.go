@@ -9,7 +9,7 @@ import (
 )
 
 // Locker takes locks for the owners that contexts name. It is safe for concurrent use. A process needs one for each
-// rwlock.Locker: two do not know of each other's holds.
+// rwlock.Locker: two do not know of each other's holds. The zero value cannot be used; New makes one.
 type Locker struct {
 	remote   *rwlock.Locker
 	maxDepth int
@@ -70,8 +70,11 @@ type request struct {
 }
 
 func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
-	if l.invalid != nil {
+	switch {
+	case l.invalid != nil:
 		return nil, l.invalid
+	case l.isZero():
+		return nil, errZeroLocker
 	}
 	id, ok := identityFrom(ctx)
 	if !ok {

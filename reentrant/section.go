@@ -149,6 +149,9 @@ func contextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// released is the end of the contexts of a hold that was released, while the lease goes on.
+func (s *section) released() error { return fmt.Errorf("%w: lock %q", rwlock.ErrReleased, s.key.name) }
+
 // attach has a context end with a hold. It reports whether the hold is still there.
 func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
 	s.locker.mu.Lock()

@@ -7,9 +7,10 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// Do runs fn while holding the lock for writing, under Lease.Context. It returns fn's error; if the lease was lost
-// while fn ran, a *LostError joined to it: what fn did then may have run beside another holder, and only the fence
-// kept it out of the storage. The lock is released also when fn panics.
+// Do runs fn while holding the lock for writing, under Lease.Context. If Lock fails, fn does not run and the error is
+// Lock's. Else Do returns fn's error; if the lease was lost while fn ran, a *LostError joined to it: what fn did then
+// may have run beside another holder, and only the fence kept it out of the storage. The lock is released also when fn
+// panics. A release that is not confirmed is no error of Do: the hold ends with its TTL at the latest.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
 	if fn == nil {
 		return errNilFn

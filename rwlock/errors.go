@@ -17,7 +17,7 @@ var (
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
-	ErrNested      = errors.New("rwlock: lock taken inside itself, which package reentrant can do with its own locks")
+	ErrNested      = errors.New("rwlock: the caller already holds this lock; nest with package reentrant")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
@@ -32,7 +32,7 @@ type AcquireError struct {
 	Attempts int           // requests sent to a master
 	Waited   time.Duration // from the call on
 	Holder   *Holder       // one of those in the way, as last seen; nil if none was shown
-	Err      error         // the end of the waiting, ctx.Err() among it; nil for an attempt beside a lock that stands
+	Err      error         // what ended the waiting: matches ctx.Err() if ctx ended; nil if a single attempt met a holder
 
 	unknown bool // see Indeterminate
 }
@@ -101,7 +101,8 @@ func (e *LostError) As(target any) bool {
 // Unwrap returns why the masters did not renew it.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// OptionError is an option, a name or another argument that breaks a rule. Nothing was sent.
+// OptionError is an option, a name or another argument that breaks a rule: no lock was asked for. Only that masters
+// cannot be used together is found by asking them, and fails those who wait already too.
 type OptionError struct {
 	Option string // the option or argument
 	Value  any
@@ -116,8 +117,8 @@ func (e *OptionError) Error() string {
 // Is matches ErrOption.
 func (e *OptionError) Is(target error) bool { return target == ErrOption }
 
-// Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. The
-// library goes on releasing the hold in the background until it must have expired.
+// Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. After an
+// acquisition or a release the library goes on releasing the hold in the background until it must have expired.
 func Indeterminate(err error) bool {
 	if a, ok := errors.AsType[*AcquireError](err); ok {
 		return a.unknown

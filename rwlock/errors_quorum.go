@@ -62,14 +62,15 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// NodeError is one master's failure. Its message names the master by its address.
+// NodeError is one master's failure.
 type NodeError struct {
 	Index int // in the order given to New
 	Addr  string
 	Err   error // the server's refusal, the failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
-func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+// Error names the master by its address, and the cause.
+func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err) }
 
 // Unwrap returns the cause.
 func (e *NodeError) Unwrap() error { return e.Err }

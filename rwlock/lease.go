@@ -10,6 +10,7 @@ import (
 )
 
 // Lease is the trust in one granted hold, from the grant to Release or loss. Its methods are safe for concurrent use.
+// The zero value has nothing, and its errors are an *OptionError; the methods of a Locker make one.
 type Lease struct {
 	inner  engine.Lease
 	locker *Locker
@@ -39,31 +40,62 @@ func (l *Lease) Fence() fencing.Fence {
 // Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
 // the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
+	if l.isZero() {
+		return endedContext(parent, errZeroLease)
+	}
 	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
-	remove := l.inner.OnEnd(func(err error) { cancel(outcome(err)) })
+	remove := l.inner.OnEnd(func(err error) { cancel(l.outcome(err)) })
 	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
 	return ctx
 }
 
 // Done is closed when the lease has ended.
-func (l *Lease) Done() <-chan struct{} { return l.inner.Done() }
+func (l *Lease) Done() <-chan struct{} {
+	if l.isZero() {
+		return endedContext(context.Background(), errZeroLease).Done()
+	}
+	return l.inner.Done()
+}
 
-// Err returns nil while the lease can be trusted, ErrReleased after Release and a *LostError after a loss. It reads
-// the clocks, so it knows of a deadline that passed while the process stood still.
-func (l *Lease) Err() error { return outcome(l.inner.Err()) }
+// Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
+// loss. It reads the clocks, so it knows of a deadline that passed while the process stood still.
+func (l *Lease) Err() error {
+	if l.isZero() {
+		return errZeroLease
+	}
+	return l.outcome(l.inner.Err())
+}
 
-// Deadline returns until when the lease is trusted, by this process's clocks. Each renewal moves it.
-func (l *Lease) Deadline() time.Time { return l.inner.Deadline() }
+// Deadline returns until when the lease is trusted, by this process's clocks, and the zero time once it has ended. Each
+// renewal moves it.
+func (l *Lease) Deadline() time.Time {
+	if l.isZero() {
+		return time.Time{}
+	}
+	return l.inner.Deadline()
+}
 
-// Renew extends the lease by its TTL now. An error that does not match ErrLost or ErrReleased leaves it as it was.
-func (l *Lease) Renew(ctx context.Context) error { return outcome(l.inner.Renew(ctx)) }
+// Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
+// matches ctx.Err(), says that this is not confirmed: the lease stands until its Deadline, and the request may extend
+// it yet. ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
+func (l *Lease) Renew(ctx context.Context) error {
+	if l.isZero() {
+		return errZeroLease
+	}
+	return l.outcome(l.inner.Renew(ctx))
+}
 
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
-// timeout; a *QuorumError says that the release is not confirmed and goes on in the background. A lease that was
-// lost before returns its *LostError; a second Release, and one of a nil lease, nil.
+// timeout; a *QuorumError says that the release is not confirmed and goes on in the background. One that is not
+// Indeterminate does not: a key holds something else (ErrConflict), or the servers refuse the release for good, and
+// the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a nil
+// lease, nil.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	return outcome(l.inner.Release(ctx))
+	if l.isZero() {
+		return errZeroLease
+	}
+	return l.outcome(l.inner.Release(ctx))
 }

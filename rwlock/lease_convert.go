@@ -12,7 +12,8 @@ import (
 // else it waits, before all others who wait and with new readers held back, until the other readers have left. While it
 // waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError) it still does. A
 // reader that asks while another one waits so gets ErrUpgrade at once: each would wait for the other. It has to
-// release, and then to lock. Over a quorum two that ask in the same moment may both get it.
+// release, and then to lock. Over a quorum two readers that ask at the same moment may both be refused with ErrUpgrade;
+// at most one of them is upgraded.
 //
 // Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
 // timeout, and what is not confirmed by then is pursued in the background.
@@ -52,5 +53,5 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 	if err == nil {
 		return nil
 	}
-	return asWaited(outcome(err), time.Since(begun), ctx, within)
+	return asWaited(l.outcome(err), time.Since(begun), ctx, within)
 }

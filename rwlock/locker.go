@@ -21,7 +21,8 @@ const (
 	Write = fencing.Write
 )
 
-// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis.
+// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. The zero value cannot
+// be used; New makes one.
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
@@ -31,8 +32,8 @@ type Locker struct {
 	mutexes  *mutexes
 }
 
-// New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any client does, but one
-// from Dial has the settings that a lock wants. New sends nothing; Close it when done, and the client after that.
+// New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any rueidis client works;
+// one from Dial is tuned for locks. New sends nothing; Close it when done, and the client after that.
 func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	s := settings.Default()
 	s.Masters = []rueidis.Client{client}
@@ -60,13 +61,19 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 // Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
 // (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a
 // section under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
-// Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless
-// WithMaxHold or WithoutRenewal says otherwise.
+// Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless WithMaxHold or
+// WithoutRenewal says otherwise.
+//
+// After Close the error is ErrClosed. A name or option that breaks a rule is an *OptionError before anything is sent.
+// ErrConflict and ErrReplicas come as a *QuorumError. With every error there is no lease, and what a master may have
+// granted is released in the background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Wait, opts)
 }
 
-// TryLock is Lock with a single attempt: *AcquireError at once if others hold the lock or wait for it.
+// TryLock is Lock with a single attempt: *AcquireError at once if others hold the lock or wait for it. A server that
+// does not answer is waited for until ctx ends or the client gives the connection up, which takes up to 6 s with a
+// client from Dial; over a quorum, for the node timeout. The error is a *QuorumError then.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
@@ -85,6 +92,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
+	if l.isZero() {
+		return nil, errZeroLocker
+	}
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -156,7 +166,8 @@ func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 		return s, err
 	}
 	if s.TTL < l.minTTL {
-		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must be three times the timeout of WithReplicas, %v", l.minTTL)}
+		const rule = "must be at least three times the timeout of WithReplicas, %v"
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.minTTL)}
 	}
 	if s.TTL > l.maxTTL {
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
@@ -175,9 +186,9 @@ func (e *maxWaitError) Error() string {
 type Stats struct {
 	Held          int    // leases at this moment
 	Waiting       int    // acquisitions at this moment
-	Unreachable   int    // of those, the ones that no quorum answers
-	NoMessages    int    // of those, the ones that ask at an interval: see Trace.NoMessages
-	Lingering     int    // of the leases, those that an RWMutex keeps while nobody uses them
+	Unreachable   int    // waiting acquisitions for which no quorum answers
+	NoMessages    int    // waiting acquisitions that poll because messages do not arrive: see Trace.NoMessages
+	Lingering     int    // leases that an RWMutex keeps although nobody uses them
 	Acquired      uint64 // leases got
 	Contended     uint64 // of those, after waiting
 	HandedOff     uint64 // of those, by the one who held the lock before
@@ -189,6 +200,9 @@ type Stats struct {
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
+	if l.isZero() {
+		return Stats{}
+	}
 	s := l.engine.Stats()
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
@@ -199,9 +213,13 @@ func (l *Locker) Stats() Stats {
 }
 
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and when it returns none of its goroutines
-// is left. It waits at most the release timeout for the masters. The clients stay open; they are the caller's.
-// Close returns nil, also when called again.
+// is left. It waits at most the release timeout for the masters, as long again for functions of Trace and Logger, and
+// for a dial that is under way. Only a function of Trace or Logger that still blocks then is left running. The clients
+// stay open; they are the caller's. Close returns nil, also when called again.
 func (l *Locker) Close() error {
+	if l.isZero() {
+		return nil
+	}
 	l.mutexes.close()
 	l.engine.Close()
 	return nil

@@ -26,7 +26,8 @@ import (
 // from the last reader that joined. WithoutRenewal makes every writer take the lock from Redis for itself, and a reader
 // that joins others cost a command, since it has to extend their lease.
 //
-// It is safe for concurrent use, and made by Locker.RWMutex alone. Whoever unlocks need not be who locked.
+// It is safe for concurrent use, and made by Locker.RWMutex alone: the zero value cannot be used. Whoever unlocks need
+// not be who locked.
 type RWMutex struct {
 	place
 	refused error // why it cannot be used; of the place only the name is set then
@@ -39,6 +40,7 @@ type RWMutex struct {
 //	readers     those who read together, counted without a mutex; in the cohort
 //	remoteHold  the lease that the process has, with its block of tokens and how long it still serves
 //	section     what those who are in have: one token, and contexts that end with it
+//	bound       WithMaxHold for a section
 //	bid         the attempt of the one who leads: under the remote hold that there is, or by one from Redis
 //	conversion  one who is in and turns from reading to writing, or back
 //	linger      how long the remote hold is kept while nobody is in
@@ -54,10 +56,11 @@ type RWMutex struct {
 // Mutexes are taken in the order mu, section.mu, mutexes.mu. None of them is held over a call that sends something, so
 // none is held when hooks and the ends of leases call in.
 type place struct {
-	locker   *Locker
+	locker   *Locker // nil where the RWMutex cannot be used
 	name     string
 	settings settings.Lock
 	terms    *engine.Terms
+	released error // how each section ends that is not lost
 
 	in     atomic.Pointer[section]    // of those who are in; stored under mu
 	remote atomic.Pointer[remoteHold] // what the process has on Redis; stored under mu
@@ -73,15 +76,21 @@ type place struct {
 // they would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in
 // use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
+	refused := func(err error) *RWMutex { return &RWMutex{place: place{name: name}, refused: err} }
+	if l.isZero() {
+		return refused(errZeroLocker)
+	}
 	if err := checkName(name); err != nil {
-		return &RWMutex{place: place{name: name}, refused: err}
+		return refused(err)
 	}
 	s, err := l.lockSettings(opts)
 	if err != nil {
-		return &RWMutex{place: place{name: name}, refused: err}
+		return refused(err)
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
-		m := &RWMutex{place: place{locker: l, name: name, settings: s, terms: l.terms, block: firstBlock}}
+		m := &RWMutex{place: place{
+			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
+		}}
 		// The limit of the waiting spans the local queue, and that of a hold is the section's: both are kept here.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0
@@ -108,10 +117,17 @@ func (m *RWMutex) TryRLock(ctx context.Context) error { return m.acquire(ctx, Re
 
 // Unlock gives back the write lock, and returns what Lease.Release does. Without one the error matches ErrNotHeld; with
 // one that was lost before, ErrLost.
-func (m *RWMutex) Unlock(ctx context.Context) error { return m.leave(ctx, Write) }
+func (m *RWMutex) Unlock(ctx context.Context) error { return m.unlockFor(ctx, Write) }
 
 // RUnlock gives back one read lock, as Unlock does.
-func (m *RWMutex) RUnlock(ctx context.Context) error { return m.leave(ctx, Read) }
+func (m *RWMutex) RUnlock(ctx context.Context) error { return m.unlockFor(ctx, Read) }
+
+func (m *RWMutex) unlockFor(ctx context.Context, mode Mode) error {
+	if m.isUnusable() {
+		return m.unusable()
+	}
+	return m.leave(ctx, mode)
+}
 
 // Token returns the fencing token of those who hold this RWMutex, or 0: the writer's, or the one that the readers who
 // are in together share. It is that of the lost lease between a loss and the Unlock.
@@ -129,7 +145,12 @@ func (m *RWMutex) Context(parent context.Context) context.Context {
 	if s := m.in.Load(); s != nil {
 		return s.context(parent)
 	}
+	return endedContext(parent, fmt.Errorf("%w: %q", ErrNotHeld, m.name))
+}
+
+// endedContext returns parent, cancelled already.
+func endedContext(parent context.Context, cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
-	cancel(fmt.Errorf("%w: %q", ErrNotHeld, m.name))
+	cancel(cause)
 	return ctx
 }

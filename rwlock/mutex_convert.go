@@ -35,10 +35,10 @@ type conversion struct {
 // Upgrade turns a read lock of this RWMutex into the write lock, without a gap: nobody writes in between. It waits
 // until the other readers have left, in this process and elsewhere, before all others who wait and with new readers
 // held back. While it waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError)
-// it still does. So it does where Redis has granted the write hold, which is lost before the others have left: the
-// error matches ErrNoQuorum where no renewal of that hold was confirmed in time, and else ErrNotAcquired. A reader that
-// asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait for the
-// other. It has to unlock, and then to lock.
+// it still does. If Redis has granted the write hold, and that is lost before the other readers have left, it also goes
+// on reading; the error matches ErrNoQuorum if no renewal of that hold was confirmed in time, else ErrNotAcquired. A
+// reader that asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait
+// for the other. It has to unlock, and then to lock.
 //
 // Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
 // timeout, and what is not confirmed by then is pursued in the background.
@@ -58,8 +58,8 @@ func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, 
 func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {
-	if m.refused != nil {
-		return m.refused
+	if m.isUnusable() {
+		return m.unusable()
 	}
 	c := &conversion{RWMutex: m, w: newWaiter(to), from: Read}
 	if to == Read {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
@@ -30,8 +31,9 @@ type grant struct {
 	id     string        // of the hold
 	next   fencing.Token // the next of the block
 	last   fencing.Token
-	wanted bool // another process waits
-	spare  int  // how many more sections it serves all the same
+	wanted bool          // another process waits
+	spare  int           // how many more sections it serves all the same
+	soon   time.Duration // until then it serves some more than that; by the monotonic clock of Engine.Now
 }
 
 // granted returns what Redis has granted with a lease.
@@ -44,6 +46,9 @@ const (
 	// spareSections is how often the lock is handed on within a process while another process waits: often enough that
 	// a round trip is shared by many, and soon over.
 	spareSections = 16
+	// spareTime is for sections that are shorter than a hand-off to another process takes. So many more are served until
+	// it is over, or the lock would be on its way between the processes for most of the time.
+	spareTime, shortSections = 200 * time.Microsecond, 7 * spareSections
 	// firstBlock is how many tokens the first write lease has.
 	firstBlock = 1 << 10
 	// lingerBlock is the least block under WithLinger, where one has to last for as long as nobody else wants the lock.
@@ -60,7 +65,7 @@ func (h *remoteHold) nextBlock(linger bool) int {
 	case h.once:
 		return 1
 	case h.wanted:
-		return spareSections
+		return spareSections + shortSections
 	case linger:
 		least = lingerBlock
 	}
@@ -86,7 +91,7 @@ func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
 func (m *place) watch(h *remoteHold) {
 	m.hearWanted(h)
-	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, outcome(err)) })
+	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.outcome(err)) })
 }
 
 // hearWanted has the RWMutex hear of those who wait for what was granted elsewhere.
@@ -97,9 +102,9 @@ func (m *place) hearWanted(h *remoteHold) {
 
 // serves reports whether one more section of that mode may begin, under mu. Whether the lease still stands is another
 // question, which the caller asks of the clocks.
-func (h *remoteHold) serves(mode Mode) bool {
+func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
-	case h.ended, h.once && h.served > 0, h.wanted && h.spare <= 0:
+	case h.ended, h.once && h.served > 0, h.wanted && h.spent(now):
 		return false
 	case h.lease.Mode() == Read:
 		return mode == Read
@@ -110,11 +115,16 @@ func (h *remoteHold) serves(mode Mode) bool {
 	}
 }
 
+// spent reports whether one who waits elsewhere has waited long enough.
+func (h *remoteHold) spent(now clock.Instant) bool {
+	return h.spare <= 0 && (h.spare <= -shortSections || now.Mono >= h.soon)
+}
+
 // begin starts a section, under mu. The caller has asked serves in the same breath, so there is a token for it.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
-	s := &section{mutex: m, remote: h, bound: m.settings.MaxHold}
+	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.take())
-	s.start()
+	s.setBound(m.settings.MaxHold)
 	return s
 }
 
@@ -135,13 +145,13 @@ func (h *remoteHold) take() fencing.Token {
 // want notes that another process waits. Readers that are in stay; nobody joins them. A write lease serves some more
 // who wait here already: to give it back at once would cost each hand-off two round trips as soon as two processes
 // compete.
-func (h *remoteHold) want() {
+func (h *remoteHold) want(now clock.Instant) {
 	if h.wanted {
 		return
 	}
 	h.wanted = true
 	if h.lease.Mode() == Write {
-		h.spare = spareSections
+		h.spare, h.soon = spareSections, now.Mono+spareTime
 	}
 }
 

@@ -57,9 +57,9 @@ func (m *bid) lead(ctx context.Context) error {
 // no matter, since a section whose lease has ended knows it by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
-	trusted := h.lease.Err() == nil
+	trusted, now := h.lease.Err() == nil, m.locker.engine.Now()
 	m.mu.Lock()
-	if trusted && m.remote.Load() == h && h.serves(w.mode) {
+	if trusted && m.remote.Load() == h && h.serves(w.mode, now) {
 		m.in.Store(h.begin(m.place, w.mode))
 		m.local.admitLeader(w)
 		m.unlock()
@@ -79,7 +79,7 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false
 	}
-	return s.bound == 0 && s.lost() == nil || s.bound > 0 && s.extend()
+	return s.bound == nil && s.lost() == nil || s.bound != nil && s.extend()
 }
 
 // beside lets a reader in beside those of a section, if they are still there. They may have left while it extended

@@ -3,6 +3,8 @@ package rwlock
 import (
 	"context"
 	"fmt"
+
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
@@ -15,7 +17,8 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	if mode == Read && m.leaveOthers() {
 		return nil
 	}
-	s, lost := m.lockSection()
+	now := m.locker.engine.Now()
+	s, lost := m.lockSection(now)
 	held, last := m.local.depart(mode)
 	if !held || !last {
 		m.unlock()
@@ -26,11 +29,11 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	}
 	if lost == nil {
 		// The contexts end before anybody else gets in. The bound may have been reached a moment ago.
-		if end := s.end(ErrReleased); end != ErrReleased {
+		if end := s.end(m.released); end != m.released {
 			lost = s.asLost(end)
 		}
 	}
-	if lost == nil && m.handOn(s.remote) {
+	if lost == nil && m.handOn(s.remote, now) {
 		m.unlock()
 		return nil
 	}
@@ -42,12 +45,13 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 }
 
 // lockSection takes mu and returns the section that is in then, nil for none, and its loss. The loss is asked for
-// first: one that is noticed there runs hooks. Under whoever is in the section stays the same; else it looks again.
-func (m *place) lockSection() (*section, error) {
+// first: one that is noticed there runs hooks. Under whoever is in the section stays the same; else it looks again. One
+// that has begun since now is trusted.
+func (m *place) lockSection(now clock.Instant) (*section, error) {
 	for {
 		s := m.in.Load()
 		var lost error
-		if s != nil && (s.bound > 0 || !s.remote.lease.inner.Trusted()) {
+		if s != nil && (s.bound != nil || !s.remote.lease.inner.Trusted(now)) {
 			lost = s.lost()
 		}
 		m.mu.Lock()
@@ -62,18 +66,18 @@ func (m *place) lockSection() (*section, error) {
 // the clocks are read for the last one, and wherever one enters.
 func (m *place) leaveOthers() bool {
 	s := m.in.Load()
-	return s != nil && s.bound == 0 && !s.remote.over.Load() && m.local.readers.leave()
+	return s != nil && s.bound == nil && !s.remote.over.Load() && m.local.readers.leave()
 }
 
 // handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
 // No command is sent, so between two goroutines of a process the lock goes on at memory speed.
-func (m *place) handOn(h *remoteHold) bool {
+func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 	next := m.local.first
 	if next == nil {
-		return m.keep(h)
+		return m.keep(h, now)
 	}
 	// A leader among the waiters is about to find out that it has nobody to join.
-	if m.local.leader != nil || !h.serves(next.mode) {
+	if m.local.leader != nil || !h.serves(next.mode, now) {
 		return false
 	}
 	m.in.Store(h.begin(m, next.mode))
@@ -117,12 +121,13 @@ func (m *place) vacate() {
 // want follows the news that another process waits for the hold of that id. The news may be old, of a hold that was
 // given back or converted since; then it says nothing of what there is now.
 func (m *place) want(h *remoteHold, id string) {
+	now := m.locker.engine.Now()
 	m.mu.Lock()
 	if m.remote.Load() != h || h.id != id {
 		m.unlock()
 		return
 	}
-	h.want()
+	h.want(now)
 	m.unlock()
 	m.stopLingering()
 }

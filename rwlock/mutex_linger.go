@@ -1,26 +1,30 @@
 package rwlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+)
 
 // linger is the time for which a process keeps a lock that nobody uses, under WithLinger. Its timer runs on while the
-// lock is taken and given back, so that this costs a reading of the clock only.
-// It is guarded by the RWMutex's mu.
+// lock is taken and given back: setting it anew each time would cost more than the rest. It is guarded by the RWMutex's
+// mu.
 type linger struct {
-	until time.Time   // the lock is given back then, if nobody uses it
-	timer *time.Timer // made with the first use
-	armed bool        // the timer runs, for until or for an earlier moment
+	until time.Duration // the lock is given back then, if nobody uses it; by the monotonic clock of Engine.Now
+	timer *time.Timer   // made with the first use
+	armed bool          // the timer runs, for until or for an earlier moment
 }
 
 // keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be: not where
 // another process waits, nor where the hold can serve no reader any more.
-func (m *place) keep(h *remoteHold) bool {
+func (m *place) keep(h *remoteHold, now clock.Instant) bool {
 	d := m.settings.Linger
-	if d <= 0 || h.wanted || !h.serves(Read) || m.local.leader != nil {
+	if d <= 0 || h.wanted || !h.serves(Read, now) || m.local.leader != nil {
 		return false
 	}
 	m.in.Store(nil)
 	l := &m.linger
-	l.until = time.Now().Add(d)
+	l.until = now.Mono + d
 	switch {
 	case l.timer == nil:
 		l.timer = time.AfterFunc(d, m.lingered)
@@ -44,7 +48,7 @@ func (m *place) kept() *remoteHold {
 // sets no timer: the last to leave does, and the lock lingers for its time.
 func (m *place) lingered() {
 	m.mu.Lock()
-	h, left := m.kept(), time.Until(m.linger.until)
+	h, left := m.kept(), m.linger.until-m.locker.engine.Now().Mono
 	if m.linger.armed = h != nil && left > 0; m.linger.armed {
 		m.linger.timer.Reset(left)
 		h = nil

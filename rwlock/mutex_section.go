@@ -15,72 +15,12 @@ import (
 type section struct {
 	mutex  *place
 	remote *remoteHold
-	fence  stamp         // changes with a conversion
-	bound  time.Duration // of WithMaxHold, or 0
+	fence  stamp  // changes with a conversion
+	bound  *bound // of WithMaxHold, or nil
 
-	mu    sync.Mutex  // guards what follows; taken under the RWMutex's, and never held over a call
-	limit time.Time   // where the bound is reached: it counts from the last reader that joined
-	timer *time.Timer // for the bound
-	over  error       // ErrReleased or a *LostError
-	ends  map[*context.CancelCauseFunc]struct{}
-}
-
-// start sets the bound going, if there is one. The engine's own limit does not do: it counts from the grant of the
-// lease, under which many sections follow each other.
-func (s *section) start() {
-	if s.bound == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = time.Now().Add(s.bound)
-	s.timer = time.AfterFunc(s.bound, s.fire)
-}
-
-// fire ends the section where the bound is reached, or waits on for one that has moved.
-func (s *section) fire() {
-	if s.reached() != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over == nil {
-		s.timer.Reset(time.Until(s.limit))
-	}
-}
-
-// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
-// on when the timer comes to it. Whoever is the first to notice gives the lease back: the section stands until it is
-// unlocked, but another process gets the lock. It is not called under mu, as lost is not.
-func (s *section) reached() error {
-	if s.bound == 0 {
-		return nil
-	}
-	s.mu.Lock()
-	over, reached := s.over, !time.Now().Before(s.limit)
-	s.mu.Unlock()
-	if over == nil && reached {
-		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold})
-		if errors.Is(over, ErrLost) { // else it was left in this moment, and others may be in under the lease
-			s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
-		}
-	}
-	if errors.Is(over, ErrLost) {
-		return over
-	}
-	return nil
-}
-
-// extend moves the bound for one more reader, if it is not reached yet. Each reader is promised the whole time, so the
-// last one that joined counts.
-func (s *section) extend() bool {
-	if s.lost() != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = time.Now().Add(s.bound)
-	return s.over == nil
+	mu   sync.Mutex // guards what follows, and the bound; taken under the RWMutex's, and never held over a call
+	over error      // ErrReleased or a *LostError
+	ends map[*context.CancelCauseFunc]struct{}
 }
 
 // lost returns the *LostError of a section whose lease or bound has ended, or nil. It is not called under mu: a loss
@@ -112,8 +52,8 @@ func (s *section) end(err error) error {
 	}
 	err, ends := s.over, s.ends
 	s.ends = nil
-	if s.timer != nil {
-		s.timer.Stop()
+	if s.bound != nil {
+		s.bound.timer.Stop()
 	}
 	s.mu.Unlock()
 	for end := range ends {
@@ -163,15 +103,22 @@ func (s *section) Fence() fencing.Fence {
 }
 
 // Deadline returns until when the section is trusted, for fencing.Deadline: by its lease, or by its bound if that is
-// sooner.
+// sooner. As of a lease it is the zero time after the end.
 func (s *section) Deadline() time.Time {
+	if s.lost() != nil {
+		return time.Time{}
+	}
 	deadline := s.remote.lease.Deadline()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bound > 0 && s.limit.Before(deadline) {
-		return s.limit
+	switch {
+	case s.over != nil:
+		return time.Time{}
+	case s.bound != nil && s.bound.end.Before(deadline):
+		return s.bound.end
+	default:
+		return deadline
 	}
-	return deadline
 }
 
 // stands reports whether somebody is in the section. It does not ask Redis: also one whose lease was lost stands until

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
 // acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
 // section that would wait for itself. Then comes the way without a command, and only then the queue.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
-	if m.refused != nil {
-		return m.refused
+	if m.isUnusable() {
+		return m.unusable()
 	}
 	if ctx.Err() != nil {
 		return m.notAcquired(mode, 0, endOf(ctx))
@@ -35,7 +36,11 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 // is let in.
 func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
-	if h == nil || !h.lease.inner.Trusted() {
+	if h == nil {
+		return false
+	}
+	now := m.locker.engine.Now()
+	if !h.lease.inner.Trusted(now) {
 		return false
 	}
 	if mode == Read && m.local.readers.join() {
@@ -46,7 +51,7 @@ func (m *place) enter(mode Mode) bool {
 	if m.remote.Load() != h || !m.local.unclaimed() || !m.local.empty() {
 		return false
 	}
-	return m.begin(h, mode)
+	return m.begin(h, mode, now)
 }
 
 // unlock gives mu back, and lets readers join those that are in from now on, or keeps them out: behind somebody of this
@@ -65,8 +70,8 @@ func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHol
 
 // begin lets one in under a remote hold that nobody uses, under mu, if that serves it. One that it does not serve, such
 // as a writer under a read lease, queues and leads: the leader gives the hold back first.
-func (m *place) begin(h *remoteHold, mode Mode) bool {
-	serves := h.serves(mode)
+func (m *place) begin(h *remoteHold, mode Mode, now clock.Instant) bool {
+	serves := h.serves(mode, now)
 	if serves {
 		m.in.Store(h.begin(m, mode))
 		m.local.enter(mode)

@@ -7,7 +7,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Option configures a Locker.
+// Option configures a Locker. Options are made by the With functions of rwlock and redlock only.
 type Option interface{ ApplyLocker(*settings.Locker) }
 
 // LockOption configures one acquisition. Given to New it is the default of all.
@@ -46,18 +46,22 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
 }
 
-// WithTTL sets how long a hold outlives its last renewal, 10 s by default, 100 ms at the least: how long a crashed
-// holder blocks the others.
+// WithTTL sets how long a hold outlives its last renewal, which is how long a crashed holder blocks the others: 10 s
+// by default, 100 ms at the least and 24 h at the most. Over a quorum it must not exceed WithQuarantine; with
+// WithReplicas it must be at least three times the timeout given there.
 func WithTTL(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.TTL = d })
 }
 
-// WithMaxWait bounds the waiting beside ctx. There is no bound by default.
+// WithMaxWait bounds how long Lock, RLock, Do, RDo, an RWMutex and Upgrade wait, beside ctx. It must be positive; there
+// is no bound by default. At its end the error is an *AcquireError or a *QuorumError and matches no context error.
+// TryLock and TryRLock ignore it.
 func WithMaxWait(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = l.Positive("WithMaxWait", d) })
 }
 
-// WithMaxHold bounds the life of a lease: it ends there as lost, with the reason MaxHold. There is no bound by default.
+// WithMaxHold bounds the life of a lease, counted from the grant: it ends there as lost, with the reason MaxHold. It
+// must be positive, and with WithoutRenewal it must not exceed the TTL. There is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = l.Positive("WithMaxHold", d) })
 }
@@ -76,7 +80,8 @@ func WithoutRenewal() LockOption {
 
 // WithLinger keeps the lock of an RWMutex in this process for so long after the last Unlock: to lock it again in that
 // time costs no command. A waiter in another process ends that at once, and so does Close; single attempts of other
-// processes fail meanwhile. By default, and for locks that are not an RWMutex's, there is none.
+// processes fail meanwhile. It must be positive, and is off by default. Given to Lock or Do it is an *OptionError; as a
+// default of New they ignore it. It cannot be combined with WithoutRenewal.
 func WithLinger(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }

@@ -21,22 +21,39 @@ func outcome(err error) error {
 		return &LostError{Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Err: outcome(e.Err)}
 	case *engine.Unconfirmed:
 		return releaseOutcome(e)
+	case *engine.Unrenewed:
+		return renewOutcome(e)
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
 		return joined.Errors(asErrors(nodeErrors(e))...)
 	}
-	switch {
-	case errors.Is(err, engine.ErrReleased):
-		return ErrReleased
-	case errors.Is(err, engine.ErrClosed):
+	if errors.Is(err, engine.ErrClosed) {
 		return ErrClosed
 	}
 	return nodeCause(err)
 }
 
-// errPending is what a release comes to that is not confirmed.
-var errPending = errors.New("the release goes on in the background until the hold must have expired")
+// outcome is that of a call of this lease, and adds which lock was released.
+func (l *Lease) outcome(err error) error {
+	if err == engine.ErrReleased {
+		return &releasedError{l.Name()}
+	}
+	return outcome(err)
+}
+
+// releasedError is ErrReleased of one lock.
+type releasedError struct{ name string }
+
+func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrReleased, e.name) }
+
+func (e *releasedError) Unwrap() error { return ErrReleased }
+
+// What a release comes to that is not confirmed.
+var (
+	errPending = errors.New("the release goes on in the background until the hold must have expired")
+	errRefused = errors.New("the release is refused and not tried again: the hold ends with its TTL")
+)
 
 // reasons name the ends of a lease in this package's words.
 var reasons = map[engine.Reason]Reason{
@@ -89,10 +106,30 @@ func acquireOutcome(f *engine.Failure) error {
 // the first the lock is free by the TTL at the latest; after the second too, but nobody works on it.
 func releaseOutcome(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
-	if u.Conflict {
+	switch {
+	case u.Conflict:
 		quorum.cause = ErrConflict
-	} else {
+	case u.Refused:
+		quorum.Err = errRefused
+	default:
 		quorum.Err, quorum.unknown = errPending, true
+	}
+	return quorum
+}
+
+// errUnrenewed is what a renewal comes to that is not confirmed.
+var errUnrenewed = errors.New("the renewal is not confirmed, and the lease stands until its deadline")
+
+// renewOutcome tells a renewal that too few masters have confirmed from one that the caller did not wait for.
+func renewOutcome(u *engine.Unrenewed) error {
+	if u.Err != nil {
+		return fmt.Errorf("rwlock: lock %q: the renewal is not confirmed: %w", u.Name, u.Err)
+	}
+	quorum := &QuorumError{
+		Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes), Err: errUnrenewed, unknown: u.Unknown,
+	}
+	if u.Kind == engine.Short {
+		quorum.cause = ErrReplicas
 	}
 	return quorum
 }
@@ -118,6 +155,8 @@ func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
+	case *engine.NotSent:
+		return fmt.Errorf("not tried again yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Abstaining:

@@ -136,6 +136,10 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	defer replica.Thaw()
 	err = lease.Renew(t.Context())
 	require.ErrorIs(t, err, rwlock.ErrReplicas)
+	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+	require.ErrorContains(t, err, `lock "n": too few replicas have it`)
+	require.ErrorAs(t, err, new(*rwlock.ReplicasError))
+	require.False(t, rwlock.Indeterminate(err), "the master has renewed it")
 	select {
 	case <-lease.Done():
 	case <-time.After(patience):

@@ -13,8 +13,8 @@ type Holder struct {
 	Owner, Hold string        // ULIDs; the same where no owner was named
 	Meta        string        // of WithMeta, as the holder gave it: not to be printed raw
 	Mode        Mode          // Read or Write
-	Count       int           // holds of this owner: the reentrancy counter; see Cohort
-	Cohort      bool          // of an RWMutex: goroutines share it, and in their process Count is how many are in
+	Count       int           // acquisitions of the owner that share it; of this process's RWMutex, goroutines in it
+	Cohort      bool          // of an RWMutex: the goroutines of a process share it
 	Lingering   bool          // of an RWMutex of this locker: WithLinger keeps it, and nobody is in
 	Remaining   time.Duration // until the master lets go of it, unless it is renewed
 	Held        time.Duration // since the grant
@@ -38,7 +38,8 @@ type MasterState struct {
 	Err     error // why this master showed nothing
 }
 
-// State is how a lock stands. Its Holders and Waiters are those that a quorum of the masters shows.
+// State is a snapshot of one lock. Its Holders and Waiters are those that a quorum of the masters shows, its Token is
+// the largest of any master.
 type State struct {
 	Name    string
 	Mode    Mode // 0 where nobody holds it
@@ -49,9 +50,12 @@ type State struct {
 }
 
 // Inspect returns who holds a lock and who waits for it. It changes nothing and is meant for people: between masters
-// and between its reading and yours things move. The error is a *QuorumError when too few masters answered; the
-// state then has what there is.
+// and between its reading and yours things move. Each master is given the release timeout, or what ctx leaves. The
+// error is a *QuorumError when too few masters answered; the state then has what there is. After Close it is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
+	if l.isZero() {
+		return State{}, errZeroLocker
+	}
 	if err := checkName(name); err != nil {
 		return State{}, err
 	}

@@ -73,6 +73,7 @@ func mutexUnlocks(w *world) {
 	require.NoError(w.t, mu.Unlock(w.ctx))
 	w.untilClosed(ctx.Done())
 	require.ErrorIs(w.t, context.Cause(ctx), rwlock.ErrReleased)
+	require.ErrorContains(w.t, context.Cause(ctx), `lock "n"`)
 
 	require.NoError(w.t, mu.Lock(w.ctx))
 	ctx = mu.Context(w.ctx)

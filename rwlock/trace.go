@@ -12,14 +12,17 @@ import (
 // Trace is told of what happens to a locker's leases. Each function may be nil. They run one after the other, in order,
 // on a goroutine that no lease depends on; they may block and may call the locker, its Close included. While one of
 // them blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a
-// Released or a Lost follows before Close returns.
+// Released or a Lost follows before Close returns, unless the functions keep Close waiting beyond the release timeout.
 type Trace struct {
-	Waiting     func(TraceEvent)             // an acquisition was not granted at once
-	Acquired    func(TraceEvent)             // a lease begins
-	Renewed     func(TraceEvent)             // a renewal was confirmed
-	Lost        func(TraceEvent, *LostError) // a lease ended without Release
-	Released    func(TraceEvent)             // a lease was released
-	Unreachable func(TraceEvent, error)      // no quorum answers an acquisition that waits; at growing intervals
+	Waiting  func(TraceEvent)             // an acquisition was not granted at once
+	Acquired func(TraceEvent)             // a lease begins
+	Renewed  func(TraceEvent)             // a renewal was confirmed
+	Lost     func(TraceEvent, *LostError) // a lease ended without Release
+	Released func(TraceEvent)             // a lease was released
+
+	// Unreachable is called while no quorum answers a waiting acquisition: at once, then after 1 s, and after twice as
+	// long each time, up to 1 min. The error is the cause of one server, as in NodeError.Err.
+	Unreachable func(TraceEvent, error)
 
 	// NoMessages is called once when a server answers, but messages of hand-offs do not arrive from it: no right to the
 	// channel, a command that is renamed or that a proxy refuses, too many connections. Those who wait ask instead, at
@@ -52,10 +55,12 @@ func WithTrace(t *Trace) Option {
 			l.Hooks.Lost = func(e engine.Event, loss *engine.Loss) { t.Lost(TraceEvent(e), outcome(loss).(*LostError)) }
 		}
 		if t.Unreachable != nil {
-			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), err) }
+			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), nodeCause(err)) }
 		}
 		if t.NoMessages != nil {
-			l.Hooks.NoMessages = func(server string, err error) { t.NoMessages(server, fmt.Errorf("%w: %w", ErrMessages, err)) }
+			l.Hooks.NoMessages = func(server string, err error) {
+				t.NoMessages(server, fmt.Errorf("%w: %w", ErrMessages, nodeCause(err)))
+			}
 		}
 	})
 }

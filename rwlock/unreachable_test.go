@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -46,5 +47,45 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 		}
 		require.Zero(w.t, p.Stats().Unreachable)
 		cancel()
+	})
+}
+
+// A server that stays silent is told to Trace with the type that it has in every error of this package.
+func TestSilentRedisIsTracedByItsType(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var mu sync.Mutex
+		var causes []error
+		p := w.process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ rwlock.TraceEvent, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			causes = append(causes, err)
+		}}))
+		p.warmUp()
+		p.link.Hold(testredis.Both)
+		ctx, cancel := context.WithCancel(w.ctx)
+		defer cancel()
+		waiting := p.acquire(ctx, "n", rwlock.Write)
+		w.pass(time.Minute)
+		mu.Lock()
+		require.NotEmpty(w.t, causes)
+		require.ErrorAs(w.t, causes[0], new(*rwlock.NoReplyError)) // then its connection fails
+		mu.Unlock()
+		p.link.Restore()
+		w.release(waiting.granted())
+	})
+}
+
+// Whoever comes while a silent server is not tried again finds the same type.
+func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		p.warmUp()
+		p.link.Hold(testredis.Both)
+		for range 2 {
+			_, err := p.TryLock(w.ctx, "n")
+			require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
+			require.ErrorAs(w.t, err, new(*rwlock.NoReplyError))
+		}
+		p.link.Restore()
 	})
 }

@@ -7,10 +7,12 @@
 --        an upgrade, and another reader's waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
 --        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
--- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place
+-- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place, or
+--        answered 7 where it was passed over and another upgrade has come before it
 -- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first of a cohort HSET more; behind a
 --        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a cohort:
---        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; else as in lock.lua and settle.lua
+--        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; a conversion beside others: HGET, where its own
+--        hold is the first to expire ZRANGE HGET; else as in lock.lua and settle.lua
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -106,17 +108,40 @@ end
 -- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
+
+-- Who is in the way of a conversion: hold, expiry, since, details. Not the hold that it converts, nor those whose
+-- releases are on their way: what that one was converted from, and attempts before this one, which were given up.
+local function inTheWay()
+  local before
+  if wHold and (wHold ~= from or readers > 0) then
+    local _, _, _, _, its = parse(wHold ~= from and recordOf(from))
+    before = converted(its or wHold == from and writerDetails() or '')
+    if wHold ~= from and wHold ~= before and converted(writerDetails()) ~= from then
+      return { wHold, wExpiry, wSince, writerDetails() }
+    end
+  end
+  local seen, other = { firstHold, firstExpiry }, nil -- mostly it need not read more of them
+  for _ = 1, 2 do
+    for i = 1, #seen, 2 do
+      local _, _, _, since, text = parse(seen[i] ~= from and recordOf(seen[i]))
+      other = { seen[i], tonumber(seen[i + 1]), since, text }
+      if seen[i] ~= from and seen[i] ~= before and converted(text or '') ~= from then return other end
+    end
+    if #seen == 2 * readers then return nil end
+    seen = call('ZRANGE', holdsKey, 0, bound - 1, 'WITHSCORES')
+  end
+  return other -- too many to see them all
+end
+
+local other -- in the way of a conversion
+
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
-  if not hold and firstHold then
-    local _
+  if from then
+    hold, expiry, since, text = unpack(other or {}, 1, 4)
+  elseif not hold and firstHold then
     hold, expiry = firstHold, firstExpiry
-    if hold == from then -- not in its own way
-      local first = call('ZRANGE', holdsKey, 0, 1, 'WITHSCORES')
-      for i = 1, #first, 2 do
-        if first[i] ~= from then hold, expiry = first[i], first[i + 1] + 0 end
-      end
-    end
+    local _
     _, _, _, since, text = parse(recordOf(hold))
   end
   if not text then return { status, 0, wake(), us, '', '', 0, 0 } end
@@ -151,6 +176,7 @@ if (state == 'w' or state == 'g') and expiry > ms then
   store()
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
+if from then other = inTheWay() end
 if state == 'q' or state == 'd' then
   store(0)
   return waiting(0)
@@ -159,17 +185,10 @@ if state then drop(id, state, asked) end -- expired, and too many others were pu
 
 local enters = not wHold and (mode == 'r' or readers == 0)
 if from then
-  if mode == 'w' then
-    enters = enters or not wHold and soleReader(details)
-  else
-    enters = enters or wHold == from and (readers == 0 or soleReader(writerDetails())) -- not beside who joined
-  end
-  if not enters and mode == 'w' and headPlace == 0 then
-    local _, _, _, _, its = parse(recordOf(headHold))
-    if converted(its) ~= from then -- else it was given up, and its release is on its way
-      store()
-      return { 7, 0, 0, us }
-    end
+  enters = enters or not other and (mode == 'w' and wHold ~= from or mode == 'r' and wHold == from)
+  if not enters and mode == 'w' and headPlace == 0 and isRival(headHold, from) then
+    store()
+    return { 7, 0, 0, us }
   end
 elseif enters and queued > 0 then
   enters = order == 'h' and headHold and headPlace > 0 and id < headHold

@@ -145,6 +145,25 @@ func TestAReadersGrantThatIsKeptHasALargerToken(t *testing.T) {
 	})
 }
 
+// One that gave way to an upgrade is granted anew, by whoever gives that up, with a larger token too: its client takes
+// the message of a token that is not larger for that of the grant that it gave back.
+func TestAReaderThatGaveWayIsGrantedALargerToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		messages := e.subscribe(channel)
+		token := e.run(e.ahead(500_000).of(acquireByID(reader("02"))))[1].(int64)
+		e.run(votes.of(acquireByID(reader("00"))))
+		e.run(votes.of(acquireByID(reader("03"))))
+		e.run(votes.of(acquireByID(writer("01").converting("00"))))
+		require.EqualValues(e.t, 0, e.run(votes.of(yield("02", token)))[0])
+		_ = e.heard(messages)
+		e.run(votes.of(release("01", 0)))
+		require.Contains(e.t, e.heard(messages)[0], fmt.Sprintf("%s %d ", ulid("02"), token+1))
+		kept := e.run(votes.of(yield("02", token+1)))
+		require.Equal(e.t, []any{int64(1), token + 2}, kept[:2])
+	})
+}
+
 // Beside a write hold without a quorum, and behind a dead one that upgrades, it is the same.
 func TestWhoGivesWayToAnUpgrade(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -187,6 +206,53 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 		e.pass(2 * ttl * time.Millisecond)
 		e.run(refresh())
 		e.onlyTokensStay()
+	})
+}
+
+// One that was passed over while another came to upgrade has lost its place to it: it asks anew, and is told so. Else
+// each would wait for the other to leave.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	for name, back := range map[string]func(e *env, c call){
+		"by a refresh": func(e *env, _ call) { require.EqualValues(e.t, 2, e.run(refresh("03"))[3]) },
+		"asked again":  func(e *env, c call) { require.EqualValues(e.t, 7, answer(e, c)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(e *env) {
+				e.run(acquire(reader("01")))
+				e.run(acquire(reader("02")))
+				upgrade := acquire(writer("03").converting("01").listening("pnobody"))
+				require.EqualValues(e.t, 0, answer(e, upgrade))
+				e.run(release("02", 0)) // nobody hears of the grant
+				require.EqualValues(e.t, 1, answer(e, acquire(reader("04"))))
+				require.EqualValues(e.t, 0, answer(e, acquire(writer("05").converting("04"))))
+				back(e, upgrade)
+				require.EqualValues(e.t, 7, answer(e, upgrade))
+				e.run(release("01", 0))
+				require.EqualValues(e.t, 1, e.run(refresh("05"))[3])
+				e.run(release("04", 0))
+				e.run(release("05", 0))
+				e.onlyTokensStay()
+			})
+		})
+	}
+}
+
+// Where the other one has given up or is dead, or it is an attempt of its own, it comes back to its place.
+func TestAnUpgradeThatWasPassedOverComesBack(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01").lasting(4 * ttl)))
+		e.run(acquire(reader("02")))
+		upgrade := acquire(writer("03").converting("01").waiting(4 * ttl).listening("pnobody"))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		e.run(release("02", 0))
+		require.EqualValues(e.t, 1, answer(e, acquire(reader("04").lasting(4*ttl))))
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("05").converting("04"))))
+		e.pass(claim * time.Millisecond) // 05 is dead
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		require.EqualValues(e.t, 7, answer(e, acquire(writer("06").converting("04"))))
+		e.run(release("04", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
 	})
 }
 

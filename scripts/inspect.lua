@@ -22,7 +22,7 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
-  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^]+)%S* %a?(%S*) ?(.*)$')
+  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~]+)%S* %a?(%S*) ?(.*)$')
   local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
   if cohort == 1 or owner == '-' then owner = id end
   if state == 'g' then

@@ -17,7 +17,10 @@
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
--- Cost   nothing by itself; store: HSET HDEL, and PEXPIRE where something was granted or enqueued
+-- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
+--        a named owner HGET, and where it was to take the place of another ZSCORE or HGET of that one; await: for who
+--        was passed over ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades; store: HSET HDEL, and PEXPIRE where
+--        something was granted or enqueued
 --
 -- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
 -- reach it, x released before it came (a tombstone). A waiter's token is its place.
@@ -26,7 +29,8 @@
 -- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
 -- to wait, and a write is granted a block of B tokens. A hold that is to take the place of another of the same client
 -- names that one behind its owner: '-^hold'. It does not wait for it, and both stand until the old one is released: so
--- nobody else gets in between, and whoever gives up still has what it had. route is a letter (p PUBLISH, s SPUBLISH,
+-- nobody else gets in between, and whoever gives up still has what it had. '~' behind all that is the master's own: the
+-- hold has given a grant back, see mint. route is a letter (p PUBLISH, s SPUBLISH,
 -- b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
 -- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
 -- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
@@ -50,6 +54,7 @@ end
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
+  if wNamed ~= ' n' then wNamed = '' end
 end
 
 -- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
@@ -80,8 +85,8 @@ end
 
 local function recordOf(field)
   if fields[field] ~= nil then return fields[field] end
-  if had[field] ~= nil then return had[field] end
-  return call('HGET', lock, field)
+  if had[field] == nil then had[field] = call('HGET', lock, field) end
+  return had[field]
 end
 
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
@@ -157,12 +162,14 @@ local function count(owner, by, token, mode)
   fields[field] = n > 0 and int(n) .. ' ' .. (token or its) .. ' ' .. (mode or was)
 end
 
--- The next token; where the counter is missing it is at least this server's clock. For a write of a cohort, the last of
--- a block and the first, which is what any other would get. A block that would run further ahead of this server's clock
--- than a proposal may is smaller, down to one.
+-- The next token; where the counter is missing it is at least this server's clock. A reader's is beyond all writers'
+-- only, so that all masters grant the one that its client proposed. But the tokens that one hold is granted here
+-- increase, or its client would take the message of a later grant for an old one: so where the hold has given one back,
+-- the next is beyond all tokens. For a write of a cohort, the last of a block and the first, which is what any other
+-- would get. A block that would run further ahead of this server's clock than a proposal may is smaller, down to one.
 local function mint(details)
   local last = t
-  if several and string.byte(details) == 114 then last = tw end -- 'r'
+  if several and match(details, '^r %d+ [^ ~]+ ') then last = tw end
   local first = last and last + 1 or us
   if first < floor then first = floor end
   local block = match(details, '^w %d+ %+(%d+)')
@@ -196,12 +203,14 @@ local function grant(id, token, ttl, details, first)
   if owner then count(owner, 1, text, mode) end
 end
 
--- One hold of a named owner less. If it was to take the place of another that still stands, join is to find that one.
-local function uncount(id, details)
-  local owner, from = named(id, details), match(details, '^%a %d+ %w+%^(%w+)')
+-- One hold of a named owner less, with that token. If it is the one that join finds, and was to take the place of
+-- another that still stands, join is to find that one.
+local function uncount(id, details, its)
+  local owner, from = named(id, details), converted(details)
   if not owner then return end
   local state, expiry, token, asked, _
-  if from then state, expiry, token, _, asked = find(from) end
+  local found = from and match(recordOf('o:' .. owner) or '', '^%d+ (%d+)')
+  if found and found - its == 0 then state, expiry, token, _, asked = find(from) end
   if (state == 'w' or state == 'g') and expiry > ms then
     count(owner, -1, int(token), match(asked, '^%a'))
   else
@@ -211,13 +220,14 @@ end
 
 local function drop(id, state, details)
   if state == 'w' then
-    if wNamed ~= '' then uncount(id, details or writerDetails()) end
+    if wNamed ~= '' then uncount(id, details or writerDetails(), wToken or t) end
     setWriter(nil)
     return
   end
   if state == 'g' then
+    local _, _, token = parse(recordOf(id))
     readers = readers - call('ZREM', holdsKey, id)
-    uncount(id, details)
+    uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
     aside = aside - call('ZREM', asideKey, id)
   else
@@ -238,10 +248,21 @@ local function enqueue(id, place, details)
   fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
+-- Whether the head of the queue, which waits at place 0, converts another hold than that one. Two who upgrade would
+-- wait for each other; one that converts the same hold is an attempt before, which was given up.
+local function isRival(head, from)
+  local _, _, _, _, its = parse(recordOf(head))
+  return its and converted(its) ~= from
+end
+
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
--- its place, and is granted the lock whatever PUBLISH counts.
+-- its place, and is granted the lock whatever PUBLISH counts. But where another upgrade has come before an upgrade
+-- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is.
 local function await(id, state, place, since, details)
   if state == 'p' then
+    local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
+    local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
+    if head[1] and head[2] - 0 == 0 and isRival(head[1], converted(details)) then return drop(id, state, details) end
     state = 'd'
     call('ZADD', queueKey, place, id)
     call('PEXPIRE', queueKey, '3600000')

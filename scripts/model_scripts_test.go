@@ -27,7 +27,7 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 			return 0, 0
 		}
 	}
-	enters, rival := m.enters(r, order), m.upgrades() && m.queue[0].from != r.from
+	enters, rival := m.enters(r, order), m.writer == nil && m.hasRival(r.from)
 	switch {
 	case !enters && r.from != "" && r.mode == "w" && rival:
 		return 7, 0
@@ -50,21 +50,29 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	return 0, 0
 }
 
-// upgrades reports whether a reader waits to become a writer.
-func (m *model) upgrades() bool { return m.writer == nil && len(m.queue) > 0 && m.queue[0].place == 0 }
-
 func (m *model) enters(r modelHold, order string) bool {
 	free := m.writer == nil && (r.mode == "r" || len(m.holds) == 0)
 	switch {
 	case r.from == "":
-		return free && (len(m.queue) == 0 || order == "h" && !m.upgrades() && m.queue[0].id > r.id)
+		return free && (len(m.queue) == 0 || order == "h" && !m.hasRival("") && m.queue[0].id > r.id)
 	case r.mode == "w":
-		return free || m.writer == nil && m.isSoleReader(r.from)
+		return free || (m.writer == nil || m.writer.id != r.from) && m.isClear(r.from)
 	case m.writer != nil && m.writer.id == r.from:
-		return len(m.holds) == 0 || m.isSoleReader(m.writer.from)
+		return m.isClear(r.from)
 	default:
 		return free
 	}
+}
+
+// isClear reports whether nobody is in the way of who converts that hold: there is only that one, what it was converted
+// from, and attempts before.
+func (m *model) isClear(from string) bool {
+	before := ""
+	if m.writer != nil {
+		before = m.find(from).from
+	}
+	own := func(h modelHold) bool { return h.id == from || h.id == before || h.from == from }
+	return (m.writer == nil || own(*m.writer)) && !slices.ContainsFunc(m.holds, func(h modelHold) bool { return !own(h) })
 }
 
 // readsClock tells whether a release goes beyond its common case.
@@ -202,7 +210,7 @@ func (m *model) yield(id string, token int64) (status, value int64) {
 	switch {
 	case own.granted() && own.token == token:
 		m.drop(own)
-		m.least = token + 1
+		own.again = true
 		if len(m.queue) == 0 || m.queue[0].id >= id && m.queue[0].place > 0 {
 			token, first := m.mint(own)
 			m.grant(own, token, first, max(own.claim, own.expiry-m.ms))

@@ -24,7 +24,6 @@ type model struct {
 	owners   map[string]modelOwner
 	alive    map[string]bool // waiters whose process sent the script
 	t, tw, s int64
-	least    int64 // token that the script that runs may mint
 	first    int64 // of the block that the reply of the script that runs tells of
 }
 
@@ -37,6 +36,7 @@ type modelHold struct {
 	claim           int64
 	block, first    int64 // tokens of a grant to write, and the first of them
 	unheard         bool  // nobody hears its messages
+	again           bool  // it has given a grant back
 }
 
 type modelOwner struct {
@@ -52,7 +52,6 @@ func (m *model) begin(us int64, passed time.Duration, proposal int64) {
 		m.us, m.ms = us, us/1000+passed.Milliseconds()
 	}
 	m.proposal, m.hadOne, m.alive, m.first = proposal, m.writer != nil, map[string]bool{}, 0
-	m.least = 0
 }
 
 func byID(id string) func(modelHold) bool { return func(h modelHold) bool { return h.id == id } }
@@ -91,7 +90,7 @@ func (m *model) leave(h modelHold) {
 		return
 	}
 	o.count--
-	if h.from != "" {
+	if h.from != "" && o.token == h.token {
 		if from := m.find(h.from); from.granted() && from.expiry > m.ms {
 			o.token, o.mode = from.token, from.mode
 		}
@@ -107,14 +106,14 @@ func (m *model) mint(h modelHold) (token, first int64) {
 	last, floor := m.t, m.us
 	if m.quorum {
 		floor = min(m.proposal, m.us+1_000_000)
-		if h.mode == "r" {
+		if h.mode == "r" && !h.again {
 			last = m.tw
 		}
 		if last == 0 {
 			floor = max(floor, m.us)
 		}
 	}
-	first = max(last+1, floor, m.least)
+	first = max(last+1, floor)
 	if h.mode == "r" || h.block == 0 {
 		return first, 0
 	}
@@ -135,7 +134,7 @@ func (m *model) grant(h modelHold, token, first, life int64) {
 		m.writer = &h
 		return
 	}
-	h.state = 'g'
+	h.state, h.first = 'g', 0
 	m.holds = append(m.holds, h)
 }
 
@@ -147,14 +146,22 @@ func (m *model) enqueue(h modelHold) {
 	})
 }
 
-// await renews a waiter's lease, and brings one back that was passed over.
+// await renews a waiter's lease, and brings one back that was passed over, unless it upgrades and another one does.
 func (m *model) await(h modelHold) {
 	m.drop(h)
-	h.expiry = m.ms + h.claim
 	if h.state == 'p' {
+		if h.mode == "w" && h.from != "" && m.hasRival(h.from) {
+			return
+		}
 		h.state = 'd'
 	}
+	h.expiry = m.ms + h.claim
 	m.enqueue(h)
+}
+
+// hasRival reports whether whoever waits first converts another hold than that one.
+func (m *model) hasRival(from string) bool {
+	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != from
 }
 
 func (m *model) purge() {
@@ -171,21 +178,24 @@ func (m *model) purge() {
 	}
 }
 
-// promote puts the one of those who joined the writer that lasts longest in its place.
+// promote puts the one of those who joined the writer that lasts longest in its place. The owners of readers that last
+// longer read.
 func (m *model) promote() {
-	joined := slices.DeleteFunc(slices.Clone(m.holds), func(h modelHold) bool { return h.mode == "r" })
-	if len(joined) == 0 {
-		return
-	}
-	next := slices.MaxFunc(joined, func(x, y modelHold) int {
-		return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
+	slices.SortFunc(m.holds, func(x, y modelHold) int {
+		return -cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 	})
-	m.holds = slices.DeleteFunc(m.holds, byID(next.id))
-	next.state = 'w'
-	m.writer = &next
-	if o, ok := m.owners[next.owner]; ok && next.owner != next.id {
-		o.token, o.mode = next.token, next.mode
-		m.owners[next.owner] = o
+	for _, h := range m.holds {
+		o, named := m.owners[h.owner]
+		named = named && h.owner != h.id
+		if named && (o.mode == "w" || h.mode == "w") {
+			m.owners[h.owner] = modelOwner{o.count, h.token, h.mode}
+		}
+		if h.mode == "w" {
+			m.holds = slices.DeleteFunc(m.holds, byID(h.id))
+			h.state = 'w'
+			m.writer = &h
+			return
+		}
 	}
 }
 
@@ -193,7 +203,8 @@ func (m *model) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == nil) {
 		head := m.queue[0]
 		dead := head.expiry <= m.ms
-		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !m.isSoleReader(head.from)) {
+		upgrades := len(m.holds) == 1 && m.holds[0].id == head.from
+		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !upgrades) {
 			return
 		}
 		m.queue = m.queue[1:]
@@ -207,11 +218,6 @@ func (m *model) admit(beneath bool) {
 			m.grant(head, token, first, head.claim)
 		}
 	}
-}
-
-// isSoleReader reports whether that hold is the only one.
-func (m *model) isSoleReader(hold string) bool {
-	return len(m.holds) == 1 && m.holds[0].id == hold
 }
 
 func (m *model) settle() {

@@ -1,8 +1,9 @@
 -- raise.lua: brings a hold that was granted a smaller token up to the token that a quorum agreed on, and the counter
 -- with it. Only where this very hold still stands: raising a counter for a hold that is gone would count a vote that
--- was never kept. While a writer stands nobody else is counted, so its value is the counter. Readers are counted beside
--- each other; one is raised also past another's token: they are not ordered among themselves, and the next writer's
--- token is above them all.
+-- was never kept. While a writer stands only what joins or converts it is counted. So its value is the counter, or its
+-- own token where one of these has a later one, and then it is not raised. An attempt to write beside another is not
+-- raised to what has been counted already. Readers are counted beside each other; one is raised also past another's
+-- token: they are not ordered among themselves, and the next writer's token is above them all.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 token
@@ -33,6 +34,7 @@ if kept then return { 0, 0, 0, us } end -- it is being converted: no raise is aw
 
 local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'
+if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
 local set = { 't', t - token > 0 and t or token }
 if mode == 'w' then set[3], set[4] = 'tw', token end
 if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has

@@ -5,7 +5,8 @@
 -- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for that of before,
 --        then the holds, at most 1000
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
---        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it: acquire again);
+--        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was passed over and
+--        another upgrade has come before it: acquire again);
 --        more 1: refresh without holds, there is more to hand on
 -- Twice  a waiter's lease is set, not summed
 -- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;

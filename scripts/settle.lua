@@ -4,7 +4,9 @@
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
--- Cost   purge: nothing while nothing can have expired, else at most 64 holds and 64 of aside; admit: ZPOPMIN HGET
+-- Cost   purge: ZRANGE of holds and of aside where they have members; where something has expired ZRANGEBYSCORE ZREM
+--        HMGET ZRANGE ZCARD, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
+--        others stand, ZRANGE and HGET of 64 at most, for a reader of a named owner HGET more; admit: ZPOPMIN HGET
 --        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
 --        PUBLISH more, and where a conversion has ended ZRANGE, HGET and PUBLISH of 64 cohorts; at most 64 grants and
 --        64 others
@@ -20,9 +22,9 @@ local function sweep(key, n, states)
     local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
     call('ZREM', key, unpack(ids))
     for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
-      local state, _, _, _, details = parse(record)
+      local state, _, token, _, details = parse(record)
       if state and string.find(states, state, 1, true) then
-        if state == 'g' then uncount(ids[i], details) end
+        if state == 'g' then uncount(ids[i], details, token) end
         fields[ids[i]] = false
       end
     end
@@ -34,9 +36,11 @@ local function sweep(key, n, states)
   return n, first[1], tonumber(first[2])
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only holds that joined it, one that w
--- was converted from or is being converted to, and those that joined that one. Where w has gone, the one of those who
--- joined it that lasts longest takes its place; the others may last longer still.
+-- Expired holds and tombstones go before anything is decided. Beside w there are only the holds of its client: those
+-- that joined it, what it was converted from, what it is being converted to, other attempts to convert the same hold,
+-- and those that joined one of these. Where w has gone, the one of those who write that lasts longest takes its place;
+-- the others may last longer still. Where none writes, whoever joins their owner from now on reads, with the token of
+-- one that stands.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
@@ -44,16 +48,18 @@ local function purge()
   if not h[1] or wHold or readers == 0 then return end
   local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
   for i = #last - 1, 1, -2 do
-    local _, _, token, since, details = parse(recordOf(last[i]))
-    if details and string.byte(details) == 119 and last[i + 1] - ms > 0 then -- 'w'
+    local _, _, token, since, details = parse(last[i + 1] - ms > 0 and recordOf(last[i]))
+    local owner = details and named(last[i], details)
+    if details and string.byte(details) == 119 then -- 'w'
       readers = readers - call('ZREM', holdsKey, last[i])
       fields[last[i]] = false
+      if last[i] == firstHold then firstHold, firstExpiry = nil, nil end
       setWriter(last[i], tonumber(last[i + 1]), since, details)
       keepToken(tonumber(token))
-      local owner = named(last[i], details)
       if owner then count(owner, 0, token, 'w') end -- not that of a conversion that was given up
       return
     end
+    if owner and match(recordOf('o:' .. owner) or '', '%a$') == 'w' then count(owner, 0, token, 'r') end
   end
 end
 

@@ -27,7 +27,7 @@ if state == 'w' or state == 'g' then
   if token == tonumber(ARGV[3]) and expiry > ms then
     local head = queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
     drop(id, state, details)
-    floor = math.max(floor, token + 1) -- a reader's token is no count: whoever granted it may have been ahead
+    details = string.gsub(details, '^(%a %d+ [^ ~]+)~?', '%1~')
     -- One that upgrades is before all others, since it never yields. If the head is dead, the lock comes back.
     if head[1] and (head[1] < id or head[2] - 0 == 0) then
       enqueue(id, 1, details)

@@ -2,6 +2,7 @@
 //
 //	go run -C bench/peers . -w all                   # every workload, about a quarter of an hour
 //	go run -C bench/peers . -w latency,throughput    # some of them; -w list names them
+//	go run -C bench/peers . -w instructions          # of the server, by callgrind; needs valgrind
 //	go run -C bench/peers . -json out.json -svg out  # for other programs, and as plots
 //
 // It starts its own redis-server processes. Within a round every peer takes its turn for the time of -for; ratios are

@@ -36,8 +36,8 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	var names string
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for those on a server of their own, "+
-		"deployed for those behind Sentinel and in a Cluster, list to see them")
+	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for those on a server of their own "+
+		"(but instructions, which needs valgrind), deployed for those behind Sentinel and in a Cluster, list to see them")
 	fs.StringVar(&c.server, "server", server.Default, "the `program` to start as server, such as valkey-server")
 	fs.DurationVar(&c.window, "for", time.Second, "how long a peer's turn within a round takes")
 	fs.IntVar(&c.rounds, "rounds", 3, "number of rounds")

@@ -35,7 +35,7 @@ type Workload struct {
 }
 
 // workloads returns all of them, in the order of the tables.
-func workloads() []Workload { return slices.Concat(single(), deployed()) }
+func workloads() []Workload { return slices.Concat(single(), []Workload{instructions()}, deployed()) }
 
 // single are those on one server, or on several that know nothing of each other.
 func single() []Workload {

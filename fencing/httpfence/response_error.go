@@ -23,6 +23,7 @@ type GuardError struct {
 	From   string // who answered: the request's method and address, where they are known
 }
 
+// Error says who answered, and that the request may have been carried out.
 func (e *GuardError) Error() string {
 	return "httpfence: the guard failed, the request may have been carried out: " + e.From
 }

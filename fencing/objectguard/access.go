@@ -39,6 +39,9 @@ type access struct {
 // do is every access: it reads, checks, changes and writes until nobody has come
 // in between, and returns the object as it then is.
 func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (object, error) {
+	if g.bucket == nil {
+		return object{}, errNoBucket
+	}
 	if err := f.Validate(); err != nil {
 		return object{}, err
 	}

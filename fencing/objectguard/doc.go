@@ -22,7 +22,7 @@
 // sent again: with the same id and under the same condition, so that at most one of
 // the requests takes effect. The id in the object tells whether one did.
 //
-// The registers cannot lie in the object's metadata: S3's ETag is a digest of the
+// The registers cannot be kept in the object's metadata: S3's ETag is a digest of the
 // content alone. If a newer holder writes the same content again the ETag is what
 // it was, and the condition of a stale holder holds. Hence the id, which is random
 // for each write: no two writes have the same content.

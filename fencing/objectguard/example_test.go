@@ -48,7 +48,7 @@ func ExampleGuard_Read() {
 	// fencing: stale token: "orders/42" has seen 12, got 11
 }
 
-// Large data lies in objects of its own, written once and never again; the guarded
+// Large data is stored in objects of its own, written once and never again; the guarded
 // object says which of them is valid. What a stale holder has uploaded is litter.
 func Example_largeData() {
 	bucket := newMemory()

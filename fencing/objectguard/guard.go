@@ -31,7 +31,14 @@ var (
 // each time somebody has succeeded; this ends when ctx does. Where the store fails
 // or reports conflicts although the object stays what it was, a method gives up
 // after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
+//
+// The zero value, and the guard of a nil bucket, refuse every access.
 type Guard struct{ bucket Bucket }
+
+var (
+	errNoBucket = errors.New("objectguard: the guard has no bucket, make it with New")
+	errNoChange = errors.New("objectguard: the change is nil")
+)
 
 // New returns a guard of the objects in bucket.
 func New(bucket Bucket) *Guard { return &Guard{bucket: bucket} }
@@ -73,6 +80,9 @@ func (g *Guard) Write(ctx context.Context, f fencing.Fence, key string, data []b
 func (g *Guard) Update(
 	ctx context.Context, f fencing.Fence, key string, change func(data []byte) ([]byte, error),
 ) error {
+	if change == nil {
+		return errNoChange
+	}
 	return g.write(ctx, f, key, func(o object) (object, error) {
 		data, err := change(o.data)
 		if err != nil {
@@ -107,6 +117,9 @@ func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key string, data []
 
 // Seen returns the registers of an object, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, key string) (fencing.Registers, error) {
+	if g.bucket == nil {
+		return fencing.Registers{}, errNoBucket
+	}
 	stored, err := g.bucket.Get(ctx, key)
 	if err != nil || stored.Generation == "" {
 		return fencing.Registers{}, failed(key, err)

@@ -2,7 +2,7 @@
 // and does the access in one script call, so nothing comes in between. It works
 // on one master and on a Cluster.
 //
-// The registers of a resource lie beside the data, in a hash whose name has the
+// The registers of a resource are stored beside the data, in a hash whose name has the
 // hash tag of the data's key, so both are in one slot: for the resource "orders/42"
 // and the key "order:{42}:state" it is "fencing:{42}:orders/42". Data of one
 // resource under several tags has registers under each of them; claim each.

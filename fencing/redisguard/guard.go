@@ -19,7 +19,7 @@ var ErrEvicts = errors.New("redisguard: the server evicts registers")
 
 // Guard does fenced accesses to the data of one Redis or Cluster. It is safe for
 // concurrent use and holds nothing that must be closed; the client stays the
-// caller's.
+// caller's. The zero value refuses every access; New makes one.
 type Guard struct {
 	client      rueidis.Client
 	registerTTL time.Duration
@@ -47,14 +47,20 @@ func WithRegisterTTL(d time.Duration) Option {
 	}
 }
 
-// New returns a Guard that works through client. A nil client and an option out
-// of its range are refused.
+// errZeroGuard says that a Guard was not made by New.
+var errZeroGuard = errors.New("redisguard: the zero Guard, make it with New")
+
+// New returns a Guard that works through client. A nil client and an option that
+// is nil or out of its range are refused.
 func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 	if client == nil {
 		return nil, errors.New("redisguard: the client is nil")
 	}
 	g := &Guard{client: client, builtin: newBuiltin()}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("redisguard: an option is nil")
+		}
 		if err := opt(g); err != nil {
 			return nil, err
 		}
@@ -92,6 +98,9 @@ func (g *Guard) Claim(ctx context.Context, f fencing.Fence, key string) error {
 
 // Seen returns the registers of the resource beside key, as they are now.
 func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registers, error) {
+	if g.client == nil {
+		return fencing.Registers{}, errZeroGuard
+	}
 	register, err := registerKey(resource, key)
 	if err != nil {
 		return fencing.Registers{}, err
@@ -125,6 +134,12 @@ func (g *Guard) run(
 	ctx context.Context, f fencing.Fence, by rule, script *Script, keys, args []string,
 ) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
+	switch {
+	case g.client == nil:
+		return none, errZeroGuard
+	case script.isZero():
+		return none, errZeroScript
+	}
 	if err := f.Validate(); err != nil {
 		return none, err
 	}

@@ -2,6 +2,7 @@ package redisguard
 
 import (
 	_ "embed"
+	"errors"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -10,8 +11,13 @@ import (
 //go:embed guard.lua
 var guardScript string
 
-// Script is an access in Lua that is run behind the check.
+// Script is an access in Lua that is run behind the check. [Guard.Do] refuses the
+// zero value and nil; NewScript makes one.
 type Script struct{ lua *rueidis.Lua }
+
+var errZeroScript = errors.New("redisguard: the script is nil or zero, make it with NewScript")
+
+func (s *Script) isZero() bool { return s == nil || s.lua == nil }
 
 // NewScript returns a Script of a body as one would give it to EVAL, which may
 // return a reply, with the caller's KEYS and ARGV. Once made, use it many times:

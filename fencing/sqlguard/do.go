@@ -47,6 +47,12 @@ import (
 // left when Do began, but not before a second; see [fencing.Deadline]. The other databases have no such limit for a
 // transaction; docs/fencing.md says what to set.
 func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
+	if err := g.refuseZero(); err != nil {
+		return err
+	}
+	if work == nil {
+		return fmt.Errorf("%w: the work under %v is nil", ErrOption, f)
+	}
 	if err := f.Validate(); err != nil {
 		return err
 	}

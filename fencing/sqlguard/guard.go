@@ -12,7 +12,8 @@ import (
 )
 
 // Guard checks fences against the registers in its table. It holds no connection
-// and no state, and is safe for concurrent use.
+// and no state, and is safe for concurrent use. The zero value refuses every call
+// with [ErrOption]; New makes one.
 type Guard struct {
 	dialect    Dialect
 	table      string // quoted
@@ -31,13 +32,16 @@ type config struct{ table string }
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
 
 // New returns a guard for databases of this dialect. It opens nothing; a dialect
-// that does not exist is [ErrOption].
+// that does not exist and a nil option are [ErrOption].
 func New(dialect Dialect, opts ...Option) (*Guard, error) {
 	if err := dialect.validate(); err != nil {
 		return nil, err
 	}
 	c := config{table: DefaultTable}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("%w: it is nil", ErrOption)
+		}
 		opt(&c)
 	}
 	table, err := quoteTable(dialect, c.table)
@@ -45,6 +49,14 @@ func New(dialect Dialect, opts ...Option) (*Guard, error) {
 		return nil, err
 	}
 	return &Guard{dialect: dialect, table: table, statements: newStatements(dialect, table)}, nil
+}
+
+// refuseZero returns an error for a guard that was not made by New: its statements are empty.
+func (g *Guard) refuseZero() error {
+	if g.dialect == 0 {
+		return fmt.Errorf("%w: the zero Guard, make it with New", ErrOption)
+	}
+	return nil
 }
 
 // Claim checks f in the transaction tx and raises its register: a [fencing.Read]
@@ -93,6 +105,9 @@ func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 
 // allowed refuses what needs no database to be refused.
 func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := g.refuseZero(); err != nil {
+		return err
+	}
 	if err := f.Validate(); err != nil {
 		return err
 	}
@@ -104,6 +119,9 @@ func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 // accepted if it changed a row; in MySQL if the insert id in its reply, less one,
 // is 0 to the token. Anything else, MySQL's insert id 0 too, is a refusal.
 func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error) {
+	if err := g.refuseZero(); err != nil {
+		return "", nil, err
+	}
 	if err := f.Validate(); err != nil {
 		return "", nil, err
 	}
@@ -117,6 +135,9 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 // Seen returns the registers of a resource, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
 	var seen fencing.Registers
+	if err := g.refuseZero(); err != nil {
+		return seen, err
+	}
 	s := g.statements.registers
 	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource}, 0)...)
 	if err := row.Scan(&seen.MaxWrite, &seen.MaxRead); err != nil && !errors.Is(err, sql.ErrNoRows) {

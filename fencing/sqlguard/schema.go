@@ -42,6 +42,9 @@ func (g *Guard) Schema() string {
 // Create runs [Guard.Schema]. Processes that start together should not all call
 // it: PostgreSQL may report a duplicate to one of them.
 func (g *Guard) Create(ctx context.Context, db Tx) error {
+	if err := g.refuseZero(); err != nil {
+		return err
+	}
 	if _, err := db.ExecContext(ctx, g.Schema()); err != nil {
 		return fmt.Errorf("sqlguard: create table %s: %w", g.table, err)
 	}

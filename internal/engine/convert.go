@@ -121,7 +121,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.mu.Unlock()
 	into.mu.Unlock()
 	l.successor.Store(into) // past those in between, which may go
-	e.giveBackWithin(ctx, from)
+	from.giveBackWithin(ctx)
 	return nil
 }
 

@@ -109,9 +109,12 @@
 // Both stand until the new one is granted by a quorum and the old one has stood all that time by its own deadline;
 // then the lease goes over to the new one, and the old one is released. So there is no gap, and whoever gives up has
 // what it had. One that upgrades beside other readers waits at the head of the queue; a second one is refused by any
-// master that has the first, since two who waited for each other on different masters would wait for ever. A lease that
-// goroutines of the process read under goes over only when all of them but one have left. While an upgrade waits, it is
-// itself somebody who waits for their lease; so who else does is asked once an upgrade that is given up is released.
+// master that has the first, since two who waited for each other on different masters would wait for ever. So is one
+// that comes back there after it was passed over, if another one has come meanwhile: it has become the second. A
+// conversion is granted beside those of the same hold that were given up, and beside what that hold was converted from:
+// their releases may be late. A lease that goroutines of the process read under goes over only when all of them but one
+// have left. While an upgrade waits, it is itself somebody who waits for their lease; so who else does is asked once an
+// upgrade that is given up is released.
 //
 // # What is not known
 //
@@ -155,8 +158,8 @@
 // have not answered; what they say later still counts. Contenders queue by hold id, which all masters order alike.
 // Where votes are split, contenders without a quorum yield their grants to an older hold that waits behind them. The
 // oldest keeps its grants, so one more round settles it. A hold that upgrades comes before all of them, and never
-// yields. What holds it up comes to an end: those that have a quorum leave, a single attempt that has none gives up, and
-// the grants of a client that has died expire.
+// yields. What holds it up comes to an end: those that have a quorum leave, a single attempt that has none gives up,
+// and the grants of a client that has died expire.
 //
 // A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
 // with another run id than the server has. Every client compares the two when it first sees a master, when a script had

@@ -91,6 +91,9 @@ func New(cfg Config) *Engine {
 // the time at which a client that is tuned for locks finds a connection dead.
 const patience = 5 * time.Second
 
+// Now reads the clocks that leases are trusted by.
+func (e *Engine) Now() clock.Instant { return e.clock.Now() }
+
 // quarantineMin is the least that a master abstains: tokens may run ahead of its clock by a second.
 const quarantineMin = 2 * time.Second
 

@@ -24,6 +24,9 @@ var (
 // NoReply says that a master did not answer within the time that it was given.
 type NoReply = transport.NoReply
 
+// NotSent says that a master was not asked, since it has failed a moment before.
+type NotSent = transport.NotSent
+
 // Kind says why an acquisition ended without a lease.
 type Kind uint8
 
@@ -52,6 +55,33 @@ type Failure struct {
 	Nodes     []NodeFailure
 	Unknown   bool  // a request is unanswered, and the hold is being released in the background
 	Err       error // what ended the waiting: the context's error, or nil
+}
+
+// refusal tells what keeps a quorum from carrying out a call, by the causes of the masters that did not. It is for good
+// where so many refuse in a way that does not pass that no quorum can come about by asking again.
+func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
+	conflicts, shorts, permanent := 0, 0, 0
+	for _, cause := range causes {
+		_, short := unreplicated(cause.Err)
+		switch {
+		case short:
+			shorts++
+		case transport.Conflict(cause.Err):
+			conflicts++
+		case e.masters[cause.Index].Permanent(cause.Err):
+			permanent++
+		}
+	}
+	switch spare := len(e.masters) - e.quorum(); {
+	case conflicts+shorts+permanent <= spare:
+		return NoQuorum, false
+	case conflicts > 0:
+		return Conflict, true
+	case shorts > 0:
+		return Short, false
+	default:
+		return NoQuorum, true
+	}
 }
 
 // endOf returns why ctx has ended: its cause, which matches ctx.Err() as well. A caller that cancels with a cause finds
@@ -136,12 +166,13 @@ func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
 
 func (l *Loss) Unwrap() error { return l.Err }
 
-// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time; it goes on in the background
-// until the hold must have expired.
+// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time. It goes on in the background
+// until the hold must have expired, unless so many refuse it for good that no quorum can confirm any more.
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
-	Conflict  bool // keys of the lock hold something else: it is not tried again
+	Refused   bool // for good: where it is refused it is not tried again, and the hold ends with its TTL
+	Conflict  bool // that is since keys of the lock hold something else
 	Nodes     []NodeFailure
 }
 

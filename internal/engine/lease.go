@@ -45,12 +45,16 @@ func (l *Lease) Token() fencing.Token {
 	return l.token()
 }
 
-// Deadline returns until when the lease is trusted, by this process's clocks.
+// Deadline returns until when the lease is trusted, by this process's clocks: the zero time where Err returns an error.
 func (l *Lease) Deadline() time.Time {
 	l = l.lock()
 	defer l.mu.Unlock()
+	now := l.e.clock.Now()
+	if l.expire(now); l.phase != held {
+		return time.Time{}
+	}
 	// The wall clock may have been set since the grant, so the moment is told from what is left by the monotonic one.
-	return time.Now().Add(min(l.trust.until().Mono, l.limit) - l.e.clock.Now().Mono)
+	return time.Now().Add(min(l.trust.until().Mono, l.limit) - now.Mono)
 }
 
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a

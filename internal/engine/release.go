@@ -34,11 +34,20 @@ func (l *Lease) Release(ctx context.Context) error {
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
 	err := l.giveBack(within, context.Background())
-	if pending, ok := err.(*Unconfirmed); ok {
-		l.e.observers.warn("release not confirmed, trying again in the background",
-			slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.Any("error", pending))
+	if u, ok := err.(*Unconfirmed); ok {
+		l.warnOf(u)
 	}
 	return err
+}
+
+// warnOf writes to the log what Release returns: whether it goes on is told in both alike.
+func (v *voting) warnOf(u *Unconfirmed) {
+	message := "release not confirmed, trying again in the background"
+	if u.Refused {
+		message = "release refused, the hold ends with its TTL"
+	}
+	v.e.observers.warn(message,
+		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
 }
 
 // ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed that or ctx ends, at
@@ -55,17 +64,17 @@ func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
 	l.mu.Unlock()
-	e.giveBackWithin(ctx, l)
+	l.giveBackWithin(ctx)
 }
 
 // giveBackWithin gives back what is of no use any more, and waits for that: then what the process asks for next does
 // not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the caller has what it asked for,
 // or goes on to ask for it, without that. So, unlike Release, it does not keep the caller beyond the end of ctx: the
 // release goes on in the background then, and Close waits for it.
-func (e *Engine) giveBackWithin(ctx context.Context, l *Lease) {
-	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+func (v *voting) giveBackWithin(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, v.e.cfg.ReleaseTimeout)
 	defer cancel()
-	_ = l.giveBack(within, ctx)
+	_ = v.giveBack(within, ctx)
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by

@@ -40,8 +40,7 @@ func (c *releaseCount) released() bool { return c.had+c.hadNot >= c.need }
 // lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
 func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 
-// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know. Conflict
-// means that no quorum can release it, since so many keys hold something else.
+// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know.
 func (c *releaseCount) verdict(of *voting) error {
 	switch {
 	case c.lost():
@@ -50,13 +49,8 @@ func (c *releaseCount) verdict(of *voting) error {
 		return nil
 	}
 	u := &Unconfirmed{Name: of.name, Need: c.need, Got: c.had + c.hadNot, Nodes: c.failures}
-	conflicts := 0
-	for _, f := range c.failures {
-		if transport.Conflict(f.Err) {
-			conflicts++
-		}
-	}
-	u.Conflict = conflicts > c.all-c.need
+	kind, forGood := of.e.refusal(c.failures)
+	u.Conflict, u.Refused = kind == Conflict, forGood
 	return u
 }
 

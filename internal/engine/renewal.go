@@ -195,7 +195,9 @@ func (n *renewal) stalled(l *Lease, now clock.Instant) {
 	n.round = nil
 	l.e.counters.renewFailed.Add(1)
 	n.planRetry(l, now)
-	r.end(n.failure)
+	if len(r.waiters) > 0 {
+		r.end(n.unconfirmed(l, r))
+	}
 	n.tell(l)
 }
 
@@ -237,14 +239,18 @@ func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 }
 
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
-// Err's value when the lease has ended, the round's failure when the lease stands but was not extended. Beside a
-// conversion it is the new hold that is extended: its TTL may have begun long before this call.
+// Err's value when the lease has ended, and *Unrenewed when the lease stands but that is not confirmed, or ctx has
+// ended. Beside a conversion it is the new hold that is extended: its TTL may have begun long before this call.
 func (l *Lease) Renew(ctx context.Context) error {
 	l = l.lock()
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()
 		return l.ending.err()
+	}
+	if ctx.Err() != nil {
+		defer l.mu.Unlock()
+		return &Unrenewed{Name: l.name, Err: endOf(ctx)}
 	}
 	r := l.renewal.round
 	if r == nil {
@@ -261,7 +267,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return &Unrenewed{Name: l.name, Err: endOf(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}

@@ -30,9 +30,9 @@ func (t *trust) end() {
 	t.wall.Store(0)
 }
 
-// Trusted reports whether the lease stands, as Err does, but for MaxHold. It waits for nobody and changes nothing: the
-// goroutines of a process that share a hold ask it each time that one of them enters.
-func (l *Lease) Trusted() bool {
-	l = l.current()
-	return !l.trust.until().Passed(l.e.clock.Now())
+// Trusted reports whether the lease stands at a moment of Engine.Now, as Err does, but for MaxHold. It waits for nobody
+// and changes nothing: the goroutines of a process that share a hold ask it each time that one of them enters. The
+// moment is the caller's, since reading the clocks is most of what it costs.
+func (l *Lease) Trusted(now clock.Instant) bool {
+	return !l.current().trust.until().Passed(now)
 }

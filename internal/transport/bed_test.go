@@ -70,9 +70,24 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	return b
 }
 
+// stop ends the bed. One that does not end has failed its test, which does not wait for it for ever.
 func (b *bed) stop() {
 	b.end()
-	b.tasks.Wait()
+	select {
+	case <-b.over():
+	case <-time.After(time.Minute):
+		b.t.Error("not all tasks end with the engine")
+	}
+}
+
+// over is closed when no task is left.
+func (b *bed) over() <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		b.tasks.Wait()
+	}()
+	return over
 }
 
 func (b *bed) spawn(task func()) bool {

@@ -3,10 +3,12 @@ package transport_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -38,26 +40,57 @@ func (l *lateLife) endChildren() {
 	l.children = nil
 }
 
-// What is left when the engine gives up is not posted again: no other node has its slots. This test hangs where it is.
+// stuckClient says of each batch that it is on its way, and answers none before it is freed.
+type stuckClient struct {
+	rueidis.Client
+	underWay chan struct{}
+	freed    chan struct{}
+}
+
+func (c *stuckClient) DoMulti(_ context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	c.underWay <- struct{}{}
+	<-c.freed
+	results := make([]rueidis.RedisResult, len(commands))
+	for i := range results {
+		results[i] = rueidis.NewErrorResult(context.Canceled)
+	}
+	return results
+}
+
+// What is left when the engine gives up is not posted again: no other node has its slots. Its end is seen before that
+// of the contexts that are made from it.
 func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
-	mini := testredis.NewMini(t)
-	link := mini.NewLink()
+	// After a failure what is urgent waits for 20 ms, and then one batch goes out; so what has to wait are many batches.
+	const atOnce, waiting = 4, 10 * 256
 	life := new(lateLife)
-	b := newBed(t, link.Client(t), func(c *transport.Config) {
+	client := &stuckClient{
+		Client: testredis.NewMini(t).Client(t), underWay: make(chan struct{}, waiting), freed: make(chan struct{}),
+	}
+	b := newBed(t, client, func(c *transport.Config) {
 		life.Context = c.Life
 		c.Life = life
 	})
-	b.mustDo()
-	link.Hold(testredis.Both)
-	for range 100 { // more than are on their way at once
+	t.Cleanup(life.endChildren)
+	var answered atomic.Int64
+	post := func() {
 		b.Post(transport.Call{
-			Script: refresh, Keys: keysOf("any"), Args: []string{"0"}, Done: func(rueidis.RedisResult, clock.Instant) {},
+			Script: refresh, Keys: keysOf("any"), Args: []string{"0"}, Urgent: true,
+			Done: func(rueidis.RedisResult, clock.Instant) { answered.Add(1) },
 		})
-		time.Sleep(100 * time.Microsecond)
+	}
+	for range atOnce {
+		post()
+		<-client.underWay
+	}
+	for range waiting {
+		post()
 	}
 	b.end()
-	time.Sleep(10 * time.Millisecond) // the pipeline sees the end
-	life.endChildren()
-	link.Restore()
-	b.tasks.Wait()
+	close(client.freed)
+	select {
+	case <-b.over():
+	case <-time.After(patience):
+		require.Fail(t, "what has to wait is posted again and again")
+	}
+	require.Less(t, answered.Load(), int64(atOnce+waiting), "there was something left")
 }

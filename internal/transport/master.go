@@ -51,7 +51,7 @@ type Master struct {
 // NewMaster returns a master. Run its Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
-	m.topology.m, m.doubt = m, make(chan struct{}, 1)
+	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
 	m.tuned, _ = client.(tuned)
 	m.dialler, _ = client.(dialler)
 	m.home = m.newNode("", nil)

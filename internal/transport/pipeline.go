@@ -210,6 +210,6 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 	p.calls = kept
 	p.mu.Unlock()
 	for _, c := range refused {
-		c.Done(rueidis.NewErrorResult(&notSent{cause}), now)
+		c.Done(rueidis.NewErrorResult(&NotSent{cause}), now)
 	}
 }

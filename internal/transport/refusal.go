@@ -16,12 +16,13 @@ type NoReply struct{ After time.Duration }
 
 func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
 
-// notSent is the answer to a request that did not leave, since the master has failed a moment before.
-type notSent struct{ cause error }
+// NotSent is the answer to a request that did not leave, since the master has failed a moment before.
+type NotSent struct{ Cause error }
 
-func (e *notSent) Error() string { return "not tried again yet: " + e.cause.Error() }
+func (e *NotSent) Error() string { return "not tried again yet: " + e.Cause.Error() }
 
-func (e *notSent) Unwrap() error { return e.cause }
+// Unwrap returns why the master failed.
+func (e *NotSent) Unwrap() error { return e.Cause }
 
 // refusalOf returns what the server itself said.
 func refusalOf(err error) (refusal *rueidis.RedisError, ok bool) {
@@ -43,7 +44,7 @@ func Conflict(err error) bool {
 // DidNotRun reports whether the request is known not to have run: it was not sent, the server itself refused it, or no
 // connection came about that could have carried it. BUSY and UNKILLABLE are refusals too.
 func DidNotRun(err error) bool {
-	if _, ok := errors.AsType[*notSent](err); ok {
+	if _, ok := errors.AsType[*NotSent](err); ok {
 		return true
 	}
 	if _, ok := refusalOf(err); ok {

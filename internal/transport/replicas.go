@@ -82,7 +82,7 @@ func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials 
 		defer p.n.elsewhere()
 		if client = p.n.m.client.Nodes()[c.to]; client == nil {
 			p.n.m.suspect()
-			return rueidis.NewErrorResult(&notSent{fmt.Errorf("no connection to %s yet, which has the slot", c.to)})
+			return rueidis.NewErrorResult(&NotSent{fmt.Errorf("no connection to %s yet, which has the slot", c.to)})
 		}
 	}
 	commands := append(p.commands(client, []Call{c}, how, dials), p.wait(client))

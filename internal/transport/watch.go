@@ -18,11 +18,14 @@ const (
 
 // topology follows which servers answer for a master: the owners of a Cluster's slots, the master of a Sentinel group.
 type topology struct {
-	m     *Master
-	slots atomic.Pointer[slotMap] // of a Cluster, once they are known
-	doubt chan struct{}           // asks for a look at which servers there are
-	used  atomic.Bool             // since the last look
-	plain atomic.Bool             // a Cluster without sharded messages
+	m *Master
+	// watched is the master's address at the last look. The first is before any call, or a server that takes its place
+	// at once would be taken for the first.
+	watched string
+	slots   atomic.Pointer[slotMap] // of a Cluster, once they are known
+	doubt   chan struct{}           // asks for a look at which servers there are
+	used    atomic.Bool             // since the last look
+	plain   atomic.Bool             // a Cluster without sharded messages
 }
 
 // suspect asks for a look at which servers there are.
@@ -86,7 +89,6 @@ func (t *topology) calm(timer *time.Timer) bool {
 func (t *topology) watchAddress() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	addr := t.m.Addr()
 	var soonUntil time.Duration
 	for {
 		every := addressEvery
@@ -104,8 +106,8 @@ func (t *topology) watchAddress() {
 		case <-t.m.cfg.Life.Done():
 			return
 		}
-		if now := t.m.Addr(); now != addr {
-			addr = now
+		if now := t.m.Addr(); now != t.watched {
+			t.watched = now
 			t.m.home.replaced()
 			t.m.home.listener.look()
 			t.m.cfg.OnMoved(t.m)

@@ -1,4 +1,4 @@
-// Package model holds no code: beside it lie Promela models of the quorum lock, which spin checks state by state.
+// Package model holds no code: beside it are Promela models of the quorum lock, which spin checks state by state.
 //
 // token.pml is the acquisition on three masters, its token and exclusion, also where a master loses its data; floor.pml
 // is the floor of new tokens where clocks differ; queue.pml is waiting, hand-off and the yield of a grant to an older

@@ -29,9 +29,9 @@ check() {
     shortest) compile="-DSAFETY -DBFS -DNOREDUCE"; options="" ;;          # breadth first
     cycles)   compile="-DNP";                      options="-m100000 -l" ;;
   esac
-  # shellcheck disable=SC2086  # flags and options are lists of words
+  # shellcheck disable=SC2086  # flags, options and compiler are lists of words
   { cp "$here"/*.pml . &&
-    spin $flags -a "$model" && gcc -$optimise -w $compile $pack -DMEMLIM=$memory -o pan pan.c && TIMEFORMAT='cpu seconds: %U' && time ./pan $options -w$slots
+    spin $flags -a "$model" && $compiler -w $compile $pack -DMEMLIM=$memory -o pan pan.c && TIMEFORMAT='cpu seconds: %U' && time ./pan $options -w$slots
   } >log 2>&1 || { echo "does not run" >outcome; cp log trace; return; }
 
   # spin warns where the trail was written in the same second as the model
@@ -58,14 +58,16 @@ show() {  # INDEX
   [ ! -f "$dir/trace" ] || sed 's/^/       | /' "$dir/trace"
 }
 
-jobs=2 memory=900 slots=21 optimise=O0 pack=""
+# The small cases are compiled for longer than they run. tcc compiles without delay, and its program is as fast as -O0's.
+jobs=2 memory=900 slots=21 compiler="gcc -O0" pack=""
+command -v tcc >/dev/null && compiler=tcc
 name=() model=() flags=() search=() expect=() text=()
 while IFS='|' read -r size n m f s e t; do
   [[ $size =~ ^(small|large)$ ]] || continue
   if [ $# -gt 0 ]; then [[ " $* " == *" $n "* ]] || continue
   elif [ "$full" = no ] && [ "$size" = large ]; then continue
   fi
-  [ "$size" = small ] || { jobs=1 memory=1800 slots=25 optimise=O2 pack=-DCOLLAPSE; }
+  [ "$size" = small ] || { jobs=1 memory=1800 slots=25 compiler="gcc -O2" pack=-DCOLLAPSE; }
   name+=("$n") model+=("$m") flags+=("$f") search+=("$s") expect+=("$e") text+=("$t")
 done < <(sed -e 's/ *| */|/g' -e 's/^ *//' "$here/cases.txt")
 [ $# -eq 0 ] || [ ${#name[@]} -eq $# ] || { echo "run.sh: no such case among: $*" >&2; exit 2; }

@@ -14,7 +14,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
 
-// Bucket is a bucket of S3. It is safe for concurrent use.
+// Bucket is a bucket of S3. It is safe for concurrent use. Without a client or a name, as the zero value is, it refuses
+// every call.
 type Bucket struct {
 	client *s3.Client
 	name   string
@@ -27,9 +28,16 @@ var _ objectguard.Bucket = (*Bucket)(nil)
 // forbidden, s3:ListBucket.
 func New(client *s3.Client, name string) *Bucket { return &Bucket{client: client, name: name} }
 
+var errUnusable = errors.New("s3bucket: the bucket has no client or no name, make it with New")
+
+func (b *Bucket) isUnusable() bool { return b.client == nil || b.name == "" }
+
 // Get implements [objectguard.Bucket]; the generation is the ETag.
 func (b *Bucket) Get(ctx context.Context, key string) (objectguard.Object, error) {
 	var none objectguard.Object
+	if b.isUnusable() {
+		return none, errUnusable
+	}
 	output, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &key})
 	if missing := (*types.NoSuchKey)(nil); errors.As(err, &missing) {
 		return none, nil
@@ -51,6 +59,9 @@ func (b *Bucket) Get(ctx context.Context, key string) (objectguard.Object, error
 // PutIf implements [objectguard.Bucket]. The request is sent once, whatever the
 // client's settings for retries are.
 func (b *Bucket) PutIf(ctx context.Context, key string, o objectguard.Object) error {
+	if b.isUnusable() {
+		return fmt.Errorf("%w: %w", objectguard.ErrRefused, errUnusable)
+	}
 	input := &s3.PutObjectInput{Bucket: &b.name, Key: &key, Body: bytes.NewReader(o.Content)}
 	if o.Generation == "" {
 		input.IfNoneMatch = aws.String("*")

@@ -20,6 +20,9 @@ var ErrUnconditional = errors.New("s3bucket: the store ignores conditions on PUT
 // needs s3:DeleteObject. It cannot find out whether the store compares and writes
 // in one step.
 func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
+	if b.isUnusable() {
+		return errUnusable
+	}
 	key := prefix + rand.Text()
 	defer func() {
 		ctx := context.WithoutCancel(ctx)

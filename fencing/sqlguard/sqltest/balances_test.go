@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	increments = 4_000 // accepted ones, of each run on each store
+	increments = 2_000 // accepted ones, of each run on each store
 	processes  = 8     // each with a locker and a connection pool of its own
 	accounts   = 16
 	session    = 10 // increments that a holder makes from one read

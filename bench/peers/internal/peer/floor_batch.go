@@ -12,10 +12,11 @@ import (
 // floorBatch keeps keys alive at the least cost: 200 of them in one script call, twice in a TTL.
 type floorBatch struct {
 	floorSet
-	stop context.CancelFunc
-	done sync.WaitGroup
-	mu   sync.Mutex
-	held []*batchHold
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	renewed atomic.Uint64
+	mu      sync.Mutex
+	held    []*batchHold
 }
 
 const batchSize = 200
@@ -76,6 +77,7 @@ func (b *floorBatch) renewBatch(ctx context.Context, batch []*batchHold) {
 		keys[i] = h.name
 	}
 	gone, err := expireAll.Exec(ctx, b.clients[0], keys, []string{b.px}).AsIntSlice()
+	b.renewed.Add(uint64(len(batch)))
 	for _, h := range batch {
 		if err != nil && ctx.Err() == nil {
 			h.lost.Store(true)
@@ -85,6 +87,9 @@ func (b *floorBatch) renewBatch(ctx context.Context, batch []*batchHold) {
 		batch[place-1].lost.Store(true)
 	}
 }
+
+// Renewals returns how many keys were given a new expiry.
+func (b *floorBatch) Renewals() uint64 { return b.renewed.Load() }
 
 func (b *floorBatch) Close() error {
 	b.stop()

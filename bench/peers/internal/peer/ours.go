@@ -74,6 +74,9 @@ func (p *Fencelock) RLock(ctx context.Context, name string) (Hold, error) {
 	return lease{l}, nil
 }
 
+// Renewals returns how many were confirmed.
+func (p *Fencelock) Renewals() uint64 { return p.Stats().Renewed }
+
 // Close releases what is held.
 func (p *Fencelock) Close() error {
 	err := p.Locker.Close()

@@ -36,12 +36,17 @@ func Installed() bool {
 	return err == nil
 }
 
-// Start runs a server, redis-server or valkey-server, and returns when it answers. Between the choice of a free port
-// and its use another process may take it; then another port is tried.
+// Start runs a server, redis-server or valkey-server, and returns when it answers.
 func Start(ctx context.Context, binary string) (*Server, error) {
+	return start(ctx, binary, func(string) []string { return nil })
+}
+
+// start runs the program under another one, if any, that is told the server's folder. Between the choice of a free port
+// and its use another process may take it; then another port is tried.
+func start(ctx context.Context, binary string, under func(dir string) []string) (*Server, error) {
 	var failures error
 	for range 5 {
-		s, err := startOnce(ctx, binary)
+		s, err := startOnce(ctx, binary, under)
 		if err == nil {
 			return s, nil
 		}
@@ -53,7 +58,7 @@ func Start(ctx context.Context, binary string) (*Server, error) {
 	return nil, fmt.Errorf("%s: %w", binary, failures)
 }
 
-func startOnce(ctx context.Context, binary string) (_ *Server, err error) {
+func startOnce(ctx context.Context, binary string, under func(dir string) []string) (_ *Server, err error) {
 	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
@@ -68,8 +73,9 @@ func startOnce(ctx context.Context, binary string) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	s.cmd = exec.Command(binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+	command := append(under(dir), binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
+	s.cmd = exec.Command(command[0], command[1:]...)
 	dieWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil

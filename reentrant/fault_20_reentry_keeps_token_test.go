@@ -10,7 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/reentrant"
 )
 
-// A nested acquisition has the token of the outer one: a new token, once used on the storage, would shut the outer
+// F20: a nested acquisition has the token of the outer one. A new token, once used on the storage, would shut the outer
 // section out of it.
 func TestFault20ReentryKeepsTheToken(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// However deep a holder was, its crash blocks the others for one TTL: nesting sets no time, and joining sets its own.
+// F27: however deep a holder was, its crash blocks the others for one TTL. Nesting sets no time, joining sets its own.
 func TestFault27ReentryNeverSumsTTLs(t *testing.T) {
 	const ttl = 10 * time.Second
 	inFakeTime(t, func(t *testing.T, w *world, mini *testredis.Mini) {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A write lock asked for by another process inside the read lock of its owner would wait for that read lock. It is
+// F14: a write lock asked for by another process inside the read lock of its owner would wait for that read lock. It is
 // refused at once, whether others wait or not. In the process that reads it is an upgrade, past those who wait.
 func TestFault14WaitingForOneselfIsImpossible(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {

@@ -61,7 +61,7 @@ var causesOfTheEnd = []cause{
 			return lease.Err()
 		},
 		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
+		[]string{`lease released: lock "n"`},
 	},
 	{
 		"a released lease renewed",
@@ -71,7 +71,7 @@ var causesOfTheEnd = []cause{
 			return lease.Renew(w.ctx)
 		},
 		[]error{rwlock.ErrReleased},
-		[]string{"lease released"},
+		[]string{`lease released: lock "n"`},
 	},
 	{
 		"a renewal that was not waited for",
@@ -85,7 +85,17 @@ var causesOfTheEnd = []cause{
 			return err
 		},
 		[]error{context.DeadlineExceeded},
-		nil,
+		[]string{`lock "n"`, "renewal", "context deadline exceeded"},
+	},
+	{
+		"a renewal that was not answered",
+		func(w *world, p *process) error {
+			lease := p.lock("n", rwlock.Write)
+			p.link.Hold(testredis.Both)
+			return lease.Renew(w.ctx)
+		},
+		[]error{rwlock.ErrNoQuorum},
+		[]string{`lock "n"`, "mini:6379: ", "no reply in 1s"},
 	},
 	{
 		"a release that meets a key of somebody else",

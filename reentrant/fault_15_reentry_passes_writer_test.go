@@ -9,8 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A writer that waits holds back new readers, but not one that reads already and goes deeper: the writer waits for the
-// end of its outer section, so it would never get there.
+// F15: a writer that waits holds back new readers, but not one that reads already and goes deeper: the writer waits for
+// the end of its outer section, so it would never get there.
 func TestFault15AReaderThatReentersPassesAWaitingWriter(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		first, second, others := w.process(), w.process(), w.process()

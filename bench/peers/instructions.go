@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/bench/peers/internal/server"
+)
+
+const (
+	renewal = "renewal"
+	// counted is how many operations each figure is the mean of.
+	counted = 3200
+	// pipelined is how many goroutines carry them out, so that requests and replies share reads and writes.
+	pipelined = 64
+	// queueing is how many clients want the same names, so that somebody waits whenever one releases.
+	queueing = 4
+	// leased is how many locks are held while renewals are counted.
+	leased = 1280
+)
+
+// instructions is about what the server has to do for a lock, whatever the machine does beside it. It is in neither
+// group, since it needs one more program and its servers are slow.
+func instructions() Workload {
+	return Workload{
+		Name:  "instructions",
+		About: "instructions of the server, by callgrind: to lock and release, to queue and be handed the lock, to renew",
+		Columns: []Column{
+			{Name: insideWrite}, {Name: insideRead}, {Name: insideHandOff}, {Name: renewal},
+		},
+		Points: []int{0}, Once: true,
+		Peers:   peer.Named(peer.FloorSet, peer.FloorLua, peer.FloorQueue, peer.FloorBatch, peer.Ours),
+		Measure: measureInstructions,
+	}
+}
+
+func measureInstructions(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {
+	one, err := server.StartCounted(ctx, s.binary)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, one.Close()) }()
+	c := &counter{server: one}
+	if err := c.idle(ctx); err != nil {
+		return nil, err
+	}
+	all, closeAll, err := openAll(lib, []*server.Server{one}, queueing)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	m := Measures{}
+	if locks(lib) {
+		if m[insideWrite], err = c.pairs(ctx, all[0].Lock); err != nil {
+			return nil, err
+		}
+	}
+	if reader, ok := all[0].(peer.Reader); ok {
+		if m[insideRead], err = c.pairs(ctx, reader.RLock); err != nil {
+			return nil, err
+		}
+	}
+	if lib.Queues {
+		if m[insideHandOff], err = c.handOffs(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	if p, ok := all[0].(renewing); ok {
+		m[renewal], err = c.renewals(ctx, p)
+	}
+	return m, err
+}
+
+// counter counts the instructions of a server, less those that it runs anyway as time passes.
+type counter struct {
+	server *server.Server
+	rate   float64 // a second, without work
+}
+
+func (c *counter) idle(ctx context.Context) (err error) {
+	c.rate, err = c.count(ctx, func() (float64, error) {
+		pause(ctx, 3*time.Second)
+		return 3, ctx.Err()
+	})
+	return err
+}
+
+// count returns the instructions for each of the operations that do reports.
+func (c *counter) count(ctx context.Context, do func() (float64, error)) (float64, error) {
+	if _, err := c.server.Instructions(ctx); err != nil { // whatever came before
+		return 0, err
+	}
+	began := time.Now()
+	n, err := do()
+	if err != nil {
+		return 0, err
+	}
+	used, err := c.server.Instructions(ctx)
+	return (float64(used) - c.rate*time.Since(began).Seconds()) / n, err
+}
+
+// pairs counts uncontended pairs. What comes first is not counted: it loads the scripts and makes the keys.
+func (c *counter) pairs(
+	ctx context.Context, lock func(context.Context, string) (peer.Hold, error),
+) (float64, error) {
+	names := numbered(pipelined)
+	if err := again(ctx, lock, names, 1); err != nil {
+		return 0, err
+	}
+	return c.count(ctx, func() (float64, error) { return counted, again(ctx, lock, names, counted/pipelined) })
+}
+
+// handOffs counts with a goroutine of each client for each name. While one has it the others queue, so all but the
+// first of each name are handed on.
+func (c *counter) handOffs(ctx context.Context, all []peer.Peer) (float64, error) {
+	names := numbered(pipelined / len(all))
+	each := func(times int) error {
+		errs := make([]error, len(all))
+		var together sync.WaitGroup
+		for i, p := range all {
+			together.Go(func() { errs[i] = again(ctx, p.Lock, names, times) })
+		}
+		together.Wait()
+		return errors.Join(errs...)
+	}
+	if err := each(2); err != nil {
+		return 0, err
+	}
+	return c.count(ctx, func() (float64, error) { return counted, each(counted / pipelined) })
+}
+
+// again has a goroutine for each name take and release it, so many times.
+func again(
+	ctx context.Context, lock func(context.Context, string) (peer.Hold, error), names []string, times int,
+) error {
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() {
+			for range times {
+				hold, err := lock(ctx, name)
+				if err == nil {
+					err = hold.Release(ctx)
+				}
+				if err != nil {
+					errs[i] = err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// renewing is a peer that keeps its holds alive by itself, and counts that.
+type renewing interface {
+	peer.Peer
+	Renewals() uint64
+}
+
+func (c *counter) renewals(ctx context.Context, p renewing) (float64, error) {
+	k := &keeper{peer: p, names: numbered(leased), holds: make([]peer.Hold, leased)}
+	if err := k.take(ctx); err != nil {
+		return 0, err
+	}
+	pause(ctx, peer.TTL)
+	return c.count(ctx, func() (float64, error) {
+		before := p.Renewals()
+		pause(ctx, peer.TTL)
+		return float64(p.Renewals() - before), ctx.Err()
+	})
+}

@@ -1,0 +1,44 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// What New would refuse is refused before anybody is dialled: no client is left open.
+func TestDialChecksTheAddressesFirst(t *testing.T) {
+	var dialled atomic.Int64
+	option := rueidis.ClientOption{
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			dialled.Add(1)
+			return nil, errors.New("dialled")
+		},
+		InitAddress: []string{"base:6379"},
+	}
+	for rule, refused := range map[string][][]string{
+		"odd number of at least 3": {nil, {"a:1"}, {"a:1", "b:1"}, {"a:1", "b:1", "c:1", "d:1"}},
+		"the same":                 {{"a:1", "b:1", "a:1"}, {"a:1", "b:1", "c:1", "d:1", "d:1"}},
+		"must not be empty":        {{"a:1", "", "c:1"}},
+	} {
+		for _, addrs := range refused {
+			clients, err := redlock.Dial(addrs, option)
+			require.Nil(t, clients)
+			var wrong *rwlock.OptionError
+			require.ErrorAs(t, err, &wrong, "%q", addrs)
+			require.Equal(t, "addrs", wrong.Option)
+			require.Equal(t, len(addrs), wrong.Value)
+			require.Contains(t, wrong.Rule, rule)
+		}
+	}
+	require.Zero(t, dialled.Load())
+}

@@ -1,0 +1,71 @@
+package rwlock
+
+import (
+	"errors"
+	"time"
+)
+
+// bound is WithMaxHold for one section. The engine's own limit does not do: it counts from the grant of the lease,
+// under which many sections follow each other. It is guarded by the section's mu.
+type bound struct {
+	max   time.Duration
+	end   time.Time // it counts from the last reader that joined
+	timer *time.Timer
+}
+
+// setBound sets the bound going, if there is one.
+func (s *section) setBound(limit time.Duration) {
+	if limit == 0 {
+		return
+	}
+	s.bound = &bound{max: limit, end: time.Now().Add(limit)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound.timer = time.AfterFunc(limit, s.fire)
+}
+
+// fire ends the section where the bound is reached, or waits on for one that has moved.
+func (s *section) fire() {
+	if s.reached() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.bound.timer.Reset(time.Until(s.bound.end))
+	}
+}
+
+// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
+// on when the timer comes to it. Whoever is the first to notice gives the lease back: the section stands until it is
+// unlocked, but another process gets the lock. It is not called under mu, as lost is not.
+func (s *section) reached() error {
+	if s.bound == nil {
+		return nil
+	}
+	s.mu.Lock()
+	over, reached := s.over, !time.Now().Before(s.bound.end)
+	s.mu.Unlock()
+	if over == nil && reached {
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold})
+		if errors.Is(over, ErrLost) { // else it was left in this moment, and others may be in under the lease
+			s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
+		}
+	}
+	if errors.Is(over, ErrLost) {
+		return over
+	}
+	return nil
+}
+
+// extend moves the bound for one more reader, if it is not reached yet. Each reader is promised the whole time, so the
+// last one that joined counts.
+func (s *section) extend() bool {
+	if s.lost() != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound.end = time.Now().Add(s.bound.max)
+	return s.over == nil
+}
