@@ -8,8 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
+)
+
+// How far blocks run ahead of the masters' clocks, and what they have at the least.
+const (
+	blockLead = 800 * time.Millisecond
+	blockMin  = 16
 )
 
 // A lock whose tokens are used up faster than the clock runs is had again in one round trip, and needs no raise, also
@@ -39,8 +46,86 @@ func TestBlocksAheadOfTheClock(t *testing.T) {
 			}
 		}
 		ahead := time.Duration(last-fencing.Token(time.Now().UnixMicro())) * time.Microsecond
-		require.InDelta(t, 500*time.Millisecond, ahead, float64(100*time.Millisecond), "it has run ahead as far as it may")
+		require.InDelta(t, blockLead, ahead, float64(100*time.Millisecond), "it has run ahead as far as it may")
 		require.Greater(t, count()[scripts.Acquire], 10)
 		require.Zero(t, count()[scripts.Raise])
+	})
+}
+
+// wallClockAhead is the option of a process whose wall clock is so much ahead of the masters'.
+func wallClockAhead(d time.Duration) rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) {
+		system := l.Clock
+		l.Clock = func() (time.Duration, time.Time) {
+			monotonic, wall := system()
+			return monotonic, wall.Add(d)
+		}
+	})
+}
+
+// Blocks are as large as ever where the clocks of the processes are not the masters': a lock that lingers is taken
+// again without a command.
+func TestBlocksWhereClocksDiffer(t *testing.T) {
+	for name, c := range map[string]struct{ own, others time.Duration }{
+		"its own is behind":       {own: -time.Hour},
+		"its own is ahead":        {own: 600 * time.Millisecond},
+		"another's is ahead":      {others: 600 * time.Millisecond},
+		"one behind, one ahead":   {own: -600 * time.Millisecond, others: 600 * time.Millisecond},
+		"another's is far ahead":  {others: time.Hour},
+		"both are in time":        {},
+		"another's is far behind": {others: -time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSet(t, 3)
+				skew, sections := 20*time.Millisecond, 1000
+				if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
+					skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
+				}
+				for i, m := range s.minis {
+					m.Skew(time.Duration(i) * skew)
+				}
+				p, q := s.peer(time.Millisecond, wallClockAhead(c.own)), s.peer(time.Millisecond, wallClockAhead(c.others))
+				count := s.countScripts()
+				p.warm(t)
+				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+				for _, locker := range []*peer{q, p} { // p sees where q's token is
+					lease, err := locker.Lock(t.Context(), "n")
+					require.NoError(t, err)
+					require.NoError(t, lease.Release(t.Context()))
+				}
+				require.NoError(t, mu.Lock(t.Context()))
+				require.NoError(t, mu.Unlock(t.Context()))
+				before := count()
+				for range sections - 1 {
+					require.NoError(t, mu.Lock(t.Context()))
+					require.NoError(t, mu.Unlock(t.Context()))
+				}
+				require.Equal(t, before, count(), "no command")
+			})
+		})
+	}
+}
+
+// What the blocks of one lock use up leaves room for those of others.
+func TestBlocksOfOneLockLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 3)
+		p := s.peer(0) // nothing takes time, so the clock does not catch up
+		count := s.countScripts()
+		p.warm(t)
+		busy, other := p.RWMutex("busy", rwlock.WithLinger(time.Hour)), p.RWMutex("other", rwlock.WithLinger(time.Hour))
+		for range 500_000 {
+			require.NoError(t, busy.Lock(t.Context()))
+			require.NoError(t, busy.Unlock(t.Context()))
+		}
+		require.NoError(t, other.Lock(t.Context()))
+		require.NoError(t, other.Unlock(t.Context()))
+		before := count()
+		for range 1000 {
+			require.NoError(t, other.Lock(t.Context()))
+			require.NoError(t, other.Unlock(t.Context()))
+		}
+		require.Equal(t, before, count(), "no command")
 	})
 }

@@ -66,7 +66,8 @@ type place struct {
 	remote atomic.Pointer[remoteHold] // what the process has on Redis; stored under mu
 	mu     sync.Mutex                 // never held over a call of the engine
 	local  cohort
-	block  int // tokens to ask for next
+	block  int           // tokens to ask for next
+	seen   fencing.Token // the largest that it has had
 	linger linger
 }
 

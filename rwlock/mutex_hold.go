@@ -76,9 +76,11 @@ func (h *remoteHold) nextBlock(linger bool) int {
 // waits for other processes, and is called without mu: meanwhile others of this process queue, or give up.
 func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	m.mu.Lock()
-	block := m.block
+	block, seen := m.block, m.seen
 	m.unlock()
-	r := engine.Request{Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block}
+	r := engine.Request{
+		Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block, Seen: seen,
+	}
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err

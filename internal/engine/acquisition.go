@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -21,6 +22,7 @@ type acquisition struct {
 	began    time.Duration // the first attempt, by the wall clock
 	route    string        // how messages about the hold reach this process
 	detail   string        // what a master keeps of the hold as it is
+	seen     fencing.Token // of the lock, by a cohort; 0 for others
 	keys     []string      // of the lock, for requests that nobody waits for on the stack; made for the first of them
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
@@ -44,7 +46,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.e, l.asking, l.limit = e, a, clock.Never
 	l.name, l.mode, l.terms, l.key, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), now.Mono
 	if r.Owner != "" || r.Block > 0 {
-		block := e.tokens.affordable(r.Block)
+		a.seen = r.Seen
+		block := affordable(e, l.key.lock(), r.Block, r.Seen)
 		l.extra = &extra{owner: r.Owner, cohort: cohort{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
@@ -94,7 +97,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 // askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
 // them has counted further, and nothing has to be raised.
 func (a *acquisition) askAll() {
-	proposal := a.lease.e.tokens.proposal()
+	proposal := a.lease.e.tokens.proposalAfter(a.seen)
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	for _, m := range a.lease.e.masters {
@@ -258,7 +261,7 @@ func (a *acquisition) restart() {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return
 	}
-	proposal := l.e.tokens.proposal()
+	proposal := l.e.tokens.proposalAfter(a.seen)
 	a.restarts++
 	for _, m := range l.e.masters {
 		// enqueue gives the acquisition up where messages cannot be had.

@@ -82,6 +82,7 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	}
 	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
 	if r.Block > 0 {
+		r.Seen = l.token()
 		r.withdrawal = new(withdrawal)
 		l.extra.cohort.last = r.withdrawal
 	}

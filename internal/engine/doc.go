@@ -96,11 +96,12 @@
 //
 // A hold that the goroutines of a process share is marked in its details. A write hold of that kind is granted a block
 // of tokens: from the one that any other grant would get, as many as were asked for, but not further ahead of the
-// master's clock than a second. Over several masters a client asks for less before that, since each would cut the block
-// off at its own clock. Each master says where its block begins; the lease may use what is above the largest of these.
-// Raises, renewals and releases name the last token, which is the counter. Whoever queues first behind such a hold has
-// its process told by one message; the answer to a renewal says it too, and a new subscription renews at once, for the
-// message that was lost. Who follows whom under the hold is the matter of rwlock.RWMutex.
+// master's clock than a second. Over several masters a client asks for less before that, by what it knows of their
+// clocks, since each would cut the block off at its own. Each master says where its block begins; the lease may use
+// what is above the largest of these. Raises, renewals and releases name the last token, which is the counter. Whoever
+// queues first behind such a hold has its process told by one message; the answer to a renewal says it too, and a new
+// subscription renews at once, for the message that was lost. Who follows whom under the hold is the matter of
+// rwlock.RWMutex.
 //
 // # Conversions
 //

@@ -101,7 +101,9 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
 	}
-	l.e.tokens.observe(token)
+	if l.block() == 0 {
+		l.e.tokens.observe(token)
+	}
 	l.e.counters.held.Add(1)
 	l.e.counters.acquired.Add(1)
 	l.e.observers.acquired(l)

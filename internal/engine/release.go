@@ -120,9 +120,10 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 // postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint: the
 // next holder is granted on all of them in this moment, and needs no raise where they agree.
 func (v *voting) postReleases(votes *releaseVotes) {
-	proposal, keys := v.e.tokens.proposal(), v.e.keys.forCall(v.key)
+	keys := v.e.keys.forCall(v.key)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	proposal := v.e.tokens.proposalAfter(v.token())
 	for i, m := range v.e.masters {
 		// A master that cannot have anything of the hold has let go of it.
 		if !v.ballot.Vote(i).Live() {

@@ -17,6 +17,8 @@ type Request struct {
 	Block int    // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
 	From  string // the hold that is converted to this one, or ""
 
+	Seen fencing.Token // the largest of the lock that a cohort has had, or 0
+
 	withdrawal *withdrawal // of a conversion of a cohort's hold
 }
 

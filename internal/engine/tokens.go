@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 type tokens struct {
 	clock     clock.Clock
 	single    bool          // one master takes its own clock instead
-	largest   atomic.Uint64 // seen of any lock
+	largest   atomic.Uint64 // seen of any lock that no cohort has
 	roundTrip atomic.Int64  // the longest of late
 }
 
@@ -21,22 +22,44 @@ type tokens struct {
 // links add their round trip.
 const proposalLead = 50 * time.Millisecond
 
-// blockLead bounds by how much the blocks of tokens of an engine run ahead of its clock: half of what a master allows.
-// Where the masters' own bound is met, each of several cuts the block off at its own clock, so that their answers do
-// not agree and cannot be raised to one either.
-const blockLead = 500 * time.Millisecond
+// blockLead bounds by how much blocks of tokens run ahead of the masters' clocks: less than a master allows. Where the
+// masters' own bound is met, each of several cuts the block off at its own clock, so that their answers do not agree
+// and cannot be raised to one either. The rest is for what is not known of the clocks.
+const blockLead = 800 * time.Millisecond
 
-// affordable returns how many of n tokens a block may have now. A single master has nobody to agree with.
-func (t *tokens) affordable(n int) int {
-	if t.single || n == 0 {
+// blockMin is what a block may have all the same, so that a process does not ask anew for each of its goroutines. What
+// is used in 16 us is less than the round trip in which it is had, so blocks of that size do not run ahead.
+const blockMin = 16
+
+// affordable returns how many of n tokens a block may have now, of a lock of which that token has been seen. A single
+// master has nobody to agree with. This process's own clock does not count: it may be behind, and whoever has the lock
+// in turn with it ahead.
+func affordable(e *Engine, lock string, n int, seen fencing.Token) int {
+	if e.tokens.single || n == 0 {
 		return n
 	}
-	most := (t.clock.Now().Wall + blockLead).Microseconds() - int64(t.largest.Load())
-	return int(min(int64(n), max(most, 1)))
+	room := quorumAbout(e, lock) + blockLead.Microseconds() - e.tokens.proposalAfter(seen)
+	return int(min(int64(n), max(room, blockMin)))
+}
+
+// quorumAbout estimates what the clocks of a quorum show at least, in microseconds. A master whose clock is not known
+// is taken to have this process's.
+func quorumAbout(e *Engine, lock string) int64 {
+	now := e.clock.Now()
+	clocks := make([]int64, len(e.masters))
+	for i, m := range e.masters {
+		var known bool
+		if clocks[i], known = m.ServerAbout(lock, now); !known {
+			clocks[i] = now.Wall.Microseconds()
+		}
+	}
+	slices.Sort(clocks)
+	return clocks[len(clocks)-e.quorum()]
 }
 
 // observe notes a token, so that the next proposal is beyond it. That is no promise, since another process has seen
-// others; it saves raises among the locks of one process.
+// others; it saves raises. A cohort's tokens run ahead of the clock, so they are noted with its lock only
+// (Request.Seen): else the blocks of one lock would leave no room for those of others.
 func (t *tokens) observe(token fencing.Token) {
 	for {
 		seen := t.largest.Load()
@@ -65,4 +88,12 @@ func (t *tokens) proposal() int64 {
 		return 0
 	}
 	return max((t.clock.Now().Wall + proposalLead + t.longestRoundTrip()).Microseconds(), int64(t.largest.Load())+1)
+}
+
+// proposalAfter is the proposal for a lock of which that token has been seen.
+func (t *tokens) proposalAfter(seen fencing.Token) int64 {
+	if t.single {
+		return 0
+	}
+	return max(t.proposal(), int64(seen)+1)
 }

@@ -92,6 +92,12 @@ func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 	m.At(key).clock.sample(sent, micros)
 }
 
+// ServerAbout estimates what the clock of the server of this key shows when a request that is sent now reaches it, in
+// microseconds.
+func (m *Master) ServerAbout(key string, now clock.Instant) (micros int64, known bool) {
+	return m.At(key).clock.about(now)
+}
+
 // ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
 // only where a message that came from the node, and names the process which has sent it, is from that server itself:
 // replicas pass messages on.

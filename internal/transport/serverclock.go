@@ -55,6 +55,15 @@ func (s *serverClock) answeredSince(t time.Duration) bool {
 	return s.sent.Mono > t
 }
 
+// about returns what the server's clock shows when a request that is sent now reaches it, if that takes as long as the
+// one of the sample took: then it showed micros. It is an estimate, unlike atMost, and too little after this machine
+// was suspended.
+func (s *serverClock) about(now clock.Instant) (micros int64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.micros + max(now.Mono-s.sent.Mono, 0).Microseconds(), s.micros != 0
+}
+
 // atMost returns the most that the server's clock can show now. It showed at most micros when the request was sent, and
 // has run at most drift faster than ours since, by whichever of our clocks ran further: one stands still in a suspended
 // machine, the other may be set. A moment before that request is no later than it.
