@@ -14,7 +14,7 @@ import (
 // same, with a new token. Where goroutines of the process share the lease, alone returns when the others have left, and
 // is asked between the grant and the exchange; else it is nil. The error is a *Failure, also where the new hold is lost
 // while the others leave, or that of alone, or the end of the lease. The hold that is replaced is released before it
-// returns, or in the background once ctx has ended.
+// returns, or in the background once ctx has ended or the release timeout is over.
 func (e *Engine) Convert(
 	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
 ) error {

@@ -43,7 +43,7 @@ type pendingRelease struct {
 	tombstone tombstone
 	until     clock.Instant // by then the hold must have expired there
 
-	withdrawal *withdrawal // that it is part of
+	withdrawal *withdrawal // that it is part of, if it is that of a conversion; of no meaning once that was taken
 }
 
 // releaseOn describes what one master may have of this hold, under mu.

@@ -88,7 +88,7 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 
 // verdict is that of the answers so far. Those that come later change nothing for the caller; a release that they show
 // to have failed goes on in the background. Where no quorum has confirmed, the masters that are still silent are causes
-// too.
+// too: since the release timeout, for Release, and nobody else wants to know.
 func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
