@@ -158,8 +158,8 @@
 // have not answered; what they say later still counts. Contenders queue by hold id, which all masters order alike.
 // Where votes are split, contenders without a quorum yield their grants to an older hold that waits behind them. The
 // oldest keeps its grants, so one more round settles it. A hold that upgrades comes before all of them, and never
-// yields. What holds it up comes to an end: those that have a quorum leave, a single attempt that has none gives up, and
-// the grants of a client that has died expire.
+// yields. What holds it up comes to an end: those that have a quorum leave, a single attempt that has none gives up,
+// and the grants of a client that has died expire.
 //
 // A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
 // with another run id than the server has. Every client compares the two when it first sees a master, when a script had

@@ -19,8 +19,8 @@ func (w *withdrawal) begin() {
 	}
 }
 
-// end counts the answer of a release. One that is given up has none: its hold has expired by then, or the master refuses
-// the release for good. Then those who wait elsewhere are heard of by the next renewal.
+// end counts the answer of a release. One that is given up has none: its hold has expired by then, or the master
+// refuses the release for good. Then those who wait elsewhere are heard of by the next renewal.
 func (w *withdrawal) end() {
 	if w == nil {
 		return
