@@ -1,0 +1,48 @@
+package rwlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// spareSections is how often a process hands the lock on among its goroutines while another one waits, shortSections
+// how often more where that takes less than 200 us.
+const spareSections, shortSections = 16, 112
+
+// Sections that are shorter than a hand-off between processes are not cut off by one after so few.
+func TestShortSectionsGoOnForAMoment(t *testing.T) {
+	for hold, served := range map[time.Duration]int{
+		0:                     spareSections + shortSections,
+		10 * time.Microsecond: 19, // in less than 200 us
+		time.Millisecond:      spareSections,
+	} {
+		t.Run(hold.String(), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.process(), w.process()
+				p.hasWaited()
+				mu := p.RWMutex("n")
+				require.NoError(w.t, mu.Lock(w.ctx))
+				waiting := w.crowd(2*(spareSections+shortSections), mu.Lock)
+				other := q.queue("n", rwlock.Write)
+				w.settle()
+				n := 0
+				for ; other.isWaiting(); n++ {
+					w.pass(hold)
+					require.NoError(w.t, mu.Unlock(w.ctx))
+					w.settle()
+				}
+				require.Equal(w.t, served, n-1, "besides the one who was in")
+				w.release(other.granted())
+				for _, l := range waiting[n-1:] {
+					require.NoError(w.t, l.result())
+					require.NoError(w.t, mu.Unlock(w.ctx))
+				}
+				w.onlyTokensLeft()
+			})
+		})
+	}
+}
