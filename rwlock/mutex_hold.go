@@ -1,13 +1,11 @@
 package rwlock
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/engine"
 )
 
 // remoteHold is what this process has of an RWMutex's lock on Redis: one lease, under which its goroutines follow each
@@ -70,22 +68,6 @@ func (h *remoteHold) nextBlock(linger bool) int {
 		least = lingerBlock
 	}
 	return min(max(2*h.served, least), maxBlock)
-}
-
-// ask acquires the lock from Redis, for the leader of the cohort and those who enter with it. It is the only place that
-// waits for other processes, and is called without mu: meanwhile others of this process queue, or give up.
-func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
-	m.mu.Lock()
-	block, seen := m.block, m.seen
-	m.unlock()
-	r := engine.Request{
-		Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block, Seen: seen,
-	}
-	lease, err := m.locker.request(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &remoteHold{lease: lease, since: time.Now(), once: !m.settings.Renew, grant: granted(lease)}, nil
 }
 
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.

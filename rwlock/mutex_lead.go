@@ -3,6 +3,7 @@ package rwlock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
 )
@@ -71,6 +72,22 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	// is not kept beyond the end of its context.
 	m.locker.engine.ReleaseWithin(ctx, &h.lease.inner)
 	return false
+}
+
+// ask acquires the lock from Redis, for the leader of the cohort and those who enter with it. It is the only place that
+// waits for other processes, and is called without mu: meanwhile others of this process queue, or give up.
+func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
+	m.mu.Lock()
+	block, seen := m.block, m.seen
+	m.unlock()
+	r := engine.Request{
+		Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block, Seen: seen,
+	}
+	lease, err := m.locker.request(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &remoteHold{lease: lease, since: time.Now(), once: !m.settings.Renew, grant: granted(lease)}, nil
 }
 
 // extend gives the readers that are in the time that a new hold would have, and reports whether it did. It is called

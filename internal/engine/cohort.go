@@ -54,7 +54,7 @@ func ForgetWanted(l *Lease) {
 		withdrawn.after(func() {
 			l := l.lock()
 			defer l.mu.Unlock()
-			look(l)
+			renewForNews(l)
 		})
 	})
 }
@@ -97,14 +97,14 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()
-		look(l)
+		renewForNews(l)
 		l.mu.Unlock()
 	}
 }
 
-// look renews what a cohort has, under mu: the answer tells of those who wait. A round under way may have been answered
-// on the server before they came, so another one follows it.
-func look(l *Lease) {
+// renewForNews renews what a cohort has, under mu: the answer tells of those who wait. A round under way may have been
+// answered on the server before they came, so another one follows it.
+func renewForNews(l *Lease) {
 	switch {
 	case l.block() == 0 || l.phase != held || !l.terms.Renew:
 	case l.renewal.round != nil:
@@ -112,18 +112,5 @@ func look(l *Lease) {
 	default:
 		l.renewal.start(l, l.e.clock.Now())
 		l.setTimer()
-	}
-}
-
-// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for those
-// who must not wait: a timer, a goroutine that only unlocks. The lease has ended when it returns, so nobody here relies
-// on it while another is let in; what is not confirmed is pursued until the hold must have expired.
-func (e *Engine) ReleaseSoon(l *Lease) {
-	l = l.lock()
-	defer l.mu.Unlock()
-	l.expire(l.e.clock.Now())
-	if l.phase == held {
-		l.finish(ErrReleased)
-		l.releaseInBackground()
 	}
 }

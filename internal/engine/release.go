@@ -67,6 +67,19 @@ func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 	l.giveBackWithin(ctx)
 }
 
+// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for those
+// who must not wait: a timer, a goroutine that only unlocks. The lease has ended when it returns, so nobody here relies
+// on it while another is let in; what is not confirmed is pursued until the hold must have expired.
+func (e *Engine) ReleaseSoon(l *Lease) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	l.expire(l.e.clock.Now())
+	if l.phase == held {
+		l.finish(ErrReleased)
+		l.releaseInBackground()
+	}
+}
+
 // giveBackWithin gives back what is of no use any more, and waits for that: then what the process asks for next does
 // not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the caller has what it asked for,
 // or goes on to ask for it, without that. So, unlike Release, it does not keep the caller beyond the end of ctx: the

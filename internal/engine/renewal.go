@@ -38,7 +38,7 @@ const (
 // earlier and never later: what is left is what may be lost.
 func (n *renewal) plan(l *Lease, now clock.Instant) {
 	n.due = clock.Never
-	if n.wanted(l) {
+	if n.renews(l) {
 		// Due times are rounded down to ticks, so that renewals of leases of about the same age meet in one call.
 		third := l.trust.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
@@ -51,14 +51,14 @@ func (n *renewal) plan(l *Lease, now clock.Instant) {
 // short a hand-off lasts, and however late the master comes back, there is another try in time.
 func (n *renewal) planRetry(l *Lease, now clock.Instant) {
 	n.due = clock.Never
-	if n.wanted(l) {
+	if n.renews(l) {
 		n.due = now.Mono + max(l.trust.left(now)/retryShare, retryMin)
 	}
 }
 
-// wanted reports whether the lease is to be extended at all: always until a hand-off is confirmed, which lasts for a
+// renews reports whether the lease is to be extended at all: always until a hand-off is confirmed, which lasts for a
 // short time only, even where the caller wants no renewals.
-func (n *renewal) wanted(l *Lease) bool { return l.terms.Renew || n.confirm }
+func (n *renewal) renews(l *Lease) bool { return l.terms.Renew || n.confirm }
 
 // next is when fire has something to do.
 func (n *renewal) next(e *Engine) time.Duration {
