@@ -18,8 +18,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
-// startLimit bounds the time that a server needs to answer, also on a busy machine.
-const startLimit = time.Minute
+// startLimit bounds the time that a server needs to answer, and that of several to agree, also on a busy machine: a
+// failover that comes to nothing is tried again after 20 s.
+const startLimit = 2 * time.Minute
 
 // Server is a real server process on a loopback port, without persistence unless its arguments say so.
 type Server struct {

@@ -57,7 +57,7 @@ func newSentinel(t testing.TB, binary string, master *Server) *Server {
 		return os.WriteFile(s.config, fmt.Appendf(nil, "bind 127.0.0.1\nport %d\ndir %s\nlogfile server.log\n"+
 			"sentinel monitor %[3]s 127.0.0.1 %[4]d %[5]d\n"+
 			"sentinel down-after-milliseconds %[3]s 10000\n"+
-			"sentinel failover-timeout %[3]s 20000\n"+
+			"sentinel failover-timeout %[3]s 10000\n"+
 			"sentinel parallel-syncs %[3]s 2\n",
 			s.port, s.dir, MasterSet, master.Port(), sentinelQuorum), 0o600)
 	}

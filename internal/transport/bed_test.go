@@ -232,3 +232,5 @@ type modeClient struct {
 }
 
 func (c *modeClient) Mode() rueidis.ClientMode { return c.mode }
+
+func (c *modeClient) Nodes() map[string]rueidis.Client { return nil }

@@ -16,7 +16,7 @@ type key struct{}
 
 func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := transport.NewMaster(&transport.Config{}, 0, nil)
+		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 		caller, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "a trace"), time.Hour)
 		cancel()
 		d := m.Detached(caller, time.Second)
@@ -34,7 +34,7 @@ func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
 
 func TestADetachedContextIsUsedAgainOnlyBeforeItHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := transport.NewMaster(&transport.Config{}, 0, nil)
+		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 		for i := range 10 {
 			first := m.Detached(context.Background(), time.Second)
 			if i%2 == 0 {
@@ -54,7 +54,7 @@ func TestADetachedContextIsUsedAgainOnlyBeforeItHasEnded(t *testing.T) {
 }
 
 func TestADetachedContextCostsOneAllocationAtMost(t *testing.T) {
-	m := transport.NewMaster(&transport.Config{}, 0, nil)
+	m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
 		m.Detached(context.Background(), time.Minute).Stop()
 	}), 1.0)

@@ -19,11 +19,11 @@ func several(cfg *transport.Config) { cfg.Quarantine, cfg.MarkerKey = 30*time.Se
 
 func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
 	cfg := &transport.Config{}
-	require.Equal(t, "0", transport.NewMaster(cfg, 0, nil).Vote(5), "a single master")
+	require.Equal(t, "0", transport.NewMaster(cfg, 0, &modeClient{}).Vote(5), "a single master")
 
 	several(cfg)
 	dials := new(atomic.Uint64)
-	m := transport.NewMaster(cfg, 0, &tuned{nil, dials})
+	m := transport.NewMaster(cfg, 0, &tuned{&modeClient{}, dials})
 	require.Equal(t, "5 ? 30000 0", m.Vote(5), "its marker has not been read")
 	m.SetIdentity("set:run", m.Dials())
 	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
@@ -32,7 +32,7 @@ func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
 	m.SetIdentity("set:run", m.Dials())
 	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
 
-	m = transport.NewMaster(cfg, 0, nil)
+	m = transport.NewMaster(cfg, 0, &modeClient{})
 	m.SetIdentity("set:run", 0)
 	require.Equal(t, "5 set:run 30000 1", m.Vote(5), "a client that tells nothing: the script looks at the run id")
 }
