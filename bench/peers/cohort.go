@@ -16,6 +16,8 @@ import (
 
 const (
 	pairNanos   = "ns/pair"
+	burstNanos  = "of a burst"
+	burst       = 100 * time.Millisecond
 	worstShare  = "share off"
 	perClient   = 16
 	lingerLong  = time.Minute
@@ -26,20 +28,28 @@ const (
 // ourForms are this library's lease and its RWMutex.
 func ourForms() []peer.Library { return append(peer.Named(peer.Ours), peer.Cohorts(0)) }
 
-// relock is about one goroutine that takes one lock again and again.
+// relock is about one goroutine that takes one lock again and again: in a burst, and for longer. An RWMutex that is
+// taken more than a million times a second uses more tokens than the server's clock counts microseconds. They may run
+// ahead of it by a second; then it waits for them.
 func relock() Workload {
 	others := peer.Named(peer.FloorSet, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
 	return Workload{
 		Name:    "relock",
 		About:   "one goroutine takes one name again and again, and nobody else wants it",
-		Columns: []Column{{Name: pairNanos, Ratio: true}},
+		Columns: []Column{{Name: burstNanos, Unit: "ns/pair"}, {Name: pairNanos, Ratio: true}},
 		Points:  []int{0}, Over: peer.FloorSet, Peers: append(others, peer.Cohorts(lingerLong)),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
+			short := *s
+			short.window = min(burst, s.window)
+			first, err := measurePairs(ctx, &short, lib, 1, 1)
+			if err != nil {
+				return nil, err
+			}
 			m, err := measurePairs(ctx, s, lib, 1, 1)
 			if err != nil {
 				return nil, err
 			}
-			return Measures{pairNanos: 1e9 / m[perSecond]}, nil
+			return Measures{burstNanos: 1e9 / first[perSecond], pairNanos: 1e9 / m[perSecond]}, nil
 		},
 	}
 }
