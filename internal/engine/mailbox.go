@@ -27,8 +27,8 @@ func (b *mailbox) route(lock string) (route string) {
 // onListen is called when messages of a node arrive from now on, or of all nodes where none is named. What was sent
 // before has reached nobody here, so all who could have been meant ask: the waiters, and the holders of cohorts.
 func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
+	b.e.registry.lookAgain() // first: what the waiters are granted now has nothing to catch up with
 	b.e.waiters[m.Index].wakeAll()
-	b.e.registry.lookAgain()
 }
 
 // listen has the messages about this lock arrive: the holder of a cohort is told of those who wait.
