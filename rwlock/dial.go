@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		return nil, &OptionError{"Dial", addr, "neither addr nor base.InitAddress names a server"}
 	case strings.Contains(addr, "://"):
 		return nil, &OptionError{"Dial", addr, "host:port is wanted, and no URL; rueidis.ParseURL makes options of one"}
+	case addr != "" && base.DialCtxFn == nil && !isHostPort(addr):
+		return nil, &OptionError{"Dial", addr, "must be host:port"}
 	case addr != "":
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
@@ -46,6 +49,17 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		return nil, err
 	}
 	return &tunedClient{client, dials}, err
+}
+
+// isHostPort reports whether a server can be at that address: one that does not answer yet is waited for, a typo would
+// be for ever.
+func isHostPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	n, err := net.LookupPort("tcp", port)
+	return err == nil && n > 0
 }
 
 // tunedClient tells the locker what it cannot read off a client: that calls share one connection, and when that one was

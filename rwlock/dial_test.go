@@ -38,7 +38,10 @@ func TestDialWhereNobodyListens(t *testing.T) {
 }
 
 func TestDialRefusesWhatIsNoAddress(t *testing.T) {
-	for addr, says := range map[string]string{"": "names a server", "redis://127.0.0.1:6379": "no URL"} {
+	for addr, says := range map[string]string{
+		"": "names a server", "redis://127.0.0.1:6379": "no URL",
+		"localhost": "host:port", "127.0.0.1:99999": "host:port", "127.0.0.1:": "host:port",
+	} {
 		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
 		require.Nil(t, client)
 		require.ErrorIs(t, err, rwlock.ErrOption)

@@ -56,16 +56,16 @@ const (
 )
 
 // nextBlock returns how many tokens the next write lease should have: twice as many as the last one used, so that few
-// are left over.
+// are left over, and what one serves at the most where another process waits.
 func (h *remoteHold) nextBlock(linger bool) int {
 	least := spareSections
 	switch {
 	case h.once:
 		return 1
-	case h.wanted:
-		return spareSections + shortSections
 	case linger:
 		least = lingerBlock
+	case h.wanted:
+		return spareSections + shortSections
 	}
 	return min(max(2*h.served, least), maxBlock)
 }

@@ -119,13 +119,16 @@ func holder(h engine.Holder) Holder {
 // its goroutines.
 func (m *place) showIn(holders []Holder) {
 	m.mu.Lock()
-	remote, in := m.remote.Load(), m.local.readers.number()
-	if m.local.writer {
-		in = 1
+	id, in := "", m.local.readers.number()
+	if remote := m.remote.Load(); remote != nil {
+		id = remote.id
+	}
+	if m.local.writer || m.local.converting != nil {
+		in++
 	}
 	m.unlock()
 	for i := range holders {
-		if h := &holders[i]; remote != nil && h.Hold == remote.id {
+		if h := &holders[i]; h.Hold == id {
 			h.Count, h.Lingering = in, in == 0
 		}
 	}

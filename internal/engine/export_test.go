@@ -18,6 +18,9 @@ func (o *Outages) Tell(n *transport.Node, now time.Duration) bool {
 // Len is how many servers are known to fail.
 func (o *Outages) Len() int { return len(o.of) }
 
+// ReadHolder reads the details of a hold that is in the way.
+func ReadHolder(details, hold string) *Holder { return readHolder(details, hold, 0, 0) }
+
 // Registered is what an engine keeps a note of.
 type Registered struct{ Leases, Releases, WaitSets, Timers int }
 

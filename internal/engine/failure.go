@@ -76,9 +76,9 @@ func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	case conflicts+shorts+permanent <= spare:
 		return NoQuorum, false
 	case conflicts > 0:
-		return Conflict, true
+		return Conflict, conflicts+permanent > spare
 	case shorts > 0:
-		return Short, false
+		return Short, permanent > spare
 	default:
 		return NoQuorum, true
 	}

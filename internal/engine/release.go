@@ -119,7 +119,7 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	result, sent := m.Do(ctx, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
-		if caller.Err() != nil { // sent again at once: other releases do not wait for this one
+		if caller.Err() != nil { // no failure of the master: other releases do not wait for it
 			pending := r
 			v.e.unconfirmed.add(+1)
 			v.e.releases[m.Index].add(&pending)

@@ -15,7 +15,7 @@ import (
 type renewal struct {
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
-	again   bool          // once more at once, when the round under way has come to its end
+	again   bool          // once more at once, when a quorum has confirmed the round under way
 	round   *round        // under way
 	failure error         // NodeFailures since a quorum last renewed it, where masters are known for it
 }

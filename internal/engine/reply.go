@@ -142,7 +142,10 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	if len(f) != 5 {
 		return nil
 	}
-	owner, _, _ := strings.Cut(f[2], "^")
+	owner := f[2]
+	if i := strings.IndexAny(owner, "^~"); i >= 0 { // see lock.lua
+		owner = owner[:i]
+	}
 	cohort := strings.HasPrefix(owner, "+")
 	if owner == "-" || cohort {
 		owner = hold

@@ -32,8 +32,8 @@ const blockLead = 800 * time.Millisecond
 const blockMin = 16
 
 // affordable returns how many of n tokens a block may have now, of a lock of which that token has been seen. A single
-// master has nobody to agree with. This process's own clock does not count: it may be behind, and whoever has the lock
-// in turn with it ahead.
+// master has nobody to agree with. This process's own clock does not count where the masters' are known: it may be
+// behind, and whoever has the lock in turn with it ahead.
 func affordable(e *Engine, lock string, n int, seen fencing.Token) int {
 	if e.tokens.single || n == 0 {
 		return n
