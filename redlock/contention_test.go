@@ -61,6 +61,7 @@ func (s *set) countScripts() func() map[scripts.Name]int {
 		})
 	}
 	return func() map[scripts.Name]int {
+		synctest.Wait() // what a quorum did not wait for may still be on its way to this master
 		mu.Lock()
 		defer mu.Unlock()
 		return maps.Clone(counts)

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,11 +9,22 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
+// requireCounted skips without the programs; where CI=true it fails instead.
+func requireCounted(t *testing.T) {
+	t.Helper()
+	if server.Installed() && server.CountsInstructions() {
+		return
+	}
+	const missing = "redis-server or valgrind is not on PATH: install the Debian packages of these names"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+}
+
 // What is counted is what was asked for since the last call: more for more commands, and next to nothing for none.
 func TestInstructions(t *testing.T) {
-	if !server.Installed() || !server.CountsInstructions() { // also with CI=true: valgrind is for one workload only
-		t.Skip("redis-server or valgrind is not on PATH: install the Debian packages")
-	}
+	requireCounted(t)
 	s, err := server.StartCounted(t.Context(), server.Default)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
