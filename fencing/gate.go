@@ -2,6 +2,8 @@ package fencing
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -21,11 +23,11 @@ type visitor struct {
 	entered chan struct{} // closed when inside
 }
 
-// enter returns nil once inside, or ctx.Err() if ctx ended first; then the gate
-// is as if enter had not been called.
+// enter returns nil once inside, or why ctx has ended if it did so first; then
+// the gate is as if enter had not been called.
 func (g *gate) enter(ctx context.Context, alone bool) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ended(ctx)
 	}
 	g.mu.Lock()
 	if len(g.queue) == 0 && g.fits(alone) {
@@ -42,8 +44,17 @@ func (g *gate) enter(ctx context.Context, alone bool) error {
 		return nil
 	case <-ctx.Done():
 		g.giveUp(v)
-		return ctx.Err()
+		return ended(ctx)
 	}
+}
+
+// ended returns ctx.Err(), with the cause where that says more.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // giveUp ends v's waiting. Either way others may fit in now: v was let in at the

@@ -36,7 +36,7 @@ type register struct {
 var _ Guard = (*Watermark)(nil)
 
 // Do implements [Guard]. While the access of another waits to end, ctx bounds
-// the waiting: the error matches ctx.Err() and nothing has changed.
+// the waiting: the error matches ctx.Err() and its cause, such as [ErrLost], and nothing has changed.
 //
 // access gets a context that tells that it comes from inside; hand it on. Under it, any access of the same resource of
 // the same Watermark is [ErrNested] at once: it would wait for itself.

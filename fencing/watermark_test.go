@@ -169,9 +169,10 @@ func TestWatermarkWaitingEndsWithItsContext(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, reader, "a reader does not pass a waiting writer")
 
-		cancel(errors.New("lease lost"))
+		cancel(&fencing.LostError{Resource: "a", Token: 6, Reason: "expired"})
 		err := <-writer
 		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, fencing.ErrLost)
 		require.ErrorContains(t, err, `"a"`)
 		require.NoError(t, <-reader, "who waited behind it goes on")
 		finish()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,18 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		s := newSet(t, 3)
-		p := s.peer(time.Millisecond, rwlock.WithTTL(ttl))
+		var log bytes.Buffer
+		p := s.peer(time.Millisecond, rwlock.WithTTL(ttl), rwlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		p.warm(t)
 		s.minis[0].Crash()
 		s.minis[0].Recover()
 		time.Sleep(ttl / 10)
-		p.warm(t) // it is found to be empty
-		time.Sleep(ttl / 10)
+		require.NotContains(t, log.String(), "abstains")
+		for range 3 {
+			p.warm(t) // it is found to be empty, and looked at again
+			time.Sleep(ttl / 20)
+		}
+		require.Equal(t, 1, strings.Count(log.String(), "abstains\" master=mini-0:6379"), log.String())
 		p.links[1].Hold(testredis.Both)
 		_, err := p.TryLock(t.Context(), "x")
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)

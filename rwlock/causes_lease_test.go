@@ -20,7 +20,7 @@ var causesOfTheEnd = []cause{
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "token ", "lost: expired"},
+		[]string{`lease of "n"`, "token ", "lost: expired (its TTL is 10s)"},
 	},
 	{
 		"a lease that was cut off",
@@ -31,7 +31,7 @@ var causesOfTheEnd = []cause{
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: no renewal was confirmed in time", "mini:6379: "},
+		[]string{`lease of "n"`, "lost: no renewal was confirmed in time (its TTL is 10s): ", "mini:6379: "},
 	},
 	{
 		"a lease that the server forgot",
@@ -51,7 +51,7 @@ var causesOfTheEnd = []cause{
 			return context.Cause(lease.Context(w.ctx))
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: max hold"},
+		[]string{`lease of "n"`, "lost: max hold of 25s was reached"},
 	},
 	{
 		"a lease that was released",

@@ -74,12 +74,20 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Err    error // why the masters did not renew it: a *NodeError, or several joined; or nil
+	Limit  time.Duration // that was over: the TTL, or that of WithMaxHold; 0 if Taken
+	Err    error         // why the masters did not renew it: a *NodeError, or several joined; or nil
 }
 
-// Error names the lock, the token, and why it was lost.
+// Error names the lock, the token, why it was lost, and the limit that was hit.
 func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
+	switch {
+	case e.Limit == 0:
+	case e.Reason == MaxHold:
+		text += fmt.Sprintf(" of %v was reached", e.Limit)
+	default:
+		text += fmt.Sprintf(" (its TTL is %v)", e.Limit)
+	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

@@ -34,7 +34,7 @@ func (e *QuorumError) Error() string {
 	case e.Need == 1:
 		b.WriteString("no usable answer from Redis")
 	default:
-		fmt.Fprintf(&b, "no quorum: %d of the masters must answer, %d did", e.Need, e.Got)
+		fmt.Fprintf(&b, "no quorum: it needs %d masters and had %d", e.Need, e.Got)
 	}
 	for i := range e.Nodes {
 		fmt.Fprintf(&b, "; %v", &e.Nodes[i])

@@ -47,7 +47,7 @@ func (s *section) reached() error {
 	over, reached := s.over, !time.Now().Before(s.bound.end)
 	s.mu.Unlock()
 	if over == nil && reached {
-		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold})
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.bound.max})
 		if errors.Is(over, ErrLost) { // else it was left in this moment, and others may be in under the lease
 			s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
 		}

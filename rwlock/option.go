@@ -22,9 +22,9 @@ func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
 
-// WithLogger sets where losses, failing renewals, unconfirmed releases and masters that do not answer those who wait
-// are reported, at level Warn. Nothing else is logged, and without this option nothing at all. The logger may block: it
-// runs where the functions of a Trace do.
+// WithLogger sets where losses, failing renewals, unconfirmed releases, masters that do not answer those who wait or
+// that abstain, and messages that cannot be had are reported, at level Warn. Nothing else is logged, and without this
+// option nothing at all. The logger may block: it runs where the functions of a Trace do.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }

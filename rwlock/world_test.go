@@ -22,7 +22,7 @@ import (
 // goroutine.
 type world struct {
 	backend
-	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 s on a real server
+	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 s or more on a real server
 	observer *process        // inspects; takes no locks
 	opts     []rwlock.Option // of every process
 	twice    bool            // every script of the processes made from now on runs twice
@@ -53,6 +53,9 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts
 func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
 	w := &world{backend: b, ttl: 2 * time.Second, opts: opts}
+	if raceDetector { // it is several times slower, the server beside it too
+		w.ttl *= 2
+	}
 	if len(opts) > 0 { // replicas take their time on a busy machine
 		w.ttl *= 2
 	}

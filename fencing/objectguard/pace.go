@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 const (
@@ -37,7 +39,7 @@ func (p *pace) wait(ctx context.Context, generation string) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return joined.EndOf(ctx)
 	case <-timer.C:
 		return nil
 	}

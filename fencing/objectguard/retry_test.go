@@ -93,7 +93,8 @@ func TestCrowdSpreadsOut(t *testing.T) {
 
 func TestContextEndsTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		lost := &fencing.LostError{Resource: lock, Token: 5, Reason: "expired"}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, lost)
 		defer cancel()
 		guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
 			return objectguard.ErrConflict
@@ -101,6 +102,7 @@ func TestContextEndsTheWaiting(t *testing.T) {
 		began := time.Now()
 		err := guard.Write(ctx, write(5), "a", nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, fencing.ErrLost, "why the context has ended")
 		require.ErrorIs(t, err, objectguard.ErrConflict, "what was waited for")
 		require.NotErrorIs(t, err, objectguard.ErrUnknown)
 		require.Equal(t, 50*time.Millisecond, time.Since(began))

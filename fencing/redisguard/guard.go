@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // ErrEvicts says that the server may have evicted the registers of a resource: it
@@ -107,7 +108,7 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 	}
 	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(register).Field("r", "w").Build()).ToArray()
 	if err != nil {
-		return fencing.Registers{}, failed(key, err)
+		return fencing.Registers{}, failed(key, joined.WithCause(ctx, err))
 	}
 	var seen fencing.Registers
 	for i, token := range []*fencing.Token{&seen.MaxRead, &seen.MaxWrite} {
@@ -154,7 +155,7 @@ func (g *Guard) run(
 
 	reply, err := script.lua.Exec(ctx, g.client, allKeys, allArgs).ToArray()
 	if err != nil {
-		return none, failed(keys[0], err)
+		return none, failed(keys[0], joined.WithCause(ctx, err))
 	}
 	return g.verdict(f, keys[0], reply)
 }

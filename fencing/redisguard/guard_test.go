@@ -183,11 +183,15 @@ func testWrongTypes(t *testing.T, client rueidis.Client) {
 }
 
 func testEndedContext(t *testing.T, client rueidis.Client) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := newGuard(t, client).Claim(ctx, write("a", 9), "k")
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, fencing.ErrStale)
+	ctx, lose := context.WithCancelCause(context.Background())
+	lose(&fencing.LostError{Resource: "a", Token: 9, Reason: "expired"})
+	g := newGuard(t, client)
+	_, seen := g.Seen(ctx, "a", "k")
+	for _, err := range []error{g.Claim(ctx, write("a", 9), "k"), seen} {
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, fencing.ErrLost, "why it has ended")
+		require.NotErrorIs(t, err, fencing.ErrStale)
+	}
 }
 
 func TestOneCallAnAccess(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 // not run, and the error is that of [Guard.Claim]; if work returns an error or
 // panics the transaction is rolled back and that is Do's error; otherwise it is
 // committed. ctx bounds all of it, work too: under a lease's context the
-// transaction is rolled back when the lease ends.
+// transaction is rolled back when the lease ends, and the error then matches
+// [fencing.ErrLost].
 //
 // A [fencing.Write] is one transaction at READ COMMITTED, or SQLite's only
 // level, and the claim its first statement. Writes of a resource run one after
@@ -59,6 +60,10 @@ func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(contex
 	if s := g.sectionOf(ctx, f.Resource); s != nil {
 		return nestedIn(s)
 	}
+	return withCause(ctx, g.do(ctx, db, f, work))
+}
+
+func (g *Guard) do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
 	if f.Mode == fencing.Write {
 		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), func(tx *sql.Tx) error {
 			return g.claimBounded(ctx, tx, f)

@@ -141,7 +141,7 @@ func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Regis
 	s := g.statements.registers
 	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource}, 0)...)
 	if err := row.Scan(&seen.MaxWrite, &seen.MaxRead); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return fencing.Registers{}, fmt.Errorf("sqlguard: registers of %q: %w", resource, err)
+		return fencing.Registers{}, withCause(ctx, fmt.Errorf("sqlguard: registers of %q: %w", resource, err))
 	}
 	return seen, nil
 }
@@ -158,7 +158,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, 
 	case err != nil && g.dialect == MySQL && sqlState(err) == outOfRange:
 		return fmt.Errorf("%w: check %v: a register is larger than any token: %w", ErrNoVerdict, f, err)
 	case err != nil:
-		return fmt.Errorf("sqlguard: check %v: %w", f, err)
+		return withCause(ctx, fmt.Errorf("sqlguard: check %v: %w", f, err))
 	}
 	if g.dialect == MySQL {
 		return checkInsertID(result, f)

@@ -117,7 +117,7 @@ func (d Dialect) fenceOf(
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, fmt.Errorf("%w for %v, or none any more", ErrNoRow, f)
 	case err != nil:
-		return 0, fmt.Errorf("sqlguard: look up the fence for %v: %w", f, err)
+		return 0, withCause(ctx, fmt.Errorf("sqlguard: look up the fence for %v: %w", f, err))
 	case !column.Valid:
 		return 0, fmt.Errorf("%w: the row's fence is NULL, for %v", ErrNoVerdict, f)
 	case column.V > f.Token:

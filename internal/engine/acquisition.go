@@ -10,6 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -56,7 +57,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
 	if ctx.Err() != nil {
-		return a.failure(Contended, endOf(ctx))
+		return a.failure(Contended, joined.EndOf(ctx))
 	}
 	if err := e.membership.check(ctx); err != nil {
 		return a.failure(InvalidMasters, err)

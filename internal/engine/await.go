@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -77,7 +78,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == asking {
-		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], endOf(ctx)))
+		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], joined.EndOf(ctx)))
 	}
 }
 

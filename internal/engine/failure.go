@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -84,23 +83,6 @@ func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	}
 }
 
-// endOf returns why ctx has ended: its cause, which matches ctx.Err() as well. A caller that cancels with a cause finds
-// that in the error, and one that only knows contexts still finds context.Canceled.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return &contextEnd{err, cause}
-}
-
-// contextEnd speaks of the cause alone: that a context was cancelled says less.
-type contextEnd struct{ err, cause error }
-
-func (e *contextEnd) Error() string { return e.cause.Error() }
-
-func (e *contextEnd) Unwrap() []error { return []error{e.cause, e.err} }
-
 // NodeFailure is one master's own cause.
 type NodeFailure struct {
 	Index int
@@ -150,7 +132,19 @@ const (
 
 // String returns the reason as logs show it.
 func (r Reason) String() string {
-	return [...]string{"", "expired", "gone from the masters", "no renewal was confirmed in time", "paused", "max hold"}[r]
+	return [...]string{"", "expired", "gone from Redis", "no renewal was confirmed in time", "paused", "max hold"}[r]
+}
+
+// limit returns the time that was over where that is the reason.
+func (r Reason) limit(terms *Terms) time.Duration {
+	switch r {
+	case Taken:
+		return 0
+	case MaxHold:
+		return terms.MaxHold
+	default:
+		return terms.TTL
+	}
 }
 
 // Loss is the end of a lease without Release. Whoever relied on the lock has to know, so every call of a lost lease
@@ -159,7 +153,8 @@ type Loss struct {
 	Name   string
 	Token  fencing.Token
 	Reason Reason
-	Err    error // why the masters did not renew it, or nil
+	Limit  time.Duration // that was over: the TTL or MaxHold; 0 for Taken
+	Err    error         // why the masters did not renew it, or nil
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }

@@ -153,7 +153,7 @@ func (l *Lease) expire(now clock.Instant) {
 // lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released:
 // it is of no use to anybody, and others would wait for its expiry.
 func (l *Lease) lose(reason Reason, cause error) {
-	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
+	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Limit: reason.limit(l.terms), Err: cause}
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.e.observers.lost(l, loss)
 	l.finish(loss)

@@ -39,8 +39,9 @@ type markerReply struct {
 	layout, rules, set, seat, seats, run, id, role string
 	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
-	micros                                         string // the server's time
-	dials                                          uint64 // of the client, before the marker was read
+	micros                                         string        // the server's time
+	left                                           time.Duration // of its quarantine
+	dials                                          uint64        // of the client, before the marker was read
 	err                                            error
 }
 
@@ -137,8 +138,9 @@ func readMarkerReply(r rueidis.RedisResult) markerReply {
 		return markerReply{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
 	}
 	text := row(fields)
+	now := time.Duration(text.number(0)) * time.Microsecond
 	return markerReply{
-		micros: strconv.FormatInt(text.number(0), 10), layout: text.text(1), rules: text.text(2),
+		micros: strconv.FormatInt(now.Microseconds(), 10), left: max(text.millis(6)-now, 0), layout: text.text(1), rules: text.text(2),
 		set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}

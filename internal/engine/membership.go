@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -23,6 +24,7 @@ type membership struct {
 	settled bool          // the last one found every master in order
 	seats   []string      // of the masters, as far as they were seen
 	runs    []string      // the run ids that they had
+	logged  []string      // the markers whose quarantine is in the log
 	grace   time.Duration // how long a quorum is waited for
 
 	postponed bool // a recheck waits
@@ -56,6 +58,7 @@ const recheckPause = 50 * time.Millisecond
 func newMembership(e *Engine) *membership {
 	return &membership{
 		e: e, seats: make([]string, len(e.cfg.Clients)), runs: make([]string, len(e.cfg.Clients)),
+		logged: make([]string, len(e.cfg.Clients)),
 		grace: max(e.cfg.NodeTimeout, graceFirst),
 	}
 }
@@ -197,7 +200,15 @@ func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 		inOrder++
 		m.mu.Lock()
 		m.seats[i], m.runs[i] = c.seat, c.run
+		abstains := c.left > 0 && c.id != m.logged[i]
+		if abstains {
+			m.logged[i] = c.id
+		}
 		m.mu.Unlock()
+		if abstains {
+			m.e.observers.warn("a master may have lost leases that still live, and abstains",
+				slog.String("master", m.e.masters[i].Addr()), slog.Duration("for", c.left))
+		}
 		if len(replies) > 1 {
 			moved = m.e.masters[i].SetIdentity(c.id, c.dials) || moved
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -250,7 +251,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		defer l.mu.Unlock()
-		return &Unrenewed{Name: l.name, Err: endOf(ctx)}
+		return &Unrenewed{Name: l.name, Err: joined.EndOf(ctx)}
 	}
 	r := l.renewal.round
 	if r == nil {
@@ -267,7 +268,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return &Unrenewed{Name: l.name, Err: endOf(ctx)}
+		return &Unrenewed{Name: l.name, Err: joined.EndOf(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
