@@ -123,3 +123,24 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		require.ErrorIs(t, <-told, rwlock.ErrMessages)
 	})
 }
+
+// A server that has died answers nothing, so it is not told of as one whose messages do not arrive; nor when it is
+// back.
+func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		locker, told := withoutMessages(t, mini.Client(t))
+		mu := locker.RWMutex("n") // it listens
+		for range 3 {
+			require.NoError(t, mu.Lock(t.Context()))
+			time.Sleep(time.Second)
+			require.NoError(t, mu.Unlock(t.Context()), "answered after the connection for messages was made")
+			mini.Stop()
+			time.Sleep(time.Minute)
+			mini.Recover()
+			time.Sleep(time.Minute)
+		}
+		require.Empty(t, told)
+		require.Zero(t, locker.Stats().NoMessages)
+	})
+}

@@ -63,20 +63,19 @@ func (l *listener) firstTry() {
 // failures are attempts to listen that came to nothing, one after the other.
 type failures struct {
 	n     int
-	since time.Duration // the first
+	since time.Duration // when the first began, or the connection before it was lost
 }
 
 // supervise dedicates a connection again whenever the last one broke: rueidis does not.
 func (l *listener) supervise(ctx context.Context) {
-	var failed failures
+	failed := failures{since: l.m.cfg.Clock.Now().Mono}
 	for ctx.Err() == nil && !(l.sharded() && l.m.plain.Load()) {
-		if failed.n == 0 {
-			failed.since = l.m.cfg.Clock.Now().Mono
+		stood := l.listen(ctx, failed)
+		now := l.m.cfg.Clock.Now().Mono
+		if stood {
+			failed = failures{since: now}
 		}
-		if l.listen(ctx, failed) {
-			failed.n = 0
-		}
-		l.n.clock.forget(l.m.cfg.Clock.Now().Mono)
+		l.n.clock.forget(now)
 		l.m.suspect()
 		wait := time.NewTimer(Backoff(failed.n))
 		failed.n++
