@@ -3,6 +3,8 @@ package rwlock
 import (
 	"errors"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/engine"
 )
 
 // bound is WithMaxHold for one section. The engine's own limit does not do: it counts from the grant of the lease,
@@ -37,8 +39,8 @@ func (s *section) fire() {
 }
 
 // reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
-// on when the timer comes to it. Whoever is the first to notice gives the lease back: the section stands until it is
-// unlocked, but another process gets the lock. It is not called under mu, as lost is not.
+// on when the timer comes to it. Whoever notices ends the lease as lost: the section stands until it is unlocked, but
+// another process gets the lock. It is not called under mu, as lost is not.
 func (s *section) reached() error {
 	if s.bound == nil {
 		return nil
@@ -48,14 +50,13 @@ func (s *section) reached() error {
 	s.mu.Unlock()
 	if over == nil && reached {
 		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.bound.max})
-		if errors.Is(over, ErrLost) { // else it was left in this moment, and others may be in under the lease
-			s.mutex.locker.engine.ReleaseSoon(&s.remote.lease.inner)
-		}
 	}
-	if errors.Is(over, ErrLost) {
-		return over
+	if !errors.Is(over, ErrLost) { // it was left in this moment, and others may be in under the lease
+		return nil
 	}
-	return nil
+	// By everybody who gets here: it is lost before Unlock comes to release it.
+	engine.LoseAt(&s.remote.lease.inner, s.bound.max, s.fence.token())
+	return over
 }
 
 // extend moves the bound for one more reader, if it is not reached yet. Each reader is promised the whole time, so the

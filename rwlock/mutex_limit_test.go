@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,6 +71,30 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		_, err := q.TryLock(w.ctx, "n")
 		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
 		require.NoError(w.t, mu.Unlock(w.ctx))
+		w.onlyTokensLeft()
+	})
+}
+
+// The end of a section at its limit is a loss like any other: it is counted, logged and traced, with the token that the
+// section had.
+func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var told []rwlock.LostError
+		var book logbook
+		p := w.process(rwlock.WithLogger(slog.New(&book)), rwlock.WithTrace(&rwlock.Trace{
+			Lost:     func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, *loss) },
+			Released: func(rwlock.TraceEvent) { w.t.Error("told as released") },
+		}))
+		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
+		require.NoError(w.t, mu.Lock(w.ctx))
+		token := mu.Token()
+		w.pass(2 * time.Second)
+		loss := w.loss(mu.Unlock(w.ctx))
+		require.Equal(w.t, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.MaxHold, Limit: time.Second}, *loss)
+		w.settle()
+		require.Equal(w.t, []rwlock.LostError{*loss}, told)
+		require.Len(w.t, book.about("n"), 1)
+		require.EqualValues(w.t, 1, p.Stats().Lost)
 		w.onlyTokensLeft()
 	})
 }

@@ -77,7 +77,10 @@ func (o *observers) released(l *Lease) {
 // lost tells of a lease's end without its holder's wish, under its mutex.
 func (o *observers) lost(l *Lease, loss *Loss) {
 	attributes := []slog.Attr{
-		slog.String("lock", l.name), slog.Uint64("token", uint64(l.token())), slog.String("reason", loss.Reason.String()),
+		slog.String("lock", l.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", loss.Reason.String()),
+	}
+	if loss.Limit > 0 {
+		attributes = append(attributes, slog.Duration("limit", loss.Limit))
 	}
 	if loss.Err != nil {
 		attributes = append(attributes, slog.Any("error", loss.Err))

@@ -141,23 +141,39 @@ func (l *Lease) expire(now clock.Instant) {
 	// The order of the cases is that of the reasons: a limit that was agreed on is no failure, whatever else has ended
 	// too.
 	case now.Mono >= l.limit:
-		l.lose(MaxHold, nil)
+		l.lose(lossOf(l, MaxHold, nil))
 	case !deadline.Passed(now):
 	case now.Mono < deadline.Mono:
-		l.lose(Paused, nil) // only the wall clock got there
+		l.lose(lossOf(l, Paused, nil)) // only the wall clock got there
 	default:
-		l.lose(l.renewal.whyExpired(l, now))
+		reason, cause := l.renewal.whyExpired(l, now)
+		l.lose(lossOf(l, reason, cause))
 	}
 }
 
 // lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released:
 // it is of no use to anybody, and others would wait for its expiry.
-func (l *Lease) lose(reason Reason, cause error) {
-	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Limit: reason.limit(l.terms), Err: cause}
+func (l *Lease) lose(loss *Loss) {
 	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
 	l.e.observers.lost(l, loss)
 	l.finish(loss)
 	l.releaseInBackground()
+}
+
+// lossOf returns the loss of a lease, under its mutex.
+func lossOf(l *Lease, reason Reason, cause error) *Loss {
+	return &Loss{Name: l.name, Token: l.token(), Reason: reason, Limit: reason.limit(l.terms), Err: cause}
+}
+
+// LoseAt ends a lease that is held, since what goes on under it with that token has reached a limit of its own. It has
+// ended when LoseAt returns; it is given back in the background.
+func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
+	l = l.lock()
+	defer l.mu.Unlock()
+	l.expire(l.e.clock.Now())
+	if l.phase == held {
+		l.lose(&Loss{Name: l.name, Token: token, Reason: MaxHold, Limit: limit})
+	}
 }
 
 // Fire is the timer's call at the lease's next moment. The timer may be late, or early by a call that was under way

@@ -137,7 +137,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 // loss, and nobody else is let in before.
 func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
-		l.lose(Taken, nil)
+		l.lose(lossOf(l, Taken, nil))
 		if r := l.renewal.round; r != nil {
 			r.end(l.ending.err())
 		}
