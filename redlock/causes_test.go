@@ -87,3 +87,49 @@ func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
 		p.links[1].Restore()
 	})
 }
+
+// A minority that does not renew costs no lease, so nothing but the log tells of it.
+func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := newSet(t, 3)
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		p := s.peer(time.Millisecond, rwlock.WithTTL(3*time.Second), rwlock.WithLogger(logger))
+		p.warm(t)
+		for _, name := range []string{"x", "y"} {
+			lease, err := p.Lock(t.Context(), name)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, lease.Release(t.Context())) }()
+		}
+		time.Sleep(10 * time.Second)
+		require.Empty(t, log.String())
+		s.minis[2].Stop()
+		time.Sleep(10 * time.Second)
+		require.Regexp(t, `does not renew leases.* master=mini-2:6379 leases=2 `, log.String())
+		require.Less(t, strings.Count(log.String(), "does not renew"), 6, "at growing intervals")
+		s.minis[2].Recover()
+		time.Sleep(10 * time.Second)
+		log.Reset()
+		time.Sleep(time.Minute)
+		require.Empty(t, log.String())
+	})
+}
+
+// A master that has forgotten the hold is part of the reason for a loss, beside the one that did not answer.
+func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 3)
+		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second))
+		p.warm(t)
+		lease, err := p.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		s.minis[1].Crash()
+		s.minis[1].Recover()
+		time.Sleep(5 * time.Second) // renewed by the others; it is in its quarantine
+		require.NoError(t, lease.Err())
+		p.links[0].Hold(testredis.Both)
+		<-lease.Done()
+		require.Regexp(t, `mini-0:6379: .*; mini-1:6379: does not have the hold$`, lease.Err().Error())
+		p.links[0].Restore()
+	})
+}

@@ -14,8 +14,8 @@ import (
 // that hangs is noticed within seconds; no client-side cache, small buffers. Dial connects, for at most
 // base.Dialer.Timeout per address, one second by default.
 //
-// addr is that of one server, and takes the place of base.InitAddress. Leave it empty for Sentinel and Cluster, and name
-// them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
+// addr is that of one server, and takes the place of base.InitAddress. Leave it empty for Sentinel and Cluster, and
+// name them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
 // master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError.
 //
 // Where a server at addr does not answer, Dial returns an error and a client that connects once it does: use it, or

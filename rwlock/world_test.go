@@ -22,9 +22,9 @@ import (
 // goroutine.
 type world struct {
 	backend
-	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 s or more on a real server
+	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 or 4 s on a real one
 	observer *process        // inspects; takes no locks
-	opts     []rwlock.Option // of every process
+	opts     []rwlock.Option // of each
 	twice    bool            // every script of the processes made from now on runs twice
 }
 

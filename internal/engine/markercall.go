@@ -140,8 +140,8 @@ func readMarkerReply(r rueidis.RedisResult) markerReply {
 	text := row(fields)
 	now := time.Duration(text.number(0)) * time.Microsecond
 	return markerReply{
-		micros: strconv.FormatInt(now.Microseconds(), 10), left: max(text.millis(6)-now, 0), layout: text.text(1), rules: text.text(2),
-		set: text.text(3), seat: text.text(4), seats: text.text(5),
+		micros: strconv.FormatInt(now.Microseconds(), 10), left: max(text.millis(6)-now, 0),
+		layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}
 }

@@ -59,7 +59,7 @@ func newMembership(e *Engine) *membership {
 	return &membership{
 		e: e, seats: make([]string, len(e.cfg.Clients)), runs: make([]string, len(e.cfg.Clients)),
 		logged: make([]string, len(e.cfg.Clients)),
-		grace: max(e.cfg.NodeTimeout, graceFirst),
+		grace:  max(e.cfg.NodeTimeout, graceFirst),
 	}
 }
 

@@ -175,6 +175,7 @@ func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 // it are asked to take it back (case regain-unconfirmed of the model: a hold that was not valid any more came back, and
 // had a smaller token than one that was granted since).
 func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
+	n.tell(l) // a minority that failed
 	n.confirm, n.round, n.failure = confirm, nil, nil
 	l.e.counters.renewed.Add(1)
 	if n.plan(l, now); n.again {
@@ -231,6 +232,7 @@ func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 	}
 	switch {
 	case n.failure != nil:
+		n.noteAbsence(l)
 		return Unreachable, n.failure
 	case n.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not come to it

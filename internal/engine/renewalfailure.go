@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 
@@ -44,6 +45,22 @@ func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
 	}
 	if n.failure == nil {
 		n.failure = silence
+	}
+}
+
+// errNotThere is the cause of a master that has nothing to renew: it has lost the hold, or never granted it in time.
+var errNotThere = errors.New("does not have the hold")
+
+// noteAbsence names the masters that do not stand by the lease. They do not fail, but without them it takes fewer that
+// do to lose it.
+func (n *renewal) noteAbsence(l *Lease) {
+	known, _ := n.failure.(NodeFailures)
+	for i, m := range l.e.masters {
+		vote := l.ballot.Vote(i)
+		if _, found := known.find(i); found || vote.Counts() && vote.Token == l.token() {
+			continue
+		}
+		n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: errNotThere})
 	}
 }
 
