@@ -40,7 +40,9 @@ func FromContext(ctx context.Context, resource string) (Fence, bool) {
 }
 
 // Require is [FromContext] for those who cannot go on without: a missing fence
-// is an error that matches [ErrMissing] and names the resource.
+// is an error that matches [ErrMissing] and names the resource. That the lock is
+// still held it does not say: ctx ends with the lock, and a guard refuses the
+// fence once a newer one has been there.
 func Require(ctx context.Context, resource string) (Fence, error) {
 	if f, ok := FromContext(ctx, resource); ok {
 		return f, nil

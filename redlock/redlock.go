@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +70,7 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		case client == nil: // refused: that is no matter of the network
 			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
 		case err != nil:
-			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: err})
+			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)})
 		}
 	}
 	need := len(addrs)/2 + 1
@@ -77,6 +78,14 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		return nil, joined.Errors(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
 	}
 	return clients, nil
+}
+
+// causeOf returns what rwlock.Dial says of its one server.
+func causeOf(err error) error {
+	if of, ok := errors.AsType[*rwlock.QuorumError](err); ok {
+		return of.Nodes[0].Err
+	}
+	return err
 }
 
 // checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
@@ -122,8 +131,9 @@ func WithDrift(factor float64) rwlock.Option {
 }
 
 // WithQuarantine sets for how long a master that may have lost its data has no vote: the longest TTL that any client of
-// these masters uses, the locker's own by default. It lasts 2 s at the least, whatever is set. All clients must agree
-// on it and on the masters themselves; one that differs is refused. To change either, or to put another server in the
+// these masters uses, the locker's own by default. It lasts 2 s at the least, whatever is set, and begins when a client
+// first finds that the master has restarted or has lost its data. All clients must agree on it and on the masters
+// themselves; one that differs is refused. To change either, or to put another server in the
 // place of a master, stop all clients for that long, delete the key PREFIX:master on every master that stays, and start
 // them with the new setting.
 func WithQuarantine(d time.Duration) rwlock.Option {

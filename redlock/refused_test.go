@@ -52,7 +52,7 @@ func TestAcquisitionBeyondTheQuarantineIsRefused(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		_, err = p.Lock(t.Context(), "x", rwlock.WithTTL(20*time.Second+time.Millisecond))
 		require.ErrorIs(t, err, rwlock.ErrOption)
-		require.ErrorContains(t, err, "must not exceed the masters' quarantine of 20s")
+		require.ErrorContains(t, err, "must not exceed the quarantine of 20s, see WithQuarantine")
 	})
 }
 

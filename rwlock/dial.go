@@ -1,7 +1,6 @@
 package rwlock
 
 import (
-	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -18,9 +17,9 @@ import (
 // name them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
 // master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError.
 //
-// Where a server at addr does not answer, Dial returns an error and a client that connects once it does: use it, or
-// close it. With every other error the client is nil: without a node that answers, a client of a Cluster or of
-// sentinels does not know where to connect to.
+// Where a server at addr does not answer, Dial returns a *QuorumError and a client that connects once it does: use it,
+// or close it. With every other error the client is nil, and without addr always: without a node that answers, a client
+// of a Cluster or of sentinels does not know where to connect to.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	switch {
 	case addr == "" && len(base.InitAddress) == 0:
@@ -43,7 +42,7 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("rwlock: dial %s: %w", strings.Join(base.InitAddress, ","), err)
+		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: err}}}
 	}
 	if client == nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (e *QuorumError) Error() string {
 		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
 	}
 	if e.Err != nil {
-		fmt.Fprintf(&b, ": %v", e.Err)
+		fmt.Fprintf(&b, "; %v", e.Err)
 	}
 	return b.String()
 }
@@ -113,7 +113,7 @@ type AbstainError struct{ For time.Duration }
 // Error says for how long, where that is known.
 func (e *AbstainError) Error() string {
 	if e.For == 0 {
-		return "abstains: it has not been set up yet, or its marker is being read again"
+		return "abstains until this client has read whether it may have lost leases that still live"
 	}
 	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
 }

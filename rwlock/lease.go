@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,6 +18,14 @@ type Lease struct {
 	owned  bool // taken for an owner that the caller named
 
 	converting sync.Mutex // by Upgrade or Downgrade
+}
+
+// String names the lock, its mode and the token.
+func (l *Lease) String() string {
+	if l.isZero() {
+		return "no lease"
+	}
+	return fmt.Sprintf("%s lock %q, token %v", l.Mode(), l.Name(), l.Token())
 }
 
 // Name returns the lock's name.

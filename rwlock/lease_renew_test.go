@@ -25,7 +25,7 @@ func TestARenewalThatIsNotConfirmedIsAQuorumError(t *testing.T) {
 		require.Len(w.t, failed.Nodes, 1)
 		require.Equal(w.t, "mini:6379", failed.Nodes[0].Addr)
 		require.ErrorAs(w.t, err, new(*rwlock.NoReplyError))
-		require.ErrorContains(w.t, err, `lock "n": no usable answer from Redis; mini:6379: no reply in 1s: the renewal`)
+		require.ErrorContains(w.t, err, `lock "n": no usable answer from Redis; mini:6379: no reply in 1s; the renewal`)
 		require.True(w.t, rwlock.Indeterminate(err))
 		require.NoError(w.t, lease.Err())
 		p.link.Restore()

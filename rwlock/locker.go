@@ -170,7 +170,8 @@ func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.minTTL)}
 	}
 	if s.TTL > l.maxTTL {
-		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf("must not exceed the masters' quarantine of %v", l.maxTTL)}
+		const rule = "must not exceed the quarantine of %v, see WithQuarantine"
+		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.maxTTL)}
 	}
 	return s, nil
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/seed74116694/fencelock/internal/settings"
@@ -119,6 +120,9 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 	} {
 		if o.has != o.wants {
 			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)
+			if o.has == time.Duration(0) {
+				rule = fmt.Sprintf("must not be given: the RWMutex %q that this process is using is without", name)
+			}
 			return &OptionError{Option: o.option, Value: o.wants, Rule: rule}
 		}
 	}

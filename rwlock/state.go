@@ -39,7 +39,7 @@ type MasterState struct {
 }
 
 // State is a snapshot of one lock. Its Holders and Waiters are those that a quorum of the masters shows, its Token is
-// the largest of any master.
+// the largest of any master: where an RWMutex has the lock, the last that its sections may use under this lease.
 type State struct {
 	Name    string
 	Mode    Mode // 0 where nobody holds it

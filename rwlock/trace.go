@@ -14,14 +14,15 @@ import (
 // them blocks, up to 4096 events wait; more are dropped and counted in Stats. For every Acquired that was told, a
 // Released or a Lost follows before Close returns, unless the functions keep Close waiting beyond the release timeout.
 type Trace struct {
-	Waiting  func(TraceEvent)             // an acquisition was not granted at once
+	Waiting  func(TraceEvent)             // an acquisition was not granted at once, for whatever reason
 	Acquired func(TraceEvent)             // a lease begins
 	Renewed  func(TraceEvent)             // a renewal was confirmed
 	Lost     func(TraceEvent, *LostError) // a lease ended without Release
 	Released func(TraceEvent)             // a lease was released
 
-	// Unreachable is called while no quorum answers a waiting acquisition: at once, then after 1 s, and after twice as
-	// long each time, up to 1 min. The error is the cause of one server, as in NodeError.Err.
+	// Unreachable is called while no quorum answers a waiting acquisition: for each server that does not answer at once,
+	// then after 1 s, and after twice as long each time, up to 1 min, until it answers again. The error is that server's
+	// cause, as in NodeError.Err.
 	Unreachable func(TraceEvent, error)
 
 	// NoMessages is called once when a server answers, but messages of hand-offs do not arrive from it: no right to the
@@ -36,7 +37,7 @@ type TraceEvent struct {
 	Mode  Mode
 	Owner string
 	Hold  string        // a ULID, one for each acquisition
-	Token fencing.Token // 0 while it waits
+	Token fencing.Token // 0 while it waits; of an RWMutex the last that its sections may use under this lease
 	Since time.Duration // since the acquisition began
 }
 

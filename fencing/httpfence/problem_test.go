@@ -44,7 +44,7 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 			428, httpfence.TypeMissing, fencing.ErrMissing, nil,
 		},
 		"malformed": {
-			errors.Join(secret, fence(fencing.Read, "", 1).Validate()),
+			errors.Join(secret, fence(fencing.Read, "orders", 0).Validate()),
 			400, httpfence.TypeMalformed, fencing.ErrMalformed, nil,
 		},
 		"cancelled":     {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
@@ -67,7 +67,11 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 				if !withBody { // of HEAD, or a proxy's own page
 					resp.Body, text = http.NoBody, ""
 				}
-				requireReported(t, httpfence.ResponseError(resp), tt.status, tt.want)
+				failure := httpfence.ResponseError(resp)
+				requireReported(t, failure, tt.status, tt.want)
+				if withBody && tt.kind == httpfence.TypeMalformed {
+					require.ErrorContains(t, failure, `"orders"`, "what the service says of it")
+				}
 				if withBody && tt.typed != nil {
 					resp.Body = io.NopCloser(strings.NewReader(text))
 					require.Equal(t, tt.typed, httpfence.ResponseError(resp), "a hop loses nothing")

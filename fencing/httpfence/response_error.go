@@ -43,18 +43,18 @@ func ResponseError(resp *http.Response) error {
 	switch p := body(resp); name {
 	case TypeStale:
 		if p.Resource == "" {
-			return reported(fencing.ErrStale, resp)
+			return reported(fencing.ErrStale, p, resp)
 		}
 		return &fencing.StaleError{Resource: p.Resource, Got: p.Got, Seen: p.Seen}
 	case TypeLost:
 		if p.Resource == "" {
-			return reported(fencing.ErrLost, resp)
+			return reported(fencing.ErrLost, p, resp)
 		}
 		return &fencing.LostError{Resource: p.Resource, Token: p.Got, Reason: p.Reason}
 	case TypeMissing:
-		return reported(fencing.ErrMissing, resp)
+		return reported(fencing.ErrMissing, p, resp)
 	case TypeMalformed:
-		return reported(fencing.ErrMalformed, resp)
+		return reported(fencing.ErrMalformed, p, resp)
 	default:
 		return &GuardError{Status: resp.StatusCode, From: from(resp)}
 	}
@@ -74,8 +74,12 @@ func body(resp *http.Response) (p problem) {
 	return p
 }
 
-func reported(cause error, resp *http.Response) error {
-	return fmt.Errorf("%w: reported by %s", cause, from(resp))
+// reported is a cause with what the service says of it.
+func reported(cause error, p problem, resp *http.Response) error {
+	if p.Detail == "" {
+		return fmt.Errorf("%w: reported by %s", cause, from(resp))
+	}
+	return fmt.Errorf("%w: reported by %s: %s", cause, from(resp), p.Detail)
 }
 
 // from names who refused, by the request where there is one.

@@ -39,7 +39,8 @@ func (m *membership) validate(replies []markerReply) error {
 		case c.cluster:
 			return fmt.Errorf("%w: %s is a node of a cluster: it holds only some of the names", ErrSet, where)
 		case c.rules != "" && c.rules != m.rules():
-			return fmt.Errorf("%w: %s was set up for %q, this client is for %q", ErrSet, where, c.rules, m.rules())
+			return fmt.Errorf("%w: %s was set up for %q, this client is for %q (WithQuarantine sets the longest TTL)",
+				ErrSet, where, c.rules, m.rules())
 		case set != "" && c.set != "" && c.set != set:
 			return fmt.Errorf("%w: %s belongs to another set of masters than those before it", ErrSet, where)
 		}
