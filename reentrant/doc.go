@@ -19,8 +19,8 @@
 //	read, write     upgrades: the hold is a write hold from then on, also for the outer section, with a new token
 //
 // An upgrade is that of [rwlock.Lease.Upgrade]: it waits for the other readers to leave, for as long as its ctx and the
-// WithMaxWait of the outermost acquisition let it, and costs what taking a lock does. Where another reader is upgrading,
-// and in another process acting for the owner, it is rwlock.ErrUpgrade at once.
+// WithMaxWait of the outermost acquisition let it, and costs what taking a lock does. Where another reader is
+// upgrading, and in another process acting for the owner, it is rwlock.ErrUpgrade at once.
 //
 // If the lease of the outer section is lost, a nested acquisition fails with that *rwlock.LostError until the outer
 // hold is released: taking the lock anew would let the outer section go on under a lock that it no longer has.
