@@ -62,8 +62,10 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		require.NoError(w.t, mu.Lock(w.ctx))
 		ctx := mu.Context(w.ctx)
 		next := w.locking(w.ctx, mu.Lock)
-		reach := func() { <-ctx.Done() } // Unlock has looked at the limit, and asks for the lease
-		clock.next.Store(&reach)
+		reach := func() { <-ctx.Done() }
+		// Unlock reads the clock, looks at the limit, and reads the clock again when it asks for the lease.
+		arm := func() { clock.next.Store(&reach) }
+		clock.next.Store(&arm)
 		require.Equal(w.t, rwlock.MaxHold, w.loss(mu.Unlock(w.ctx)).Reason)
 		require.NoError(w.t, next.result())
 		w.settle()
