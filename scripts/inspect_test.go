@@ -56,6 +56,36 @@ func TestInspectShowsTheLockAndChangesNothing(t *testing.T) {
 	})
 }
 
+// A hold that gave a grant back is shown with its owner, whether it waits again or has kept the lock.
+func TestInspectNamesTheOwnerOfAHoldThatGaveWay(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for owner, want := range map[string][]any{
+			"":   {ulid("05"), int64(1), int64(0)},
+			"A":  {ulid("A"), int64(2), int64(0)}, // it has joined a hold of its own
+			"+7": {ulid("05"), int64(1), int64(1)},
+		} {
+			token := e.run(votes.of(acquireByID(writer("05").by(owner))))[1].(int64)
+			kept := e.run(votes.of(yield("05", token)))
+			require.EqualValues(e.t, 1, kept[0], "nobody waits")
+			if owner == "A" {
+				e.run(votes.of(join(reader("06").by("A").lasting(2 * ttl))))
+			}
+			h := e.run(inspect())[3].([]any)[0].([]any)
+			require.Equal(e.t, ulid("05"), h[0])
+			require.Equal(e.t, want, []any{h[1], h[4], h[9]}, "owner, counter and cohort")
+			e.run(votes.of(release("06", 0)))
+
+			e.run(votes.of(acquireByID(writer("03"))))
+			require.EqualValues(e.t, 0, e.run(votes.of(yield("05", kept[1].(int64))))[0])
+			w := e.run(inspect())[4].([]any)[0].([]any)
+			require.Equal(e.t, []any{ulid("05"), want[0]}, w[:2])
+			e.run(votes.of(release("05", 0)))
+			e.run(votes.of(release("03", 0)))
+		}
+	})
+}
+
 // What has expired is not shown, though nobody has purged it yet.
 func TestInspectShowsNothingExpired(t *testing.T) {
 	everywhere(t, func(e *env) {
