@@ -52,49 +52,72 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 }
 
 // The new hold of a conversion may end between its grant and the exchange: it was handed over, for a shorter time than
-// the old one has left, and the process stood still. Then the lease is what it was.
+// the old one has left, and the process stood still. Then the lease is what it was, also where no timer has run since.
 func TestANewHoldThatEndsBeforeItIsTaken(t *testing.T) {
+	for name, stopped := range map[string]bool{"its timer runs": false, "no timer runs": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { convertStandingStill(t, stopped) })
+		})
+	}
+}
+
+func convertStandingStill(t *testing.T, stopped bool) {
 	const ttl, pause = 10 * time.Second, 5 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		var watched atomic.Pointer[engine.Engine]
-		var stoodStill atomic.Bool
-		began := time.Now()
-		s := settings.Default()
-		s.Masters, s.Lock.TTL = []rueidis.Client{mini.Client(t)}, ttl
-		s.Clock = func() (time.Duration, time.Time) {
-			now := time.Now()
-			if e := watched.Load(); e != nil && e.Held() == 2 { // the first look after the grant
-				stoodStill.Store(true)
-			}
-			if stoodStill.Load() {
-				now = now.Add(pause)
-			}
-			return now.Sub(began), now
+	mini := testredis.NewMini(t)
+	var watched atomic.Pointer[engine.Engine]
+	var stoodStill atomic.Bool
+	began := time.Now()
+	s := settings.Default()
+	s.Masters, s.Lock.TTL = []rueidis.Client{mini.Client(t)}, ttl
+	s.Clock = func() (time.Duration, time.Time) {
+		now := time.Now()
+		if e := watched.Load(); e != nil && e.Held() == 2 { // the first look after the grant
+			stoodStill.Store(true)
 		}
-		require.Nil(t, s.Check())
-		e := engine.New(s.Engine())
-		defer e.Close()
-		watched.Store(e)
-		other := newEngine(t, ttl, mini.Client(t))
-		var l, beside engine.Lease
-		reading := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: s.Lock.Terms()}
-		require.NoError(t, e.Acquire(t.Context(), &l, reading))
-		require.NoError(t, other.Acquire(t.Context(), &beside, reading))
-		converted := make(chan error, 1)
-		go func() { converted <- e.Convert(t.Context(), &l, fencing.Write, engine.Upgrade, nil) }()
-		synctest.Wait()
-		require.NoError(t, beside.Release(t.Context()))
-		var failure *engine.Failure
-		require.ErrorAs(t, <-converted, &failure)
-		require.Equal(t, &engine.Untaken{Mode: fencing.Write, Reason: engine.Paused}, failure.Err)
-		require.True(t, stoodStill.Load())
-		require.NoError(t, l.Err())
-		require.Equal(t, fencing.Read, l.Mode())
-		require.NoError(t, l.Renew(t.Context()))
-		require.NoError(t, l.Release(t.Context()))
-		require.Zero(t, e.Registered().Leases)
-	})
+		if stoodStill.Load() {
+			now = now.Add(pause)
+		}
+		return now.Sub(began), now
+	}
+	require.Nil(t, s.Check())
+	e := engine.New(s.Engine())
+	defer e.Close()
+	if stopped {
+		defer stopTimers(t, e)()
+	}
+	watched.Store(e)
+	other := newEngine(t, ttl, mini.Client(t))
+	var l, beside engine.Lease
+	reading := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: s.Lock.Terms()}
+	require.NoError(t, e.Acquire(t.Context(), &l, reading))
+	require.NoError(t, other.Acquire(t.Context(), &beside, reading))
+	converted := make(chan error, 1)
+	go func() { converted <- e.Convert(t.Context(), &l, fencing.Write, engine.Upgrade, nil) }()
+	synctest.Wait()
+	require.NoError(t, beside.Release(t.Context()))
+	var failure *engine.Failure
+	require.ErrorAs(t, <-converted, &failure)
+	require.Equal(t, &engine.Untaken{Mode: fencing.Write, Reason: engine.Paused}, failure.Err)
+	require.True(t, stoodStill.Load())
+	require.NoError(t, l.Err())
+	require.Equal(t, fencing.Read, l.Mode())
+	require.NoError(t, l.Renew(t.Context()))
+	require.NoError(t, l.Release(t.Context()))
+	require.Zero(t, e.Registered().Leases)
+}
+
+// stopTimers keeps the goroutine of an engine's timers busy until resume is called: with the end of a lease.
+func stopTimers(t *testing.T, e *engine.Engine) (resume func()) {
+	var l engine.Lease
+	r := writing(time.Second)
+	r.Name = "busy"
+	require.NoError(t, e.Acquire(t.Context(), &l, r))
+	resumed := make(chan struct{})
+	l.OnEnd(func(error) { <-resumed })
+	time.Sleep(time.Second)
+	synctest.Wait()
+	require.Error(t, l.Err())
+	return func() { close(resumed) }
 }
 
 // releasesFreeze returns an engine whose masters run no release until thaw is called.
