@@ -262,3 +262,24 @@ func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 		w.onlyTokensLeft()
 	})
 }
+
+// A timer that fires while the lock is in use does not count for the time after that: the last to leave sets one.
+func TestALockLingersForItsTimeAfterItWasInUse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const linger = 20 * time.Second
+		p := w.process()
+		mu := p.RWMutex("n", rwlock.WithLinger(linger))
+		relock(w, mu)
+		w.pass(linger / 2)
+		relock(w, mu)
+		w.pass(linger / 4)
+		require.NoError(w.t, mu.Lock(w.ctx))
+		w.pass(linger / 2) // the timer of the first use fires
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		w.pass(linger - time.Millisecond)
+		require.Equal(w.t, 1, p.Stats().Lingering)
+		w.pass(2 * time.Millisecond)
+		require.Zero(w.t, p.Stats().Lingering)
+		w.onlyTokensLeft()
+	})
+}
