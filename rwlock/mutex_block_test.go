@@ -1,0 +1,72 @@
+package rwlock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// The next write lease of an RWMutex has twice as many tokens as the last one used, what it serves at the most where
+// another process waited, and enough for a long time where it lingers.
+func TestTheBlockOfTheNextWriteLease(t *testing.T) {
+	renews, lingers := rwlock.WithTTL(time.Minute), rwlock.WithLinger(time.Hour)
+	for name, c := range map[string]struct {
+		opt  rwlock.LockOption
+		use  func(w *world, mu *rwlock.RWMutex)
+		want int
+	}{
+		"the first":                         {renews, func(*world, *rwlock.RWMutex) {}, 1024},
+		"one section":                       {renews, handOns(0), spareSections},
+		"many sections":                     {renews, handOns(99), 200},
+		"another waited":                    {renews, wanted, spareSections + shortSections},
+		"another waited where it lingers":   {lingers, wanted, 1024},
+		"another waited where it has a TTL": {rwlock.WithoutRenewal(), wanted, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.process()
+				p.hasWaited()
+				mu := p.RWMutex("n", c.opt)
+				c.use(w, mu)
+				require.NoError(w.t, mu.Lock(w.ctx))
+				require.Equal(w.t, c.want, blockOf(w))
+				require.NoError(w.t, mu.Unlock(w.ctx))
+			})
+		})
+	}
+}
+
+// handOns is the use of a write lease that is handed on so often within the process.
+func handOns(n int) func(w *world, mu *rwlock.RWMutex) {
+	return func(w *world, mu *rwlock.RWMutex) {
+		require.NoError(w.t, mu.Lock(w.ctx))
+		for _, l := range w.crowd(n, mu.Lock) {
+			require.NoError(w.t, mu.Unlock(w.ctx))
+			require.NoError(w.t, l.result())
+		}
+		require.NoError(w.t, mu.Unlock(w.ctx))
+	}
+}
+
+// wanted is the use of a write lease that is handed off to another process.
+func wanted(w *world, mu *rwlock.RWMutex) {
+	require.NoError(w.t, mu.Lock(w.ctx))
+	other := w.process().queue("n", rwlock.Write)
+	require.NoError(w.t, mu.Unlock(w.ctx))
+	w.release(other.granted())
+}
+
+// blockOf returns how many tokens the write hold of "n" has.
+func blockOf(w *world) int {
+	w.t.Helper()
+	var hold string
+	var expiry, since, first, last int
+	fields := w.command("HMGET", "fencelock:{n}", "w", "t").([]any)
+	_, err := fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)
+	require.NoError(w.t, err, "%q", fields)
+	return last - first + 1
+}
