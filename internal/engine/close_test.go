@@ -74,6 +74,38 @@ func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 	}
 }
 
+// Close waits for a release that is on its way, whoever waits for it.
+func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
+	const slow = time.Second // less than the release timeout
+	for name, release := range map[string]func(t *testing.T, e *engine.Engine, l *engine.Lease){
+		"Release": func(t *testing.T, _ *engine.Engine, l *engine.Lease) {
+			if err := l.Release(context.Background()); err != nil {
+				t.Error(err)
+			}
+		},
+		"ReleaseWithin": func(_ *testing.T, e *engine.Engine, l *engine.Lease) {
+			e.ReleaseWithin(context.Background(), l)
+		},
+		"ReleaseSoon": func(_ *testing.T, e *engine.Engine, l *engine.Lease) { e.ReleaseSoon(l) },
+	} {
+		for _, masters := range []int{1, 3} {
+			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e, thaw := releasesFreeze(t, masters, settings.Default().Lock.TTL)
+					var l engine.Lease
+					require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
+					began := time.Now()
+					go release(t, e, &l)
+					synctest.Wait()
+					time.AfterFunc(slow, thaw)
+					e.Close()
+					require.Equal(t, slow, time.Since(began))
+				})
+			})
+		}
+	}
+}
+
 // writing is a request for the write lock "n", with a limit or 0 for none.
 func writing(maxHold time.Duration) engine.Request {
 	lock := settings.Default().Lock
