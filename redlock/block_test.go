@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,4 +132,39 @@ func TestBlocksOfOneLockLeaveRoomForOthers(t *testing.T) {
 		}
 		require.Equal(t, before, count(), "no command")
 	})
+}
+
+// A master that has missed the grants of late is proposed a token beyond them, by whoever has seen it: by the holder
+// that converts what it has, and by the one whose release lets the next in. So it agrees with the others at once.
+func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
+	for name, grant := range map[string]func(t *testing.T, mu, other *rwlock.RWMutex, forget func()){
+		"downgrade": func(t *testing.T, mu, _ *rwlock.RWMutex, forget func()) {
+			forget()
+			require.NoError(t, mu.Downgrade(t.Context()))
+		},
+		"release": func(t *testing.T, mu, other *rwlock.RWMutex, forget func()) {
+			entered := make(chan error, 1)
+			go func() { entered <- other.Lock(t.Context()) }()
+			synctest.Wait()
+			forget()
+			require.NoError(t, mu.Unlock(t.Context()))
+			require.NoError(t, <-entered)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSet(t, 3)
+				p, q := s.peer(0), s.peer(0)
+				count := s.countScripts()
+				p.warm(t)
+				q.warm(t)
+				mu := p.RWMutex("n")
+				require.NoError(t, mu.Lock(t.Context()))
+				before := count() // when all masters have granted it
+				older := strconv.FormatUint(uint64(mu.Token())-1, 10)
+				grant(t, mu, q.RWMutex("n"), func() { s.minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
+				require.Equal(t, before[scripts.Raise], count()[scripts.Raise], "it was not raised")
+			})
+		})
+	}
 }
