@@ -2,6 +2,8 @@ package rwlock_test
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -46,6 +48,22 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 		require.Nil(t, client)
 		require.ErrorIs(t, err, rwlock.ErrOption)
 		require.ErrorContains(t, err, says)
+	}
+}
+
+// Whoever dials by a function of his own may have other addresses.
+func TestDialByAFunctionOfOnesOwn(t *testing.T) {
+	refused := errors.New("dialled")
+	for name, base := range map[string]rueidis.ClientOption{
+		"DialFn": {DialFn: func(string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, refused }},
+		"DialCtxFn": {DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			return nil, refused
+		}},
+	} {
+		client, err := rwlock.Dial("/run/redis.sock", base)
+		require.ErrorIs(t, err, refused, name)
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
+		client.Close()
 	}
 }
 
