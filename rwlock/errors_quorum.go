@@ -7,8 +7,9 @@ import (
 )
 
 // QuorumError is a call that fewer masters carried out than a quorum needs. Nothing is known of the lock's holders
-// then. It matches ErrNoQuorum; ErrConflict where no quorum can come about since masters hold something else under a key
-// of the lock, be it one beside others that refuse; ErrReplicas where they have granted it and too few replicas have confirmed that.
+// then. It matches ErrNoQuorum; ErrConflict where no quorum can come about since masters hold something else under a
+// key of the lock, be it one beside others that refuse; ErrReplicas where they have granted it and too few replicas
+// have confirmed that.
 type QuorumError struct {
 	Name      string
 	Need, Got int         // masters; one Redis is a quorum of one

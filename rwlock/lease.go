@@ -98,8 +98,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
 // timeout; a *QuorumError says that the release is not confirmed and goes on in the background. One that is not
 // Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the release for good, and
-// there the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a nil
-// lease, nil.
+// there the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a
+// nil lease, nil.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil
