@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -65,7 +66,7 @@ func TestACLOfAQuorumSuffices(t *testing.T) {
 	for _, c := range clients {
 		defer c.Close()
 	}
-	tuned, err := redlock.New(clients, patient())
+	tuned, err := redlock.New(clients, testredis.Patience())
 	require.NoError(t, err)
 	defer tuned.Close()
 	plain := s.peer(user)

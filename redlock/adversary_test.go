@@ -101,7 +101,7 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 		}
 		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
 		require.NoError(t, err)
-		locker, err := redlock.New(clients, timeless(), patient())
+		locker, err := redlock.New(clients, timeless(), testredis.Patience())
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			require.NoError(t, locker.Close())

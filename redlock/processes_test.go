@@ -43,7 +43,8 @@ func (s *site) locker(opts ...rwlock.Option) *rwlock.Locker {
 	for _, p := range s.proxies {
 		clients = append(clients, p.Client(s.t))
 	}
-	locker, err := redlock.New(clients, slices.Concat([]rwlock.Option{rwlock.WithTTL(processTTL)}, opts, []rwlock.Option{patient()})...)
+	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(processTTL)}, opts, []rwlock.Option{testredis.Patience()})
+	locker, err := redlock.New(clients, all...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, locker.Close()) })
 	return locker

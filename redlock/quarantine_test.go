@@ -57,7 +57,7 @@ func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption,
 	client, err := rwlock.Dial(server.Addr(), base)
 	require.NoError(t, err)
 	defer client.Close()
-	locker, err := rwlock.New(client, append(opts, patient())...)
+	locker, err := rwlock.New(client, append(opts, testredis.Patience())...)
 	require.NoError(t, err)
 	defer locker.Close()
 	lease, err := locker.Lock(t.Context(), "daily")

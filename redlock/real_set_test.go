@@ -10,7 +10,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -53,25 +52,11 @@ func (s *realSet) peer(change func(*rueidis.ClientOption), opts ...rwlock.Option
 		s.t.Cleanup(client.Close)
 		p.proxies, clients = append(p.proxies, proxy), append(clients, client)
 	}
-	locker, err := redlock.New(clients, append(opts, patient())...)
+	locker, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = locker.Close() })
 	p.Locker = locker
 	return p
-}
-
-// patient has a locker on real servers wait longer for an answer than by default, where it is not told otherwise: a busy
-// machine may stand still for a second or two.
-func patient() rwlock.Option {
-	const answer = 5 * time.Second
-	return settings.LockerOption(func(l *settings.Locker) {
-		if l.NodeTimeout == 0 {
-			l.NodeTimeout = min(answer, l.Lock.TTL*3/4)
-		}
-		if l.ReleaseTimeout == 0 {
-			l.ReleaseTimeout = answer
-		}
-	})
 }
 
 // use takes, renews and gives back locks, so that connections stand and scripts are known. A busy machine may need more

@@ -132,7 +132,7 @@ func TestUnfitServersAreRefused(t *testing.T) {
 				t.Cleanup(client.Close)
 				clients = append(clients, client)
 			}
-			locker, err := redlock.New(clients, patient())
+			locker, err := redlock.New(clients, testredis.Patience())
 			require.NoError(t, err)
 			defer locker.Close()
 			for range 2 {
@@ -178,7 +178,7 @@ func dialled(t *testing.T, addrs []string, opts ...rwlock.Option) *rwlock.Locker
 	t.Helper()
 	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
 	require.NoError(t, err)
-	locker, err := redlock.New(clients, append(opts, patient())...)
+	locker, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, locker.Close())

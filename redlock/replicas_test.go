@@ -24,7 +24,7 @@ func (s *realSet) tunedLocker(opts ...rwlock.Option) *rwlock.Locker {
 	for _, c := range clients {
 		s.t.Cleanup(c.Close)
 	}
-	l, err := redlock.New(clients, append(opts, patient())...)
+	l, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = l.Close() })
 	return l

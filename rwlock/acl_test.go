@@ -147,7 +147,7 @@ func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.O
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl), patient())...)
+	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locker.Close() })
 	return locker

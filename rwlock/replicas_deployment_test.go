@@ -42,7 +42,8 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), rwlock.WithReplicas(n, replicaTimeout), patient())
+	replicas := rwlock.WithReplicas(n, replicaTimeout)
+	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
