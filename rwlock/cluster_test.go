@@ -28,7 +28,9 @@ func namesOf(c *testredis.Cluster, master *testredis.Server, n int) (names []str
 
 // clusterLocker is a locker over a client of its own.
 func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) *rwlock.Locker {
-	client, err := rwlock.Dial("", d.Option())
+	option := d.Option()
+	option.Dialer.Timeout = patience // on a busy machine a second is short
+	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, opts...)

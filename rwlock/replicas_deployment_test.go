@@ -15,6 +15,7 @@ import (
 
 // In a Cluster a grant counts with the replica of the shard that it is in, and with no other.
 func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	testredis.Require(t)
 	c := testredis.StartCluster(t, redisBinary(t), 1)
 	l := replicatedIn(t, c.Option(), 1)
@@ -41,7 +42,8 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), rwlock.WithReplicas(n, replicaTimeout))
+	replicas := rwlock.WithReplicas(n, replicaTimeout)
+	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l

@@ -142,7 +142,7 @@ func doRuns(w *world) {
 	err := p.Do(w.ctx, "n", func(context.Context) error {
 		w.t.Error("ran without the lock")
 		return nil
-	}, rwlock.WithMaxWait(w.ttl/10))
+	}, rwlock.WithMaxWait(w.short/2))
 	require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
 	w.release(held)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -123,7 +122,7 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(w.ttl)}, w.opts, opts)
 	if w.mini == nil {
 		option.Dialer.Timeout = patience // on a busy machine a second is short
-		all = append(all, patient())
+		all = append(all, testredis.Patience())
 	}
 	client, err := connect(option)
 	require.NoError(w.t, err)
@@ -143,20 +142,6 @@ func (p *process) die() {
 	p.link.Refuse()
 	p.link.Cut()
 	p.w.settle() // the server knows that nobody listens there any more
-}
-
-// patient has a locker on a real server wait longer for an answer than by default, where it is not told otherwise: a
-// busy machine may stand still for a second or two.
-func patient() rwlock.Option {
-	const answer = 5 * time.Second
-	return settings.LockerOption(func(l *settings.Locker) {
-		if l.NodeTimeout == 0 {
-			l.NodeTimeout = min(answer, l.Lock.TTL*3/4)
-		}
-		if l.ReleaseTimeout == 0 {
-			l.ReleaseTimeout = answer
-		}
-	})
 }
 
 // inspect returns how the lock stands.
