@@ -53,7 +53,7 @@ func TestUserWithInfoMakesNobodyAbstain(t *testing.T) {
 	able := s.peer(nil, rwlock.WithTTL(ttl))
 	for i := range 3 {
 		begun := time.Now()
-		other, err := able.Lock(soon(t, ttl/3), fmt.Sprint("unrelated ", i))
+		other, err := able.Lock(soon(t, ttl*2/3), fmt.Sprint("unrelated ", i))
 		require.NoError(t, err, "after %v", time.Since(begun))
 		require.NoError(t, other.Release(t.Context()))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -24,12 +25,12 @@ func aclLine(t *testing.T) string {
 	return line
 }
 
-// handOver holds a lock over the first locker until it was renewed, while the second waits for it.
-func handOver(t *testing.T, first, second *rwlock.Locker, renewed <-chan struct{}) {
+// handOver renews a lock that it holds over the first locker, while the second waits for it.
+func handOver(t *testing.T, first, second *rwlock.Locker) {
 	ctx := t.Context()
 	held, err := first.Lock(ctx, "orders")
 	require.NoError(t, err)
-	<-renewed
+	require.NoError(t, held.Renew(ctx))
 	waiting := make(chan error, 1)
 	go func() {
 		read, err := second.RLock(ctx, "orders")
@@ -40,8 +41,7 @@ func handOver(t *testing.T, first, second *rwlock.Locker, renewed <-chan struct{
 	}()
 	require.Eventually(t, func() bool {
 		state, err := first.Inspect(ctx, "orders")
-		require.NoError(t, err)
-		return len(state.Waiters) == 1
+		return err == nil && len(state.Waiters) == 1
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-waiting)
@@ -59,14 +59,6 @@ func TestACLOfAQuorumSuffices(t *testing.T) {
 		addrs = append(addrs, server.Addr())
 	}
 	user := func(o *rueidis.ClientOption) { o.Username, o.Password = "locks", "secret" }
-	const ttl = time.Second
-	renewed := make(chan struct{}, 1)
-	trace := &rwlock.Trace{Renewed: func(rwlock.TraceEvent) {
-		select {
-		case renewed <- struct{}{}:
-		default:
-		}
-	}}
 	option := rueidis.ClientOption{}
 	user(&option)
 	clients, err := redlock.Dial(addrs, option)
@@ -74,13 +66,13 @@ func TestACLOfAQuorumSuffices(t *testing.T) {
 	for _, c := range clients {
 		defer c.Close()
 	}
-	tuned, err := redlock.New(clients, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
+	tuned, err := redlock.New(clients, testredis.Patience())
 	require.NoError(t, err)
 	defer tuned.Close()
-	plain := s.peer(user, rwlock.WithTTL(ttl), rwlock.WithTrace(trace))
+	plain := s.peer(user)
 
 	for _, pair := range [][2]*rwlock.Locker{{tuned, plain.Locker}, {plain.Locker, tuned}} {
-		handOver(t, pair[0], pair[1], renewed)
+		handOver(t, pair[0], pair[1])
 	}
 	for _, server := range s.servers {
 		refused, err := server.Command("ACL", "LOG")

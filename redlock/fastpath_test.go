@@ -71,7 +71,7 @@ func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 func TestUncontendedAcquisitionOfServersIsOneRoundTrip(t *testing.T) {
 	const acquisitions = 500
 	s := newSite(t)
-	locker := s.locker(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(time.Second))
+	locker := s.locker(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(5*time.Second))
 	section := func(name string) {
 		lease, err := locker.Lock(t.Context(), name)
 		require.NoError(t, err)

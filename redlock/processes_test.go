@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,7 +43,8 @@ func (s *site) locker(opts ...rwlock.Option) *rwlock.Locker {
 	for _, p := range s.proxies {
 		clients = append(clients, p.Client(s.t))
 	}
-	locker, err := redlock.New(clients, append([]rwlock.Option{rwlock.WithTTL(processTTL)}, opts...)...)
+	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(processTTL)}, opts, []rwlock.Option{testredis.Patience()})
+	locker, err := redlock.New(clients, all...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, locker.Close()) })
 	return locker
@@ -81,7 +83,7 @@ func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
 // lock, since the checker sees to it that nobody believed in it any more; nor is a release that a busy machine has not
 // confirmed in time, since it is pursued.
 func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Rand) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	name, acquire := fmt.Sprint("name-", rng.IntN(4)), locker.Lock
 	if rng.IntN(3) == 0 {
@@ -106,7 +108,7 @@ func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Ran
 func (l *load) progress(t *testing.T, sections int64, d time.Duration) {
 	t.Helper()
 	target := l.done.Load() + sections
-	atLeast, limit := time.NewTimer(d), time.NewTimer(20*time.Second)
+	atLeast, limit := time.NewTimer(d), time.NewTimer(time.Minute)
 	defer atLeast.Stop()
 	defer limit.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -165,7 +167,7 @@ func TestProcessesMinorityFails(t *testing.T) {
 func TestProcessesMajorityFails(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	locker := s.locker(redlock.WithNodeTimeout(processTTL / 3))
+	locker := s.locker(rwlock.WithTTL(5*processTTL), redlock.WithNodeTimeout(processTTL/3))
 	lease, err := locker.Lock(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
@@ -202,7 +204,7 @@ func TestProcessesMajorityFails(t *testing.T) {
 	s.servers[0].Restart()
 	s.servers[2].Thaw()
 	s.proxies[4].Restore()
-	lease, err = locker.Lock(soon(t, 15*time.Second), "x")
+	lease, err = locker.Lock(soon(t, time.Minute), "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
 }

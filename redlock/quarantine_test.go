@@ -57,7 +57,7 @@ func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption,
 	client, err := rwlock.Dial(server.Addr(), base)
 	require.NoError(t, err)
 	defer client.Close()
-	locker, err := rwlock.New(client, opts...)
+	locker, err := rwlock.New(client, append(opts, testredis.Patience())...)
 	require.NoError(t, err)
 	defer locker.Close()
 	lease, err := locker.Lock(t.Context(), "daily")
@@ -111,7 +111,7 @@ func TestFailbackIsFound(t *testing.T) {
 	for _, p := range []*realPeer{holder, other} {
 		p.use(t, "x", "y")
 	}
-	require.Positive(t, command(t, first, "WAIT", "1", "5000"))
+	require.Positive(t, command(t, first, "WAIT", "1", "60000"))
 
 	follow(t, second, nil)
 	becomes(second)
@@ -122,7 +122,7 @@ func TestFailbackIsFound(t *testing.T) {
 		other.use(t, "z")
 		time.Sleep(50 * time.Millisecond)
 	}
-	require.Positive(t, command(t, second, "WAIT", "1", "5000"))
+	require.Positive(t, command(t, second, "WAIT", "1", "60000"))
 
 	nowhere := testredis.Start(t)
 	nowhere.Kill()

@@ -52,7 +52,7 @@ func (s *realSet) peer(change func(*rueidis.ClientOption), opts ...rwlock.Option
 		s.t.Cleanup(client.Close)
 		p.proxies, clients = append(p.proxies, proxy), append(clients, client)
 	}
-	locker, err := redlock.New(clients, opts...)
+	locker, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = locker.Close() })
 	p.Locker = locker

@@ -58,7 +58,7 @@ func checkMasters(masters []rueidis.Client) error {
 // clients connect when they are back. With a majority down the error names each and matches rwlock.ErrNoQuorum, and
 // with any error no client is left open. The clients are the caller's to close, also when New refuses them.
 func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
-	if err := checkAddrs(addrs); err != nil {
+	if err := checkAddrs(addrs, base); err != nil {
 		return nil, err
 	}
 	clients := make([]rueidis.Client, len(addrs))
@@ -89,20 +89,24 @@ func causeOf(err error) error {
 }
 
 // checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
-func checkAddrs(addrs []string) error {
-	refused := func(rule string) error {
-		return &rwlock.OptionError{Option: "addrs", Value: len(addrs), Rule: rule}
+func checkAddrs(addrs []string, base rueidis.ClientOption) error {
+	refused := func(value any, rule string) error {
+		return &rwlock.OptionError{Option: "addrs", Value: value, Rule: rule}
 	}
 	if !isQuorumSize(len(addrs)) {
-		return refused(quorumSize)
+		return refused(len(addrs), quorumSize)
 	}
 	seen := make(map[string]int)
 	for i, addr := range addrs {
+		rule := settings.AddressRule(addr, base)
 		if addr == "" {
-			return refused(fmt.Sprintf("address %d must not be empty", i))
+			rule = "must not be empty"
+		}
+		if rule != "" {
+			return refused(addr, fmt.Sprintf("address %d %s", i, rule))
 		}
 		if first, twice := seen[addr]; twice {
-			return refused(fmt.Sprintf("addresses %d and %d are the same, %s", first, i, addr))
+			return refused(addr, fmt.Sprintf("addresses %d and %d are the same", first, i))
 		}
 		seen[addr] = i
 	}

@@ -132,7 +132,7 @@ func TestUnfitServersAreRefused(t *testing.T) {
 				t.Cleanup(client.Close)
 				clients = append(clients, client)
 			}
-			locker, err := redlock.New(clients)
+			locker, err := redlock.New(clients, testredis.Patience())
 			require.NoError(t, err)
 			defer locker.Close()
 			for range 2 {
@@ -178,7 +178,7 @@ func dialled(t *testing.T, addrs []string, opts ...rwlock.Option) *rwlock.Locker
 	t.Helper()
 	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
 	require.NoError(t, err)
-	locker, err := redlock.New(clients, opts...)
+	locker, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, locker.Close())
@@ -200,9 +200,9 @@ func TestDialWithServersDown(t *testing.T) {
 		addrs = append(addrs, server.Addr())
 	}
 	servers[0].Kill()
-	locker := dialled(t, addrs, rwlock.WithTTL(500*time.Millisecond))
+	locker := dialled(t, addrs, rwlock.WithTTL(5*time.Second))
 	hold := func() {
-		lease, err := locker.Lock(soon(t, 15*time.Second), "x")
+		lease, err := locker.Lock(soon(t, time.Minute), "x")
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
 	}

@@ -115,13 +115,14 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 func TestRollingRestartLosesNoLease(t *testing.T) {
 	t.Parallel()
 	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")
-	p := s.peer(nil, rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500*time.Millisecond))
+	const ttl = 2 * regainTTL // more than a busy machine stands still
+	p := s.peer(nil, rwlock.WithTTL(ttl), redlock.WithNodeTimeout(2*time.Second))
 	leader, reader := p.lockEverywhere(t, p.Lock, "leader"), p.lockEverywhere(t, p.RLock, "config")
 	for i, server := range s.servers {
 		server.Kill()
 		time.Sleep(100 * time.Millisecond)
 		server.Restart()
-		limit, over := time.Now().Add(time.Minute), time.Now().Add(2*regainTTL)
+		limit, over := time.Now().Add(time.Minute), time.Now().Add(2*ttl)
 		for time.Now().Before(over) || !p.heldEverywhere(t, "leader") || !p.heldEverywhere(t, "config") {
 			require.NoError(t, leader.Err(), "the restart of master %d", i)
 			require.NoError(t, reader.Err(), "the restart of master %d", i)

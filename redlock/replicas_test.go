@@ -24,7 +24,7 @@ func (s *realSet) tunedLocker(opts ...rwlock.Option) *rwlock.Locker {
 	for _, c := range clients {
 		s.t.Cleanup(c.Close)
 	}
-	l, err := redlock.New(clients, opts...)
+	l, err := redlock.New(clients, append(opts, testredis.Patience())...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -32,6 +32,7 @@ func (s *realSet) tunedLocker(opts ...rwlock.Option) *rwlock.Locker {
 
 // Each master's vote counts only with its own replica: a quorum may do without one of them, and not without two.
 func TestVoteCountsWithItsReplicas(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	s := newRealSet(t, 3)
 	var replicas []*testredis.Server
 	for _, master := range s.servers {
@@ -39,7 +40,7 @@ func TestVoteCountsWithItsReplicas(t *testing.T) {
 		replica.ReplicaOf(master)
 		replicas = append(replicas, replica)
 	}
-	opts := []rwlock.Option{rwlock.WithTTL(3 * time.Second), rwlock.WithReplicas(1, 200*time.Millisecond)}
+	opts := []rwlock.Option{rwlock.WithTTL(15 * time.Second), rwlock.WithReplicas(1, 3*time.Second)}
 	for name, l := range map[string]*rwlock.Locker{"tuned": s.tunedLocker(opts...), "plain": s.peer(nil, opts...).Locker} {
 		t.Run(name, func(t *testing.T) {
 			onQuorum(t, l)

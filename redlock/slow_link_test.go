@@ -46,7 +46,7 @@ func TestTryWithoutChannelRights(t *testing.T) {
 		t.Cleanup(c.Close)
 		clients = append(clients, c)
 	}
-	locker, err := redlock.New(clients, rwlock.WithTTL(10*time.Second))
+	locker, err := redlock.New(clients, rwlock.WithTTL(10*time.Second), testredis.Patience())
 	require.NoError(t, err)
 	defer locker.Close()
 	failed := 0

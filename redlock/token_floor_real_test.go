@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -59,10 +60,14 @@ func TestTokensGoForwardOverRestartsFromOldSaves(t *testing.T) {
 	}
 }
 
+// take returns the next token. That a busy machine loses its lease, or does not confirm its release in time, is no
+// matter.
 func take(t *testing.T, p *realPeer) fencing.Token {
 	t.Helper()
-	lease, err := p.Lock(soon(t, 10*floorTTL), "x")
+	lease, err := p.Lock(soon(t, time.Minute), "x")
 	require.NoError(t, err)
-	require.NoError(t, lease.Release(t.Context()))
+	if err := lease.Release(t.Context()); !rwlock.Indeterminate(err) && !errors.Is(err, rwlock.ErrLost) {
+		require.NoError(t, err)
+	}
 	return lease.Token()
 }

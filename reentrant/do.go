@@ -41,7 +41,7 @@ func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) er
 	}
 	defer func() {
 		order, err := hold.end(ctx)
-		if errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, rwlock.ErrLost) {
+		if errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, err) {
 			outcome = joined.Errors(outcome, err) // a release that is not confirmed goes on in the background
 		}
 		if order != nil {

@@ -36,7 +36,7 @@ func (h *Hold) Lease() *rwlock.Lease {
 }
 
 // Context returns parent with the fence, cancelled when the lease ends, with Lease().Err() as the cause, or when this
-// hold is released, with rwlock.ErrReleased. It has the owner that parent has.
+// hold is released, with a cause that matches rwlock.ErrReleased. It has the owner that parent has.
 func (h *Hold) Context(parent context.Context) context.Context {
 	if h.outer == nil {
 		return h.Lease().Context(parent) // ends with the lease, which ends with this hold

@@ -191,3 +191,21 @@ func TestAJoinThatIsNotAnsweredIsNoLoss(t *testing.T) {
 		require.NoError(t, outer.Release(ctx))
 	})
 }
+
+// The context of who joins may end with the loss of another lock. That says nothing of the one that is joined.
+func TestAJoinUnderALossOfAnotherLockIsNoLoss(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		first, second := w.process(), w.process()
+		ctx, owner := owned(t)
+		outer := must(t)(first.Lock(ctx, "a"))
+		claiming := fencing.NewContext(elsewhere(t, owner), outer.Lease().Fence())
+		there, lose := context.WithCancelCause(claiming)
+		lose(&rwlock.LostError{Name: "b", Token: 17, Reason: rwlock.Expired})
+		_, err := second.Lock(there, "a")
+		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, rwlock.ErrLost, "the cause is told")
+		require.NoError(t, outer.Lease().Err())
+		require.NoError(t, outer.Release(ctx))
+	})
+}

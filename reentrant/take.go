@@ -2,7 +2,6 @@ package reentrant
 
 import (
 	"context"
-	"errors"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
@@ -24,8 +23,9 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 // is gone, or that was taken anew since, is a loss and must not be repaired behind its back.
 func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	lease, err := l.call(ctx, r, settings.LockOption(func(s *settings.Lock) { s.Owner, s.Join = id.string, true }))
+	_, gone := err.(*rwlock.LostError) // not one in the tree: ctx may have ended with the loss of another lock
 	switch {
-	case errors.Is(err, rwlock.ErrLost):
+	case gone:
 		return nil, lost(ctx, r.name)
 	case err != nil:
 		return nil, err

@@ -3,6 +3,7 @@ package reentrant_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,8 @@ import (
 type world struct {
 	t       *testing.T
 	connect func() rueidis.Client
-	scripts func() int // how many scripts were called; one that has to be sent whole is called first as well
+	opts    []rwlock.Option // of every process, after its own
+	scripts func() int      // how many scripts were called; one that has to be sent whole is called first as well
 }
 
 // process is what a process has: a client, a locker and a reentrant locker of its own.
@@ -30,7 +32,7 @@ type process struct {
 
 func (w *world) process(opts ...rwlock.Option) *process {
 	w.t.Helper()
-	remote, err := rwlock.New(w.connect(), opts...)
+	remote, err := rwlock.New(w.connect(), slices.Concat(opts, w.opts)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = remote.Close() })
 	return &process{reentrant.New(remote), remote}
@@ -70,6 +72,7 @@ func onServers(t *testing.T, test func(t *testing.T, w *world)) {
 		t.Run(filepath.Base(binary), func(t *testing.T) {
 			srv := testredis.StartBinary(t, binary)
 			w := &world{t: t, connect: func() rueidis.Client { return srv.Client(t) }}
+			w.opts = []rwlock.Option{testredis.Patience()}
 			w.scripts = func() int { return srv.Stats()["evalsha"].Calls }
 			test(t, w)
 		})
@@ -108,5 +111,5 @@ func must(t *testing.T) func(*reentrant.Hold, error) *reentrant.Hold {
 // awaitWaiters returns when so many acquisitions of this process are queued.
 func (p *process) awaitWaiters(t *testing.T, name string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(p.inspect(t, name).Waiters) == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(p.inspect(t, name).Waiters) == n }, time.Minute, time.Millisecond)
 }

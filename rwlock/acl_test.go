@@ -147,13 +147,13 @@ func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.O
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl))...)
+	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locker.Close() })
 	return locker
 }
 
-const aclTTL = 4 * time.Second // a busy machine answers within a quarter of it
+const aclTTL = 10 * time.Second
 
 // useAll does what a lock can do: wait, hand over, renew, inspect, nest.
 func useAll(t *testing.T, first, second *rwlock.Locker) {

@@ -15,7 +15,7 @@ import (
 func TestALockFollowsItsSlot(t *testing.T) {
 	t.Parallel() // a new cluster takes its time
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: time.Second}
+	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 5 * time.Second}
 	p, q := w.process(), w.process()
 	slot := cluster.Slot("fencelock:{n}")
 	for range 2 {
@@ -37,7 +37,7 @@ func TestAClusterThatIsDown(t *testing.T) {
 	t.Parallel() // it waits for the cluster to notice
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
 	cluster.NodeTimeout(300 * time.Millisecond)
-	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: time.Second}
+	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 5 * time.Second}
 	p := w.process()
 	p.warmUp()
 	sick := cluster.Owner(cluster.Slot("fencelock:{n}"))

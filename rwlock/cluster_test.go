@@ -28,7 +28,9 @@ func namesOf(c *testredis.Cluster, master *testredis.Server, n int) (names []str
 
 // clusterLocker is a locker over a client of its own.
 func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) *rwlock.Locker {
-	client, err := rwlock.Dial("", d.Option())
+	option := d.Option()
+	option.Dialer.Timeout = patience // on a busy machine a second is short
+	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	locker, err := rwlock.New(client, opts...)
@@ -62,7 +64,7 @@ func (r *renewals) count(name string) int {
 // as often as before, and whoever asks is served.
 func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
 	t.Parallel()
-	c := testredis.StartCluster(t, testredis.Binaries()[0], 0)
+	c := testredis.StartCluster(t, redisBinary(t), 0)
 	c.NodeTimeout(time.Minute) // or the others take it for dead, and the slots with it
 	var renewed renewals
 	locker := clusterLocker(t, c, rwlock.WithTTL(5*time.Second), renewed.trace())
@@ -239,7 +241,7 @@ func (w *working) stop() {
 // After a planned failover the old master lives on, and has nobody's subscription.
 func TestSubscriptionsFollowAPlannedFailover(t *testing.T) {
 	t.Parallel()
-	binary := testredis.Binaries()[0]
+	binary := redisBinary(t)
 	t.Run("Sentinel", func(t *testing.T) {
 		s := testredis.StartSentinel(t, binary)
 		follow(t, s, "n", func(*testredis.Server) *testredis.Server { return s.Failover() })
@@ -267,7 +269,7 @@ func follow(t *testing.T, d testredis.Deployment, name string, failOver func(*te
 // beside a writer. Messages of the new master arrive by way of the old one, too, who passes them on as its replica.
 func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
 	t.Parallel()
-	c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
+	c := testredis.StartCluster(t, redisBinary(t), 1)
 	old := c.Masters()[0]
 	w := startWorking(t, c, 6, namesOf(c, old, 6)...)
 	w.more(t, 300)

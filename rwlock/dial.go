@@ -1,11 +1,12 @@
 package rwlock
 
 import (
-	"net"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/settings"
 )
 
 // Dial returns a client tuned for locks over base, whose other fields are kept: commands of all callers in one
@@ -24,11 +25,10 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	switch {
 	case addr == "" && len(base.InitAddress) == 0:
 		return nil, &OptionError{"Dial", addr, "neither addr nor base.InitAddress names a server"}
-	case strings.Contains(addr, "://"):
-		return nil, &OptionError{"Dial", addr, "host:port is wanted, and no URL; rueidis.ParseURL makes options of one"}
-	case addr != "" && base.DialCtxFn == nil && !isHostPort(addr):
-		return nil, &OptionError{"Dial", addr, "must be host:port"}
 	case addr != "":
+		if rule := settings.AddressRule(addr, base); rule != "" {
+			return nil, &OptionError{"Dial", addr, rule}
+		}
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
 	}
@@ -48,17 +48,6 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		return nil, err
 	}
 	return &tunedClient{client, dials}, err
-}
-
-// isHostPort reports whether a server can be at that address: one that does not answer yet is waited for, a typo would
-// be for ever.
-func isHostPort(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	n, err := net.LookupPort("tcp", port)
-	return err == nil && n > 0
 }
 
 // tunedClient tells the locker what it cannot read off a client: that calls share one connection, and when that one was

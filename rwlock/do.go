@@ -38,7 +38,7 @@ func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) 
 	}
 	defer func() {
 		// A release that is not confirmed goes on in the background; the work itself is done.
-		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, ErrLost) {
+		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, err) {
 			outcome = joined.Errors(outcome, err)
 		}
 	}()

@@ -94,8 +94,11 @@ func (e *LostError) Error() string {
 	return text
 }
 
-// Is matches ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
+// Is matches ErrLost, and the loss of the same hold.
+func (e *LostError) Is(target error) bool {
+	other, ok := target.(*LostError)
+	return target == ErrLost || ok && other.Name == e.Name && other.Token == e.Token
+}
 
 // As makes a *fencing.LostError of it, which is how the loss is told to another process.
 func (e *LostError) As(target any) bool {

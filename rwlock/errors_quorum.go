@@ -7,13 +7,14 @@ import (
 )
 
 // QuorumError is a call that fewer masters carried out than a quorum needs. Nothing is known of the lock's holders
-// then. It matches ErrNoQuorum; ErrConflict where so many masters hold something else under a key of the lock that no
-// quorum can come about; ErrReplicas where they have granted it and too few replicas have confirmed that.
+// then. It matches ErrNoQuorum; ErrConflict where no quorum can come about since masters hold something else under a
+// key of the lock, be it one beside others that refuse; ErrReplicas where they have granted it and too few replicas
+// have confirmed that.
 type QuorumError struct {
 	Name      string
 	Need, Got int         // masters; one Redis is a quorum of one
 	Nodes     []NodeError // those that failed, each with its own cause
-	Err       error       // the end of the waiting, or nil
+	Err       error       // what ended the waiting, or becomes of a release or a renewal; or nil
 
 	cause   error // ErrConflict or ErrReplicas; nil for ErrNoQuorum
 	unknown bool  // see Indeterminate

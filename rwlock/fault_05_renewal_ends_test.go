@@ -112,7 +112,7 @@ func TestF05RenewalEndsWithTheLease(t *testing.T) {
 func TestF05HolderThatNeverReleasesIsCapped(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.process(), w.process()
-		forgotten := p.lock("n", rwlock.Write, rwlock.WithMaxHold(w.ttl))
+		forgotten := p.lock("n", rwlock.Write, rwlock.WithMaxHold(w.short))
 		over := watch(forgotten)
 		next := q.queue("n", rwlock.Write)
 		q.link.Delay(time.Millisecond) // without it all happens in the same moment of fake time

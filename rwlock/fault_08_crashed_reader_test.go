@@ -38,7 +38,7 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 func TestF08CrashedReaderIsGoneFromABusyLock(t *testing.T) {
 	everywhere(t, func(w *world) {
 		crashed, live := w.process(), w.process()
-		dead := crashed.lock("n", rwlock.Read)
+		dead := crashed.lock("n", rwlock.Read, rwlock.WithTTL(w.short))
 		crashed.die()
 		crash := time.Now()
 		gone := func() bool {
@@ -51,13 +51,13 @@ func TestF08CrashedReaderIsGoneFromABusyLock(t *testing.T) {
 		}
 		kept := live.lock("n", rwlock.Read)
 		for !gone() {
-			w.requireLess(time.Since(crash), w.ttl*3/2, "a crashed reader is gone after its TTL")
+			w.requireLess(time.Since(crash), w.short*3/2, "a crashed reader is gone after its TTL")
 			require.Less(w.t, time.Since(crash), patience)
 			next := live.lock("n", rwlock.Read)
 			require.NoError(w.t, kept.Renew(w.ctx))
 			w.release(kept)
 			kept = next
-			time.Sleep(w.ttl / 50)
+			time.Sleep(w.short / 50)
 		}
 		writer := live.queue("n", rwlock.Write)
 		w.release(kept)

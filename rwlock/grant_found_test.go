@@ -23,6 +23,7 @@ var foundLate = map[string]func(w *world, p *process) *pending{
 		<-struck
 		p.link.Refuse()
 		p.link.Cut()
+		w.settle()
 		w.release(held)
 		w.pass(w.claim() / 6)
 		p.link.Restore()

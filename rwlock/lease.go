@@ -86,7 +86,8 @@ func (l *Lease) Deadline() time.Time {
 
 // Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
 // matches ctx.Err(), says that this is not confirmed: the lease stands until its Deadline, and the request may extend
-// it yet. ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
+// it yet. What else the error matches then is the cause of ctx, which may be the loss of another lease.
+// ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
 func (l *Lease) Renew(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLease
@@ -96,9 +97,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
 // timeout; a *QuorumError says that the release is not confirmed and goes on in the background. One that is not
-// Indeterminate does not: a key holds something else (ErrConflict), or the servers refuse the release for good, and
-// the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a nil
-// lease, nil.
+// Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the release for good, and
+// there the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a
+// nil lease, nil.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -35,6 +35,10 @@ func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Rea
 // convert is Upgrade or Downgrade. Where several goroutines stand under the lease, alone returns when the others have
 // left.
 func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alone func(context.Context) error) error {
+	// Looked at before the mutex too: calls that have nothing to do are not in each other's way.
+	if err := l.Err(); err != nil || l.Mode() == mode {
+		return err
+	}
 	if !l.converting.TryLock() {
 		return fmt.Errorf("%w: lock %q: another call for this lease is under way", ErrUpgrade, l.Name())
 	}

@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,8 +51,7 @@ func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 		first, second := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
 		passedOver := w.upgrading(w.ctx, first)
 		w.untilWaiting("n", 1)
-		p.link.Refuse()
-		p.link.Cut()
+		p.die()
 		w.release(second)
 		third := q.lock("n", rwlock.Read)
 		upgrade := w.upgrading(w.ctx, third)
@@ -64,5 +64,25 @@ func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 		w.release(third)
 		w.pass(w.ttl)
 		w.onlyTokensLeft()
+	})
+}
+
+// Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.
+func TestUpgradesThatDoNothingAreNotRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		lease := w.process().lock("n", rwlock.Write)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 2000 {
+					if err := lease.Upgrade(w.ctx); err != nil {
+						w.t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		w.release(lease)
 	})
 }

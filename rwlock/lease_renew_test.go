@@ -32,6 +32,21 @@ func TestARenewalThatIsNotConfirmedIsAQuorumError(t *testing.T) {
 	})
 }
 
+// A renewal that is asked for while the answer of the round before is on its way is sent when that has come.
+func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		lease := p.lock("n", rwlock.Write)
+		require.NoError(w.t, lease.Renew(w.ctx)) // the script is known
+		p.link.DelayDir(testredis.ToClient, 1500*time.Millisecond)
+		require.ErrorIs(w.t, lease.Renew(w.ctx), rwlock.ErrNoQuorum, "after a second")
+		p.link.DelayDir(testredis.ToClient, 0)
+		w.pass(200 * time.Millisecond)
+		require.NoError(w.t, lease.Renew(w.ctx))
+		require.InDelta(w.t, w.ttl.Seconds(), time.Until(lease.Deadline()).Seconds(), 0.2)
+	})
+}
+
 // The end of the caller's context is told as that, with the lock, and nothing is sent for one that has ended before.
 func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 	inFakeTime(t, func(w *world) {

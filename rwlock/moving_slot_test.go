@@ -26,7 +26,7 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
 				cluster := cluster.For(t)
-				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 2 * time.Second}
+				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 5 * time.Second}
 				leftMoving(w, cluster, what, mode, moved)
 			})
 		}
@@ -45,8 +45,8 @@ func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
 				cluster := cluster.For(t)
-				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 3 * time.Second}
-				w.opts = []rwlock.Option{rwlock.WithReplicas(1, time.Second)}
+				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 10 * time.Second}
+				w.opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
 				leftMoving(w, cluster, what, mode, moved)
 			})
 		}

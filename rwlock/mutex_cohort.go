@@ -11,8 +11,8 @@ package rwlock
 // What holds between two calls, and what a reader may rely on:
 //   - a writer is in alone; readers are in together; one who converts is in beside readers only while it waits;
 //   - at most one leads, and it leads only while nobody is in or, to join them, while only readers are;
-//   - while the remote hold is being given back nobody leads and nobody enters: the next request would come before the
-//     release, and wait behind its own process;
+//   - while the last who left gives the remote hold back nobody leads and nobody enters: the next request would come
+//     before the release, and wait behind its own process;
 //   - where the place is free and somebody waits, somebody leads. So whoever makes it free calls wake.
 type cohort struct {
 	writer     bool

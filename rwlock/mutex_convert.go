@@ -146,7 +146,7 @@ func (c *conversion) failure(err error) error {
 	if lost := c.section.lost(); lost != nil {
 		return lost
 	}
-	if errors.Is(err, ErrReleased) {
+	if errors.Is(c.hold.lease.Err(), ErrReleased) { // err may tell of another lease, whose end was that of ctx
 		return fmt.Errorf("%w: lock %q", ErrClosed, c.name)
 	}
 	return err

@@ -216,6 +216,25 @@ func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 	})
 }
 
+// The context may end with another lease, whose release says nothing of the locker.
+func TestAnUpgradeWhoseContextEndsWithAnotherLease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.process(), w.process()
+		mu, other := p.RWMutex("n"), q.RWMutex("n")
+		require.NoError(w.t, mu.RLock(w.ctx))
+		require.NoError(w.t, other.RLock(w.ctx))
+		lease := p.lock("m", rwlock.Write)
+		upgrade := w.locking(lease.Context(w.ctx), mu.Upgrade)
+		w.pass(time.Second)
+		w.release(lease)
+		err := upgrade.result()
+		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+		require.NotErrorIs(w.t, err, rwlock.ErrClosed)
+		require.NoError(w.t, other.RUnlock(w.ctx))
+		require.NoError(w.t, mu.RUnlock(w.ctx), "it has read on")
+	})
+}
+
 // Close ends an upgrade, whatever it waits for.
 func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {

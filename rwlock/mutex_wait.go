@@ -160,10 +160,22 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		if w.stage == admitted {
 			return nil
 		}
+		if m.isOver(within, begun) && m.giveUp(w) { // nobody has asked Redis, so it is not what failed
+			return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
+		}
 		if err := b.lead(within); err != errNotJoined {
 			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}
+}
+
+// isOver reports whether within, which began to count at that time, has come to its end. Those who began together reach
+// their limits together, and who gives up may hand its place on before the timer of the next has fired.
+func (m *RWMutex) isOver(within context.Context, begun time.Time) bool {
+	if limit := m.settings.MaxWait; limit > 0 && time.Since(begun) >= limit {
+		<-within.Done() // now
+	}
+	return within.Err() != nil
 }
 
 // limited returns ctx with the limit of the waiting, which counts from the call on: in the queue of the process and at

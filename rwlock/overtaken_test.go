@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -35,6 +36,12 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 	holder := lockerOf(t, mini.Client(t))
 	link := mini.NewLink()
 	waiter := lockerOf(t, newFailingOver(t, mode, link))
+	// Every script of miniredis has an interpreter of its own, as if its scripts had been flushed. So where the server is
+	// told by that, the subscription is made anew with the first message, and the second message may come in between.
+	most := late
+	if mode != rueidis.ClientModeStandalone {
+		most += transport.BackoffMin
+	}
 	var granted [2]time.Time
 	over := make(chan error, len(granted))
 	read := func(i int) {
@@ -60,7 +67,7 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 			require.NoError(t, <-over)
 		}
 		for _, at := range granted {
-			require.True(t, round == 0 || at.Sub(begun) <= late, "it took %v", at.Sub(begun))
+			require.True(t, round == 0 || at.Sub(begun) <= most, "it took %v", at.Sub(begun))
 		}
 		time.Sleep(2 * time.Minute)
 	}

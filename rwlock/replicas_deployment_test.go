@@ -15,8 +15,9 @@ import (
 
 // In a Cluster a grant counts with the replica of the shard that it is in, and with no other.
 func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	testredis.Require(t)
-	c := testredis.StartCluster(t, testredis.Binaries()[0], 1)
+	c := testredis.StartCluster(t, redisBinary(t), 1)
 	l := replicatedIn(t, c.Option(), 1)
 	frozen := c.Owner(c.Slot("fencelock:{a}"))
 	replica := c.ReplicaOf(frozen)
@@ -41,7 +42,8 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), rwlock.WithReplicas(n, replicaTimeout))
+	replicas := rwlock.WithReplicas(n, replicaTimeout)
+	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -79,7 +81,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 	for n, want := range map[int]error{0: nil, 1: rwlock.ErrReplicas} {
 		t.Run(fmt.Sprint(n, " replicas asked for"), func(t *testing.T) {
 			t.Parallel()
-			s := testredis.StartSentinel(t, testredis.Binaries()[0])
+			s := testredis.StartSentinel(t, redisBinary(t))
 			first, second := replicatedIn(t, s.Option(), n), replicatedIn(t, s.Option(), 0)
 			warm, err := first.Lock(t.Context(), "warm")
 			require.NoError(t, err)

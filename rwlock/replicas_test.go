@@ -18,8 +18,9 @@ import (
 // What counts only with replicas: a master that has one, which may be frozen.
 
 const (
-	replicaTTL     = 2 * time.Second
-	replicaTimeout = 300 * time.Millisecond
+	replicaTTL     = 10 * time.Second
+	replicaTimeout = 3 * time.Second        // in which a replica confirms, on a busy machine too
+	frozenTimeout  = 300 * time.Millisecond // for one that never does
 )
 
 func withReplica(t *testing.T) (master, replica *testredis.Server) {
@@ -35,6 +36,7 @@ func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	all := append([]rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}, opts...)
+	all = append(all, testredis.Patience())
 	l, err := rwlock.New(client, all...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -66,7 +68,7 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 	replica.Freeze()
 	defer replica.Thaw()
 	for need, got := range map[int]int{1: 0, 2: 0} {
-		l := replicated(t, master.Addr(), need)
+		l := replicated(t, master.Addr(), need, rwlock.WithReplicas(need, frozenTimeout))
 		for how, take := range acquisitions(l) {
 			_, err := take(t.Context(), "n")
 			require.ErrorIs(t, err, rwlock.ErrReplicas, how)
@@ -75,7 +77,7 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 			require.ErrorContains(t, err, `lock "n": too few replicas`)
 			var short *rwlock.ReplicasError
 			require.ErrorAs(t, err, &short)
-			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: replicaTimeout}, *short)
+			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: frozenTimeout}, *short)
 			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 }, patience, time.Millisecond, "rolled back")
 		}
 		require.NoError(t, l.Close())
@@ -84,6 +86,7 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 
 // A waiter that is handed the lock does not take it before the replica knows of it.
 func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
 	first, second := replicated(t, master.Addr(), 1), replicated(t, master.Addr(), 1)
 	for _, frozen := range []bool{false, true} {
@@ -124,6 +127,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 
 // The deadline does not move past the expiry that the replica knows.
 func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
 	l := replicated(t, master.Addr(), 1)
 	lease, err := l.Lock(t.Context(), "n")

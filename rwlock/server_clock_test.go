@@ -40,13 +40,16 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 func TestServerClockSetBackOnARealServer(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartSkewed(t)
-	w := &world{backend: backend{t: t, ctx: t.Context(), server: server.Server}, ttl: time.Second}
+	w := &world{backend: backend{t: t, ctx: t.Context(), server: server.Server}, ttl: 5 * time.Second}
 	w.observer = w.process()
 	p, q := w.process(), w.process()
-	p.lock("n", rwlock.Write)
+	lease := p.lock("n", rwlock.Write)
 	server.Skew(-time.Hour)
 	renewed := p.Stats().Renewed
-	w.eventually("the lease is renewed under the new clock", func() bool { return p.Stats().Renewed > renewed+2 })
+	w.eventually("the lease is renewed under the new clock", func() bool {
+		require.NoError(t, lease.Err())
+		return p.Stats().Renewed > renewed+2
+	})
 	require.LessOrEqual(t, w.inspect("n").Holders[0].Remaining, w.ttl)
 	p.die()
 	w.release(q.acquire(w.ctx, "n", rwlock.Write).granted())

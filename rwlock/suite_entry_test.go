@@ -173,6 +173,7 @@ func contextEndsWaiting(w *world) {
 	leaves := q.acquire(ctx, "n", rwlock.Write)
 	w.untilWaiting("n", 1)
 	behind := q.queue("n", rwlock.Read)
+	w.eventually("both know that they wait", func() bool { return q.Stats().Waiting == 2 })
 
 	cancel(reason)
 	err := leaves.failed()

@@ -21,10 +21,10 @@ func (w *world) loss(err error) *rwlock.LostError {
 }
 
 func maxHold(w *world) {
-	limit := w.ttl * 5 / 2
+	limit := w.short * 5 / 2
 	p, q := w.process(), w.process()
 	start := time.Now()
-	lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(limit))
+	lease := p.lock("n", rwlock.Write, rwlock.WithTTL(w.short), rwlock.WithMaxHold(limit))
 	next := q.queue("n", rwlock.Write)
 	w.untilOver(lease)
 	over := time.Since(start)
@@ -38,22 +38,22 @@ func maxHold(w *world) {
 	require.Equal(w.t, "n", loss.Name)
 	require.Positive(w.t, p.Stats().Renewed, "it lived longer than its TTL")
 	w.release(next.granted())
-	w.requireLess(next.at.Sub(start), limit+w.ttl/2, "the hold was given back, not left to expire")
+	w.requireLess(next.at.Sub(start), limit+w.short/2, "the hold was given back, not left to expire")
 	require.ErrorIs(w.t, lease.Release(w.ctx), rwlock.ErrLost)
 }
 
 func withoutRenewal(w *world) {
 	p, q := w.process(), w.process()
 	start := time.Now()
-	lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
+	lease := p.lock("n", rwlock.Write, rwlock.WithTTL(w.short), rwlock.WithoutRenewal())
 	deadline := lease.Deadline()
 	next := q.queue("n", rwlock.Write)
 	w.untilOver(lease)
 	over := time.Since(start)
 	require.Equal(w.t, rwlock.Expired, w.loss(lease.Err()).Reason)
 	if w.mini != nil {
-		drift := w.ttl/100 + 2*time.Millisecond
-		require.Equal(w.t, w.ttl-drift, over)
+		drift := w.short/100 + 2*time.Millisecond
+		require.Equal(w.t, w.short-drift, over)
 		require.Equal(w.t, start.Add(over), deadline)
 	}
 	w.release(next.granted())
@@ -64,7 +64,7 @@ func withoutRenewal(w *world) {
 }
 
 func renewedForLong(w *world) {
-	p, q := w.process(), w.process()
+	p, q := w.process(rwlock.WithTTL(w.short)), w.process()
 	first := p.lock("n", rwlock.Read)
 	second := p.lock("n", rwlock.Read)
 	deadline := first.Deadline()
@@ -73,7 +73,7 @@ func renewedForLong(w *world) {
 	w.eventually("both were renewed over several TTLs", func() bool { return p.Stats().Renewed >= 2*3*ttls })
 	for _, lease := range []*rwlock.Lease{first, second} {
 		require.NoError(w.t, lease.Err())
-		require.Greater(w.t, lease.Deadline().Sub(deadline), (ttls-1)*w.ttl)
+		require.Greater(w.t, lease.Deadline().Sub(deadline), (ttls-1)*w.short)
 	}
 	require.True(w.t, next.isWaiting())
 	require.Zero(w.t, p.Stats().RenewFailed)
@@ -142,7 +142,7 @@ func doRuns(w *world) {
 	err := p.Do(w.ctx, "n", func(context.Context) error {
 		w.t.Error("ran without the lock")
 		return nil
-	}, rwlock.WithMaxWait(w.ttl/10))
+	}, rwlock.WithMaxWait(w.short/2))
 	require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
 	w.release(held)
 }
@@ -161,7 +161,7 @@ func doPanics(w *world) {
 
 func doLoses(w *world) {
 	reason := errors.New("from the section")
-	p := w.process()
+	p := w.process(rwlock.WithTTL(w.short))
 	for _, result := range []error{nil, reason} {
 		err := p.Do(w.ctx, "n", func(ctx context.Context) error {
 			w.flushAll()

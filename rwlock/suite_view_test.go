@@ -243,7 +243,7 @@ func (b *logbook) about(name string) (found []slog.Record) {
 
 func loggerHears(w *world) {
 	var book logbook
-	p, q := w.process(rwlock.WithLogger(slog.New(&book))), w.process()
+	p, q := w.process(rwlock.WithTTL(w.short), rwlock.WithLogger(slog.New(&book))), w.process()
 	held := q.lock("quiet", rwlock.Write)
 	waiting := p.queue("quiet", rwlock.Write)
 	w.release(held)

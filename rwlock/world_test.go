@@ -18,11 +18,11 @@ import (
 )
 
 // world is one Redis and the processes that use it: either miniredis inside a synctest bubble, where time is fake and
-// exact, or real servers, where a test waits for events with a short TTL. Its methods belong to the test's own
-// goroutine.
+// exact, or real servers, where a test waits for events. Its methods belong to the test's own goroutine.
 type world struct {
 	backend
-	ttl      time.Duration   // of every process that is not told otherwise: 10 s in fake time, 2 or 4 s on a real one
+	ttl      time.Duration   // of every process that is not told otherwise: longer than a busy machine stands still
+	short    time.Duration   // for a lease whose end a test waits for; the same in fake time
 	observer *process        // inspects; takes no locks
 	opts     []rwlock.Option // of each
 	twice    bool            // every script of the processes made from now on runs twice
@@ -33,6 +33,7 @@ func inFakeTime(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{backend: backend{t: t, ctx: t.Context(), mini: testredis.NewMini(t)}, ttl: 10 * time.Second}
+		w.short = w.ttl
 		w.observer = w.process()
 		test(w)
 	})
@@ -52,12 +53,9 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts
 
 func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
-	w := &world{backend: b, ttl: 2 * time.Second, opts: opts}
-	if raceDetector { // it is several times slower, the server beside it too
-		w.ttl *= 2
-	}
+	w := &world{backend: b, ttl: 10 * time.Second, short: 5 * time.Second, opts: opts}
 	if len(opts) > 0 { // replicas take their time on a busy machine
-		w.ttl *= 2
+		w.ttl, w.short = 12*time.Second, 6*time.Second
 	}
 	w.observer = w.process()
 	test(w)
@@ -119,15 +117,17 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 	w.t.Helper()
 	connect := rueidis.NewClient
 	if w.group != nil {
-		connect = func(o rueidis.ClientOption) (rueidis.Client, error) {
-			o.Dialer.Timeout = patience // on a busy machine a second is short
-			return rwlock.Dial("", o)
-		}
+		connect = func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
+	}
+	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(w.ttl)}, w.opts, opts)
+	if w.mini == nil {
+		option.Dialer.Timeout = patience // on a busy machine a second is short
+		all = append(all, testredis.Patience())
 	}
 	client, err := connect(option)
 	require.NoError(w.t, err)
 	w.t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, slices.Concat([]rwlock.Option{rwlock.WithTTL(w.ttl)}, w.opts, opts)...)
+	locker, err := rwlock.New(client, all...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = locker.Close() })
 	p := &process{Locker: locker, link: link, client: client, w: w}
@@ -141,6 +141,7 @@ func (w *world) processOver(link *testredis.Link, option rueidis.ClientOption, o
 func (p *process) die() {
 	p.link.Refuse()
 	p.link.Cut()
+	p.w.settle() // the server knows that nobody listens there any more
 }
 
 // inspect returns how the lock stands.

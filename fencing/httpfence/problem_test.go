@@ -44,7 +44,7 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 			428, httpfence.TypeMissing, fencing.ErrMissing, nil,
 		},
 		"malformed": {
-			errors.Join(secret, fence(fencing.Read, "orders\n", 1).Validate()),
+			errors.Join(secret, fence(fencing.Mode(9), "orders", 1).Validate()),
 			400, httpfence.TypeMalformed, fencing.ErrMalformed, nil,
 		},
 		"cancelled":     {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
@@ -70,7 +70,7 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 				failure := httpfence.ResponseError(resp)
 				requireReported(t, failure, tt.status, tt.want)
 				if withBody && tt.kind == httpfence.TypeMalformed {
-					require.ErrorContains(t, failure, `"orders\n"`, "what the service says of it")
+					require.ErrorContains(t, failure, "mode", "what the service says of it")
 				}
 				if withBody && tt.typed != nil {
 					resp.Body = io.NopCloser(strings.NewReader(text))

@@ -106,9 +106,9 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	}
 	into.mu.Lock()
 	if into.expire(e.clock.Now()); into.phase == ended { // in the moment since it was granted
-		defer from.mu.Unlock()
-		defer into.mu.Unlock()
-		return untaken(into, into.ending.err())
+		err := untaken(into, into.ending.err())
+		unlockBoth(&from.mu, &into.mu)
+		return err
 	}
 	// Those who asked for the old one's end are the new one's now: the release of the old hold must not end their
 	// contexts.
@@ -118,8 +118,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)
 	from.renewal.abandon()
-	from.mu.Unlock()
-	into.mu.Unlock()
+	unlockBoth(&from.mu, &into.mu)
 	l.successor.Store(into) // past those in between, which may go
 	from.giveBackWithin(ctx)
 	return nil

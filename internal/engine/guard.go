@@ -24,7 +24,22 @@ func (g *guard) Unlock() {
 	first := g.deferred
 	g.deferred = nil
 	g.mu.Unlock()
-	for d := first; d != nil; d = d.next {
+	first.runAll()
+}
+
+// unlockBoth gives two mutexes back, and then runs what was put off under either.
+func unlockBoth(g, other *guard) {
+	first, second := g.deferred, other.deferred
+	g.deferred, other.deferred = nil, nil
+	g.mu.Unlock()
+	other.mu.Unlock()
+	first.runAll()
+	second.runAll()
+}
+
+// runAll runs the calls from this one on.
+func (d *deferred) runAll() {
+	for ; d != nil; d = d.next {
 		d.run()
 	}
 }

@@ -86,22 +86,26 @@ func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	// The round begins before its first request leaves: its trust is counted from here.
 	r := &round{sent: now}
 	n.round = r
-	for i, m := range l.e.masters {
-		// A master that owes the answer of the last round is not asked again; its late answer counts for this one too.
-		if !l.ballot.Vote(i).Renewing(l.token()) {
-			continue
-		}
-		renewal := &transport.Renewal{
-			Lock: l.key.lock(), Holds: l.key.holds(), Hold: l.id, TTL: l.terms.ttlArg, Token: uint64(l.token()),
-			Deadline: l.trust.until(),
-			Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
-		}
-		if l.block() > 0 {
-			renewal.Wanted = wantedBy(l)
-		}
-		m.Renew(renewal) // it only joins a queue, so it need not wait for mu to be given back
+	for _, m := range l.e.masters {
+		n.ask(l, m)
 	}
 	return r
+}
+
+// ask posts a renewal to one master. One that owes the answer of the last round is asked when that has come.
+func (n *renewal) ask(l *Lease, m *transport.Master) {
+	if !l.ballot.Vote(m.Index).Renewing(l.token()) {
+		return
+	}
+	renewal := &transport.Renewal{
+		Lock: l.key.lock(), Holds: l.key.holds(), Hold: l.id, TTL: l.terms.ttlArg, Token: uint64(l.token()),
+		Deadline: l.trust.until(),
+		Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
+	}
+	if l.block() > 0 {
+		renewal.Wanted = wantedBy(l)
+	}
+	m.Renew(renewal) // it only joins a queue, so it need not wait for mu to be given back
 }
 
 // renewed takes in one master's answer, to whatever round. What the answer is trusted until counts from the moment at
@@ -127,6 +131,9 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		l.e.unrenewed.over(m.At(l.key.lock()))
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
+	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of a round before
+		l.renewal.ask(l, m)
+	}
 	l.settle(now)
 }
 

@@ -50,7 +50,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn.(*net.TCPConn)
 }
 
@@ -59,7 +59,7 @@ func eventually(t *testing.T, client rueidis.Client, key string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return client.Do(within(t, time.Second), set(client, key, "v")).Error() == nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // echoed sends the bytes through a connection and returns what comes back until its end.
