@@ -83,7 +83,7 @@ func TestF15WriterThatGivesUpHoldsNobodyBack(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.process(), w.process()
 		first := p.lock("n", rwlock.Read)
-		_, err := w.process().Lock(w.ctx, "n", rwlock.WithMaxWait(w.ttl/2))
+		_, err := w.process().Lock(w.ctx, "n", rwlock.WithMaxWait(w.short/2))
 		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
 		second := q.lock("n", rwlock.Read)
 		w.release(first, second)

@@ -53,12 +53,20 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts
 
 func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
-	w := &world{backend: b, ttl: 10 * time.Second, short: 5 * time.Second, opts: opts}
+	w := &world{backend: b, ttl: unhurried(4 * time.Second), short: unhurried(2 * time.Second), opts: opts}
 	if len(opts) > 0 { // replicas take their time on a busy machine
-		w.ttl, w.short = 12*time.Second, 6*time.Second
+		w.ttl, w.short = unhurried(5*time.Second), unhurried(4*time.Second)
 	}
 	w.observer = w.process()
 	test(w)
+}
+
+// unhurried is a time on real servers, or more of it under the race detector, which makes all that runs beside it slow.
+func unhurried(d time.Duration) time.Duration {
+	if raceDetector {
+		return d * 5 / 2
+	}
+	return d
 }
 
 // place is where a test can run.

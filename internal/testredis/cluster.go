@@ -74,6 +74,7 @@ func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 		node.args = append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(node.bus),
 			"--cluster-allow-replica-migration", "no",
+			"--cluster-replica-validity-factor", "0", // else a replica whose first elections fail never stands again
 		}, args...)
 		return err
 	}
