@@ -69,6 +69,7 @@ func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption,
 
 // A master comes back from the save of before a lease; its scripts are known to it again before the set asks for them.
 func TestRestartFromAnOldSaveIsFound(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	for who, come := range firstToCome {
 		t.Run(who+" comes first", func(t *testing.T) {
 			t.Parallel()

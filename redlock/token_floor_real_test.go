@@ -15,6 +15,7 @@ import (
 // The same on servers that restart from their last saves, of which each knows by its run id that it may have lost
 // something.
 func TestTokensGoForwardOverRestartsFromOldSaves(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	for what, restart := range map[string]func(s *realSet, use func()){
 		"one after the other, the third fails": func(s *realSet, use func()) {
 			for i := range 2 {

@@ -79,6 +79,7 @@ func TestF24ForgottenScriptsUnderLoad(t *testing.T) {
 
 // A restart forgets scripts, data and connections. What was held is lost; what is asked for next is granted.
 func TestF24RestartedServerServesOn(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	for _, p := range everyPlace(t)[1:] {
 		t.Run(p.name, func(t *testing.T) {
 			p.enter(t, func(w *world) {

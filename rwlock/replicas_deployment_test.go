@@ -77,6 +77,7 @@ func cutOff(t *testing.T, master *testredis.Server, replicas ...*testredis.Serve
 // A master dies whose replicas lag behind. One of them takes its place and knows nothing of the last grant, so that the
 // lock has two holders. Who asks for a replica is refused the grant instead.
 func TestReplicasThatLagBehindAFailover(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	testredis.Require(t)
 	for n, want := range map[int]error{0: nil, 1: rwlock.ErrReplicas} {
 		t.Run(fmt.Sprint(n, " replicas asked for"), func(t *testing.T) {

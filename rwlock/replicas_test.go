@@ -184,6 +184,7 @@ func TestACLSufficesForReplicas(t *testing.T) {
 // The answer to a grant is lost, and the next request finds the grant and writes nothing, over another connection: WAIT
 // behind it says nothing of the replica.
 func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	testredis.Require(t)
 	for _, binary := range testredis.Binaries() {
 		for _, frozen := range []bool{false, true} {
