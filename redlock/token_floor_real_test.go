@@ -12,27 +12,30 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// The same on servers that restart from their last saves, of which each knows by its run id that it may have lost
-// something.
+// restarts are those of a set whose locks are used meanwhile.
+var restarts = map[string]func(s *realSet, use func()){
+	"one after the other, the third fails": func(s *realSet, use func()) {
+		for i := range 2 {
+			s.servers[i].Restart()
+			for until := time.Now().Add(2 * floorTTL); time.Now().Before(until); time.Sleep(floorTTL / 10) {
+				use()
+			}
+		}
+		s.servers[2].Freeze()
+	},
+	"all at once": func(s *realSet, use func()) {
+		for _, server := range s.servers {
+			server.Restart()
+		}
+		use()
+	},
+}
+
+// Tokens also go forward on servers that restart from their last saves, of which each knows by its run id that it may
+// have lost something.
 func TestTokensGoForwardOverRestartsFromOldSaves(t *testing.T) {
 	t.Parallel() // servers start and are waited for
-	for what, restart := range map[string]func(s *realSet, use func()){
-		"one after the other, the third fails": func(s *realSet, use func()) {
-			for i := range 2 {
-				s.servers[i].Restart()
-				for until := time.Now().Add(2 * floorTTL); time.Now().Before(until); time.Sleep(floorTTL / 10) {
-					use()
-				}
-			}
-			s.servers[2].Freeze()
-		},
-		"all at once": func(s *realSet, use func()) {
-			for _, server := range s.servers {
-				server.Restart()
-			}
-			use()
-		},
-	} {
+	for what, restart := range restarts {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := newRealSet(t, 3)
