@@ -26,11 +26,13 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		s.minis[0].Crash()
 		s.minis[0].Recover()
 		time.Sleep(ttl / 10)
+		synctest.Wait()
 		require.NotContains(t, log.String(), "abstains")
 		for range 3 {
 			p.warm(t) // it is found to be empty, and looked at again
 			time.Sleep(ttl / 20)
 		}
+		synctest.Wait()
 		require.Equal(t, 1, strings.Count(log.String(), "abstains\" master=mini-0:6379"), log.String())
 		p.links[1].Hold(testredis.Both)
 		_, err := p.TryLock(t.Context(), "x")
@@ -102,15 +104,19 @@ func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
 			defer func() { require.NoError(t, lease.Release(t.Context())) }()
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		require.Empty(t, log.String())
 		s.minis[2].Stop()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		require.Regexp(t, `does not renew leases.* master=mini-2:6379 leases=2 `, log.String())
 		require.Less(t, strings.Count(log.String(), "does not renew"), 6, "at growing intervals")
 		s.minis[2].Recover()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		log.Reset()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Empty(t, log.String())
 	})
 }
