@@ -121,6 +121,24 @@ func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
 	})
 }
 
+// A master that was down when the lock was taken has its own cause.
+func TestALossNamesTheMasterThatWasDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet(t, 3)
+		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second))
+		p.warm(t)
+		s.minis[1].Stop()
+		lease, err := p.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		p.links[0].Hold(testredis.Both)
+		<-lease.Done()
+		require.ErrorContains(t, lease.Err(), "; mini-1:6379: ")
+		require.NotContains(t, lease.Err().Error(), "does not have the hold")
+		p.links[0].Restore()
+		s.minis[1].Recover()
+	})
+}
+
 // A master that has forgotten the hold is part of the reason for a loss, beside the one that did not answer.
 func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		clients[i] = client
 		switch {
 		case client == nil: // refused: that is no matter of the network
-			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
+			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)}, closeAll(clients))
 		case err != nil:
 			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)})
 		}

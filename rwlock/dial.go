@@ -1,6 +1,7 @@
 package rwlock
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -41,7 +42,11 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 			return nil, err
 		}
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, rueidis.ErrReplicaOnlyNotSupported), errors.Is(err, rueidis.ErrNoSendToReplicas):
+		err = &OptionError{"base", addr, err.Error()}
+	default:
 		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: err}}}
 	}
 	if client == nil {

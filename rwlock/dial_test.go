@@ -51,6 +51,14 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 	}
 }
 
+// Options that rueidis refuses are no matter of the network.
+func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
+	client, err := rwlock.Dial("127.0.0.1:1", rueidis.ClientOption{ReplicaOnly: true})
+	require.Nil(t, client)
+	require.ErrorIs(t, err, rwlock.ErrOption)
+	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+}
+
 // Whoever dials by a function of his own may have other addresses.
 func TestDialByAFunctionOfOnesOwn(t *testing.T) {
 	refused := errors.New("dialled")

@@ -74,7 +74,7 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Limit  time.Duration // that was over: the TTL, or that of WithMaxHold; 0 if Taken
+	Limit  time.Duration // the lease's TTL, or what WithMaxHold gave; 0 if Taken
 	Err    error         // why the masters did not renew it: a *NodeError, or several joined; or nil
 }
 
@@ -94,10 +94,10 @@ func (e *LostError) Error() string {
 	return text
 }
 
-// Is matches ErrLost, and the loss of the same hold.
+// Is matches ErrLost, and a loss of the same name and token.
 func (e *LostError) Is(target error) bool {
 	other, ok := target.(*LostError)
-	return target == ErrLost || ok && other.Name == e.Name && other.Token == e.Token
+	return target == ErrLost || ok && other != nil && other.Name == e.Name && other.Token == e.Token
 }
 
 // As makes a *fencing.LostError of it, which is how the loss is told to another process.

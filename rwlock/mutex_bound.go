@@ -51,11 +51,12 @@ func (s *section) reached() error {
 	if over == nil && reached {
 		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.bound.max})
 	}
-	if !errors.Is(over, ErrLost) { // it was left in this moment, and others may be in under the lease
+	loss, lost := errors.AsType[*LostError](over)
+	if !lost { // it was left in this moment, and others may be in under the lease
 		return nil
 	}
 	// By everybody who gets here: it is lost before Unlock comes to release it.
-	engine.LoseAt(&s.remote.lease.inner, s.bound.max, s.fence.token())
+	engine.LoseAt(&s.remote.lease.inner, s.bound.max, loss.Token)
 	return over
 }
 

@@ -98,6 +98,7 @@ func (m *place) forget(h *remoteHold) {
 func (s *section) release(ctx context.Context, lost error) error {
 	if lost != nil {
 		_ = s.end(lost)
+		_ = s.reached() // who ends it at its limit may not have come to the lease yet
 	}
 	err := s.remote.lease.Release(ctx)
 	if lost != nil {

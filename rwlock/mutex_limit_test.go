@@ -67,6 +67,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		arm := func() { clock.next.Store(&reach) }
 		clock.next.Store(&arm)
 		require.Equal(w.t, rwlock.MaxHold, w.loss(mu.Unlock(w.ctx)).Reason)
+		require.EqualValues(w.t, 1, p.Stats().Lost, "it is no release")
 		require.NoError(w.t, next.result())
 		w.settle()
 		require.NoError(w.t, context.Cause(mu.Context(w.ctx)))

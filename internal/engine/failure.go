@@ -135,7 +135,7 @@ func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from Redis", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }
 
-// limit returns the time that was over where that is the reason.
+// limit returns the time that the reason speaks of. A hand-off that was not confirmed ends before its TTL.
 func (r Reason) limit(terms *Terms) time.Duration {
 	switch r {
 	case Taken:
@@ -153,7 +153,7 @@ type Loss struct {
 	Name   string
 	Token  fencing.Token
 	Reason Reason
-	Limit  time.Duration // that was over: the TTL or MaxHold; 0 for Taken
+	Limit  time.Duration // the TTL or MaxHold; 0 for Taken
 	Err    error         // why the masters did not renew it, or nil
 }
 

@@ -87,19 +87,20 @@ func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	r := &round{sent: now}
 	n.round = r
 	for _, m := range l.e.masters {
-		n.ask(l, m)
+		n.ask(l, m, l.trust.until())
 	}
 	return r
 }
 
-// ask posts a renewal to one master. One that owes the answer of the last round is asked when that has come.
-func (n *renewal) ask(l *Lease, m *transport.Master) {
+// ask posts a renewal to one master, which is of use until then. One that owes the answer of the last round is asked
+// when that has come, if it was one.
+func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 	if !l.ballot.Vote(m.Index).Renewing(l.token()) {
 		return
 	}
 	renewal := &transport.Renewal{
 		Lock: l.key.lock(), Holds: l.key.holds(), Hold: l.id, TTL: l.terms.ttlArg, Token: uint64(l.token()),
-		Deadline: l.trust.until(),
+		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 	}
 	if l.block() > 0 {
@@ -132,7 +133,11 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of a round before
-		l.renewal.ask(l, m)
+		until := l.trust.until() // it is moved below
+		if until.Mono < answer.Until.Mono {
+			until = answer.Until
+		}
+		l.renewal.ask(l, m, until)
 	}
 	l.settle(now)
 }
