@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -57,7 +58,7 @@ func (s *section) await(ctx context.Context, r request) error {
 	case <-s.opened:
 		return nil
 	case <-ctx.Done():
-		return r.notAcquired(time.Since(begun), contextError(ctx))
+		return r.notAcquired(time.Since(begun), joined.EndOf(ctx))
 	}
 }
 
@@ -118,7 +119,7 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	case id.joins && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:
-		return r.notAcquired(0, contextError(ctx))
+		return r.notAcquired(0, joined.EndOf(ctx))
 	}
 	return nil
 }
@@ -138,15 +139,6 @@ func (s *section) upgrade(ctx context.Context, r request) error {
 
 func (r request) notAcquired(waited time.Duration, cause error) error {
 	return &rwlock.AcquireError{Name: r.name, Mode: r.mode, Waited: waited, Err: cause}
-}
-
-// contextError matches ctx.Err() and, where somebody gave one, the cause.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // released is the end of the contexts of a hold that was released, while the lease goes on.

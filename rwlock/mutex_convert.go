@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // A conversion turns one who is in from a reader into the writer, or the other way round, and nobody writes in between.
@@ -115,7 +116,7 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 		return lost
 	}
 	if ctx.Err() != nil {
-		return c.notAcquired(c.w.mode, 0, endOf(ctx))
+		return c.notAcquired(c.w.mode, 0, joined.EndOf(ctx))
 	}
 	lease, err := c.hold.lease, error(nil)
 	if lease.Mode() == c.w.mode {
@@ -137,7 +138,7 @@ func (c *conversion) alone(ctx context.Context) error {
 	case <-c.hold.lease.Done():
 		return c.hold.lease.Err()
 	case <-ctx.Done():
-		return c.notAcquired(c.w.mode, 0, endOf(ctx))
+		return c.notAcquired(c.w.mode, 0, joined.EndOf(ctx))
 	}
 }
 

@@ -2,12 +2,12 @@ package rwlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
@@ -17,7 +17,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 		return m.unusable()
 	}
 	if ctx.Err() != nil {
-		return m.notAcquired(mode, 0, endOf(ctx))
+		return m.notAcquired(mode, 0, joined.EndOf(ctx))
 	}
 	if entry == engine.Try {
 		return m.try(ctx, mode)
@@ -233,14 +233,5 @@ func waitingEnd(ctx, within context.Context) error {
 	if ctx.Err() == nil {
 		return context.Cause(within)
 	}
-	return endOf(ctx)
-}
-
-// endOf returns what matches ctx.Err() and, where somebody gave one, the cause.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return joined.EndOf(ctx)
 }
