@@ -22,6 +22,9 @@ const Slots = 16384
 // clusterMasters is the number of masters of a Cluster: the least that can agree on a failover.
 const clusterMasters = 3
 
+// manualFailover is for how long a replica tries to take its master's place when it is told to, and some more.
+const manualFailover = 6 * time.Second
+
 // Cluster is three masters that share the slots, each with as many replicas as was asked for. They take a node for dead
 // after 5 s, so that a busy machine is no failover; see NodeTimeout.
 type Cluster struct {
@@ -127,8 +130,8 @@ func (c *Cluster) Command(args ...string) (any, error) {
 	}
 }
 
-// WaitReady returns when every node that runs serves all slots, has the same owners of them, and each replica has
-// caught up with its master.
+// WaitReady returns when every node that runs serves all slots and has the same owners of them in the same epochs, and
+// each replica has caught up with its master.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	c.awaitAll("serves every slot", func(node *clusterNode) bool {
@@ -142,11 +145,11 @@ func (c *Cluster) WaitReady() {
 	})
 }
 
-// owners returns who has which slots, as a node sees it, in a form that can be compared.
+// owners returns who has which slots in which epoch, as a node sees it, in a form that can be compared.
 func (c *Cluster) owners(node *clusterNode) string {
 	var all []string
 	for _, line := range c.known(node) {
-		all = append(all, fmt.Sprint(line.id, line.replicates, line.slots))
+		all = append(all, fmt.Sprint(line.id, line.replicates, line.epoch, line.slots))
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")
@@ -180,7 +183,14 @@ func (c *Cluster) Failover(master *Server) *Server {
 	if replica == nil {
 		c.t.Fatalf("testredis: %s has no replica", master.Addr())
 	}
-	c.must(replica, "CLUSTER", "FAILOVER")
+	var asked time.Time
+	await(c.t, replica.Addr()+" takes the place of "+master.Addr(), func() bool {
+		if time.Since(asked) > manualFailover {
+			_, _ = replica.Command("CLUSTER", "FAILOVER")
+			asked = time.Now()
+		}
+		return replica.role() == "master"
+	})
 	return c.AwaitTakeover(master)
 }
 

@@ -81,9 +81,10 @@ func (m *Move) Keys() {
 
 // End moves what is left and gives the slot to its new owner; all nodes know of it then.
 //
-// One slot is given away at a time, until all agree on it. The new owner takes a larger epoch without asking anybody.
-// If the old owner did the same for another slot before it has given up this one, the others would believe the old
-// owner for ever, since its epoch is the larger one.
+// One slot is given away at a time, until all agree on it and on the epoch of its new owner. The new owner takes a
+// larger epoch than it knows of, without asking anybody. If the old owner had a larger one that the new one had not
+// heard of, then a message that it sent before it gave up the slot would win the slot back. Nobody serves it then: each
+// of the two holds the other for its owner.
 func (m *Move) End() {
 	m.c.t.Helper()
 	m.c.assigning.Lock()

@@ -50,6 +50,7 @@ func (c *Cluster) must(node *Server, args ...string) any {
 // nodeLine is what one node knows of another; see CLUSTER NODES.
 type nodeLine struct {
 	id, flags, replicates string
+	epoch                 string   // of its slots: where two claim one, the larger epoch has it
 	slots                 []string // "7" or "0-5460"
 }
 
@@ -69,7 +70,7 @@ func (c *Cluster) known(node *clusterNode) (lines []nodeLine) {
 			continue
 		}
 		slots := slices.DeleteFunc(part[8:], func(slot string) bool { return strings.HasPrefix(slot, "[") }) // on the move
-		lines = append(lines, nodeLine{id: part[0], flags: part[2], replicates: part[3], slots: slots})
+		lines = append(lines, nodeLine{id: part[0], flags: part[2], replicates: part[3], epoch: part[6], slots: slots})
 	}
 	return lines
 }

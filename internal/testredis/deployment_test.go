@@ -3,13 +3,17 @@
 package testredis_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -96,6 +100,35 @@ func TestSentinel(t *testing.T) {
 		third := s.AwaitMaster(second)
 		require.NotSame(t, second, third)
 		untilWritable(t, client, "after a crash")
+	})
+}
+
+// A failover that is given up, since no replica takes its promotion, is begun again.
+func TestAFailoverThatIsGivenUp(t *testing.T) {
+	onEachKind(t, func(t *testing.T, binary string) {
+		s := testredis.StartSentinel(t, binary)
+		old, sentinel := s.Master(), s.Sentinels()[0]
+		_, err := sentinel.Command("SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "1000")
+		require.NoError(t, err)
+		promotion := func(sign string) {
+			for _, replica := range s.Nodes()[1:] {
+				_, err := replica.Command("ACL", "SETUSER", "default", sign+"slaveof", sign+"replicaof")
+				assert.NoError(t, err)
+			}
+		}
+		underWay := func() bool {
+			reply, err := sentinel.Command("SENTINEL", "MASTER", testredis.MasterSet)
+			return assert.NoError(t, err) && strings.Contains(fmt.Sprint(reply), "failover_in_progress")
+		}
+		promotion("-")
+		var operator sync.WaitGroup
+		operator.Go(func() {
+			defer promotion("+")
+			assert.Eventually(t, underWay, time.Minute, 5*time.Millisecond)
+			assert.Eventually(t, func() bool { return !underWay() }, time.Minute, 5*time.Millisecond)
+		})
+		require.NotSame(t, old, s.Failover())
+		operator.Wait()
 	})
 }
 

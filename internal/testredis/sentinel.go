@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,16 +162,30 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
 	old := s.Master()
-	await(s.t, "a sentinel agrees to a failover", func() bool {
-		_, err := s.sentinels[0].Command("SENTINEL", "FAILOVER", MasterSet)
-		return err == nil // a sentinel that has not looked at the replicas of late knows none that is good
-	})
+	await(s.t, "a failover from "+old.Addr()+" comes to an end", func() bool { return s.failOver(s.sentinels[0], old) })
 	master := s.AwaitMaster(old)
 	s.WaitReady()
 	for _, node := range s.nodes {
 		node.conn.close() // a change of its role ends all connections
 	}
 	return master
+}
+
+// failOver has a sentinel begin a failover unless one is under way, and tells whether the old master has been replaced.
+// The sentinel refuses where it has not looked at the replicas of late, and gives up where one does not answer.
+func (s *Sentinel) failOver(sentinel, old *Server) bool {
+	reply, err := sentinel.Command("SENTINEL", "MASTER", MasterSet)
+	if err != nil {
+		return false
+	}
+	master := fields(reply)
+	if master["port"] != strconv.Itoa(old.Port()) {
+		return true
+	}
+	if !strings.Contains(master["flags"], "failover_in_progress") {
+		_, _ = sentinel.Command("SENTINEL", "FAILOVER", MasterSet)
+	}
+	return false
 }
 
 // AwaitMaster returns the master that follows the old one, when all sentinels that run name it and it takes writes.
