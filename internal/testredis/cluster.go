@@ -149,6 +149,9 @@ func (c *Cluster) WaitReady() {
 func (c *Cluster) owners(node *clusterNode) string {
 	var all []string
 	for _, line := range c.known(node) {
+		if len(line.slots) == 0 {
+			line.epoch = "" // without meaning; a node that is dead may not have told all others
+		}
 		all = append(all, fmt.Sprint(line.id, line.replicates, line.epoch, line.slots))
 	}
 	slices.Sort(all)
