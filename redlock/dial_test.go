@@ -45,5 +45,10 @@ func TestDialChecksTheAddressesFirst(t *testing.T) {
 			require.Contains(t, wrong.Rule, rule)
 		}
 	}
+	option.ReplicaOnly = true
+	clients, err := redlock.Dial([]string{"a:1", "b:1", "c:1"}, option)
+	require.Nil(t, clients)
+	require.ErrorContains(t, err, "base.ReplicaOnly")
+	require.ErrorIs(t, err, rwlock.ErrOption)
 	require.Zero(t, dialled.Load())
 }

@@ -112,7 +112,7 @@ func TestFailbackIsFound(t *testing.T) {
 	for _, p := range []*realPeer{holder, other} {
 		p.use(t, "x", "y")
 	}
-	require.Positive(t, command(t, first, "WAIT", "1", "60000"))
+	awaitReplica(t, first)
 
 	follow(t, second, nil)
 	becomes(second)
@@ -123,7 +123,7 @@ func TestFailbackIsFound(t *testing.T) {
 		other.use(t, "z")
 		time.Sleep(50 * time.Millisecond)
 	}
-	require.Positive(t, command(t, second, "WAIT", "1", "60000"))
+	awaitReplica(t, second)
 
 	nowhere := testredis.Start(t)
 	nowhere.Kill()

@@ -88,6 +88,16 @@ func command(t *testing.T, server *testredis.Server, args ...string) any {
 	return reply
 }
 
+// awaitReplica returns when a replica has what the server has been told.
+func awaitReplica(t *testing.T, server *testredis.Server) {
+	t.Helper()
+	has := func() bool {
+		n, err := server.Command("WAIT", "1", "1000")
+		return err == nil && n.(int64) > 0
+	}
+	require.Eventually(t, has, 2*time.Minute, time.Millisecond)
+}
+
 // nobodyBeside tries to take a lock for as long as a lease of it stands, which must fail. A machine so slow that the
 // lease ends before shows nothing, and passes.
 func nobodyBeside(t *testing.T, lease *rwlock.Lease, others ...*realPeer) {

@@ -67,8 +67,8 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		client, err := rwlock.Dial(addr, base)
 		clients[i] = client
 		switch {
-		case client == nil: // refused: that is no matter of the network
-			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)}, closeAll(clients))
+		case client == nil: // refused: one that does not answer yet has a client
+			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
 		case err != nil:
 			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)})
 		}
@@ -88,8 +88,11 @@ func causeOf(err error) error {
 	return err
 }
 
-// checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
+// checkAddrs finds out what rwlock.Dial and New would refuse, as far as the arguments tell.
 func checkAddrs(addrs []string, base rueidis.ClientOption) error {
+	if option, value, rule := settings.BaseRule(true, base); rule != "" {
+		return &rwlock.OptionError{Option: option, Value: value, Rule: rule}
+	}
 	refused := func(value any, rule string) error {
 		return &rwlock.OptionError{Option: "addrs", Value: value, Rule: rule}
 	}

@@ -1,7 +1,6 @@
 package rwlock
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -17,12 +16,16 @@ import (
 //
 // addr is that of one server, and takes the place of base.InitAddress. Leave it empty for Sentinel and Cluster, and
 // name them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
-// master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError.
+// master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError, and so are
+// options by which a client would ask replicas, or other servers than addr.
 //
 // Where a server at addr does not answer, Dial returns a *QuorumError and a client that connects once it does: use it,
 // or close it. With every other error the client is nil, and without addr always: without a node that answers, a client
 // of a Cluster or of sentinels does not know where to connect to.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	if option, value, rule := settings.BaseRule(addr != "", base); rule != "" {
+		return nil, &OptionError{option, value, rule}
+	}
 	switch {
 	case addr == "" && len(base.InitAddress) == 0:
 		return nil, &OptionError{"Dial", addr, "neither addr nor base.InitAddress names a server"}
@@ -42,11 +45,7 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 			return nil, err
 		}
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, rueidis.ErrReplicaOnlyNotSupported), errors.Is(err, rueidis.ErrNoSendToReplicas):
-		err = &OptionError{"base", addr, err.Error()}
-	default:
+	if err != nil {
 		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: err}}}
 	}
 	if client == nil {

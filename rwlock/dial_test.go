@@ -51,12 +51,32 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 	}
 }
 
-// Options that rueidis refuses are no matter of the network.
+// They are no matter of the network: nothing is dialled.
 func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
-	client, err := rwlock.Dial("127.0.0.1:1", rueidis.ClientOption{ReplicaOnly: true})
-	require.Nil(t, client)
-	require.ErrorIs(t, err, rwlock.ErrOption)
-	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+	const one = "127.0.0.1:1"
+	replicas := rueidis.StandaloneOption{ReplicaAddress: []string{one}}
+	for _, c := range []struct {
+		option, addr string
+		base         rueidis.ClientOption
+	}{
+		{"base.ReplicaOnly", one, rueidis.ClientOption{ReplicaOnly: true}},
+		{"base.ReplicaOnly", "", rueidis.ClientOption{ReplicaOnly: true, InitAddress: []string{one}}},
+		{"base.Standalone.ReplicaAddress", one, rueidis.ClientOption{Standalone: replicas}},
+		{"base.Standalone.EnableRedirect", one, rueidis.ClientOption{
+			Standalone: rueidis.StandaloneOption{EnableRedirect: true},
+		}},
+		{"base.Sentinel.MasterSet", one, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "locks"}}},
+	} {
+		c.base.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			t.Error(c.option, "dialled")
+			return nil, net.ErrClosed
+		}
+		client, err := rwlock.Dial(c.addr, c.base)
+		require.Nil(t, client)
+		var refused *rwlock.OptionError
+		require.ErrorAs(t, err, &refused, c.option)
+		require.Equal(t, c.option, refused.Option)
+	}
 }
 
 // Whoever dials by a function of his own may have other addresses.

@@ -82,7 +82,7 @@ func (l *load) longestGap(from time.Time) (longest time.Duration) {
 // requireOrder requires that each token is larger than those of the leases that were there before it was asked for.
 // Where the keys vanish nobody excludes the last holder, who may come to note its grant after the next one does.
 func (l *load) requireOrder(t *testing.T) {
-	largest := make([]fencing.Token, len(l.tokens)+1) // of so many grants, which are in the order of their times
+	largest := make([]fencing.Token, len(l.tokens)+1) // largest[n] is of the first n grants, by their times
 	for i, token := range l.tokens {
 		before := sort.Search(i, func(n int) bool { return !l.grants[n].Before(l.asked[i]) })
 		require.Greater(t, token, largest[before])

@@ -20,8 +20,8 @@ var deployments = []struct {
 	{"Sentinel", startSentinel, nil},
 	{"Cluster", startCluster, nil},
 	{"TLS and the documented user", startLockedDown, nil},
-	{"Sentinel, with a replica", startSentinel, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1200*time.Millisecond))}},
-	{"Cluster, with a replica", startCluster, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1200*time.Millisecond))}},
+	{"Sentinel, with a replica", startSentinel, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1900*time.Millisecond))}},
+	{"Cluster, with a replica", startCluster, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1900*time.Millisecond))}},
 }
 
 func startSentinel(t *testing.T, binary string) testredis.Deployment {

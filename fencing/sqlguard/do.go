@@ -12,8 +12,8 @@ import (
 // not run, and the error is that of [Guard.Claim]; if work returns an error or
 // panics the transaction is rolled back and that is Do's error; otherwise it is
 // committed. ctx bounds all of it, work too: under a lease's context the
-// transaction is rolled back when the lease ends. The error of a context that has
-// ended matches its cause too, such as [fencing.ErrLost].
+// transaction is rolled back when the lease ends. An error that comes from the end
+// of ctx matches the cause of that end too, such as [fencing.ErrLost].
 //
 // A [fencing.Write] is one transaction at READ COMMITTED, or SQLite's only
 // level, and the claim its first statement. Writes of a resource run one after

@@ -92,8 +92,8 @@ func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	return r
 }
 
-// ask posts a renewal to one master, which is of use until then. One that owes the answer of the last round is asked
-// when that has come, if it was one.
+// ask posts a renewal to one master. After until it is of no use any more. A master that owes an answer is asked again
+// when that answer has renewed the lease.
 func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 	if !l.ballot.Vote(m.Index).Renewing(l.token()) {
 		return
@@ -133,9 +133,9 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of a round before
-		until := l.trust.until() // it is moved below
-		if until.Mono < answer.Until.Mono {
-			until = answer.Until
+		until, ok := l.ballot.Votes().TrustedUntil(l.token()) // the trust is moved below
+		if !ok {
+			until = l.trust.until()
 		}
 		l.renewal.ask(l, m, until)
 	}

@@ -48,7 +48,8 @@ func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
 	}
 }
 
-// errNotThere is the cause of a master that has answered, and has nothing to renew: it has lost the hold.
+// errNotThere is the cause of a master that has answered, and has nothing to renew: it has lost the hold, or never had
+// it.
 var errNotThere = errors.New("does not have the hold")
 
 // noteAbsence names the masters that do not stand by the lease. They do not fail, but without them it takes fewer that
@@ -60,7 +61,7 @@ func (n *renewal) noteAbsence(l *Lease) {
 		if _, found := known.find(i); found || vote.Counts() && vote.Token == l.token() {
 			continue
 		}
-		err := vote.Err // that of a grant which did not come about
+		err := vote.Err // why its last request failed
 		if err == nil {
 			err = errNotThere
 		}

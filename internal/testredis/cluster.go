@@ -22,7 +22,8 @@ const Slots = 16384
 // clusterMasters is the number of masters of a Cluster: the least that can agree on a failover.
 const clusterMasters = 3
 
-// manualFailover is for how long a replica tries to take its master's place when it is told to, and some more.
+// manualFailover is when a replica that was told to take its master's place has given up, if it has not done so: after
+// 5 s, and one more.
 const manualFailover = 6 * time.Second
 
 // Cluster is three masters that share the slots, each with as many replicas as was asked for. They take a node for dead
@@ -134,15 +135,31 @@ func (c *Cluster) Command(args ...string) (any, error) {
 // each replica has caught up with its master.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
-	c.awaitAll("serves every slot", func(node *clusterNode) bool {
-		state, err := node.Command("CLUSTER", "INFO")
-		text, _ := state.(string)
-		return err == nil && strings.Contains(text, "cluster_state:ok") && c.owners(node) == c.owners(c.witness())
-	})
+	await(c.t, "all nodes serve every slot and agree on who has it", c.agree)
 	c.awaitAll("has caught up with its master", func(node *clusterNode) bool {
 		link, replica := node.Info("replication")["master_link_status"]
 		return !replica || link == "up"
 	})
+}
+
+// agree reports whether all nodes that run say the same of the slots, asked one after the other.
+func (c *Cluster) agree() bool {
+	first := ""
+	for _, node := range c.nodes {
+		if !node.answers() {
+			continue
+		}
+		state, err := node.Command("CLUSTER", "INFO")
+		text, _ := state.(string)
+		owners := c.owners(node)
+		if first == "" {
+			first = owners
+		}
+		if err != nil || !strings.Contains(text, "cluster_state:ok") || owners == "" || owners != first {
+			return false
+		}
+	}
+	return true
 }
 
 // owners returns who has which slots in which epoch, as a node sees it, in a form that can be compared.
@@ -189,8 +206,9 @@ func (c *Cluster) Failover(master *Server) *Server {
 	var asked time.Time
 	await(c.t, replica.Addr()+" takes the place of "+master.Addr(), func() bool {
 		if time.Since(asked) > manualFailover {
-			_, _ = replica.Command("CLUSTER", "FAILOVER")
-			asked = time.Now()
+			if _, err := replica.Command("CLUSTER", "FAILOVER"); err == nil {
+				asked = time.Now()
+			}
 		}
 		return replica.role() == "master"
 	})

@@ -2,7 +2,10 @@
 
 package testredis
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Move is a slot on its way from one master to another. Until End both serve it: the old one the keys that it still
 // has, the new one those that have moved, for clients that ask.
@@ -62,7 +65,13 @@ func (m *Move) Key(key string) {
 	m.c.t.Helper()
 	m.c.migrating.Lock()
 	defer m.c.migrating.Unlock()
-	m.c.must(m.from.Server, "MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "5000")
+	await(m.c.t, "the key "+key+" has moved", func() bool {
+		_, err := m.from.Command("MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "4000", "REPLACE")
+		if err != nil && !strings.HasPrefix(err.Error(), "IOERR") { // which leaves open whether it has
+			m.c.t.Fatalf("testredis: MIGRATE %s: %v", key, err)
+		}
+		return err == nil
+	})
 }
 
 // Keys moves all keys that the slot has.

@@ -55,7 +55,7 @@ type nodeLine struct {
 }
 
 func (l nodeLine) master() bool { return strings.Contains(l.flags, "master") }
-func (l nodeLine) failed() bool { return strings.Contains(l.flags, "fail") }
+func (l nodeLine) failed() bool { return slices.Contains(strings.Split(l.flags, ","), "fail") }
 
 // known returns the nodes that a node knows, those that it has yet to shake hands with left out.
 func (c *Cluster) known(node *clusterNode) (lines []nodeLine) {

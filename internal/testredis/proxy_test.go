@@ -153,7 +153,7 @@ func TestProxyBlackholeAndDelayBeforeARealServer(t *testing.T) {
 		proxy.Delay(0)
 
 		proxy.Blackhole(testredis.ToClient)
-		err := client.Do(within(t, 50*time.Millisecond), set(client, "b", "v")).Error()
+		err := client.Do(within(t, time.Second), set(client, "b", "v")).Error()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		got, err := srv.Command("GET", "b")
 		require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,14 +174,11 @@ func (s *Sentinel) Failover() *Server {
 // The sentinel refuses where it has not looked at the replicas of late, and gives up where one does not answer.
 func (s *Sentinel) failOver(sentinel, old *Server) bool {
 	reply, err := sentinel.Command("SENTINEL", "MASTER", MasterSet)
-	if err != nil {
-		return false
+	master := s.masterBy(sentinel)
+	if err != nil || master == nil || master != old {
+		return master != nil && master != old
 	}
-	master := fields(reply)
-	if master["port"] != strconv.Itoa(old.Port()) {
-		return true
-	}
-	if !strings.Contains(master["flags"], "failover_in_progress") {
+	if !strings.Contains(fields(reply)["flags"], "failover_in_progress") {
 		_, _ = sentinel.Command("SENTINEL", "FAILOVER", MasterSet)
 	}
 	return false
