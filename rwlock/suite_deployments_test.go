@@ -20,9 +20,11 @@ var deployments = []struct {
 	{"Sentinel", startSentinel, nil},
 	{"Cluster", startCluster, nil},
 	{"TLS and the documented user", startLockedDown, nil},
-	{"Sentinel, with a replica", startSentinel, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1900*time.Millisecond))}},
-	{"Cluster, with a replica", startCluster, []rwlock.Option{rwlock.WithReplicas(1, unhurried(1900*time.Millisecond))}},
+	{"Sentinel, with a replica", startSentinel, []rwlock.Option{withAReplica}},
+	{"Cluster, with a replica", startCluster, []rwlock.Option{withAReplica}},
 }
+
+var withAReplica = rwlock.WithReplicas(1, unhurried(1200*time.Millisecond)) // 3 s, the most, under the race detector
 
 func startSentinel(t *testing.T, binary string) testredis.Deployment {
 	return testredis.StartSentinel(t, binary)

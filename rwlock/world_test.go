@@ -55,7 +55,7 @@ func onServers(b backend, test func(w *world), opts ...rwlock.Option) {
 	b.flushAll()
 	w := &world{backend: b, ttl: unhurried(4 * time.Second), short: unhurried(2 * time.Second), opts: opts}
 	if len(opts) > 0 { // replicas take their time on a busy machine
-		w.ttl, w.short = unhurried(7*time.Second), unhurried(6*time.Second)
+		w.ttl, w.short = unhurried(5*time.Second), unhurried(4*time.Second)
 	}
 	w.observer = w.process()
 	test(w)
