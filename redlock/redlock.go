@@ -88,11 +88,8 @@ func causeOf(err error) error {
 	return err
 }
 
-// checkAddrs finds out what rwlock.Dial and New would refuse, as far as the arguments tell.
+// checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
 func checkAddrs(addrs []string, base rueidis.ClientOption) error {
-	if option, value, rule := settings.BaseRule(true, base); rule != "" {
-		return &rwlock.OptionError{Option: option, Value: value, Rule: rule}
-	}
 	refused := func(value any, rule string) error {
 		return &rwlock.OptionError{Option: "addrs", Value: value, Rule: rule}
 	}

@@ -30,18 +30,18 @@ func isHostPort(addr string) bool {
 }
 
 // BaseRule returns the first field of the options of a client that locks cannot be had with, its value, and the rule
-// that it breaks, or "". alone says that the client is one of a single server.
-func BaseRule(alone bool, base rueidis.ClientOption) (option string, value any, rule string) {
+// that it breaks, or "".
+func BaseRule(oneServer bool, base rueidis.ClientOption) (option string, value any, rule string) {
 	const beside = "beside the address of one server"
 	switch sentinel, standalone := base.Sentinel, base.Standalone; {
 	case base.ReplicaOnly:
 		return "base.ReplicaOnly", true, "must be false: a replica grants nothing"
 	case len(standalone.ReplicaAddress) > 0:
 		return "base.Standalone.ReplicaAddress", standalone.ReplicaAddress, "must be empty: a replica grants nothing"
-	case alone && sentinel.MasterSet != "":
+	case oneServer && sentinel.MasterSet != "":
 		return "base.Sentinel.MasterSet", sentinel.MasterSet, "must be empty " + beside +
 			"; for Sentinel leave that empty, and name the sentinels in base.InitAddress"
-	case alone && standalone.EnableRedirect:
+	case oneServer && standalone.EnableRedirect:
 		return "base.Standalone.EnableRedirect", true, "must be false " + beside + ", which is the one that grants"
 	default:
 		return "", nil, ""

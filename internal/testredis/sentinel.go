@@ -175,10 +175,10 @@ func (s *Sentinel) Failover() *Server {
 func (s *Sentinel) failOver(sentinel, old *Server) bool {
 	reply, err := sentinel.Command("SENTINEL", "MASTER", MasterSet)
 	master := s.masterBy(sentinel)
-	if err != nil || master == nil || master != old {
-		return master != nil && master != old
+	if master != nil && master != old {
+		return true
 	}
-	if !strings.Contains(fields(reply)["flags"], "failover_in_progress") {
+	if err == nil && master == old && !strings.Contains(fields(reply)["flags"], "failover_in_progress") {
 		_, _ = sentinel.Command("SENTINEL", "FAILOVER", MasterSet)
 	}
 	return false

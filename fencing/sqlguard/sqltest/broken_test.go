@@ -86,10 +86,7 @@ func deadlock(
 }
 
 func TestDeadlockThatTheWorkDropped(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		if store.Dialect == sqlguard.SQLite {
-			t.Skip("one writer at a time: no deadlocks")
-		}
+	onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		err := deadlock(t, store, db, guard, func(tx *sql.Tx, _ error) error {
 			_ = updateBalance(t.Context(), tx, store.Dialect, 49, 100) // as if nothing had happened
 			return nil

@@ -53,10 +53,7 @@ func TestSerializationFailureOfAClaimIsRetried(t *testing.T) {
 }
 
 func TestConflictOfTheWorkIsClassified(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		if store.Dialect == sqlguard.SQLite {
-			t.Skip("one writer at a time: no deadlocks")
-		}
+	onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		err := deadlock(t, store, db, guard, func(_ *sql.Tx, err error) error { return err })
 		require.True(t, sqlguard.IsConflict(err), "%v", err)
 		seen, err := guard.Seen(t.Context(), db, "accounts")
