@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -16,10 +15,9 @@ import (
 
 // What a reader has to take in at once is bounded, tests included, in every module of the workspace.
 const (
-	maxLines     = 300 // of a file
+	maxLines     = 600 // of a file
 	maxWidth     = 120 // characters of a line
-	maxBody      = 45  // lines of a function, without those of its tables
-	maxMethods   = 25  // of a type
+	maxBody      = 70  // lines of a function, without those of its tables
 	tableEntries = 3   // a composite literal with so many entries that are literals themselves is a table
 )
 
@@ -51,18 +49,6 @@ func TestFunctionsAreShort(t *testing.T) {
 	require.Empty(t, long)
 }
 
-func TestTypesHaveFewMethods(t *testing.T) {
-	methods := map[string]int{}
-	for path, text := range files(t, ".go") {
-		for name, n := range methodsOf(t, text) {
-			methods[filepath.Dir(path)+": "+name] += n
-		}
-	}
-	for name, n := range methods {
-		require.LessOrEqual(t, n, maxMethods, name)
-	}
-}
-
 func TestSizeRulesNoticeWhatBreaksThem(t *testing.T) {
 	require.Equal(t, 3, lines([]byte("a\nb\nc")))
 	require.Equal(t, 3, lines([]byte("a\nb\nc\n")))
@@ -73,12 +59,9 @@ func TestSizeRulesNoticeWhatBreaksThem(t *testing.T) {
 
 	body := strings.Repeat("\tx()\n", maxBody-2)
 	require.Empty(t, longFunctions(t, []byte("package p\nfunc f() {\n"+body+"}\n")))
-	require.Equal(t, []string{"f: 46 lines"}, longFunctions(t, []byte("package p\nfunc f() {\n"+body+"\tx()\n}\n")))
+	require.Equal(t, []string{"f: 71 lines"}, longFunctions(t, []byte("package p\nfunc f() {\n"+body+"\tx()\n}\n")))
 	table := "\tfor range []s{\n\t\t{1},\n\t\t{2},\n\t\t{3},\n\t} {\n\t}\n"
 	require.Empty(t, longFunctions(t, []byte("package p\nfunc f() {\n"+body[:len(body)-4*5]+table+"}\n")))
-
-	require.Equal(t, map[string]int{"p.a": 2, "p.b": 1}, methodsOf(t, []byte(
-		"package p\nfunc (x *a) f() {}\nfunc (x a) g() {}\nfunc (x *b[T]) f() {}\nfunc h() {}\n")))
 }
 
 func lines(text []byte) int {
@@ -140,34 +123,4 @@ func isTable(literal *ast.CompositeLit) bool {
 		}
 	}
 	return rows >= tableEntries
-}
-
-// methodsOf counts the methods that a file gives to each type.
-func methodsOf(t *testing.T, text []byte) map[string]int {
-	t.Helper()
-	methods := map[string]int{}
-	file := parse(t, text)
-	for _, decl := range file.Decls {
-		f, ok := decl.(*ast.FuncDecl)
-		if !ok || f.Recv == nil {
-			continue
-		}
-		receiver := f.Recv.List[0].Type
-		for {
-			switch r := receiver.(type) {
-			case *ast.StarExpr:
-				receiver = r.X
-				continue
-			case *ast.IndexExpr:
-				receiver = r.X
-				continue
-			case *ast.IndexListExpr:
-				receiver = r.X
-				continue
-			}
-			break
-		}
-		methods[file.Name.Name+"."+receiver.(*ast.Ident).Name]++
-	}
-	return methods
 }
