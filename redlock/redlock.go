@@ -123,9 +123,9 @@ func closeAll(clients []rueidis.Client) error {
 }
 
 // WithNodeTimeout bounds how long a single master is waited for, by default a twentieth of the TTL within 50 ms to
-// 1 s. One that does not answer in time is asked again while the acquisition waits.
+// 1 s. One that does not answer in time is asked again while the acquisition waits. rwlock.New refuses it.
 func WithNodeTimeout(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = l.Lock.Positive("WithNodeTimeout", d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = l.OfSeveral("WithNodeTimeout", d) })
 }
 
 // WithDrift sets how far the clocks of this machine and of a master may drift apart, as a part of the time that passes:
@@ -139,7 +139,7 @@ func WithDrift(factor float64) rwlock.Option {
 // first finds that the master has restarted or has lost its data. All clients must agree on it and on the masters
 // themselves; one that differs is refused. To change either, or to put another server in the
 // place of a master, stop all clients for that long, delete the key PREFIX:master on every master that stays, and start
-// them with the new setting.
+// them with the new setting. rwlock.New refuses it.
 func WithQuarantine(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.Lock.Positive("WithQuarantine", d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
 }

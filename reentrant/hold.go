@@ -8,8 +8,9 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use. The zero value has
-// nothing, and its errors are an *rwlock.OptionError; the methods of a Locker make one.
+// Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use. The zero value and nil
+// have nothing, and their errors are an *rwlock.OptionError, but Release of nil returns nil. The methods of a Locker
+// make one.
 type Hold struct {
 	section *section
 	outer   *Hold // the one that it nests in, or nil
@@ -21,7 +22,12 @@ type Hold struct {
 
 // Depth returns which of its owner's holds of this lock in this process it is: 1 for the outermost. Holds in other
 // processes are not counted; Inspect shows them.
-func (h *Hold) Depth() int { return h.depth }
+func (h *Hold) Depth() int {
+	if h.isZero() {
+		return 0
+	}
+	return h.depth
+}
 
 // Token returns the fencing token, the same for the outermost hold and all that nest in it, in whatever process.
 func (h *Hold) Token() fencing.Token { return h.Lease().Token() }
@@ -38,7 +44,7 @@ func (h *Hold) Lease() *rwlock.Lease {
 // Context returns parent with the fence, cancelled when the lease ends, with Lease().Err() as the cause, or when this
 // hold is released, with a cause that matches rwlock.ErrReleased. It has the owner that parent has.
 func (h *Hold) Context(parent context.Context) context.Context {
-	if h.outer == nil {
+	if h.isZero() || h.outer == nil {
 		return h.Lease().Context(parent) // ends with the lease, which ends with this hold
 	}
 	// The lease keeps a context until one of them ends. Without an end of its own, a loop of short nested sections

@@ -19,11 +19,20 @@ func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
 		ctx, _ := owned(t)
 		second := reentrant.New(p.remote)
 		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
-		for _, nesting := range [][2]doing{{p.remote.Do, p.Do}, {p.Do, p.remote.RDo}, {p.Do, second.Do}} {
-			err := nesting[0](ctx, "a", func(ctx context.Context) error {
-				return nesting[1](ctx, "a", func(context.Context) error { return nil })
+		for _, c := range []struct {
+			outer, inner doing
+			advice       string // whoever nests with package reentrant is not told to
+		}{
+			{p.remote.Do, p.remote.Do, "; nest with package reentrant"},
+			{p.remote.Do, p.Do, "; take that one through package reentrant too"},
+			{p.Do, p.remote.RDo, "; take this one through its reentrant.Locker too"},
+			{p.Do, second.Do, "; take both through one reentrant.Locker"},
+		} {
+			err := c.outer(ctx, "a", func(ctx context.Context) error {
+				return c.inner(ctx, "a", func(context.Context) error { return nil })
 			})
 			require.ErrorIs(t, err, rwlock.ErrNested)
+			require.ErrorContains(t, err, "the section that ctx comes from"+c.advice)
 		}
 		require.Empty(t, p.inspect(t, "a").Holders)
 	})

@@ -11,5 +11,5 @@ var (
 // isZero reports whether the locker was not made by New.
 func (l *Locker) isZero() bool { return l.sections == nil }
 
-// isZero reports whether the hold was not made by a Locker.
-func (h *Hold) isZero() bool { return h.section == nil }
+// isZero reports whether the hold was not made by a Locker: it is the zero value or nil.
+func (h *Hold) isZero() bool { return h == nil || h.section == nil }

@@ -37,8 +37,13 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		require.ErrorAs(t, c.err, &refused, name)
 		require.Equal(t, c.option, refused.Option, name)
 	}
-	require.Zero(t, hold.Depth())
-	require.Zero(t, hold.Token())
+	for _, hold := range []*reentrant.Hold{hold, nil} {
+		require.Zero(t, hold.Depth())
+		require.Zero(t, hold.Token())
+		require.ErrorIs(t, hold.Lease().Err(), rwlock.ErrOption)
+		require.ErrorIs(t, context.Cause(hold.Context(ctx)), rwlock.ErrOption)
+	}
+	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
 }
 
 // Work that is nil is refused before the lock is asked for.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -61,7 +62,25 @@ func TestNewRefuses(t *testing.T) {
 			{
 				"prefix with a hash tag", client,
 				[]rwlock.Option{rwlock.WithPrefix("a{b}")},
-				"WithPrefix", "a{b}", "without spaces and braces",
+				"WithPrefix", "a{b}", "without white space and braces",
+			},
+			{"prefix with a tab", client, []rwlock.Option{rwlock.WithPrefix("a\tb")}, "WithPrefix", `a\tb`, "white space"},
+			{
+				"prefix with a vertical tab", client,
+				[]rwlock.Option{rwlock.WithPrefix("a\vb")},
+				"WithPrefix", `a\vb`, "white space",
+			},
+			{"prefix with a form feed", client, []rwlock.Option{rwlock.WithPrefix("a\fb")}, "WithPrefix", `a\fb`, "white space"},
+			{"no trace", client, []rwlock.Option{rwlock.WithTrace(nil)}, "WithTrace", "nil", "must be a trace"},
+			{
+				"node timeout of one master", client,
+				[]rwlock.Option{redlock.WithNodeTimeout(time.Second)},
+				"WithNodeTimeout", "1s", "redlock.New",
+			},
+			{
+				"quarantine of one master", client,
+				[]rwlock.Option{redlock.WithQuarantine(time.Hour)},
+				"WithQuarantine", "1h0m0s", "redlock.New",
 			},
 			{"no logger", client, []rwlock.Option{rwlock.WithLogger(nil)}, "WithLogger", "nil", "must be a logger"},
 			{

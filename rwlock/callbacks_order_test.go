@@ -139,6 +139,28 @@ func TestCloseInsideAHook(t *testing.T) {
 	}
 }
 
+// Each of two calls of Close waits for the hooks: their caller may free what the hooks use.
+func TestEveryCloseWaitsForTheHooks(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var over atomic.Bool
+		p := w.process(traced(rwlock.Trace{Released: func(rwlock.TraceEvent) {
+			time.Sleep(time.Second) // less than the release timeout
+			over.Store(true)
+		}}))
+		p.lock("n", rwlock.Write)
+		var closes sync.WaitGroup
+		for range 2 {
+			closes.Go(func() {
+				_ = p.Close()
+				if !over.Load() {
+					w.t.Error("Close returned while a hook ran")
+				}
+			})
+		}
+		closes.Wait()
+	})
+}
+
 func traced(trace rwlock.Trace) rwlock.Option { return rwlock.WithTrace(&trace) }
 
 type actingHandler struct{ act func() }

@@ -17,7 +17,7 @@ var (
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
-	ErrNested      = errors.New("rwlock: the caller already holds this lock; nest with package reentrant")
+	ErrNested      = errors.New("rwlock: the caller already holds this lock")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
 	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only

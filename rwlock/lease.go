@@ -11,7 +11,8 @@ import (
 )
 
 // Lease is the trust in one granted hold, from the grant to Release or loss. Its methods are safe for concurrent use.
-// The zero value has nothing, and its errors are an *OptionError; the methods of a Locker make one.
+// The zero value and nil have nothing: their errors are an *OptionError, but Release of nil returns nil. The methods of
+// a Locker make one.
 type Lease struct {
 	inner  engine.Lease
 	locker *Locker
@@ -22,24 +23,44 @@ type Lease struct {
 
 // String names the lock, its mode and the token.
 func (l *Lease) String() string {
-	if l.isZero() {
+	if l.isUnusable() {
 		return "no lease"
 	}
 	return fmt.Sprintf("%s lock %q, token %v", l.Mode(), l.Name(), l.Token())
 }
 
 // Name returns the lock's name.
-func (l *Lease) Name() string { return l.inner.Name() }
+func (l *Lease) Name() string {
+	if l.isUnusable() {
+		return ""
+	}
+	return l.inner.Name()
+}
 
 // Mode returns what the lock was taken for.
-func (l *Lease) Mode() Mode { return l.inner.Mode() }
+func (l *Lease) Mode() Mode {
+	if l.isUnusable() {
+		return 0
+	}
+	return l.inner.Mode()
+}
 
 // Owner returns the owner's id, a ULID.
-func (l *Lease) Owner() string { return l.inner.Owner() }
+func (l *Lease) Owner() string {
+	if l.isUnusable() {
+		return ""
+	}
+	return l.inner.Owner()
+}
 
 // Token returns the fencing token. On one Redis it is greater than that of every grant of this lock before it. Over a
 // quorum a write's token is so, and a read's is greater than that of every write before it; two readers may share one.
-func (l *Lease) Token() fencing.Token { return l.inner.Token() }
+func (l *Lease) Token() fencing.Token {
+	if l.isUnusable() {
+		return 0
+	}
+	return l.inner.Token()
+}
 
 // Fence returns name, token and mode together, for a fencing.Guard or for the storage.
 func (l *Lease) Fence() fencing.Fence {
@@ -49,8 +70,8 @@ func (l *Lease) Fence() fencing.Fence {
 // Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
 // the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
-	if l.isZero() {
-		return endedContext(parent, errZeroLease)
+	if l.isUnusable() {
+		return endedContext(parent, l.unusable())
 	}
 	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
 	remove := l.inner.OnEnd(func(err error) { cancel(l.outcome(err)) })
@@ -60,8 +81,8 @@ func (l *Lease) Context(parent context.Context) context.Context {
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} {
-	if l.isZero() {
-		return endedContext(context.Background(), errZeroLease).Done()
+	if l.isUnusable() {
+		return endedContext(context.Background(), l.unusable()).Done()
 	}
 	return l.inner.Done()
 }
@@ -69,8 +90,8 @@ func (l *Lease) Done() <-chan struct{} {
 // Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
 // loss. It reads the clocks, so it knows of a deadline that passed while the process stood still.
 func (l *Lease) Err() error {
-	if l.isZero() {
-		return errZeroLease
+	if l.isUnusable() {
+		return l.unusable()
 	}
 	return l.outcome(l.inner.Err())
 }
@@ -78,7 +99,7 @@ func (l *Lease) Err() error {
 // Deadline returns until when the lease is trusted, by this process's clocks, and the zero time once it has ended. Each
 // renewal moves it.
 func (l *Lease) Deadline() time.Time {
-	if l.isZero() {
+	if l.isUnusable() {
 		return time.Time{}
 	}
 	return l.inner.Deadline()
@@ -89,8 +110,8 @@ func (l *Lease) Deadline() time.Time {
 // it yet. What else the error matches then is the cause of ctx, which may be the loss of another lease.
 // ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
 func (l *Lease) Renew(ctx context.Context) error {
-	if l.isZero() {
-		return errZeroLease
+	if l.isUnusable() {
+		return l.unusable()
 	}
 	return l.outcome(l.inner.Renew(ctx))
 }
@@ -104,8 +125,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	if l.isZero() {
-		return errZeroLease
+	if l.isUnusable() {
+		return l.unusable()
 	}
 	return l.outcome(l.inner.Release(ctx))
 }

@@ -139,11 +139,13 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 // applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared: they hold
 // the arguments of scripts as text, which would be written anew with every acquisition.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
-	s, err := l.lockSettings(opts)
+	defaults := l.defaults
+	defaults.Linger = 0 // of an RWMutex only: no rule about it applies here
+	s, err := l.lockSettings(defaults, opts)
 	if err != nil {
 		return err
 	}
-	if s.Linger != l.defaults.Linger {
+	if s.Linger > 0 {
 		return &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
@@ -152,10 +154,9 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	return nil
 }
 
-// lockSettings returns the locker's settings with those of one acquisition over them. A longer TTL than the masters
-// know of is refused here: their quarantine would end before such a lease that was forgotten.
-func (l *Locker) lockSettings(opts []LockOption) (settings.Lock, error) {
-	s := l.defaults
+// lockSettings returns the defaults with the options of one acquisition over them. A longer TTL than the masters know
+// of is refused here: their quarantine would end before such a lease that was forgotten.
+func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock, error) {
 	for _, opt := range opts {
 		if opt == nil {
 			return s, &OptionError{"option", "nil", "must not be nil"}
@@ -216,7 +217,7 @@ func (l *Locker) Stats() Stats {
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and when it returns none of its goroutines
 // is left. It waits at most the release timeout for the masters, as long again for functions of Trace and Logger, and
 // for a dial that is under way. Only a function of Trace or Logger that still blocks then is left running. The clients
-// stay open; they are the caller's. Close returns nil, also when called again.
+// stay open; they are the caller's. Close returns nil, also when called again; each call waits as the first does.
 func (l *Locker) Close() error {
 	if l.isZero() {
 		return nil

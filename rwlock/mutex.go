@@ -83,7 +83,7 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
 		return refused(err)
 	}
-	s, err := l.lockSettings(opts)
+	s, err := l.lockSettings(l.defaults, opts)
 	if err != nil {
 		return refused(err)
 	}

@@ -221,6 +221,9 @@ func TestLingerIsForAnRWMutexAndNeedsRenewal(t *testing.T) {
 			"WithLinger", "1ns", "WithoutRenewal")
 		byDefault := w.process(rwlock.WithLinger(time.Minute))
 		w.release(byDefault.lock("n", rwlock.Write))
+		w.release(byDefault.lock("n", rwlock.Write, rwlock.WithoutRenewal())) // a rule of an RWMutex does not apply
+		_, err = byDefault.Lock(w.ctx, "n", rwlock.WithLinger(time.Minute))
+		refusedOption(w.t, err, "WithLinger", "1m0s", "is for an RWMutex")
 		relock(w, byDefault.RWMutex("n"))
 		require.Equal(w.t, 1, byDefault.Stats().Lingering)
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))

@@ -38,10 +38,25 @@ func (l *Locker) nested(ctx context.Context, name, owner string) error {
 			continue
 		}
 		if c.stands() {
-			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from", ErrNested, name, c.mode())
+			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from; %s",
+				ErrNested, name, c.mode(), nestingAdvice(lease.owned, owner != ""))
 		}
 	}
 	return nil
+}
+
+// nestingAdvice says how the two sections would nest. Only sections of one reentrant.Locker do.
+func nestingAdvice(outerOwned, innerOwned bool) string {
+	switch {
+	case outerOwned && innerOwned:
+		return "take both through one reentrant.Locker"
+	case outerOwned:
+		return "take this one through its reentrant.Locker too"
+	case innerOwned:
+		return "take that one through package reentrant too"
+	default:
+		return "nest with package reentrant"
+	}
 }
 
 // innermostLease returns the section of the locker's that ctx belongs to, or nil. Those around it are found from there

@@ -16,8 +16,8 @@ type LockOption interface {
 	ApplyLock(*settings.Lock)
 }
 
-// WithPrefix sets the first part of every key and channel, "fencelock" by default: 1 to 128 bytes without spaces and
-// braces. Lockers exclude each other only under the same prefix.
+// WithPrefix sets the first part of every key and channel, "fencelock" by default: 1 to 128 bytes without white space
+// and braces. Lockers exclude each other only under the same prefix.
 func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
@@ -81,7 +81,7 @@ func WithoutRenewal() LockOption {
 // WithLinger keeps the lock of an RWMutex in this process for so long after the last Unlock: to lock it again in that
 // time costs no command. A waiter in another process ends that at once, and so does Close; single attempts of other
 // processes fail meanwhile. It must be positive, and is off by default. Given to Lock or Do it is an *OptionError; as a
-// default of New they ignore it. It cannot be combined with WithoutRenewal.
+// default of New they ignore it. An RWMutex cannot combine it with WithoutRenewal.
 func WithLinger(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }

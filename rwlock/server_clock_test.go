@@ -37,6 +37,28 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 	}
 }
 
+// What a server noted before its clock was set back has been for no time since, not for a negative one.
+func TestNoTimeIsNegativeAfterTheServerClockWasSetBack(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.mini.Skew(0)
+		p, q := w.process(), w.process()
+		lease := p.lock("n", rwlock.Write)
+		waiting := q.queue("n", rwlock.Write)
+		w.mini.Skew(-time.Minute)
+		s := w.inspect("n")
+		require.Len(w.t, s.Holders, 1)
+		require.Len(w.t, s.Waiters, 1)
+		require.GreaterOrEqual(w.t, s.Holders[0].Held, time.Duration(0))
+		require.GreaterOrEqual(w.t, s.Waiters[0].Waited, time.Duration(0))
+		_, err := w.process().TryLock(w.ctx, "n")
+		var refused *rwlock.AcquireError
+		require.ErrorAs(w.t, err, &refused)
+		require.GreaterOrEqual(w.t, refused.Holder.Held, time.Duration(0))
+		w.release(lease)
+		w.release(waiting.granted())
+	})
+}
+
 func TestServerClockSetBackOnARealServer(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartSkewed(t)

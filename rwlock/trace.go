@@ -42,11 +42,11 @@ type TraceEvent struct {
 }
 
 // WithTrace sets the functions that are told of what happens. The Trace is read once: a field that is set later is not
-// called.
+// called. It must not be nil.
 func WithTrace(t *Trace) Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		if t == nil {
-			l.Hooks = engine.Hooks{}
+			l.Lock.Refuse("WithTrace", "nil", "must be a trace")
 			return
 		}
 		l.Hooks = engine.Hooks{

@@ -4,14 +4,23 @@ package rwlock
 var (
 	errZeroLocker = &OptionError{"Locker", "zero value", "must be made by New"}
 	errZeroLease  = &OptionError{"Lease", "zero value", "must be made by a Locker"}
+	errNilLease   = &OptionError{"Lease", "nil", "must be made by a Locker"}
 	errZeroMutex  = &OptionError{"RWMutex", "zero value", "must be made by Locker.RWMutex"}
 )
 
 // isZero reports whether the locker was not made by New.
 func (l *Locker) isZero() bool { return l.engine == nil }
 
-// isZero reports whether the lease was not granted by a Locker.
-func (l *Lease) isZero() bool { return l.locker == nil }
+// isUnusable reports whether the lease was not granted by a Locker.
+func (l *Lease) isUnusable() bool { return l == nil || l.locker == nil }
+
+// unusable returns why.
+func (l *Lease) unusable() error {
+	if l == nil {
+		return errNilLease
+	}
+	return errZeroLease
+}
 
 // isUnusable reports whether the RWMutex has no Locker: it was not made by one, or that has refused it.
 func (m *RWMutex) isUnusable() bool { return m.locker == nil }

@@ -54,6 +54,21 @@ func TestZeroValuesAreRefused(t *testing.T) {
 	}
 }
 
+// A lease that an acquisition did not return may be released, and every other method says why it cannot be used.
+func TestANilLeaseIsRefused(t *testing.T) {
+	ctx := t.Context()
+	var lease *rwlock.Lease
+	require.NoError(t, lease.Release(ctx))
+	for name, err := range map[string]error{
+		"Err": lease.Err(), "Context": context.Cause(lease.Context(ctx)), "Renew": lease.Renew(ctx),
+		"Upgrade": lease.Upgrade(ctx), "TryUpgrade": lease.TryUpgrade(ctx), "Downgrade": lease.Downgrade(ctx),
+	} {
+		var refused *rwlock.OptionError
+		require.ErrorAs(t, err, &refused, name)
+		require.Equal(t, rwlock.OptionError{Option: "Lease", Value: "nil", Rule: "must be made by a Locker"}, *refused, name)
+	}
+}
+
 func inspectErr(l *rwlock.Locker, ctx context.Context) error {
 	_, err := l.Inspect(ctx, "n")
 	return err
@@ -61,20 +76,23 @@ func inspectErr(l *rwlock.Locker, ctx context.Context) error {
 
 // What has no error to return has nothing to tell.
 func TestZeroValuesHaveNothing(t *testing.T) {
-	locker, lease, mutex := new(rwlock.Locker), new(rwlock.Lease), new(rwlock.RWMutex)
+	locker, mutex := new(rwlock.Locker), new(rwlock.RWMutex)
 	require.Zero(t, locker.Stats())
 	require.NoError(t, locker.Close())
 	require.NoError(t, locker.Close())
-	require.Zero(t, lease.Name())
-	require.Zero(t, lease.Mode())
-	require.Zero(t, lease.Owner())
-	require.Zero(t, lease.Token())
-	require.Zero(t, lease.Fence())
-	require.Zero(t, lease.Deadline())
-	select {
-	case <-lease.Done():
-	default:
-		require.Fail(t, "there is nothing to wait for")
+	for _, lease := range []*rwlock.Lease{new(rwlock.Lease), nil} {
+		require.Zero(t, lease.Name())
+		require.Zero(t, lease.Mode())
+		require.Zero(t, lease.Owner())
+		require.Zero(t, lease.Token())
+		require.Zero(t, lease.Fence())
+		require.Zero(t, lease.Deadline())
+		require.Equal(t, "no lease", lease.String())
+		select {
+		case <-lease.Done():
+		default:
+			require.Fail(t, "there is nothing to wait for")
+		}
 	}
 	require.Zero(t, mutex.Token())
 	require.ErrorIs(t, context.Cause(mutex.Context(t.Context())), rwlock.ErrNotHeld)

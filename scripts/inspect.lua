@@ -25,11 +25,12 @@ local function show(id, state, expiry, token, since, details)
   local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~]+)%S* %a?(%S*) ?(.*)$')
   local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
   if cohort == 1 or owner == '-' then owner = id end
+  local passed = math.max(ms - since, 0) -- the clock may have been set back
   if state == 'g' then
     local count = string.match(fields['o:' .. owner] or '1', '^%d+')
-    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, ms - since, token, meta, cohort }
+    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort }
   else
-    waiters[#waiters + 1] = { id, owner, mode, channel, ms - since, meta, state, token }
+    waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }
   end
 end
 for id, text in pairs(fields) do

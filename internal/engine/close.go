@@ -4,12 +4,19 @@ package engine
 // most as long again for the hooks, and returns when no goroutine of the engine is left, a second call too. It may be
 // called from a hook. A dial that is under way is waited for beyond that timeout.
 func (e *Engine) Close() {
-	first := e.registry.close() // from here on no acquisition begins
-	e.tasks.end()               // and nothing new is started; what runs may still post
-	if !first {
+	if e.registry.close() {
+		e.shutDown()
+	} else {
 		<-e.gone
-		return
 	}
+	// The hooks come last, since they are told of the releases. One of them may have called Close itself. Each call
+	// waits for them, so that no caller frees what they use while one runs.
+	e.observers.relay.Close(e.cfg.ReleaseTimeout)
+}
+
+// shutDown is the work of the first Close. No acquisition begins any more.
+func (e *Engine) shutDown() {
+	e.tasks.end() // nothing new is started; what runs may still post
 	for _, l := range e.registry.snapshot() {
 		l.shutDown()
 	}
@@ -19,6 +26,4 @@ func (e *Engine) Close() {
 	close(e.stop)
 	e.tasks.wait()
 	close(e.gone)
-	// The hooks come last, since they are told of the releases. One of them may have called Close itself.
-	e.observers.relay.Close(e.cfg.ReleaseTimeout)
 }

@@ -120,4 +120,6 @@ func (r row) number(i int) int64 {
 	return n
 }
 
-func (r row) millis(i int) time.Duration { return time.Duration(r.number(i)) * time.Millisecond }
+// millis reads a time that has passed or is left. It is never negative: a server's clock that was set back since tells
+// so of what it noted before.
+func (r row) millis(i int) time.Duration { return time.Duration(max(r.number(i), 0)) * time.Millisecond }

@@ -135,21 +135,43 @@ type Invalid struct {
 	Rule   string
 }
 
+// Refuse notes a rule that an option breaks by itself. Check returns the first one.
+func (l *Lock) Refuse(option string, value any, rule string) {
+	if l.refused == nil {
+		l.refused = &Invalid{option, value, rule}
+	}
+}
+
 // Positive returns d for a setting whose zero is "not set". What is not positive breaks a rule, which Check returns.
 func (l *Lock) Positive(option string, d time.Duration) time.Duration {
-	if d <= 0 && l.refused == nil {
-		l.refused = &Invalid{option, d, "must be positive"}
+	if d <= 0 {
+		l.Refuse(option, d, "must be positive")
 	}
 	return max(d, 0)
 }
+
+// OfSeveral is Positive for a setting that has no meaning for a single master, which refuses it.
+func (l *Locker) OfSeveral(option string, d time.Duration) time.Duration {
+	if len(l.Masters) == 1 {
+		l.Lock.Refuse(option, d, "is for the masters of redlock.New: a single one decides alone")
+	}
+	return l.Lock.Positive(option, d)
+}
+
+// What a prefix must be without: a Cluster reads the braces of a key as its hash tag, and the scripts read a channel up
+// to what Lua calls space.
+const (
+	braces = "{}"
+	space  = " \t\n\v\f\r"
+)
 
 // Check returns the first broken rule, or nil.
 func (l *Locker) Check() *Invalid {
 	switch {
 	case l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
 		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
-	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, "{} \t\r\n"):
-		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without spaces and braces"}
+	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, braces+space):
+		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without white space and braces"}
 	case l.Logger == nil:
 		return &Invalid{"WithLogger", "nil", "must be a logger"}
 	case l.NodeTimeout > 0 && l.NodeTimeout >= l.Lock.TTL:
