@@ -116,7 +116,8 @@ func files(t *testing.T, suffix string) map[string][]byte {
 			}
 			return nil
 		}
-		if !entry.Type().IsRegular() || !strings.HasSuffix(name, suffix) {
+		// In a worktree .git is a file of git's own, which says where the repository is.
+		if !entry.Type().IsRegular() || !strings.HasSuffix(name, suffix) || name == ".git" {
 			return nil
 		}
 		found[path], err = os.ReadFile(path)
