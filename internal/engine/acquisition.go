@@ -45,7 +45,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	now := e.clock.Now()
 	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
 	l.e, l.asking, l.limit = e, a, clock.Never
-	l.name, l.mode, l.terms, l.key, l.begun = r.Name, r.Mode, r.Terms, e.keys.of(r.Name), now.Mono
+	l.name, l.mode, l.terms, l.begun = r.Name, r.Mode, r.Terms, now.Mono
+	l.id, l.key = e.keys.hold(a.began, r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
 		block := affordable(e, l.key.lock(), r.Block, r.Seen)
@@ -256,7 +257,9 @@ func (a *acquisition) restart() {
 	// message for the old hold must not find the lease under its new one: its grant is about to be released.
 	l.releaseInBackground()
 	a.keepErrors()
-	// Answers to the hold that was given up name it, and so are not counted for this one.
+	// Messages and answers that name the hold that was given up are not counted for this one. Each has the time of the
+	// first one in its id, so that it keeps its place in the queue.
+	l.id = newULID(a.began)
 	a.start()
 	if !l.e.registry.add(l) {
 		a.giveUp(a.failure(Closed, ErrClosed))

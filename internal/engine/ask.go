@@ -22,11 +22,9 @@ func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string)
 	return a.lease.id, a.args(vote, into)
 }
 
-// start begins an attempt with a hold of its own. Messages and answers that name another attempt's hold are not counted
-// for it, so it needs no more than a new id to be rid of them.
+// start begins an attempt with a hold of its own.
 func (a *acquisition) start() {
 	l := a.lease
-	l.hold.start(a.began)
 	a.describe()
 	l.ballot.Start(a.entry, len(l.e.masters))
 }

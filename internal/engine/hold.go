@@ -29,10 +29,6 @@ type extra struct {
 	withdrawal *withdrawal // of a conversion of a cohort's hold to this one
 }
 
-// start makes it a new attempt. wall is the time of the first one: each has it in its id, so that it keeps its place in
-// the queue.
-func (h *hold) start(wall time.Duration) { h.id = newULID(wall) }
-
 // owner is a ULID. Whose caller names none has the hold's id: it can be joined by nobody.
 func (h *hold) owner() string {
 	if named := h.namedOwner(); named != "" {

@@ -1,6 +1,9 @@
 package engine
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // lockKey names a lock on every master. It is the second of the lock's keys, holds, and begins with the first, lock. A
 // lease keeps no more than these two in one string: its renewals name them. The others are made for each call.
@@ -36,10 +39,21 @@ func newKeyspace(prefix string, masters int) keyspace {
 
 // of returns the key of the lock with this name.
 func (s keyspace) of(name string) lockKey {
+	return lockKey(s.prefix + ":{" + tag(name) + "}" + holdsSuffix)
+}
+
+// hold returns the id of a new hold, and the key of its lock.
+func (s keyspace) hold(wall time.Duration, name string) (id string, of lockKey) {
+	text := ulidText(wall)
+	both := string(text[:]) + s.prefix + ":{" + tag(name) + "}" + holdsSuffix // one allocation
+	return both[:len(text)], lockKey(both[len(text):])
+}
+
+func tag(name string) string {
 	if strings.ContainsAny(name, "%{}") {
-		name = tagEncoder.Replace(name)
+		return tagEncoder.Replace(name)
 	}
-	return lockKey(s.prefix + ":{" + name + "}" + holdsSuffix)
+	return name
 }
 
 // all returns all keys of a lock.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // withoutDeadline hides a context's deadline and keeps its end.
@@ -23,36 +25,42 @@ type withValues struct {
 func (c withValues) Value(key any) any { return c.values.Value(key) }
 
 // Detached is a context that ends after its own time, not with the caller's context, whose values it keeps. It shows no
-// deadline. It is reused: context.WithTimeout over context.WithoutCancel would cost six allocations with every release.
+// deadline. Each is used for one call: a callee may look at its context after it has returned, as the timer of a dial's
+// child context does. Only the alarm is used again. No callee sees it, and a new one would cost two allocations.
 type Detached struct {
 	context.Context // for its values
-	pool            *sync.Pool
 	over            chan struct{}
-	timer           *time.Timer
+	alarm           *alarm // nil once stopped
 }
+
+// alarm is the timer of one Detached after the other.
+type alarm struct {
+	timer *time.Timer
+	ends  *Detached
+	free  *sync.Pool // where it goes when it has not rung
+}
+
+func (a *alarm) ring() { close(a.ends.over) }
 
 // Detached starts the time. Stop it once the context is of no use any more.
 func (m *Master) Detached(values context.Context, d time.Duration) *Detached {
-	c, _ := m.detached.Get().(*Detached)
-	if c == nil {
-		c = &Detached{pool: &m.detached, over: make(chan struct{})}
+	a, _ := m.alarms.Get().(*alarm)
+	if a == nil {
+		a = &alarm{free: &m.alarms}
+		a.timer = time.AfterFunc(clock.Never, a.ring)
 	}
-	c.Context = values
-	if c.timer == nil {
-		c.timer = time.AfterFunc(d, c.end)
-	} else {
-		c.timer.Reset(d)
-	}
-	return c
+	a.ends = &Detached{Context: values, over: make(chan struct{}), alarm: a}
+	a.timer.Reset(d)
+	return a.ends
 }
 
-func (c *Detached) end() { close(c.over) }
-
-// Stop frees the context. Nobody may look at it after that.
+// Stop frees the timer. A context that has not ended by then never does, and keeps its values.
 func (c *Detached) Stop() {
-	if c.timer.Stop() {
-		c.Context = nil
-		c.pool.Put(c)
+	a := c.alarm
+	c.alarm = nil
+	if a != nil && a.timer.Stop() {
+		a.ends = nil
+		a.free.Put(a)
 	}
 }
 

@@ -43,9 +43,9 @@ type Master struct {
 	Index int
 	connections
 	topology
-	client   rueidis.Client
-	home     *Node
-	detached sync.Pool // of *Detached
+	client rueidis.Client
+	home   *Node
+	alarms sync.Pool // of *alarm
 }
 
 // NewMaster returns a master. Run its Run in a goroutine.
