@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed74116694/fencelock/bench/peers/internal/harness"
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
+	"github.com/seed74116694/fencelock/internal/harness"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 

@@ -122,4 +122,6 @@ func (r row) number(i int) int64 {
 
 // millis reads a time that has passed or is left. It is never negative: a server's clock that was set back since tells
 // so of what it noted before.
-func (r row) millis(i int) time.Duration { return time.Duration(max(r.number(i), 0)) * time.Millisecond }
+func (r row) millis(i int) time.Duration {
+	return time.Duration(max(r.number(i), 0)) * time.Millisecond
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/bench/peers/internal/harness"
+	"github.com/seed74116694/fencelock/internal/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

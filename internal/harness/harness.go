@@ -1,4 +1,4 @@
-// Package harness lets a program use what is written for tests: the servers of internal/testredis.
+// Package harness lets a program use what is written for tests, such as the servers of internal/testredis.
 package harness
 
 import (
@@ -69,7 +69,7 @@ func (r *run) Cleanup(f func()) {
 }
 
 func (r *run) TempDir() string {
-	dir, err := os.MkdirTemp("", "fencelock-peers-")
+	dir, err := os.MkdirTemp("", "fencelock-")
 	if err != nil {
 		r.Fatal(err)
 	}

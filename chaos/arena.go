@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// arena is the servers, the links to them and the worker processes of a run.
+type arena struct {
+	cfg     config
+	dir     string
+	names   int
+	ttl     time.Duration // of the first worker
+	longest time.Duration
+	servers []*testredis.Server
+	links   [][]*testredis.Proxy // of each worker, to each master
+	workers []*process
+
+	mu   sync.Mutex
+	next int // id of the next process
+	errs []error
+	outs []string
+}
+
+// process is one worker, which may be replaced by another process in its place.
+type process struct {
+	slot   int
+	socket string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Signal(s)
+}
+
+// ttls are the leases' times of the workers.
+var ttls = []time.Duration{time.Second, 700 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond}
+
+func newArena(t testing.TB, cfg config) *arena {
+	a := &arena{cfg: cfg, dir: t.TempDir(), names: cfg.names, ttl: ttls[0]}
+	for i := range cfg.processes {
+		a.longest = max(a.longest, ttls[i%len(ttls)])
+	}
+	var args []string
+	if cfg.masters == 1 {
+		args = []string{"--appendonly", "yes", "--appendfsync", "always"}
+	}
+	binary := testredis.Binaries()[0]
+	if cfg.valkey {
+		binary = testredis.Valkey(t)
+	}
+	for range cfg.masters {
+		a.servers = append(a.servers, testredis.StartBinary(t, binary, args...))
+	}
+	for i := range cfg.processes {
+		var links []*testredis.Proxy
+		for _, s := range a.servers {
+			links = append(links, testredis.NewProxy(t, s.Addr()))
+		}
+		a.links = append(a.links, links)
+		a.workers = append(a.workers, &process{slot: i, socket: filepath.Join(a.dir, fmt.Sprint("worker", i))})
+	}
+	return a
+}
+
+// start starts a worker in the slot of p. p.mu is held, or nobody else knows p yet.
+func (a *arena) start(p *process) error {
+	a.mu.Lock()
+	a.next++
+	id := a.next
+	out := filepath.Join(a.dir, fmt.Sprint("events", id))
+	a.outs = append(a.outs, out)
+	a.mu.Unlock()
+	cfg := workerConfig{
+		Process: id, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: ttls[p.slot%len(ttls)], Longest: a.longest,
+		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
+	}
+	for _, link := range a.links[p.slot] {
+		cfg.Addrs = append(cfg.Addrs, link.Addr())
+	}
+	for _, other := range a.workers {
+		if other != p {
+			cfg.Partners = append(cfg.Partners, other.socket)
+		}
+	}
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	_ = os.Remove(p.socket)
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	p.ended = ended
+	go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(p.cmd)
+	return nil
+}
+
+// replace kills the worker and starts another one in its place.
+func (a *arena) replace(p *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+	if err := a.start(p); err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.errs = append(a.errs, err)
+	}
+}
+
+// finish has the workers take every lock once more, and waits for their end.
+func (a *arena) finish() error {
+	errs := a.errs
+	for _, p := range a.workers {
+		p.signal(syscall.SIGUSR1)
+	}
+	limit := time.After(5 * time.Minute)
+	for _, p := range a.workers {
+		select {
+		case err := <-p.ended:
+			if err != nil {
+				errs = append(errs, fmt.Errorf("worker %d: %w", p.slot, err))
+			}
+		case <-limit:
+			p.signal(syscall.SIGQUIT) // it prints its goroutines
+			errs = append(errs, fmt.Errorf("worker %d has not ended", p.slot), <-p.ended)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// events reads what the workers have recorded.
+func (a *arena) events(h *history.History) error {
+	for _, out := range a.outs {
+		file, err := os.Open(out)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was killed before it began
+		}
+		if err != nil {
+			return err
+		}
+		err = h.Read(file)
+		_ = file.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", out, err)
+		}
+	}
+	return nil
+}
+
+// left names the locks that still have a holder or a waiter on some master. It is asked once all leases have expired.
+func (a *arena) left(ctx context.Context) ([]string, error) {
+	w := &worker{cfg: workerConfig{Tuned: true, TTL: a.ttl, Longest: a.longest}}
+	for _, s := range a.servers {
+		w.cfg.Addrs = append(w.cfg.Addrs, s.Addr())
+	}
+	o, err := w.tryToOpen()
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	var all []string
+	for i := range a.names {
+		for _, name := range []string{fmt.Sprint("n", i), fmt.Sprint("mn", i)} {
+			state, err := o.locker.Inspect(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range state.Masters {
+				if len(m.Holders)+len(m.Waiters) > 0 {
+					all = append(all, fmt.Sprintf("%s on master %d: holders %+v, waiters %+v", name, m.Index, m.Holders, m.Waiters))
+				}
+			}
+		}
+	}
+	return all, nil
+}

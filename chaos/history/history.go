@@ -1,0 +1,170 @@
+// Package history is the record of a run: what each worker believed of its locks, and which faults struck when.
+//
+// Every time is a reading of the machine's monotonic clock in nanoseconds, which all processes of a run share.
+package history
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Span is the time during which one worker believed that it held one lock in one mode. An upgrade or a downgrade ends
+// a span and begins another.
+type Span struct {
+	Process int    `json:"process"` // one per process that was started, a restarted one has another
+	Worker  int    `json:"worker"`
+	Name    string `json:"name"`
+	Form    string `json:"form"`  // the form of the API
+	Write   bool   `json:"write"` // else it reads
+	Owner   string `json:"owner"` // spans of one owner do not exclude each other
+	Token   uint64 `json:"token"`
+	Joined  bool   `json:"joined,omitempty"` // shares the token of a span around it
+	Called  int64  `json:"called"`
+	Granted int64  `json:"granted"`         // when the call had returned
+	Last    int64  `json:"last,omitempty"`  // before the last look that found the lock held; 0: no look did
+	Ended   int64  `json:"ended,omitempty"` // when the lock had been given back or the loss was seen
+	End     string `json:"end"`             // released, lost, unconfirmed, converted
+	Err     string `json:"err,omitempty"`
+}
+
+// Failure is an acquisition that came to nothing.
+type Failure struct {
+	Process int    `json:"process"`
+	Worker  int    `json:"worker"`
+	Name    string `json:"name"`
+	Form    string `json:"form"`
+	Write   bool   `json:"write"`
+	Called  int64  `json:"called"`
+	Ended   int64  `json:"ended"`
+	Limit   int64  `json:"limit"` // how long its context let it wait, in nanoseconds
+	Cause   string `json:"cause"` // contended, no quorum, closed, or the error's text
+	Err     string `json:"err,omitempty"`
+}
+
+// Fault is one fault of the nemesis, or a process that stood still.
+type Fault struct {
+	Kind    string `json:"kind"`
+	Target  string `json:"target"`
+	From    int64  `json:"from"`
+	Until   int64  `json:"until"`
+	Process int    `json:"process,omitempty"` // the process that stood still
+	Excuses bool   `json:"excuses,omitempty"` // exclusion and token order are not promised across it
+}
+
+// Event is one line of a history: one of its fields is set.
+type Event struct {
+	Span    *Span    `json:"span,omitempty"`
+	Failure *Failure `json:"failure,omitempty"`
+	Fault   *Fault   `json:"fault,omitempty"`
+	Run     *Run     `json:"run,omitempty"`
+}
+
+// Run says what a history is of.
+type Run struct {
+	Deployment string `json:"deployment"`
+	Masters    int    `json:"masters"`
+	Server     string `json:"server"`
+	Seed       uint64 `json:"seed"`
+	Commit     string `json:"commit"`
+	TTL        int64  `json:"ttl"` // the longest of any worker, in nanoseconds
+	Began      int64  `json:"began"`
+	Healed     int64  `json:"healed"` // when the last fault had ended
+	Ended      int64  `json:"ended"`
+}
+
+// History is a whole run.
+type History struct {
+	Run      Run
+	Spans    []Span
+	Failures []Failure
+	Faults   []Fault
+}
+
+// Add takes in one event.
+func (h *History) Add(e Event) {
+	switch {
+	case e.Span != nil:
+		h.Spans = append(h.Spans, *e.Span)
+	case e.Failure != nil:
+		h.Failures = append(h.Failures, *e.Failure)
+	case e.Fault != nil:
+		h.Faults = append(h.Faults, *e.Fault)
+	case e.Run != nil:
+		h.Run = *e.Run
+	}
+}
+
+// Sort puts the parts into the order of time.
+func (h *History) Sort() {
+	slices.SortFunc(h.Spans, func(a, b Span) int { return int(a.Granted - b.Granted) })
+	slices.SortFunc(h.Failures, func(a, b Failure) int { return int(a.Called - b.Called) })
+	slices.SortFunc(h.Faults, func(a, b Fault) int { return int(a.From - b.From) })
+}
+
+// Read adds the events of r, one JSON object a line. A last line that was cut off, as by a killed process, is left out.
+func (h *History) Read(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		h.Add(e)
+	}
+}
+
+// Load reads a saved history; a name that ends in .gz is compressed.
+func Load(path string) (*History, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	var r io.Reader = file
+	if strings.HasSuffix(path, ".gz") {
+		if r, err = gzip.NewReader(file); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	h := &History{}
+	if err := h.Read(r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	h.Sort()
+	return h, nil
+}
+
+// Save writes the history, compressed.
+func (h *History) Save(path string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	zip := gzip.NewWriter(file)
+	out := json.NewEncoder(zip)
+	errs := []error{out.Encode(Event{Run: &h.Run})}
+	for i := range h.Faults {
+		errs = append(errs, out.Encode(Event{Fault: &h.Faults[i]}))
+	}
+	for i := range h.Spans {
+		errs = append(errs, out.Encode(Event{Span: &h.Spans[i]}))
+	}
+	for i := range h.Failures {
+		errs = append(errs, out.Encode(Event{Failure: &h.Failures[i]}))
+	}
+	return errors.Join(append(errs, zip.Close(), file.Close())...)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed74116694/fencelock/chaos/check"
+	"github.com/seed74116694/fencelock/chaos/history"
+	"github.com/seed74116694/fencelock/internal/harness"
+)
+
+// workerVariable has the configuration of a worker process.
+const workerVariable = "FENCELOCK_CHAOS_WORKER"
+
+type config struct {
+	masters, processes, workers, names int
+	duration, gap                      time.Duration
+	seed                               uint64
+	faults                             string
+	valkey, tuned                      bool
+	out, check                         string
+}
+
+var errViolated = errors.New("promises were broken")
+
+func main() {
+	if text := os.Getenv(workerVariable); text != "" {
+		var cfg workerConfig
+		err := json.Unmarshal([]byte(text), &cfg)
+		if err == nil {
+			err = runWorker(cfg)
+		}
+		exit(err)
+	}
+	var cfg config
+	flag.IntVar(&cfg.masters, "masters", 3, "number of independent masters, or 1")
+	flag.IntVar(&cfg.processes, "processes", 4, "number of worker processes")
+	flag.IntVar(&cfg.workers, "workers", 4, "goroutines that use locks in each process")
+	flag.IntVar(&cfg.names, "names", 2, "number of locks, and as many RWMutexes")
+	flag.DurationVar(&cfg.duration, "for", 3*time.Minute, "how long faults strike")
+	flag.DurationVar(&cfg.gap, "gap", 700*time.Millisecond, "the longest time between two faults")
+	flag.Uint64Var(&cfg.seed, "seed", 0, "of the faults; 0 draws one")
+	flag.StringVar(&cfg.faults, "faults", "", "the kinds, separated by commas; all if empty: "+
+		strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+	flag.BoolVar(&cfg.valkey, "valkey", false, "run valkey-server")
+	flag.BoolVar(&cfg.tuned, "tuned", false, "all clients are those of Dial; else every second worker's")
+	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
+	flag.StringVar(&cfg.check, "check", "", "judge a saved history instead of a run")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	exit(run(ctx, cfg, os.Stdout))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run(ctx context.Context, cfg config, out io.Writer) error {
+	if cfg.check != "" {
+		h, err := history.Load(cfg.check)
+		if err != nil {
+			return err
+		}
+		return judge(out, h, nil)
+	}
+	if cfg.seed == 0 {
+		cfg.seed = rand.Uint64()
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	if cfg.faults != "" {
+		names = strings.Split(cfg.faults, ",")
+	}
+	for _, name := range names {
+		if kinds[name] == nil {
+			return fmt.Errorf("no fault is called %q", name)
+		}
+	}
+	fmt.Fprintf(out, "seed %d, %d masters, %v\n", cfg.seed, cfg.masters, cfg.duration)
+	var left []string
+	h := &history.History{}
+	if err := harness.Run(ctx, func(t testing.TB) (err error) {
+		left, err = attack(t, cfg, names, h)
+		return err
+	}); err != nil {
+		return err
+	}
+	h.Sort()
+	if cfg.out != "" {
+		if err := h.Save(cfg.out); err != nil {
+			return err
+		}
+	}
+	return judge(out, h, left)
+}
+
+// attack runs workers under faults and fills the history. It returns what is left on the masters in the end.
+func attack(t testing.TB, cfg config, names []string, h *history.History) ([]string, error) {
+	a := newArena(t, cfg)
+	h.Run = history.Run{
+		Deployment: "masters", Masters: cfg.masters, Server: a.servers[0].Binary(), Seed: cfg.seed, TTL: int64(a.longest),
+		Began: now(), Commit: commit(),
+	}
+	for _, p := range a.workers {
+		if err := a.start(p); err != nil {
+			return nil, err
+		}
+	}
+	n := &nemesis{arena: a, rng: rand.New(rand.NewPCG(cfg.seed, 1)), kinds: names}
+	n.rage(time.Now().Add(cfg.duration), cfg.gap)
+	h.Run.Healed = now()
+	if err := a.finish(); err != nil {
+		return nil, err
+	}
+	h.Run.Ended = now()
+	h.Faults = append(h.Faults, n.faults...)
+	if err := a.events(h); err != nil {
+		return nil, err
+	}
+	time.Sleep(3 * max(a.longest, 3*time.Second)) // the last of what expires has expired
+	return a.left(t.Context())
+}
+
+// judge prints what the run was and every promise that it breaks.
+func judge(out io.Writer, h *history.History, left []string) error {
+	ends, causes, struck := map[string]int{}, map[string]int{}, map[string]int{}
+	for _, s := range h.Spans {
+		ends[s.Form+" "+s.End]++
+	}
+	for _, f := range h.Failures {
+		causes[f.Form+" "+f.Cause]++
+	}
+	for _, f := range h.Faults {
+		struck[f.Kind]++
+	}
+	fmt.Fprintf(out, "%d sections %v\n%d failures %v\n%d faults %v\n", len(h.Spans), ends, len(h.Failures), causes,
+		len(h.Faults), struck)
+	for _, f := range h.Failures {
+		if f.Cause == "other" {
+			fmt.Fprintf(out, "other failure: %s: %s\n", f.Form, f.Err)
+		}
+	}
+	violations := check.All(h, check.Slack{Context: 1500 * time.Millisecond, Healed: 20 * time.Second})
+	for _, text := range left {
+		violations = append(violations, check.Violation{Rule: "left", Text: text})
+	}
+	rules := map[string]int{}
+	for _, v := range violations {
+		if rules[v.Rule]++; rules[v.Rule] <= 5 {
+			fmt.Fprintf(out, "VIOLATION %s: %s\n", v.Rule, v.Text)
+			for _, s := range v.Spans {
+				fmt.Fprintf(out, "    %+v\n", s)
+			}
+		}
+	}
+	fmt.Fprintf(out, "violations: %v\n", rules)
+	if len(violations) > 0 {
+		return errViolated
+	}
+	return nil
+}
+
+// commit names the state of the checkout, as far as git tells.
+func commit() string {
+	text, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/rueidis"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// workerConfig is what a worker process is started with.
+type workerConfig struct {
+	Process  int
+	Addrs    []string // one for each master
+	Init     []string // instead of Addrs: the nodes of a Cluster, or the sentinels of MasterSet
+	Set      string   // MasterSet of the sentinels
+	Tuned    bool     // clients of Dial
+	TTL      time.Duration
+	Longest  time.Duration // of any worker
+	Workers  int
+	Names    int
+	Seed     uint64
+	Out      string   // the file of its events
+	Socket   string   // where it serves other workers' owners
+	Partners []string // the sockets of the other workers
+}
+
+// now reads the clock that all processes of a machine share.
+func now() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
+	}
+	return ts.Nano()
+}
+
+// worker is one process that uses locks.
+type worker struct {
+	cfg     workerConfig
+	mu      sync.Mutex
+	out     *bufio.Writer
+	healed  atomic.Bool // by SIGUSR1: all faults have ended
+	stopped atomic.Bool // by SIGTERM
+}
+
+func (w *worker) record(e history.Event) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = w.out.Write(append(line, '\n'))
+	_ = w.out.Flush()
+}
+
+// runWorker works until all faults have ended, then takes every lock once more and ends.
+func runWorker(cfg workerConfig) error {
+	file, err := os.OpenFile(cfg.Out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	w := &worker{cfg: cfg, out: bufio.NewWriter(file)}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			if s == syscall.SIGUSR1 {
+				w.healed.Store(true)
+			} else {
+				w.stopped.Store(true)
+			}
+		}
+	}()
+	go w.watchStill()
+
+	shared, err := w.open()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("unix", cfg.Socket)
+	if err != nil {
+		return err
+	}
+	nested := reentrant.New(shared.locker)
+	go w.serve(listener, nested)
+
+	var all sync.WaitGroup
+	for i := range cfg.Workers {
+		all.Go(func() {
+			own := i == 0 // a locker that it closes at any moment
+			at := shared
+			if own {
+				if at, err = w.open(); err != nil {
+					panic(err)
+				}
+				defer func() { at.close() }()
+			}
+			c := &client{
+				w: w, id: i, rng: rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Process*1000+i))), locker: at.locker,
+				nested: reentrant.New(at.locker),
+			}
+			for !w.healed.Load() && !w.stopped.Load() {
+				if own && c.rng.IntN(8) == 0 {
+					at = c.closeBeneath(at)
+				} else {
+					c.step()
+				}
+			}
+			c.takeAll()
+		})
+	}
+	all.Wait()
+	_ = listener.Close()
+	began := now()
+	shared.close()
+	if d := time.Duration(now() - began); d > 6*time.Second {
+		return fmt.Errorf("process %d: Close took %v", cfg.Process, d)
+	}
+	return nil
+}
+
+// watchStill records when the process stood still.
+func (w *worker) watchStill() {
+	last := now()
+	for {
+		time.Sleep(10 * time.Millisecond)
+		at := now()
+		if at-last > int64(150*time.Millisecond) {
+			w.record(history.Event{Fault: &history.Fault{
+				Kind: "still", Target: fmt.Sprint("process ", w.cfg.Process), From: last, Until: at, Process: w.cfg.Process,
+			}})
+		}
+		last = at
+	}
+}
+
+// opened is a locker with its clients.
+type opened struct {
+	locker  *rwlock.Locker
+	clients []rueidis.Client
+}
+
+func (o *opened) close() {
+	_ = o.locker.Close()
+	for _, c := range o.clients {
+		c.Close()
+	}
+}
+
+// open makes a locker, and tries again where the servers do not answer.
+func (w *worker) open() (*opened, error) {
+	for {
+		o, err := w.tryToOpen()
+		if err == nil || w.stopped.Load() || errors.Is(err, rwlock.ErrOption) {
+			return o, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (w *worker) tryToOpen() (o *opened, err error) {
+	o = &opened{}
+	defer func() {
+		if err != nil {
+			for _, c := range o.clients {
+				c.Close()
+			}
+		}
+	}()
+	options := []rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}
+	addrs := w.cfg.Addrs
+	if len(addrs) == 0 {
+		addrs = []string{""}
+	}
+	for _, addr := range addrs {
+		c, err := w.dial(addr)
+		if c == nil {
+			return o, err
+		}
+		o.clients = append(o.clients, c)
+	}
+	if len(addrs) == 1 {
+		o.locker, err = rwlock.New(o.clients[0], options...)
+	} else {
+		o.locker, err = redlock.New(o.clients, append(options, redlock.WithQuarantine(w.cfg.Longest))...)
+	}
+	return o, err
+}
+
+// dial returns a client also where the server does not answer yet, if there is one.
+func (w *worker) dial(addr string) (rueidis.Client, error) {
+	option := rueidis.ClientOption{}
+	if addr == "" {
+		option.InitAddress, option.Sentinel.MasterSet = w.cfg.Init, w.cfg.Set
+	}
+	if w.cfg.Tuned {
+		return rwlock.Dial(addr, option)
+	}
+	if addr != "" {
+		option.InitAddress, option.ForceSingleClient = []string{addr}, true
+	}
+	option.DisableCache, option.Dialer.Timeout = true, time.Second
+	return rueidis.NewClient(option)
+}
+
+// closeBeneath closes the locker while the client uses it, and returns a new one.
+func (c *client) closeBeneath(at *opened) *opened {
+	delay := rand.N(c.w.cfg.TTL)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		time.Sleep(delay)
+		at.close()
+	}()
+	for range 3 {
+		c.step()
+	}
+	<-closed
+	next, err := c.w.open()
+	if err != nil {
+		panic(err)
+	}
+	c.locker, c.nested = next.locker, reentrant.New(next.locker)
+	return next
+}
+
+// joinRequest asks another process to take a lock for an owner.
+type joinRequest struct {
+	Name  string
+	Write bool
+	Fence map[string][]string // as fencing.Inject writes it
+}
+
+// joinReply says with which token it was taken.
+type joinReply struct {
+	Token uint64
+	Err   string
+}
+
+// serve takes locks for the owners of other processes.
+func (w *worker) serve(listener net.Listener, nested *reentrant.Locker) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { _ = conn.Close() }()
+			var request joinRequest
+			if json.NewDecoder(conn).Decode(&request) != nil {
+				return
+			}
+			_ = json.NewEncoder(conn).Encode(w.join(context.Background(), nested, request))
+		}()
+	}
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// client is one goroutine of a worker that takes locks in every form.
+type client struct {
+	w      *worker
+	id     int
+	rng    *rand.Rand
+	locker *rwlock.Locker
+	nested *reentrant.Locker
+}
+
+func (c *client) millis(limit int) time.Duration {
+	return time.Duration(c.rng.IntN(limit+1)) * time.Millisecond
+}
+
+func (c *client) span(name, form string, write bool) history.Span {
+	return history.Span{
+		Process: c.w.cfg.Process, Worker: c.id, Name: name, Form: form, Write: write, Called: now(),
+		Owner: fmt.Sprintf("%d.%d.%d", c.w.cfg.Process, c.id, c.rng.Uint64()),
+	}
+}
+
+// step is one section in a form that is drawn.
+func (c *client) step() {
+	name := fmt.Sprint("n", c.rng.IntN(c.w.cfg.Names))
+	limit := c.millis(4 * int(c.w.cfg.TTL/time.Millisecond))
+	if c.rng.IntN(5) == 0 {
+		limit = c.millis(30)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	switch c.rng.IntN(10) {
+	case 0, 1, 2:
+		c.lease(ctx, name, limit)
+	case 3, 4, 5:
+		c.mutex(ctx, "m"+name, limit)
+	case 6, 7:
+		c.convert(ctx, name, limit)
+	default:
+		c.owner(ctx, name, limit)
+	}
+	time.Sleep(c.millis(5))
+}
+
+// lease takes a lease, with options, waiting or not.
+func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
+	var options []rwlock.LockOption
+	switch ttl := c.w.cfg.TTL; c.rng.IntN(8) {
+	case 0:
+		options = append(options, rwlock.WithoutRenewal())
+	case 1:
+		options = append(options, rwlock.WithMaxHold(50*time.Millisecond+rand.N(ttl)))
+	case 2:
+		options = append(options, rwlock.WithTTL(max(ttl/2, 100*time.Millisecond)))
+	}
+	write, form, take := c.rng.IntN(2) == 0, "lock", c.locker.RLock
+	switch try := c.rng.IntN(5) == 0; {
+	case try && write:
+		form, take = "try", c.locker.TryLock
+	case try:
+		form, take = "try", c.locker.TryRLock
+	case write:
+		take = c.locker.Lock
+	}
+	s := c.span(name, form, write)
+	lease, err := take(ctx, name, options...)
+	if err != nil {
+		c.failed(s, limit, err)
+		return
+	}
+	s.Granted, s.Token = now(), uint64(lease.Token())
+	c.work(&s, lease.Context(context.Background()))
+	if c.rng.IntN(4) == 0 {
+		_ = lease.Renew(ctx)
+	}
+	c.ended(s, lease.Release(context.Background()))
+}
+
+// convert upgrades or downgrades a lease in its middle.
+func (c *client) convert(ctx context.Context, name string, limit time.Duration) {
+	write := c.rng.IntN(2) == 0
+	take := c.locker.RLock
+	if write {
+		take = c.locker.Lock
+	}
+	s := c.span(name, "convert", write)
+	lease, err := take(ctx, name)
+	if err != nil {
+		c.failed(s, limit, err)
+		return
+	}
+	s.Granted, s.Token = now(), uint64(lease.Token())
+	held := lease.Context(context.Background())
+	c.work(&s, held)
+	next := s
+	next.Write, next.Called, next.Last = !write, now(), 0
+	convert := lease.Upgrade
+	if write {
+		convert = lease.Downgrade
+	}
+	if err := convert(ctx); err == nil {
+		next.Granted, next.Token = now(), uint64(lease.Token())
+		s.End, s.Ended = "converted", next.Granted
+		c.w.record(history.Event{Span: &s})
+		c.work(&next, held)
+		s = next
+	} else {
+		c.look(&s, held)
+	}
+	c.ended(s, lease.Release(context.Background()))
+}
+
+// mutex uses the RWMutex of the name, with its own linger for each name.
+func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
+	mu := c.locker.RWMutex(name, c.lingerOf(name)...)
+	write := c.rng.IntN(2) == 0
+	take, give := mu.RLock, mu.RUnlock
+	switch try := c.rng.IntN(5) == 0; {
+	case try && write:
+		take, give = mu.TryLock, mu.Unlock
+	case try:
+		take = mu.TryRLock
+	case write:
+		take, give = mu.Lock, mu.Unlock
+	}
+	s := c.span(name, "mutex", write)
+	if err := take(ctx); err != nil {
+		c.failed(s, limit, err)
+		return
+	}
+	s.Granted, s.Token = now(), uint64(mu.Token())
+	held := mu.Context(context.Background())
+	c.work(&s, held)
+	if c.rng.IntN(4) > 0 {
+		c.ended(s, give(context.Background()))
+		return
+	}
+	next := s
+	next.Write, next.Called, next.Last = !write, now(), 0
+	convert := mu.Upgrade
+	if write {
+		convert = mu.Downgrade
+	}
+	if err := convert(ctx); err == nil {
+		next.Granted, next.Token = now(), uint64(mu.Token())
+		s.End, s.Ended = "converted", next.Granted
+		c.w.record(history.Event{Span: &s})
+		c.work(&next, mu.Context(context.Background()))
+		s = next
+		if give = mu.RUnlock; s.Write {
+			give = mu.Unlock
+		}
+	} else {
+		c.look(&s, held)
+	}
+	c.ended(s, give(context.Background()))
+}
+
+// lingerOf is the option of every second name.
+func (c *client) lingerOf(name string) []rwlock.LockOption {
+	if name[len(name)-1]%2 == 0 {
+		return []rwlock.LockOption{rwlock.WithLinger(c.w.cfg.TTL / 4)}
+	}
+	return nil
+}
+
+// owner nests a lock in itself, in this process and in another one.
+func (c *client) owner(ctx context.Context, name string, limit time.Duration) {
+	write := c.rng.IntN(2) == 0
+	do := c.nested.RDo
+	if write {
+		do = c.nested.Do
+	}
+	s := c.span(name, "owner", write)
+	owned := reentrant.WithOwner(ctx)
+	owner, _ := reentrant.OwnerFrom(owned)
+	s.Owner = owner.String()
+	ran := false
+	err := do(owned, name, func(held context.Context) error {
+		ran = true
+		fence, err := fencing.Require(held, name)
+		if err != nil {
+			panic(err)
+		}
+		s.Granted, s.Token = now(), uint64(fence.Token)
+		if c.rng.IntN(2) == 0 {
+			c.askPartner(held, name, write && c.rng.IntN(2) == 0)
+		}
+		_ = c.nested.RDo(held, name, func(inner context.Context) error {
+			c.work(&s, inner)
+			return nil
+		})
+		c.look(&s, held)
+		return nil
+	})
+	if !ran {
+		c.failed(s, limit, err)
+		return
+	}
+	c.ended(s, err)
+}
+
+// askPartner has another process take the lock for the owner in ctx, and waits until it has given it back.
+func (c *client) askPartner(ctx context.Context, name string, write bool) {
+	if len(c.w.cfg.Partners) == 0 {
+		return
+	}
+	partner := c.w.cfg.Partners[c.rng.IntN(len(c.w.cfg.Partners))]
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", partner)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(c.w.cfg.TTL))
+	request := joinRequest{Name: name, Write: write, Fence: map[string][]string{}}
+	fencing.Inject(ctx, fencing.MapCarrier(request.Fence))
+	if json.NewEncoder(conn).Encode(request) == nil {
+		var reply joinReply
+		_ = json.NewDecoder(conn).Decode(&reply)
+	}
+}
+
+// join takes a lock for the owner of another process.
+func (w *worker) join(ctx context.Context, nested *reentrant.Locker, request joinRequest) joinReply {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.TTL)
+	defer cancel()
+	ctx, err := fencing.Extract(ctx, fencing.MapCarrier(request.Fence))
+	if err != nil {
+		return joinReply{Err: err.Error()}
+	}
+	c := &client{w: w, id: 1000, rng: rand.New(rand.NewPCG(rand.Uint64(), 1))}
+	s := c.span(request.Name, "joined", request.Write)
+	owner, _ := reentrant.OwnerFrom(ctx)
+	s.Owner, s.Joined = owner.String(), true
+	take := nested.RLock
+	if request.Write {
+		take = nested.Lock
+	}
+	hold, err := take(ctx, request.Name)
+	if err != nil {
+		c.failed(s, w.cfg.TTL, err)
+		return joinReply{Err: err.Error()}
+	}
+	s.Granted, s.Token = now(), uint64(hold.Token())
+	c.work(&s, hold.Context(context.Background()))
+	c.ended(s, hold.Release(context.Background()))
+	return joinReply{Token: s.Token}
+}
+
+// work looks at the lock until the work is over or the lock is lost.
+func (c *client) work(s *history.Span, held context.Context) {
+	end := now() + int64(c.millis(15))
+	if c.rng.IntN(40) == 0 {
+		end += int64(rand.N(2 * c.w.cfg.TTL))
+	}
+	for c.look(s, held) && now() < end {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// look records that the lock was still trusted just before the look ended.
+func (c *client) look(s *history.Span, held context.Context) bool {
+	at := now()
+	deadline, ok := fencing.Deadline(held, s.Name)
+	if !ok || !time.Now().Before(deadline) {
+		return false
+	}
+	s.Last = at
+	return true
+}
+
+func (c *client) ended(s history.Span, err error) {
+	s.Ended, s.End = now(), "released"
+	switch {
+	case errors.Is(err, rwlock.ErrLost):
+		s.End = "lost"
+	case err != nil:
+		s.End = "unconfirmed"
+	}
+	if err != nil {
+		s.Err = err.Error()
+	}
+	c.w.record(history.Event{Span: &s})
+}
+
+func (c *client) failed(s history.Span, limit time.Duration, err error) {
+	f := history.Failure{
+		Process: s.Process, Worker: s.Worker, Name: s.Name, Form: s.Form, Write: s.Write, Called: s.Called, Ended: now(),
+		Limit: int64(limit), Err: err.Error(), Cause: "other",
+	}
+	for cause, sentinel := range map[string]error{
+		"contended": rwlock.ErrNotAcquired, "no quorum": rwlock.ErrNoQuorum, "closed": rwlock.ErrClosed,
+		"upgrade": rwlock.ErrUpgrade, "lost": rwlock.ErrLost, "replicas": rwlock.ErrReplicas, "conflict": rwlock.ErrConflict,
+		"option": rwlock.ErrOption,
+	} {
+		if errors.Is(err, sentinel) {
+			f.Cause = cause
+		}
+	}
+	c.w.record(history.Event{Failure: &f})
+}
+
+// takeAll takes every lock once after the last fault: each must be had.
+func (c *client) takeAll() {
+	for i := range c.w.cfg.Names {
+		if c.w.stopped.Load() {
+			return
+		}
+		const limit = time.Minute
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		name := fmt.Sprint("n", i)
+		s := c.span(name, "final", true)
+		if lease, err := c.locker.Lock(ctx, name); err != nil {
+			c.failed(s, limit, err)
+		} else {
+			s.Granted, s.Token = now(), uint64(lease.Token())
+			c.work(&s, lease.Context(context.Background()))
+			c.ended(s, lease.Release(context.Background()))
+		}
+		mu := c.locker.RWMutex("m"+name, c.lingerOf("m"+name)...)
+		s = c.span("m"+name, "final", true)
+		if err := mu.Lock(ctx); err != nil {
+			c.failed(s, limit, err)
+		} else {
+			s.Granted, s.Token = now(), uint64(mu.Token())
+			c.work(&s, mu.Context(context.Background()))
+			c.ended(s, mu.Unlock(context.Background()))
+		}
+		cancel()
+	}
+}
