@@ -61,7 +61,8 @@ if role ~= 'slave' then
     if from > ms + quarantine then -- its clock was ahead when it wrote that
       from = ms + quarantine
     end
-    local id = has[3] .. ':' .. has[7] .. ':' .. int(from)
+    local id = has[8]
+    if from ~= tonumber(has[6]) or id == '' then id = has[3] .. ':' .. has[7] .. ':' .. int(from) end
     if id ~= has[8] then redis.call('HSET', marker, 'until', int(from), 'id', id) end
     has[6], has[8] = from, id
   end

@@ -66,6 +66,83 @@ func TestMarkerOfAnotherSetIsToldApart(t *testing.T) {
 	})
 }
 
+// Whatever lets somebody in, or confirms what a client has, is a vote of the master. None is given to a client that has
+// not seen the marker, nor while the master abstains or has no marker.
+func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
+	letIn := map[string]struct {
+		expired bool // what the waiter is behind
+		by      call
+	}{
+		"release":              {false, release("01", 0)},
+		"release, a tombstone": {false, releaseAll("01", ttl)},
+		"release of a waiter":  {true, release("03", 0)},
+		"refresh":              {true, refresh("02")},
+		"refresh of nobody":    {true, refresh()},
+		"acquire":              {true, acquireByID(writer("04"))},
+		"one attempt":          {true, tryAcquire(writer("04"))},
+		"conversion":           {true, acquireByID(writer("04").converting("01"))},
+		"join":                 {true, join(reader("04").by("a"))},
+		"yield":                {true, yield("01", 5)},
+		"regain":               {true, regain(writer("04"), 5, 0)},
+	}
+	refusals := map[string]struct {
+		seen   string
+		marker []any
+	}{
+		"another marker": {"01JSET:older", []any{"until", 0}},
+		"abstains":       {setID, []any{"until", "9999999999999"}},
+		"no marker":      {setID, nil},
+	}
+	for path, p := range letIn {
+		for why, r := range refusals {
+			t.Run(path+", "+why, func(t *testing.T) {
+				inFakeTime(t, func(e *env) {
+					e.newMarker()
+					e.run(votes.of(acquireByID(reader("01").lasting(1000))))
+					e.run(votes.of(acquireByID(writer("02"))))
+					e.run(votes.of(acquireByID(writer("03"))))
+					if p.expired {
+						e.pass(2 * time.Second)
+					}
+					heard := e.subscribe(channel)
+					if r.marker == nil {
+						require.NoError(e.t, e.do("DEL", markerKey).Error())
+					} else {
+						e.setFields(markerKey, r.marker...)
+					}
+					reply := e.run(vote{proposal: 1, seen: r.seen}.of(p.by))
+					require.Empty(e.t, e.field(lockKey, "w"))
+					require.NoError(e.t, e.do("ZSCORE", lockKeys("n")[2], ulid("02")).Error(), "it waits yet")
+					require.Empty(e.t, e.heard(heard))
+					if name := p.by.script; name == scripts.Release || name == scripts.Refresh {
+						require.EqualValues(e.t, 2, reply[2], "the client is to look at the marker")
+					}
+					e.newMarker()
+					e.run(votes.of(p.by))
+					require.Contains(e.t, e.field(lockKey, "w"), ulid("02"), "it could enter")
+				})
+			})
+		}
+	}
+}
+
+// A grant that an old save has brought back is neither told to who waits for it nor renewed.
+func TestWithoutAVoteNothingIsConfirmed(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(votes.of(acquireByID(writer("01"))))[1]
+		stranger := vote{proposal: 1, seen: "01JSET:older"}
+		again := e.run(stranger.of(refresh("01")))
+		require.EqualValues(e.t, 2, again[2])
+		require.EqualValues(e.t, 0, again[3])
+		w := e.field(lockKey, "w")
+		require.EqualValues(e.t, 3, e.run(stranger.of(renew("01", 2*ttl, token)))[1])
+		require.Equal(e.t, w, e.field(lockKey, "w"))
+		require.EqualValues(e.t, 1, e.run(votes.of(refresh("01")))[3])
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", 2*ttl, token)))[1])
+	})
+}
+
 // A script that the server had to be sent whole compares the run id, whichever script it is.
 func TestChangedRunIDStartsTheQuarantine(t *testing.T) {
 	everyScript := voting()
@@ -95,7 +172,8 @@ func TestChangedRunIDStartsTheQuarantine(t *testing.T) {
 		e.setFields(markerKey, "run", "")
 		e.run(check.of(acquireByID(writer("01"))))
 		require.Equal(e.t, "0", e.field(markerKey, "until"), "an unknown run id is no changed one")
-		require.Equal(e.t, "01JSET:"+run+":0", e.field(markerKey, "id"))
+		require.Equal(e.t, run, e.field(markerKey, "run"))
+		require.Equal(e.t, setID, e.field(markerKey, "id"), "those who have seen the marker need not look again")
 
 		e.flushAll()
 		e.newMarker()

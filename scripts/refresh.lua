@@ -7,7 +7,7 @@
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was passed over and
 --        another upgrade has come before it: acquire again);
---        more 1: refresh without holds, there is more to hand on
+--        more as in settle.lua
 -- Twice  a waiter's lease is set, not summed
 -- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
 --        works while Redis is out of memory
@@ -35,14 +35,14 @@ if queued > 0 then keep(queueKey, false, 0) end
 purge()
 admit(true)
 
-local reply = { us, wake(), more }
+local reply = { us, wake(), unread and 2 or more }
 for i = 3, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)
-  -- A master that abstains may have brought back a grant that had ended.
+  -- A master that has no vote may have brought back a grant that had ended.
   if (state == 'w' or state == 'g') and expiry > ms then
-    if abstains then status = 0 else status, token, left = 1, value, expiry - ms end
+    if refusal then status = 0 else status, token, left = 1, value, expiry - ms end
   elseif state == 'q' or state == 'd' or state == 'p' then
     status = 0
   end

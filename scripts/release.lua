@@ -4,7 +4,7 @@
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
 --        answer is known), 4 '1': more than one may be, so the one that was granted need not be the last
 -- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
---        {0, ...} it was gone; server us is 0 where the clock was not read; more 1: refresh, there is more to hand on
+--        {0, ...} it was gone; server us is 0 where the clock was not read; more as in settle.lua
 -- Twice  the second finds it gone; nobody else's hold is touched
 -- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off to
 --        a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua; works while Redis is out
@@ -114,4 +114,4 @@ if leaves and (status == 0 or ARGV[4] == '1') then
 end
 admit()
 store(leaves and ARGV[3] + 0)
-return { status, us, more }
+return { status, us, unread and 2 or more }

@@ -4,11 +4,11 @@
 --        lock alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and somebody waits; 0 not
---        held here with that token, or expired}
+--        held here with that token, or expired; 3 nothing was done, since the client has to look at the marker first}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
 --        the first lease of a call and once a minute; works while Redis is out of memory, and while this master
---        abstains: nobody enters by it
+--        abstains: it extends what stands, and nobody enters by it
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -16,6 +16,10 @@ local ms = (us - us % 1000) / 1000
 -- include: vote.lua
 local match, find, cut = string.match, string.find, string.sub
 local reply, writes = { us }, false
+if changed then
+  for i = 2, #ARGV, 3 do reply[#reply + 1] = 3 end
+  return reply
+end
 local ttlText, ttl, new, newText -- of the lease before: mostly all leases of a call have one TTL
 
 -- A key lives for an hour, or as long as the hold if that is longer. Where the renewal of a hold does not carry its

@@ -2,7 +2,8 @@
 --
 -- KEYS   1-4 as in lock.lua
 -- ARGV   1 as in vote.lua
--- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it
+-- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it;
+--        2: nobody was let in, since the client has to look at the marker first
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
 -- Cost   purge: ZRANGE of holds and of aside where they have members; where something has expired ZRANGEBYSCORE ZREM
 --        HMGET ZRANGE ZCARD, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
@@ -128,7 +129,7 @@ local function admit(beneath)
       more = 1
       return
     end
-    local open = not wHold and not abstains
+    local open = not wHold and not refusal
     local toWriters = open and not KEYS[2] and readers == 0 and not reachable(holdsKey, 0) -- a reader has to wait
     local popped = taken or open and readers == 0 and not toWriters and call('ZPOPMIN', queueKey)[1]
     taken = nil

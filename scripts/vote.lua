@@ -7,10 +7,13 @@
 --        abstains after it may have lost data; 1 to compare its run id with the marker's, as in every script that the
 --        server had to be sent whole, because its cache does not survive a restart
 -- Reply  refusal: {4, 0, ms, server us} while it abstains (ms 0: until somebody has given it a marker);
---        {5, 0, 0, server us} where the marker is not the one that the client has seen; else nil
+--        {5, 0, 0, server us} where the marker is not the one that the client has seen; else nil. This is the one check
+--        of a master's vote. A script that grants a hold returns the refusal; settle.lua lets nobody in, refresh.lua
+--        confirms no grant, and renew.lua renews nothing for a client that has not seen the marker.
+--        unread: whether the client has to look at the marker before it counts on this master again
 -- Twice  a changed run id starts the quarantine once: the second run finds it in the marker
 -- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL HSET where the run id has changed
-local several, floor, abstains, changed, refusal = ARGV[1] ~= '0', us, false, false, nil
+local several, floor, abstains, changed, refusal, unread = ARGV[1] ~= '0', us, false, false, nil, false
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
@@ -20,9 +23,11 @@ if several then
     local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
     if run and run ~= has[3] then
       -- Data may be lost, unless only the run id was unknown: the marker's author may have been refused INFO.
-      if has[3] and has[3] ~= '' then has[1] = string.format('%.0f', ms + quarantine) end
-      has[2] = (has[4] or '') .. ':' .. run .. ':' .. (has[1] or '')
       call('HDEL', marker, 'id') -- accepted when the memory is full, and so is what follows it
+      if has[3] and has[3] ~= '' then
+        has[1] = string.format('%.0f', ms + quarantine)
+        has[2] = (has[4] or '') .. ':' .. run .. ':' .. has[1]
+      end
       local past = string.sub((has[3] or '') .. ' ' .. (has[5] or ''), 1, 328)
       call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1], 'past', past)
     end
@@ -36,4 +41,6 @@ if several then
   elseif changed then
     refusal = { 5, 0, 0, us }
   end
+  -- A quarantine that is longer than any that a client starts was written by a clock that was ahead.
+  unread = refusal and (changed or refusal[3] == 0 or refusal[3] - quarantine > 0)
 end

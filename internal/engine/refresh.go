@@ -25,6 +25,13 @@ const waitersPerRefresh = 200
 // refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.
 const refreshFields = 3
 
+// What refresh.lua and release.lua say beside their answers: that a call has left some who may enter, or that nobody
+// was let in, since this client has to look at the master's marker first.
+const (
+	moreToAdmit = 1
+	moreToRead  = 2
+)
+
 // The statuses of a waiter in refresh.lua's reply.
 const (
 	refreshGranted = 1
@@ -69,7 +76,10 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	} else {
 		w.m.Sample(s.keys[0], sent, fields[0])
 		w.outages.over(s.node())
-		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == 1
+		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == moreToAdmit
+		if fields[2] == moreToRead {
+			w.e.membership.recheck()
+		}
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]
 			left := time.Duration(f[2]) * time.Millisecond
@@ -128,14 +138,24 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	return askAgain
 }
 
+// goOn does what a master has left to this client.
+func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
+	switch more {
+	case moreToAdmit:
+		e.continueAdmission(m, keys)
+	case moreToRead:
+		e.membership.recheck()
+	}
+}
+
 // continueAdmission lets a master go on with what it left undone to keep a call short. If this client dies before, the
 // next refresh of any waiter does it, so readers who could enter are late by a refresh interval and not stuck.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
 		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-"},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
-			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields && fields[2] == 1 {
-				e.continueAdmission(m, keys)
+			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields {
+				e.goOn(m, keys, fields[2])
 			}
 		},
 	})

@@ -173,8 +173,8 @@ func (e *Engine) released(
 	}
 	r.m.Sample(r.key.lock(), sent, reply[1])
 	e.releases[r.m.Index].confirmed(&r)
-	if reply[2] == 1 {
-		e.continueAdmission(r.m, e.keys.forCall(r.key))
+	if reply[2] != 0 {
+		e.goOn(r.m, e.keys.forCall(r.key), reply[2])
 	}
 	return reply[0] == releaseGranted, nil
 }

@@ -172,8 +172,8 @@ func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
 	if err == nil {
 		r.withdrawal.end()
 		q.p.confirmed(r)
-		if reply[2] == 1 {
-			e.continueAdmission(r.m, e.keys.forCall(r.key))
+		if reply[2] != 0 {
+			e.goOn(r.m, e.keys.forCall(r.key), reply[2])
 		}
 	}
 	q.mu.Lock()

@@ -122,6 +122,9 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	answer := ballot.Answer{Status: ballot.IsGranted, Until: l.e.drift.Trusted(sent, l.terms.TTL)}
 	switch {
 	case err != nil:
+		if transport.Unread(err) {
+			l.e.membership.recheck()
+		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
 		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: err})
 	case !renewed:

@@ -116,7 +116,7 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 // run (then a release has to go after it), whether asking again can help, and whose fault it is. A grant that too few
 // replicas have stands on the master, so it is to be released; asking again would only find the same.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
-	if transport.Reconnected(err) {
+	if transport.Unread(err) {
 		e.membership.recheck()
 	}
 	_, short := unreplicated(err)

@@ -98,8 +98,13 @@ func (c *connections) current(args []string, dials uint64) []string {
 // the caller's vote was made for, and so to another server.
 var errReconnected = errors.New("the connection was replaced while the request was on its way")
 
-// Reconnected reports whether a request may have gone over another connection than its vote was made for.
-func Reconnected(err error) bool { return errors.Is(err, errReconnected) }
+// errUnread is the answer of one of several masters to a renewal by a client that has not read the marker which the
+// master has now.
+var errUnread = errors.New("its marker has changed, and is being looked at")
+
+// Unread reports whether the marker of a master has to be read before it is asked again: the request may have gone over
+// another connection than its vote was made for, or the master has refused it for its marker.
+func Unread(err error) bool { return errors.Is(err, errReconnected) || errors.Is(err, errUnread) }
 
 // sameConnection keeps the answer to a request if no connection has been opened since.
 func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {

@@ -95,10 +95,11 @@ func tokenArgs(due []*Renewal) []string {
 	return args
 }
 
-// The answers of renew.lua for a hold that was renewed: nobody waits for its lock, or somebody does.
+// The answers of renew.lua for a hold: renewed, and nobody waits for its lock, or somebody does; nothing was done.
 const (
 	renewed       = 1
 	renewedWanted = 2
+	renewalUnread = 3
 )
 
 // answered hands each renewal its part of the reply: the server's time, then the answer for each.
@@ -116,6 +117,10 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 	p.n.clock.sample(sent, reply[0])
 	for i, renewal := range due {
 		answer := reply[1+i]
+		if answer == renewalUnread {
+			renewal.Done(false, errUnread, sent)
+			continue
+		}
 		if answer == renewedWanted && renewal.Wanted != nil {
 			renewal.Wanted()
 		}
