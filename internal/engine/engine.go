@@ -109,6 +109,10 @@ func (e *Engine) connect() {
 		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
 		OnMoved:   e.mailbox.onMoved,
 		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },
+		OnSeparated: func(n *transport.Node, refusal error) {
+			e.observers.warn("a server refuses calls for several locks, leases are renewed one by one",
+				slog.String("master", n.Addr()), slog.Any("error", refusal))
+		},
 	}
 	// A single master cannot abstain: nobody else could decide. It has its clock as the floor of its tokens instead.
 	if len(e.cfg.Clients) > 1 {

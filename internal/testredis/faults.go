@@ -16,6 +16,7 @@ type faults struct {
 	pushes    func(push []string) bool
 	duplicate func(cmd []string) bool
 	check     func(cmd []string, first, second string)
+	refusal   func(cmd []string) string
 	onCommand func(cmd []string)
 	calls     map[string]int
 }
@@ -61,6 +62,14 @@ func (f *faults) Duplicate(match func(cmd []string) bool, check func(cmd []strin
 	f.duplicate, f.check = match, check
 }
 
+// Deny has each command for which refusal returns a text answered with that text, as an error, without running. It
+// lasts until called again; nil ends it.
+func (f *faults) Deny(refusal func(cmd []string) string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal = refusal
+}
+
 // OnCommand shows each command to see just before it reaches the server, which waits meanwhile;
 // nil ends it.
 func (f *faults) OnCommand(see func(cmd []string)) {
@@ -80,14 +89,19 @@ func (f *faults) arm(r *rule) <-chan struct{} {
 // judge counts a command that is about to reach the server, and says what awaits it.
 func (f *faults) judge(frame []byte) verdict {
 	f.mu.Lock()
-	rules, duplicate, see := f.rules, f.duplicate, f.onCommand
+	rules, duplicate, see, refusal := f.rules, f.duplicate, f.onCommand, f.refusal
 	f.mu.Unlock()
 
 	var v verdict
-	if len(rules) > 0 || duplicate != nil || see != nil {
+	if len(rules) > 0 || duplicate != nil || see != nil || refusal != nil {
 		cmd := elements(frame)
 		if see != nil {
 			see(cmd)
+		}
+		if refusal != nil {
+			if v.refusal = refusal(cmd); v.refusal != "" {
+				return v
+			}
 		}
 		v.twice = duplicate != nil && duplicate(cmd)
 		v.rule = f.take(rules, cmd)

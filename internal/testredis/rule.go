@@ -1,6 +1,8 @@
 package testredis
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +30,9 @@ func (r *rule) strike() { r.once.Do(func() { close(r.struck) }) }
 
 // verdict is what awaits a command that is about to reach the server.
 type verdict struct {
-	rule  *rule
-	twice bool
+	rule    *rule
+	twice   bool
+	refusal string // "" where the server decides
 }
 
 // Named matches commands by name, in any case.
@@ -42,4 +45,22 @@ func Named(names ...string) func(cmd []string) bool {
 		}
 		return false
 	}
+}
+
+// CrossSlot is a refusal for Deny: that of a cluster behind one address, for a script call whose keys have several hash
+// tags.
+func CrossSlot(cmd []string) (refusal string) {
+	if !Named("EVAL", "EVALSHA")(cmd) {
+		return ""
+	}
+	n, _ := strconv.Atoi(cmd[2])
+	tags := slices.Clone(cmd[3 : 3+n])
+	for i, key := range tags {
+		_, tag, _ := strings.Cut(key, "{")
+		tags[i], _, _ = strings.Cut(tag, "}")
+	}
+	if slices.Sort(tags); len(slices.Compact(tags)) > 1 {
+		return "CROSSSLOT Keys in request don't hash to the same slot"
+	}
+	return ""
 }

@@ -121,3 +121,28 @@ func TestOnCommandSeesItBeforeTheServer(t *testing.T) {
 		require.True(t, early)
 	})
 }
+
+func TestDenyAnswersInPlaceOfTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		eval := func(keys ...string) error {
+			return client.Do(t.Context(), client.B().Eval().Script("return redis.call('INCR', 'n')").
+				Numkeys(int64(len(keys))).Key(keys...).Build()).Error()
+		}
+		link.Deny(testredis.CrossSlot)
+		require.NoError(t, eval("a{1}", "b{1}"))
+		require.NoError(t, eval())
+		require.ErrorContains(t, eval("a{1}", "b{2}"), "CROSSSLOT")
+		results := client.DoMulti(t.Context(), set(client, "k", "1"),
+			client.B().Eval().Script("").Numkeys(2).Key("{1}", "{2}").Build(), get(client, "k"))
+		require.NoError(t, results[0].Error())
+		require.ErrorContains(t, results[1].Error(), "CROSSSLOT")
+		value, err := results[2].ToString()
+		require.NoError(t, err)
+		require.Equal(t, "1", value, "replies keep their order")
+		link.Deny(nil)
+		require.NoError(t, eval("a{1}", "b{2}"))
+		n, err := mini.Miniredis().Get("n")
+		require.NoError(t, err)
+		require.Equal(t, "3", n, "what was refused did not run")
+	})
+}

@@ -87,6 +87,10 @@ func (w *wire) deliverCommand(it item) bool {
 		verdict.rule.strike()
 		return false
 	}
+	if verdict.refusal != "" {
+		w.push(newCall(it.data, nil))
+		return w.toServer.send(refusing(verdict.refusal))
+	}
 	first := newCall(it.data, verdict.rule)
 	if !verdict.twice {
 		w.push(first)
@@ -101,6 +105,11 @@ func (w *wire) deliverCommand(it item) bool {
 		}
 	}
 	return true
+}
+
+// refusing is a command to which the server answers with that refusal, in its turn.
+func refusing(refusal string) []byte {
+	return encode([]string{"EVAL", "return redis.error_reply(ARGV[1])", "0", refusal})
 }
 
 // deliverReply hands a message of the server to the client, and reports whether to go on.

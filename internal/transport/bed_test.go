@@ -43,6 +43,8 @@ type bed struct {
 	listens chan struct{}
 	deaf    chan error
 	moves   atomic.Int64
+
+	separated atomic.Int64 // how often it was told
 }
 
 // newBed runs the pipeline of a master until the test ends.
@@ -60,6 +62,8 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		OnDeaf:    func(_ *transport.Master, _ *transport.Node, err error) { b.deaf <- err },
 		OnMoved:   func(*transport.Master) { b.moves.Add(1) },
 		OnSilence: func(*transport.Master, *transport.Node, error) {},
+
+		OnSeparated: func(*transport.Node, error) { b.separated.Add(1) },
 	}
 	for _, change := range changes {
 		change(b.cfg)

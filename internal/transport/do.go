@@ -102,29 +102,21 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	r, sent = n.sendAs(ctx, s, byDigest, keys, args)
-	if unknownScript(r) { // it did not run
-		r, sent = n.sendAs(ctx, s, whole, keys, args)
+	how := manner{}
+	for again := true; again; {
+		client := n.client
+		if how.routed {
+			client = n.m.client
+		}
+		if how.alone {
+			keys = keys[:1]
+		}
+		sent = n.m.cfg.Clock.Now()
+		r = client.Do(ctx, s.command(client.B(), how.whole, keys, args))
+		if how.routed {
+			n.elsewhere()
+		}
+		how, again = how.after(n.meaning(r), true)
 	}
 	return maskForeignEnd(ctx, r), sent
-}
-
-// sendAs sends one form of the script, again where another server has to answer, and with the lock named alone where it
-// is on its way to another server.
-func (n *Node) sendAs(
-	ctx context.Context, s *Script, f form, keys, args []string,
-) (r rueidis.RedisResult, sent clock.Instant) {
-	sent = n.m.cfg.Clock.Now()
-	r = n.client.Do(ctx, s.as(f, n.client.B(), keys, args))
-	if n.redirects(r) {
-		sent = n.m.cfg.Clock.Now()
-		r = n.m.client.Do(ctx, s.as(f, n.m.client.B(), keys, args))
-		n.elsewhere()
-	}
-	if n.m.isMoving(r) {
-		sent = n.m.cfg.Clock.Now()
-		r = n.m.client.Do(ctx, s.as(f, n.m.client.B(), keys[:1], args))
-		n.elsewhere()
-	}
-	return r, sent
 }

@@ -23,6 +23,9 @@
 // A sample of a clock counts for a node only if the request left after the last moment at which another server may have
 // answered there: a redirection, a change of the map or of the client's address, a subscription that was lost.
 //
+// Only renewals of several locks have keys of several slots. Where a server refuses them, as a cluster behind one
+// address does, the node goes over to one lock in a call, and what was refused is sent again so at once.
+//
 // # Messages
 //
 // One connection for messages leads to the one server there is; in a Cluster of version 7 or later one to each node

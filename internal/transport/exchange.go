@@ -2,61 +2,59 @@ package transport
 
 import (
 	"context"
-	"slices"
 
 	"github.com/redis/rueidis"
 )
 
-// send sends the batch, and once more what has not run: what another server has to answer, then, with the lock named
-// alone, what is on its way to another server, and then, whole, what the server does not know.
+// send sends the batch, and what has not run once more in another manner.
 func (p *pipeline) send(ctx context.Context, batch []Call) {
 	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
 	defer cancel()
-	if unknown := p.sendEverywhere(ctx, batch, manner{}); len(unknown) > 0 {
-		p.sendEverywhere(ctx, unknown, manner{whole: true})
+	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
+		var again parcels
+		for _, parcel := range unsent {
+			p.exchange(ctx, parcel, &again)
+		}
+		unsent = again
 	}
 }
 
-func (p *pipeline) sendEverywhere(ctx context.Context, batch []Call, how manner) (unknown []Call) {
-	if p == p.n.replicated {
-		return p.sendReplicated(ctx, batch, how)
-	}
-	here := p.exchange(ctx, batch, how)
-	how.routed = true
-	there := p.exchange(ctx, here.moved, how)
-	how.alone = true
-	between := p.exchange(ctx, append(here.moving, there.moving...), how)
-	return slices.Concat(here.unknown, there.unknown, between.unknown)
+// parcel are calls that are sent together, in one manner.
+type parcel struct {
+	how   manner
+	calls []Call
 }
 
-// manner is how calls are sent: each script whole, or by its digest; routed by the client, or straight to the node;
-// with all keys of its lock, or with the lock alone.
-type manner struct{ whole, routed, alone bool }
+// parcels has one parcel for each manner.
+type parcels []parcel
 
-// notRun are calls that have to be sent in another manner: another server has to answer them, their lock is on its way
-// to another server, or the server does not know their script.
-type notRun struct{ moved, moving, unknown []Call }
-
-// exchange sends the calls together and ends each with its reply, but for those that have not run. A server that does
-// not even know a script that was sent whole has refused it.
-func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest notRun) {
-	if len(batch) == 0 {
-		return rest
+func (all *parcels) add(how manner, calls ...Call) {
+	for i, parcel := range *all {
+		if parcel.how == how {
+			(*all)[i].calls = append(parcel.calls, calls...)
+			return
+		}
 	}
-	m := p.n.m
+	*all = append(*all, parcel{how, calls})
+}
+
+// exchange sends the calls together and ends each with its reply, but for those that are to be sent again: they join
+// again.
+func (p *pipeline) exchange(ctx context.Context, now parcel, again *parcels) {
+	m, batch := p.n.m, now.calls
 	sent, dials := m.cfg.Clock.Now(), m.Dials()
-	for i, r := range p.converse(ctx, batch, how, dials) {
-		switch {
-		case !how.whole && unknownScript(r):
-			rest.unknown = append(rest.unknown, batch[i])
+	for i, r := range p.converse(ctx, batch, now.how, dials) {
+		meaning := p.n.meaning(r)
+		if meaning == isCrossSlot && batch[i].split != nil {
+			p.n.separate(r.Error())
+			again.add(now.how, batch[i].split()...)
 			continue
-		case !how.routed && p.n.redirects(r):
-			rest.moved = append(rest.moved, batch[i].towards(r))
+		}
+		if how, differs := now.how.after(meaning, p != p.n.replicated); differs {
+			again.add(how, batch[i].towards(r))
 			continue
-		case !how.alone && m.isMoving(r):
-			rest.moving = append(rest.moving, batch[i])
-			continue
-		case ctx.Err() != nil && r.NonRedisError() != nil:
+		}
+		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 		}
 		r = m.nameTimeout(maskForeignEnd(ctx, r), sent)
@@ -67,7 +65,6 @@ func (p *pipeline) exchange(ctx context.Context, batch []Call, how manner) (rest
 		}
 		batch[i].Done(m.sameConnection(dials, r), sent)
 	}
-	return rest
 }
 
 func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials uint64) []rueidis.RedisResult {
@@ -90,7 +87,7 @@ func (p *pipeline) commands(client rueidis.Client, batch []Call, how manner, dia
 		if how.alone {
 			keys = keys[:1]
 		}
-		commands[i] = c.Script.as(form(how.whole), b, keys, p.n.m.current(c.Args, dials))
+		commands[i] = c.Script.command(b, how.whole, keys, p.n.m.current(c.Args, dials))
 	}
 	return commands
 }

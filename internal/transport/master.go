@@ -35,6 +35,8 @@ type Config struct {
 	OnDeaf    func(m *Master, n *Node, err error)      // they cannot be had; told once, until they arrive again
 	OnMoved   func(m *Master)                          // other servers answer for some keys, or for all
 	OnSilence func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
+	// From here on calls to this node name one lock each: it refuses those that name several.
+	OnSeparated func(n *Node, refusal error)
 }
 
 // Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster. It routes each call

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +12,19 @@ import (
 // holds up nothing that is sent elsewhere. A standalone server and a Sentinel group are one node; a Cluster has one for
 // each server that owns slots, and one more (home) for what is sent while the owner of a slot is not known.
 type Node struct {
-	m        *Master
-	addr     string          // "" is home: the client decides which server answers
-	client   rueidis.Client  // reaches this server only, where the node is direct
-	direct   bool            // else client is the master's
-	life     context.Context // ends when the node has no slots any more, or the engine gives up
-	end      context.CancelFunc
-	health   health
-	clock    serverClock
-	answers  atomic.Int64 // in a row, without a failed request
-	stale    atomic.Bool  // its client has been closed: the node is to be made anew
-	pipeline *pipeline
-	listener *listener
+	m         *Master
+	addr      string          // "" is home: the client decides which server answers
+	client    rueidis.Client  // reaches this server only, where the node is direct
+	direct    bool            // else client is the master's
+	life      context.Context // ends when the node has no slots any more, or the engine gives up
+	end       context.CancelFunc
+	health    health
+	clock     serverClock
+	answers   atomic.Int64 // in a row, without a failed request
+	stale     atomic.Bool  // its client has been closed: the node is to be made anew
+	separated atomic.Bool  // a call names one lock: the server refuses keys of several slots
+	pipeline  *pipeline
+	listener  *listener
 
 	replicated *pipeline // for calls whose answers count only once replicas have them; nil where none are asked
 }
@@ -35,6 +35,7 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	if !n.direct {
 		n.client = m.client
 	}
+	n.separated.Store(m.cluster())
 	n.life, n.end = m.cfg.Life, func() {}
 	if addr != "" {
 		n.life, n.end = context.WithCancel(m.cfg.Life)
@@ -90,33 +91,11 @@ func (n *Node) replaced() {
 	n.health.succeeded()
 }
 
-// redirects reports whether the answer says that another server has the slot, or that the client has given this server
-// up: then the request is sent again by way of the client, which follows redirections. It may have run in the second
-// case; every script may run twice.
-func (n *Node) redirects(r rueidis.RedisResult) bool {
-	if !n.direct {
-		return false
+// separate has the node's calls name one lock each from now on.
+func (n *Node) separate(cause error) {
+	if n.separated.CompareAndSwap(false, true) {
+		n.m.cfg.OnSeparated(n, cause)
 	}
-	err := r.Error()
-	if errors.Is(err, rueidis.ErrClosing) {
-		n.stale.Store(true)
-		n.m.suspect()
-		return true
-	}
-	refusal, ok := refusalOf(err)
-	if !ok {
-		return false
-	}
-	switch refusalCode(refusal.Error()) {
-	case "MOVED":
-		n.m.suspect()
-		return true
-	case "ASK":
-		return true
-	case "CLUSTERDOWN":
-		n.m.suspect()
-	}
-	return false
 }
 
 // elsewhere notes that requests have been answered by other servers up to now: their times are not this server's.

@@ -20,8 +20,9 @@ type Call struct {
 
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas have confirmed it
 
-	to     string // the server that a redirection has named; "" for the node
-	asking bool   // which has the slot only by exception
+	split  func() []Call // the same as calls that name one lock each; nil for one that does
+	to     string        // the server that a redirection has named; "" for the node
+	asking bool          // which has the slot only by exception
 }
 
 // pipeline sends the calls of one node: whatever has gathered while its batches are on their way is the next batch.

@@ -75,6 +75,8 @@ func (m *Master) Permanent(err error) bool {
 	switch code := refusalCode(text); {
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
 		return true
+	case crossesSlots(text): // calls of several locks have been sent again as calls of one
+		return true
 	case slices.Contains(clusterOnly, code):
 		// A client of the cluster follows MOVED and ASK, and what is left passes. One of a single server goes nowhere.
 		return m.Standalone()
@@ -106,16 +108,6 @@ func FromCluster(err error) bool {
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
 }
 
-// isMoving reports whether a node of the cluster refuses the request because the lock's slot is on its way to another
-// node and some of the keys are not there.
-func (m *Master) isMoving(r rueidis.RedisResult) bool {
-	if m.Standalone() {
-		return false
-	}
-	refusal, ok := refusalOf(r.Error())
-	return ok && refusal.IsTryAgain()
-}
-
 // Advised is the refusal of a server that no attempt will change, with what to do about it.
 type Advised struct {
 	Refusal error
@@ -127,11 +119,13 @@ func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 // Unwrap returns the refusal.
 func (e *Advised) Unwrap() error { return e.Refusal }
 
-// What to do about a node of a cluster whose client is one for a single server, and about a server without scripts.
+// What to do about a node of a cluster whose client is one for a single server, about a server without scripts, and
+// about a cluster as one of several masters.
 const (
 	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
 		"the node in InitAddress"
 	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
+	slotsAdvice   = "a master of a quorum cannot be a cluster, not even one behind a single address"
 )
 
 // Explain returns the failure of a request to this master in the form in which a user is told of it.
@@ -139,6 +133,8 @@ func (m *Master) Explain(err error) error {
 	switch {
 	case m.Standalone() && FromCluster(err):
 		return &Advised{err, ClusterAdvice}
+	case m.cfg.Quarantine > 0 && Refused(err) && crossesSlots(err.Error()):
+		return &Advised{err, slotsAdvice}
 	case lacksScripts(err):
 		return &Advised{err, scriptsAdvice}
 	default:

@@ -46,18 +46,15 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 // renewalsPerCall bounds one script call: 100 to 200 us of the server's time.
 const renewalsPerCall = 128
 
-// renewalCalls makes script calls of several renewals. In a Cluster every lock has a slot of its own, and a call
-// reaches one slot only, so each renewal is a call there.
-func (p *pipeline) renewalCalls(due []*Renewal) []Call {
+// renewalCalls makes script calls of several renewals. Where a server refuses keys of several slots, as in a Cluster,
+// each renewal is a call: every lock has a slot of its own.
+func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 	most := renewalsPerCall
-	if p.n.m.client.Mode() == rueidis.ClientModeCluster {
+	if p.n.separated.Load() {
 		most = 1
 	}
-	var calls []Call
-	for len(due) > 0 {
-		n := min(most, len(due))
-		calls = append(calls, p.renewalCall(due[:n]))
-		due = due[n:]
+	for together := range slices.Chunk(due, most) {
+		calls = append(calls, p.renewalCall(together))
 	}
 	return calls
 }
@@ -75,9 +72,13 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	if marker := p.n.m.cfg.MarkerKey; p.n.m.cfg.Quarantine > 0 {
 		keys = append(keys, marker)
 	}
-	return Call{Script: p.n.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
+	call := Call{Script: p.n.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
 		p.answered(due, r, sent)
 	}}
+	if len(due) > 1 {
+		call.split = func() []Call { return p.renewalCalls(due) }
+	}
+	return call
 }
 
 // tokenArgs writes the tokens of all as arguments, which share their memory.

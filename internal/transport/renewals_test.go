@@ -2,12 +2,14 @@ package transport_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
@@ -240,5 +242,66 @@ func TestAnAnswerOfAnotherLengthIsNone(t *testing.T) {
 		b.Renew(r)
 		synctest.Wait()
 		require.Error(t, done.take()[0].err)
+	})
+}
+
+// A cluster behind one address takes the keys of one slot in a call. Once it has said so, no call has more.
+func TestRenewalsGoOneByOneWhereCallsOfSeveralLocksAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*transport.Config){
+		"one server": func(*transport.Config) {},
+		"replicas":   func(cfg *transport.Config) { cfg.Replicas, cfg.ReplicaTimeout = 1, time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mini := testredis.NewMini(t)
+				mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+					if cmd == "WAIT" {
+						peer.WriteInt(1)
+					}
+					return cmd == "WAIT"
+				})
+				link := mini.NewLink()
+				b := newBed(t, link.Client(t), change)
+				tokens := make([]uint64, 150)
+				for id := range tokens {
+					tokens[id] = b.acquire(id)
+				}
+				link.Deny(testredis.CrossSlot)
+				calls := renewalCalls(link)
+				var done outcomes
+				for round := range 2 {
+					begun, before := b.now().Mono, len(calls())
+					for id, token := range tokens {
+						b.Renew(done.renewal(b, id, token, time.Minute))
+					}
+					synctest.Wait()
+					all := done.take()
+					require.Len(t, all, len(tokens))
+					for _, one := range all {
+						require.True(t, one.err == nil && one.renewed, "%v", one)
+					}
+					require.Equal(t, begun, b.now().Mono, "at once")
+					several := slices.ContainsFunc(calls()[before:], func(holds []string) bool { return len(holds) > 1 })
+					require.Equal(t, round == 0, several, "round %d has calls of several locks", round)
+				}
+				require.EqualValues(t, 1, b.separated.Load())
+			})
+		})
+	}
+}
+
+// A call of one lock that is refused so is refused for good: the server can serve no lock.
+func TestACallOfOneLockThatCrossesSlotsIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t), func(cfg *transport.Config) { cfg.Quarantine = time.Minute })
+		link.Deny(testredis.CrossSlot)
+		keys := append(keysOf("n"), "t:master")
+		r, _ := b.Do(context.Background(), refresh, keys, []string{"0"})
+		err := r.Error()
+		require.ErrorContains(t, err, "CROSSSLOT")
+		require.True(t, b.Permanent(err))
+		require.ErrorContains(t, b.Explain(err), "behind a single address")
+		require.Zero(t, b.separated.Load())
 	})
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -38,17 +37,8 @@ func (m *Master) Prepare(ctx context.Context) {
 	}
 }
 
-// sendReplicated is sendEverywhere for calls that are replicated. The client would send a call that another server has
-// to answer there, but not the WAIT behind it; so they are sent to the server that the redirection names.
-func (p *pipeline) sendReplicated(ctx context.Context, batch []Call, how manner) (unknown []Call) {
-	here := p.exchange(ctx, batch, how)
-	there := p.exchange(ctx, here.moved, manner{whole: how.whole, routed: true})
-	between := p.exchange(ctx, append(here.moving, there.moving...), manner{whole: how.whole, alone: true})
-	beyond := p.exchange(ctx, between.moved, manner{whole: how.whole, routed: true, alone: true})
-	return slices.Concat(here.unknown, there.unknown, between.unknown, beyond.unknown)
-}
-
-// towards notes where the redirection leads.
+// towards notes where the reply leads, if it is a redirection. The client would send a call there, but not the WAIT
+// behind it.
 func (c Call) towards(redirection rueidis.RedisResult) Call {
 	refusal, ok := refusalOf(redirection.Error())
 	if !ok {

@@ -31,18 +31,10 @@ func NewScript(name scripts.Name, salt string) *Script {
 	})}
 }
 
-// form is how a script is sent. It is no function value: through one, keys and arguments on a caller's stack would go
-// to the heap.
-type form bool
-
-const (
-	byDigest form = false
-	whole    form = true
-)
-
-// as returns the command that calls the script in this form.
-func (s *Script) as(f form, b rueidis.Builder, keys, args []string) rueidis.Completed {
-	if f == whole {
+// command returns the command that calls the script, whole or by its digest. The two are no function values: through
+// one, keys and arguments on a caller's stack would go to the heap.
+func (s *Script) command(b rueidis.Builder, whole bool, keys, args []string) rueidis.Completed {
+	if whole {
 		return s.whole(b, keys, args)
 	}
 	return s.byDigest(b, keys, args)
@@ -62,10 +54,4 @@ func (s *Script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed
 		}
 	}
 	return b.Eval().Script(s.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-}
-
-// unknownScript reports whether the server asked for the source: after a restart, a failover, SCRIPT FLUSH.
-func unknownScript(r rueidis.RedisResult) bool {
-	err, ok := rueidis.IsRedisErr(r.Error())
-	return ok && err.IsNoScript()
 }
