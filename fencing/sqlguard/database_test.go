@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -20,36 +22,58 @@ func (d *database) open(t *testing.T) *sql.DB {
 	return db
 }
 
-func (d *database) Connect(context.Context) (driver.Conn, error) { return connection{d}, nil }
+func (d *database) Connect(context.Context) (driver.Conn, error) {
+	return &connection{database: d}, nil
+}
 
 func (*database) Driver() driver.Driver { panic("not asked for") }
 
-type connection struct{ *database }
+type connection struct {
+	*database
+	mark string // PostgreSQL's
+}
 
-func (c connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+func (c *connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.sent.Add(1)
 	return c, nil
 }
 
-func (c connection) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+func (c *connection) ExecContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Result, error) {
 	c.sent.Add(1)
+	c.keepMark(args)
 	return accepted{}, nil
 }
 
-func (c connection) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+func (c *connection) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.sent.Add(1)
-	return &registers{}, nil
+	switch {
+	case strings.Contains(query, "current_setting('fencelock.mark'"):
+		return &row{driver.Value(c.mark)}, nil
+	case strings.Contains(query, "fencelock.probe"):
+		return &row{fmt.Sprint(args)}, nil // nothing is left of it
+	}
+	c.keepMark(args)
+	return &row{int64(0), int64(fencing.MaxToken)}, nil // of a resource that has been read and never written
 }
 
-func (connection) Prepare(string) (driver.Stmt, error) { panic("not asked for") }
+// keepMark keeps the mark of a transaction, the only argument that is text.
+func (c *connection) keepMark(args []driver.NamedValue) {
+	for _, arg := range args {
+		if text, ok := arg.Value.(string); ok {
+			c.mark = text
+		}
+	}
+}
 
-func (connection) Begin() (driver.Tx, error) { panic("not asked for") }
+func (*connection) Prepare(string) (driver.Stmt, error) { panic("not asked for") }
 
-func (connection) Commit() error { return nil }
+func (*connection) Begin() (driver.Tx, error) { panic("not asked for") }
 
-func (connection) Rollback() error { return nil }
+func (*connection) Commit() error { return nil }
 
-func (connection) Close() error { return nil }
+func (*connection) Rollback() error { return nil }
+
+func (*connection) Close() error { return nil }
 
 // accepted is the verdict of each dialect.
 type accepted struct{}
@@ -58,17 +82,18 @@ func (accepted) RowsAffected() (int64, error) { return 1, nil }
 
 func (accepted) LastInsertId() (int64, error) { return 1, nil }
 
-// registers are those of a resource that has been read and never written.
-type registers struct{ read bool }
+// row is an answer of one row.
+type row []driver.Value
 
-func (*registers) Columns() []string { return []string{"max_write", "max_read"} }
+func (r *row) Columns() []string { return make([]string, len(*r)) }
 
-func (*registers) Close() error { return nil }
+func (*row) Close() error { return nil }
 
-func (r *registers) Next(row []driver.Value) error {
-	if r.read {
+func (r *row) Next(values []driver.Value) error {
+	if *r == nil {
 		return io.EOF
 	}
-	r.read, row[0], row[1] = true, int64(0), int64(fencing.MaxToken)
+	copy(values, *r)
+	*r = nil
 	return nil
 }

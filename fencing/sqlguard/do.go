@@ -39,9 +39,15 @@ import (
 // A claim that fails by a conflict, see [IsConflict], is tried again some times, as no work has run by then. Work that
 // failed is not tried again. An error of the commit leaves open whether it took place, unless it is a conflict.
 //
-// A read whose transaction does not show its claim is [ErrClaimNotVisible]. In MySQL and MariaDB a transaction that
-// ended while work was under way is [ErrTransactionEnded]; PostgreSQL and SQLite refuse the rest of such a
-// transaction by themselves. In none of them may work send COMMIT or ROLLBACK.
+// A read whose transaction does not show its claim is [ErrClaimNotVisible]. Before the commit Do verifies that the
+// transaction is still the one that was checked; if it is not, that is [ErrTransactionEnded]. So work sends no COMMIT
+// or ROLLBACK, and closes its rows before it returns. In PostgreSQL the verification is one more statement, a round
+// trip; in MySQL, MariaDB and SQLite it is a savepoint, two statements.
+//
+// A *sql.Conn is refused with [ErrInTransaction] while another Do, from whatever goroutine, or a transaction of the
+// caller's own is under way on it. In PostgreSQL that costs two statements on each *sql.Conn; a read asks the other
+// databases by an empty transaction. A connection inside a type without the method Raw of *sql.Conn is not recognized
+// in PostgreSQL, and one Do that ends the transaction of another is found before the commit.
 //
 // A write of a holder that is paused keeps the guard row locked, and whoever comes next waiting. In PostgreSQL the
 // server ends the transaction when it has been idle for longer than the lease behind ctx's fence, or ctx itself, had
@@ -64,27 +70,31 @@ func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(contex
 }
 
 func (g *Guard) do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
+	if err := g.refuseOpen(ctx, db, f.Mode); err != nil {
+		return err
+	}
 	if f.Mode == fencing.Write {
-		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), func(tx *sql.Tx) error {
-			return g.claimBounded(ctx, tx, f)
-		}, func(tx *sql.Tx) error {
-			return g.inSection(ctx, tx, f.Resource, work)
+		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), func(tx marked) error {
+			with := arguments{fence: f, idle: idleLimit(ctx, f.Resource), mark: tx.mark}
+			return g.check(ctx, tx, g.statements.claimSection, with, fencing.Registers.Check)
+		}, func(tx marked) error {
+			return g.inSection(ctx, tx.Tx, f.Resource, work)
 		})
 	}
 	if err := retryConflicts(ctx, func() error { return g.Claim(ctx, db, f) }); err != nil {
 		return err
 	}
-	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx *sql.Tx) error {
+	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx marked) error {
 		return g.recheck(ctx, tx, f)
-	}, func(tx *sql.Tx) error {
-		return g.onlyReading(ctx, tx, f, func() error { return work(ctx, tx) })
+	}, func(tx marked) error {
+		return g.onlyReading(ctx, tx, f, func() error { return work(ctx, tx.Tx) })
 	})
 }
 
 // recheck checks a read again, in the snapshot of its work. The snapshot has to show the claim: then it also shows
 // every older write, since none was accepted after the claim.
-func (g *Guard) recheck(ctx context.Context, tx *sql.Tx, f fencing.Fence) error {
-	seen, err := g.Seen(ctx, tx, f.Resource)
+func (g *Guard) recheck(ctx context.Context, tx marked, f fencing.Fence) error {
+	seen, err := g.registers(ctx, tx, g.statements.recheck, arguments{fence: f, mark: tx.mark})
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,15 @@ var (
 	ErrClaimNotVisible = errors.New("sqlguard: the transaction does not show the claim")
 
 	// ErrTransactionEnded says that the transaction which held the check ended while the work was under way: by a
-	// deadlock whose error the work dropped, by a statement that commits (DDL in MySQL), or by a COMMIT or ROLLBACK of the
-	// work's own. What the work wrote before that moment is rolled back or committed as a whole; what it wrote after it is
-	// committed, unchecked.
+	// conflict whose error the work dropped, by a statement that commits (DDL in MySQL), by a COMMIT or ROLLBACK of the
+	// work's own, or by another user of the same *sql.Conn. What the work wrote before that moment is rolled back or
+	// committed as a whole; what it wrote after it may be committed, unchecked.
 	ErrTransactionEnded = errors.New("sqlguard: the transaction ended inside the work")
+
+	// ErrInTransaction says that [Guard.Do] was given a connection, such as a *sql.Conn, on which a transaction is under
+	// way: that of another Do or one of the caller's own. A second one would end it. The work did not run, and the
+	// transaction goes on. Use that transaction, or another connection.
+	ErrInTransaction = errors.New("sqlguard: the connection is in a transaction")
 
 	// ErrReadOnly says that the work of a read has written, in SQLite; the other databases refuse the statement with an
 	// error of their own. What it wrote is rolled back.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/joined"
@@ -74,6 +73,7 @@ func (g *Guard) refuseZero() error {
 //
 // Given a *[sql.DB] instead of a transaction it commits at once, to claim before
 // the first read when the work is not in the database or not in one transaction.
+// Given a *[sql.Conn] it is a part of the transaction that is under way there.
 //
 // Claims of one resource wait for each other's transactions, readers' too; readers
 // that shall not should use [Guard.Do].
@@ -87,9 +87,9 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 		return err
 	}
 	if f.Mode == fencing.Write {
-		return g.check(ctx, tx, f, g.statements.claimWrite, 0, fencing.Registers.Check)
+		return g.check(ctx, tx, g.statements.claimWrite, arguments{fence: f}, fencing.Registers.Check)
 	}
-	return g.check(ctx, tx, f, g.statements.claimRead, 0, fencing.Registers.Check)
+	return g.check(ctx, tx, g.statements.claimRead, arguments{fence: f}, fencing.Registers.Check)
 }
 
 // Derive is [Guard.Claim] for storing what was derived from a read, such as a row
@@ -100,7 +100,7 @@ func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
-	return g.check(ctx, tx, f, g.statements.derive, 0, fencing.Registers.CheckDerived)
+	return g.check(ctx, tx, g.statements.derive, arguments{fence: f}, fencing.Registers.CheckDerived)
 }
 
 // allowed refuses what needs no database to be refused.
@@ -129,19 +129,21 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 	if f.Mode == fencing.Write {
 		s = g.statements.claimWrite
 	}
-	return s.text, s.args(f, 0), nil
+	return s.text, s.args(arguments{fence: f}), nil
 }
 
 // Seen returns the registers of a resource, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
-	var seen fencing.Registers
 	if err := g.refuseZero(); err != nil {
-		return seen, err
+		return fencing.Registers{}, err
 	}
-	s := g.statements.registers
-	row := tx.QueryRowContext(ctx, s.text, s.args(fencing.Fence{Resource: resource}, 0)...)
-	if err := row.Scan(&seen.MaxWrite, &seen.MaxRead); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return fencing.Registers{}, withCause(ctx, fmt.Errorf("sqlguard: registers of %q: %w", resource, err))
+	return g.registers(ctx, tx, g.statements.registers, arguments{fence: fencing.Fence{Resource: resource}})
+}
+
+func (g *Guard) registers(ctx context.Context, tx Tx, s statement, with arguments) (seen fencing.Registers, err error) {
+	err = tx.QueryRowContext(ctx, s.text, s.args(with)...).Scan(&seen.MaxWrite, &seen.MaxRead)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fencing.Registers{}, withCause(ctx, fmt.Errorf("sqlguard: registers of %q: %w", with.fence.Resource, err))
 	}
 	return seen, nil
 }
@@ -152,8 +154,9 @@ const outOfRange = "22003"
 type rule func(fencing.Registers, fencing.Fence) error
 
 // check runs a statement that decides and raises; by only words the refusal.
-func (g *Guard) check(ctx context.Context, tx Tx, f fencing.Fence, s statement, idle time.Duration, by rule) error {
-	result, err := tx.ExecContext(ctx, s.text, s.args(f, idle)...)
+func (g *Guard) check(ctx context.Context, tx Tx, s statement, with arguments, by rule) error {
+	f := with.fence
+	result, err := tx.ExecContext(ctx, s.text, s.args(with)...)
 	switch {
 	case err != nil && g.dialect == MySQL && sqlState(err) == outOfRange:
 		return fmt.Errorf("%w: check %v: a register is larger than any token: %w", ErrNoVerdict, f, err)

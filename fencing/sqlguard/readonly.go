@@ -2,7 +2,6 @@ package sqlguard
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -23,7 +22,7 @@ FROM pragma_schema_version, pragma_user_version`
 // SQLite has no read-only transactions. Its PRAGMA query_only would refuse the write itself, but belongs to the
 // connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
 // ends, and there is no statement between. So the counters decide, which leave nothing behind.
-func (g *Guard) onlyReading(ctx context.Context, tx *sql.Tx, f fencing.Fence, work func() error) error {
+func (g *Guard) onlyReading(ctx context.Context, tx marked, f fencing.Fence, work func() error) error {
 	if g.dialect != SQLite {
 		return work()
 	}
@@ -39,12 +38,15 @@ func (g *Guard) onlyReading(ctx context.Context, tx *sql.Tx, f fencing.Fence, wo
 		return err
 	}
 	if after != before {
+		if err := g.requireMark(ctx, tx); err != nil {
+			return err
+		}
 		return fmt.Errorf("%w: %v: rolled back", ErrReadOnly, f)
 	}
 	return nil
 }
 
-func changesOf(ctx context.Context, tx *sql.Tx) (seen changes, err error) {
+func changesOf(ctx context.Context, tx marked) (seen changes, err error) {
 	if err := tx.QueryRowContext(ctx, selectChanges).Scan(&seen.rows, &seen.versions); err != nil {
 		return changes{}, fmt.Errorf("sqlguard: changes of a read: %w", err)
 	}

@@ -16,23 +16,32 @@ type statement struct {
 	order []string
 }
 
-// args returns the arguments in the order of the placeholders; idle is for claimWriteBounded alone.
-func (s statement) args(f fencing.Fence, idle time.Duration) []any {
+// arguments are the values of a statement's placeholders. Only the statements of [Guard.Do] have the last two.
+type arguments struct {
+	fence fencing.Fence
+	idle  time.Duration // how long the transaction may be idle, 0 without a limit
+	mark  string
+}
+
+// args returns the arguments in the order of the placeholders.
+func (s statement) args(with arguments) []any {
 	args := make([]any, len(s.order))
 	for i, name := range s.order {
 		switch name {
 		case ":resource":
-			args[i] = []byte(f.Resource)
+			args[i] = []byte(with.fence.Resource)
 		case ":token":
-			args[i] = int64(f.Token)
+			args[i] = int64(with.fence.Token)
 		case ":idle":
-			args[i] = idle.Milliseconds()
+			args[i] = with.idle.Milliseconds()
+		case ":mark":
+			args[i] = with.mark
 		}
 	}
 	return args
 }
 
-var parameter = regexp.MustCompile(`:(resource|token|idle)\b`)
+var parameter = regexp.MustCompile(`:(resource|token|idle|mark)\b`)
 
 // compile turns named parameters into the dialect's. PostgreSQL and SQLite have
 // numbered ones, so each argument is sent once; MySQL's are in the order of the text.

@@ -1,26 +1,30 @@
 package sqlguard
 
-// statements are everything that a Guard sends, but for the savepoint.
+// statements are everything that a Guard sends, but for what marks a transaction.
 type statements struct {
 	claimRead, claimWrite, derive, registers statement
-	// claimWriteBounded is claimWrite that also ends the transaction when it is idle for too long; only PostgreSQL can.
-	claimWriteBounded statement
+	// claimSection and recheck are claimWrite and registers inside Do. In PostgreSQL they mark the transaction, and
+	// claimSection also bounds how long it may be idle; the other databases have no such limit for a transaction.
+	claimSection, recheck statement
 }
 
 func newStatements(d Dialect, table string) statements {
-	texts := [...]string{conflictClaimRead, conflictClaimWrite, conflictDerive, conflictClaimWrite}
+	claimRead, claimWrite, derive := conflictClaimRead, conflictClaimWrite, conflictDerive
+	claimSection, recheck := conflictClaimWrite, selectRegisters
 	switch d {
 	case PostgreSQL:
-		texts[3] = boundedClaimWrite
+		claimSection, recheck = markingClaimWrite, markingRegisters
 	case MySQL:
-		texts = [...]string{duplicateClaimRead, duplicateClaimWrite, duplicateDerive, duplicateClaimWrite}
+		claimRead, claimWrite, derive = duplicateClaimRead, duplicateClaimWrite, duplicateDerive
+		claimSection = duplicateClaimWrite
 	}
 	return statements{
-		claimRead:         compile(d, table, texts[0]),
-		claimWrite:        compile(d, table, texts[1]),
-		derive:            compile(d, table, texts[2]),
-		claimWriteBounded: compile(d, table, texts[3]),
-		registers:         compile(d, table, selectRegisters),
+		claimRead:    compile(d, table, claimRead),
+		claimWrite:   compile(d, table, claimWrite),
+		derive:       compile(d, table, derive),
+		registers:    compile(d, table, selectRegisters),
+		claimSection: compile(d, table, claimSection),
+		recheck:      compile(d, table, recheck),
 	}
 }
 
@@ -49,15 +53,21 @@ ON CONFLICT (resource) DO UPDATE SET max_read = guard.max_read
 WHERE guard.max_write <= :token`
 )
 
-// A statement more would cost a round trip, so the claim itself sets the limit, for its transaction only (the third
-// argument of set_config). A limit that is there already and is shorter stays; 0 is none.
-const boundedClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read)
-SELECT :resource::bytea, :token::bigint, 0 FROM set_config('idle_in_transaction_session_timeout', (
-	SELECT CASE WHEN own BETWEEN 1 AND :idle::bigint THEN own ELSE :idle::bigint END::text
+// A statement more would cost a round trip, so the check itself sets what ends with its transaction (the third argument
+// of set_config). A limit that is there already and is shorter stays; 0 is none.
+const (
+	markingClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read)
+SELECT :resource::bytea, :token::bigint, 0
+FROM set_config('fencelock.mark', :mark::text, true) AS mark, set_config('idle_in_transaction_session_timeout', (
+	SELECT CASE WHEN :idle::bigint = 0 OR own BETWEEN 1 AND :idle::bigint THEN own ELSE :idle::bigint END::text
 	FROM (SELECT (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint
 		AS own) AS limits
-), true)
+), true) AS idle
 ` + raiseWrite
+
+	// Without a row there is no mark either: such a read is refused.
+	markingRegisters = selectRegisters + ` AND set_config('fencelock.mark', :mark::text, true) = :mark::text`
+)
 
 // MySQL's number of rows affected does not tell a refusal from an equal token: 0
 // for both, or 1 for both where the client asks for found rows. So the statement

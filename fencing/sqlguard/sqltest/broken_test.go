@@ -3,6 +3,7 @@ package sqltest_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,26 +31,59 @@ func send(text string) func(context.Context, *sql.Tx) error {
 	}
 }
 
+// endings are the ways in which work can end its transaction. After some of them another one is open.
+func endings(d sqlguard.Dialect) []string {
+	all := []string{`COMMIT`, `ROLLBACK`}
+	switch d {
+	case sqlguard.PostgreSQL:
+		return append(all, `COMMIT; BEGIN`, `ROLLBACK; BEGIN`, `COMMIT AND CHAIN`, `ROLLBACK AND CHAIN`)
+	case sqlguard.SQLite:
+		return append(all, `COMMIT; BEGIN`, `ROLLBACK; BEGIN`)
+	default:
+		return append(all, `CREATE TABLE other (id INT)`, `START TRANSACTION`, `COMMIT AND CHAIN`, `ROLLBACK AND CHAIN`)
+	}
+}
+
 func TestTransactionThatEndedInsideTheWork(t *testing.T) {
-	onMySQLAndMariaDB(t, func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		makeAccounts(t, db, 1)
-		newer := guard.Do
-		for token, ending := range []string{
-			`CREATE TABLE other (id INT)`, `COMMIT`, `ROLLBACK`, `START TRANSACTION`,
-		} {
-			f := account(0, fencing.Token(2*token+1))
+		for i, ending := range endings(store.Dialect) {
+			f := account(0, fencing.Token(2*i+1))
 			err := guard.Do(t.Context(), db, f, func(_ context.Context, tx *sql.Tx) error {
 				require.NoError(t, send(ending)(t.Context(), tx))
 				f.Token++
-				require.NoError(t, newer(t.Context(), db, f, nothing), "nobody holds the row any more")
-				return updateBalance(t.Context(), tx, sqlguard.MySQL, 0, -1)
+				require.NoError(t, guard.Do(t.Context(), db, f, nothing), "nobody holds the row any more")
+				return updateBalance(t.Context(), tx, store.Dialect, 0, -1)
 			})
 			require.ErrorIs(t, err, sqlguard.ErrTransactionEnded, ending)
 			require.False(t, sqlguard.IsConflict(err))
+			if ending == `CREATE TABLE other (id INT)` {
+				continue // which a read-only transaction refuses
+			}
+			err = guard.Do(t.Context(), db, read("b", 1), func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(t, send(ending)(ctx, tx))
+				if !strings.HasSuffix(ending, "CHAIN") { // into one that is read-only too
+					_ = updateBalance(ctx, tx, store.Dialect, 0, -2)
+				}
+				return nil
+			})
+			require.ErrorIs(t, err, sqlguard.ErrTransactionEnded, "read: %s", ending)
 		}
-		for _, f := range []string{`COMMIT`, `START TRANSACTION`} {
-			require.ErrorIs(t, guard.Do(t.Context(), db, read("b", 1), send(f)), sqlguard.ErrTransactionEnded)
-		}
+	})
+}
+
+// Savepoints are the work's own, whatever their names.
+func TestSavepointsInsideTheWork(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		require.NoError(t, guard.Do(t.Context(), db, account(0, 5), func(ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, send(`SAVEPOINT a`)(ctx, tx))
+			require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, -1))
+			require.NoError(t, send(`ROLLBACK TO SAVEPOINT a`)(ctx, tx))
+			require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, 5))
+			return send(`RELEASE SAVEPOINT a`)(ctx, tx)
+		}))
+		require.Equal(t, []int{5}, balances(t, db))
 	})
 }
 

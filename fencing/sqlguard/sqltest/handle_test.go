@@ -104,7 +104,8 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestTheGuardAddsOneStatementToATransaction(t *testing.T) {
+// Do adds a check that marks its transaction, and a look for the mark before the commit. All else is one statement.
+func TestStatementsThatTheGuardAdds(t *testing.T) {
 	store := servers.Store("PostgreSQL")
 	_, dsn := store.Database(t)
 	config, err := pgx.ParseConfig(dsn)
@@ -125,21 +126,24 @@ func TestTheGuardAddsOneStatementToATransaction(t *testing.T) {
 		require.NoError(t, do())
 		return sent.texts
 	}
-	claim := func(f fencing.Fence) string {
-		text, _, err := guard.Statement(f)
-		require.NoError(t, err)
-		return text
-	}
+	const look = `SELECT coalesce(current_setting('fencelock.mark', true), '')`
 	for _, token := range []fencing.Token{5, 5, 6} { // a new row, an equal token, a newer one
 		f := write("a", token)
-		require.Equal(t, []string{"begin isolation level read committed", claim(f), `SELECT 1`, "commit"},
-			sentBy(func() error { return guard.Do(t.Context(), db, f, work) }))
+		texts := sentBy(func() error { return guard.Do(t.Context(), db, f, work) })
+		require.Len(t, texts, 5)
+		require.Contains(t, texts[1], `INSERT INTO "fencelock_guard"`)
+		texts[1] = "claim"
+		require.Equal(t, []string{"begin isolation level read committed", "claim", `SELECT 1`, look, "commit"}, texts)
 
 		f = read("a", token)
+		claim, _, err := guard.Statement(f)
+		require.NoError(t, err)
 		require.Equal(t, []string{
-			claim(f), // in its own transaction
+			claim, // in its own transaction
 			"begin isolation level repeatable read read only",
-			`SELECT max_write, max_read FROM "fencelock_guard" WHERE resource = $1`, `SELECT 1`, "commit",
+			`SELECT max_write, max_read FROM "fencelock_guard" WHERE resource = $1` +
+				` AND set_config('fencelock.mark', $2::text, true) = $2::text`,
+			`SELECT 1`, look, "commit",
 		}, sentBy(func() error { return guard.Do(t.Context(), db, f, work) }))
 
 		require.Len(t, sentBy(func() error { return guard.Claim(t.Context(), db, f) }), 1)
