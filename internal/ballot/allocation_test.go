@@ -15,7 +15,7 @@ func TestOneMasterCostsNoAllocation(t *testing.T) {
 			b.Start(entry, 1)
 			b.Vote(0).Ask()
 			b.Vote(0).Answered(granted(5))
-			if v, _, _ := b.Decide(now); v != ballot.Held || len(b.Next(nil)) > 0 || b.Votes().HandedOff() {
+			if v, _, _ := b.Decide(now, anywhere); v != ballot.Held || len(b.Next(nil)) > 0 || b.Votes().HandedOff() {
 				t.Error("not held")
 			}
 			b.Vote(0).Renewing(5)
@@ -34,7 +34,7 @@ func TestABallotThatIsUsedAgainCostsNoAllocation(t *testing.T) {
 			b.Vote(i).Ask()
 			b.Vote(i).Answered(granted(5))
 		}
-		if v, _, _ := b.Decide(now); v != ballot.Held {
+		if v, _, _ := b.Decide(now, anywhere); v != ballot.Held {
 			t.Error("not held")
 		}
 	}))

@@ -7,10 +7,10 @@
 //
 // The rules are those of the models in redlock/model:
 //
-//   - The target is decided once, from the first quorum of grants: the q-th smallest of their tokens. Masters below it
-//     are raised. A master above it does not count: its counter has gone past the target without knowing of it. So
-//     every token that is reported stands on a quorum of masters that had counted to it before; the next quorum shares
-//     a master with it and counts on.
+//   - The target is decided once, from the first grants of which a quorum can agree on one: the q-th smallest of their
+//     tokens, or a larger one where that cannot be reached. Masters below it are raised. A master above it does not
+//     count: its counter has gone past the target without knowing of it. So every token that is reported stands on a
+//     quorum of masters that had counted to it before; the next quorum shares a master with it and counts on.
 //   - The hold is granted when a quorum has granted the target and their trust has not ended. Time is looked at last:
 //     a raise takes some.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest keeps its grants.
@@ -38,10 +38,14 @@ const (
 // Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.
 type Ballot struct {
 	entry   Entry
-	target  fencing.Token // 0 before a quorum has granted
+	target  fencing.Token // 0 before it is decided
 	single  [1]Vote       // of one master: a lease is one allocation with its vote
 	several *Tally        // nil for one
 }
+
+// Reach returns the largest token that a master lets a grant be raised to now, as far as is known. It is asked only
+// where the tokens of several grants differ.
+type Reach func(master int) fencing.Token
 
 // Start makes b the ballot of a new hold over this many masters.
 func (b *Ballot) Start(entry Entry, masters int) {
@@ -68,13 +72,15 @@ func (b *Ballot) Votes() Tally {
 // Vote returns the vote of master i. It stays the ballot's.
 func (b *Ballot) Vote(i int) *Vote { return &b.Votes()[i] }
 
-// Target returns the token that the votes are to agree on, 0 before a quorum has granted. Of a hold that was granted it
-// is the token.
+// Target returns the token that the votes are to agree on, 0 before it is decided. Of a hold that was granted it is the
+// token.
 func (b *Ballot) Target() fencing.Token { return b.target }
 
 // Decide draws the verdict. The time is that of the caller's clocks now.
-func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token, until clock.Instant) {
-	until, agreed := b.agreed()
+func (b *Ballot) Decide(
+	now clock.Instant, reach Reach,
+) (verdict Verdict, token fencing.Token, until clock.Instant) {
+	until, agreed := b.agreed(reach)
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
@@ -85,20 +91,22 @@ func (b *Ballot) Decide(now clock.Instant) (verdict Verdict, token fencing.Token
 }
 
 // agreed reports whether a quorum has granted the target, and until when a quorum of those grants is trusted. The first
-// call that finds a quorum of grants decides the target.
-func (b *Ballot) agreed() (until clock.Instant, ok bool) {
-	if b.target == 0 && !b.decideTarget() {
+// call that finds a target for a quorum of grants decides it.
+func (b *Ballot) agreed(reach Reach) (until clock.Instant, ok bool) {
+	if b.target == 0 && !b.decideTarget(reach) {
 		return clock.Instant{}, false
 	}
 	return b.Votes().TrustedUntil(b.target)
 }
 
-// decideTarget sets the target if a quorum has granted. A join adds to a hold that stands, so nothing may be raised:
-// the owner holds the lock with the token that a quorum reports.
-func (b *Ballot) decideTarget() bool {
+// decideTarget sets the target if it can be told. A join adds to a hold that stands, so nothing may be raised: the
+// owner holds the lock with the token that a quorum reports.
+func (b *Ballot) decideTarget(reach Reach) bool {
 	if b.entry != Join {
-		target, ok := b.Votes().quorumToken()
-		b.target = target
+		target, ok := b.Votes().target(reach)
+		if ok {
+			b.target = target
+		}
 		return ok
 	}
 	token, grants := b.Votes().commonToken()

@@ -25,7 +25,7 @@ var counterexamples = map[string]func(*testing.T){
 	},
 	"raise-unheld": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), granted(2), refused)
-		b.Decide(now)
+		b.Decide(now, anywhere)
 		b.Next(nil)
 		b.Vote(A).Raised(2, refused) // the grant is gone
 		require.Equal(t, ballot.TooLate, verdict(b, now))
@@ -47,7 +47,7 @@ var counterexamples = map[string]func(*testing.T){
 	},
 	"decide-twice": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), granted(2))
-		b.Decide(now)
+		b.Decide(now, anywhere)
 		require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
 		b.Vote(C).Answered(granted(3))
 		require.Equal(t, ballot.Open, verdict(b, now))
@@ -72,7 +72,7 @@ var counterexamples = map[string]func(*testing.T){
 		b = asked(ballot.Wait, 3, granted(20), granted(30))
 		b.Vote(A).Block(20, 11)
 		b.Vote(B).Block(30, 21)
-		b.Decide(now)
+		b.Decide(now, anywhere)
 		b.Next(nil)
 		b.Vote(A).Raised(30, granted(30))
 		require.EqualValues(t, 30, reported(b, now))
@@ -84,7 +84,7 @@ var counterexamples = map[string]func(*testing.T){
 	},
 	"renew-lapsed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, grantedUntil(2, later), granted(2), granted(2))
-		b.Decide(now)
+		b.Decide(now, anywhere)
 		require.True(t, b.Vote(A).Renewing(2))
 		b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later) // its snapshot brought the grant back
 		require.Equal(t, 2, b.Votes().Standing(2), "the grant had run out in between")

@@ -20,14 +20,19 @@ type grant struct {
 
 func (g grant) stands(now time.Duration) bool { return g.token != 0 && now < g.expiry }
 
+// allowedLead is how far ahead of its clock a master is raised.
+const allowedLead = 3
+
 // simMaster is what one master really has of the hold: the scripts, as short as they can be told.
 type simMaster struct {
 	counter   fencing.Token
+	clock     fencing.Token // in the unit of tokens, which run ahead of it
 	grant     grant
 	waits     bool
 	tombstone bool
 	busy      bool // another holds the lock
 	older     bool // an older hold waits behind this one
+	rival     bool // another reader upgrades
 	abstains  time.Duration
 	forgot    []grant // what it had whenever it lost its data
 	snapshot  grant
@@ -58,8 +63,10 @@ func (m *simMaster) acquire(entry ballot.Entry, now time.Duration) ballot.Answer
 		return m.granted()
 	case m.waits:
 		return queued
+	case m.rival && entry == ballot.Upgrade:
+		return ballot.Answer{Status: ballot.IsRival}
 	case m.busy || m.older:
-		if m.waits = entry == ballot.Wait; m.waits {
+		if m.waits = entry == ballot.Wait || entry == ballot.Upgrade; m.waits {
 			return queued
 		}
 		return refused
@@ -81,6 +88,8 @@ func (m *simMaster) raise(target fencing.Token, now time.Duration) ballot.Answer
 	case now < m.abstains:
 		return down
 	case !m.grant.stands(now) || m.grant.token > target || m.grant.token < target && m.counter >= target:
+		return refused
+	case target > m.clock+allowedLead:
 		return refused
 	}
 	m.grant.token, m.counter = target, max(m.counter, target)
@@ -142,7 +151,7 @@ func (m *simMaster) release(v *ballot.Vote, now time.Duration) {
 func (m *simMaster) lose(to grant, now time.Duration) {
 	m.forgot = append(m.forgot, m.grant)
 	m.restored = m.restored || to != (grant{})
-	m.grant, m.waits, m.busy, m.older, m.abstains = to, false, false, false, now+leaseTTL
+	m.grant, m.waits, m.busy, m.older, m.rival, m.abstains = to, false, false, false, false, now+leaseTTL
 }
 
 // backs reports whether nobody else can be granted the lock here for as long as the hold trusts this grant.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 )
 
@@ -13,8 +14,10 @@ import (
 //
 //   - it is held only while a quorum of them back its very token for as long as it is trusted, and no yield of such a
 //     grant is on its way;
-//   - a vote never has two operations under way;
+//   - no target is decided that too few of them can come to, while others have yet to answer;
+//   - a vote never has two operations under way, and one that upgrades never yields;
 //   - what a release has to reach is all that any of them has or may get yet;
+//   - only a single attempt ends because others hold the lock, and only an upgrade because of a rival;
 //   - once all is calm, an acquisition comes to an end.
 func FuzzBallot(f *testing.F) {
 	source := rand.NewChaCha8([32]byte{1})
@@ -40,8 +43,9 @@ func play(t testing.TB, events []byte) {
 	if len(events) < 2 {
 		return
 	}
-	w := newWorld(t, ballot.Entry(events[0]%3), 1+2*int(events[0]/3%3))
+	w := newWorld(t, ballot.Entry(events[0]%4), 1+2*int(events[0]/4%3))
 	for i := range w.masters {
+		w.masters[i].clock = fencing.Token(events[1] >> (2 * i) % 4)
 		w.look(i)
 	}
 	for _, e := range events[2:] {
@@ -86,13 +90,16 @@ func (w *world) step(event, i int) {
 	case 24, 25:
 		w.message()
 	case 26:
-		m.older = m.grant.stands(w.now)
+		m.older = m.grant.stands(w.now) && w.entry != ballot.Upgrade
+		m.rival = !m.grant.stands(w.now) && !m.waits
 		w.b.Vote(i).YieldRequested()
 		w.decide()
 	case 27:
 		m.waits = false
+		m.clock++
 	case 28:
 		w.now += leaseTTL / 3
+		m.clock++
 	case 29:
 		m.snapshot = m.grant
 	case 30:
@@ -154,7 +161,7 @@ func (w *world) stray(i int) {
 // handOff ends another's hold, and lets this one in if it waits.
 func (w *world) handOff(i int) {
 	m := &w.masters[i]
-	m.busy, m.older = false, false
+	m.busy, m.older, m.rival = false, false, false
 	if m.waits && !m.grant.stands(w.now) && w.now >= m.abstains {
 		m.mint(w.now)
 		w.messages = append(w.messages, message{i, m.granted()})
@@ -208,6 +215,7 @@ func (w *world) calm() {
 	w.now += 2 * leaseTTL
 	for range 20 {
 		for i := range w.masters {
+			w.masters[i].clock = max(w.masters[i].clock, w.masters[i].counter)
 			w.handOff(i)
 			w.look(i)
 			for range 3 {

@@ -117,7 +117,7 @@ func (w *world) look(i int) {
 	}
 	switch w.b.Vote(i).State {
 	case ballot.Unasked, ballot.Failed:
-		if w.entry == ballot.Wait || w.b.Vote(i).State == ballot.Unasked {
+		if w.entry != ballot.Try || w.b.Vote(i).State == ballot.Unasked {
 			w.b.Vote(i).Ask()
 			w.send(i, &request{op: opAcquire})
 		}
@@ -135,6 +135,9 @@ func (w *world) perform(actions []ballot.Action) {
 		r := &request{op: opRaise, token: a.Token}
 		if a.Op == ballot.Yield {
 			r.op = opYield
+			if w.entry != ballot.Wait {
+				w.t.Fatalf("entry %d yields", w.entry)
+			}
 		}
 		w.send(a.Master, r)
 	}
@@ -142,17 +145,46 @@ func (w *world) perform(actions []ballot.Action) {
 
 func (w *world) decide() {
 	if w.token == 0 {
-		switch verdict, token, until := w.b.Decide(instant(w.now)); verdict {
+		decided := w.b.Target() != 0
+		verdict, token, until := w.b.Decide(instant(w.now), w.reach)
+		if !decided && w.b.Target() != 0 {
+			w.mustReach(w.b.Target())
+		}
+		switch verdict {
 		case ballot.Open:
 		case ballot.Held:
 			w.token = token
 			w.mustStand(until.Mono)
 		default:
+			if verdict == ballot.Contended && w.entry != ballot.Try || verdict == ballot.Rival && w.entry != ballot.Upgrade {
+				w.t.Fatalf("entry %d ends with verdict %d", w.entry, verdict)
+			}
 			w.over = true
 			return
 		}
 	}
 	w.perform(w.b.Next(nil))
+}
+
+// reach is what the client knows of the masters' clocks.
+func (w *world) reach(i int) fencing.Token { return w.masters[i].clock + allowedLead }
+
+// mustReach checks a target at the moment at which it is decided: a quorum of the grants can come to it, or no answer
+// is to come that could make for a better one.
+func (w *world) mustReach(target fencing.Token) {
+	able, pending := 0, 0
+	for i := range w.masters {
+		v := w.b.Vote(i)
+		if v.Counts() && (v.Token == target || v.Token < target && w.reach(i) >= target) {
+			able++
+		}
+		if v.Pending() {
+			pending++
+		}
+	}
+	if able < w.b.Votes().Quorum() && pending > 0 {
+		w.t.Fatalf("target %d, which %d of %d masters can reach, with %d to answer", target, able, len(w.masters), pending)
+	}
 }
 
 // extend renews or regains the lease on a master, while it stands.

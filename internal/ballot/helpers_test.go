@@ -66,18 +66,21 @@ func asked(entry ballot.Entry, masters int, answers ...ballot.Answer) *ballot.Ba
 // holding returns a ballot of three masters that holds token 2 on A and B, and has the given answer of C.
 func holding(c ...ballot.Answer) *ballot.Ballot {
 	b := asked(ballot.Wait, 3, append([]ballot.Answer{granted(2), granted(2)}, c...)...)
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	return b
 }
 
+// anywhere is the reach of masters whose clocks are ahead of all tokens.
+func anywhere(int) fencing.Token { return fencing.MaxToken }
+
 func verdict(b *ballot.Ballot, at clock.Instant) ballot.Verdict {
-	v, _, _ := b.Decide(at)
+	v, _, _ := b.Decide(at, anywhere)
 	return v
 }
 
 // reported returns the token that the ballot is held with, 0 if it is not.
 func reported(b *ballot.Ballot, at clock.Instant) fencing.Token {
-	if v, token, _ := b.Decide(at); v == ballot.Held {
+	if v, token, _ := b.Decide(at, anywhere); v == ballot.Held {
 		return token
 	}
 	return 0

@@ -63,7 +63,7 @@ func yieldA(b *ballot.Ballot, answer ballot.Answer) {
 
 func outvoteA(b *ballot.Ballot) {
 	b.Vote(B).Granted(5, now.Add(trust))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Vote(A).Renewing(5)
 	b.Vote(A).Renewed(5, absent, now)
 }
@@ -125,7 +125,7 @@ func askedAgain(b *ballot.Ballot) {
 
 func lost(b *ballot.Ballot) {
 	b.Vote(A).Granted(5, now.Add(trust))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Vote(A).Renewing(5)
 	b.Vote(A).Renewed(5, absent, now)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 )
 
@@ -38,6 +39,40 @@ func TestAnswersToARaise(t *testing.T) {
 	}
 }
 
+// A target that too few masters can be raised to is not decided while one that is to answer could make for another.
+func TestATargetThatCannotBeReached(t *testing.T) {
+	const far = 9
+	near, atB := reach{5, 5, 5}, reach{5, far + 1, 5}
+	for name, test := range map[string]struct {
+		reach  reach
+		votes  votes
+		then   func(*ballot.Ballot)
+		target fencing.Token
+	}{
+		"one is to answer":           {near, votes{granted(1), granted(far)}, nil, 0},
+		"it can be reached":          {reach{far, 5, 5}, votes{granted(1), granted(far)}, nil, far},
+		"it makes for a smaller one": {near, votes{granted(far), granted(1), granted(2)}, nil, 2},
+		"it agrees":                  {near, votes{granted(1), granted(far), granted(far)}, nil, far},
+		"it is nearer":               {near, votes{granted(1), granted(far), granted(4)}, nil, 4},
+		"it makes for a larger one":  {atB, votes{granted(1), granted(far), granted(far + 1)}, nil, far + 1},
+		"it does not help":           {near, votes{granted(1), granted(far), queued}, nil, far},
+		"it has failed":              {near, votes{granted(1), granted(far), down}, nil, far},
+		"it is late":                 {near, votes{granted(1), granted(far)}, late, far},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := asked(ballot.Wait, 3, test.votes...)
+			if test.then != nil {
+				test.then(b)
+			}
+			b.Decide(now, func(master int) fencing.Token { return test.reach[master] })
+			require.Equal(t, test.target, b.Target())
+		})
+	}
+}
+
+// reach is the largest token that each of three masters can be raised to.
+type reach [3]fencing.Token
+
 func TestARaiseIsSentOnce(t *testing.T) {
 	b := raising(t)
 	require.Empty(t, b.Next(nil))
@@ -46,7 +81,7 @@ func TestARaiseIsSentOnce(t *testing.T) {
 
 func TestAfterARaiseWithoutAnswerTheMasterIsAsked(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1), granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Next(nil)
 	b.Vote(A).Raised(2, silent)
 	require.Equal(t, ballot.Failed, b.Vote(A).State)
@@ -90,7 +125,7 @@ func TestAJoinRaisesNothing(t *testing.T) {
 
 func TestAJoinCannotReachATokenThatOthersHave(t *testing.T) {
 	b := asked(ballot.Join, 3, granted(2), granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Vote(B).Renewing(2)
 	b.Vote(B).Renewed(2, absent, now)
 	require.Equal(t, ballot.Open, verdict(b, now), "C has yet to answer")

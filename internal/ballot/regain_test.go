@@ -65,7 +65,7 @@ func offeredBackAndHeld() *ballot.Ballot {
 	b.Vote(C).Yielded(2, absent)
 	b.Vote(A).Answered(granted(2))
 	b.Vote(B).Answered(granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	return b
 }
 

@@ -77,7 +77,7 @@ func outvoted() *ballot.Ballot {
 
 func TestARenewalOfOneMasterCountsWhileItIsTrusted(t *testing.T) {
 	b := asked(ballot.Wait, 1, granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Vote(A).Renewing(2)
 	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), tooLate)
 	require.Zero(t, b.Votes().Standing(2))

@@ -65,8 +65,11 @@ func (t Tally) RenewalsUnderWay() bool {
 // OwesRenewal reports whether this master has yet to answer a renewal.
 func (t Tally) OwesRenewal(master int) bool { return t[master].inflight == Renew }
 
-// quorumToken returns the q-th smallest of the granted tokens, q being the quorum, if there are so many.
-func (t Tally) quorumToken() (token fencing.Token, ok bool) {
+// target returns the token that the grants are to agree on, if it can be told yet. Any token will do that no grant of a
+// quorum is beyond, so the first choice is the q-th smallest, q being the quorum. But a master is raised no further
+// than a second ahead of its clock: a token that too few grants can reach makes way for the next larger one that enough
+// can, or for the answers that are still to come. With none to come it is tried all the same, since clocks run on.
+func (t Tally) target(reach Reach) (token fencing.Token, ok bool) {
 	var array [9]fencing.Token
 	tokens := array[:0]
 	for i := range t {
@@ -78,7 +81,23 @@ func (t Tally) quorumToken() (token fencing.Token, ok bool) {
 		return 0, false
 	}
 	slices.Sort(tokens)
-	return tokens[t.Quorum()-1], true
+	candidates := tokens[t.Quorum()-1:]
+	for _, candidate := range candidates {
+		if candidate == tokens[0] || t.canReach(candidate, reach) >= t.Quorum() {
+			return candidate, true
+		}
+	}
+	return candidates[0], t.count((*Vote).Pending) == 0
+}
+
+// canReach returns how many of the grants have this token or can be raised to it.
+func (t Tally) canReach(token fencing.Token, reach Reach) (n int) {
+	for i := range t {
+		if v := &t[i]; v.Counts() && (v.Token == token || v.Token < token && reach(i) >= token) {
+			n++
+		}
+	}
+	return n
 }
 
 // commonToken returns the token that most of the grants share, and how many do. A master with another one did not count

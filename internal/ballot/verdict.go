@@ -83,9 +83,9 @@ func (t Tally) tryFailure() Verdict {
 }
 
 // WaitFailure tells being kept out from not being answered: Contended or NoQuorum. It is for one whose waiting has
-// ended for another reason, so no answer is waited for.
+// ended for another reason, so no answer is waited for. A quorum of grants without a common token keeps nobody out.
 func (t Tally) WaitFailure() Verdict {
-	if t.Answers() >= t.Quorum() {
+	if t.Answers() >= t.Quorum() && t.count((*Vote).Counts) < t.Quorum() {
 		return Contended
 	}
 	return NoQuorum

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 )
 
@@ -75,7 +76,7 @@ func TestVerdictOfThreeMasters(t *testing.T) {
 
 func TestTrustIsThatOfTheQuorumTrustedLongest(t *testing.T) {
 	b := asked(ballot.Wait, 3, grantedUntil(5, later), granted(5), grantedUntil(5, tooLate.Add(trust)))
-	v, token, until := b.Decide(now)
+	v, token, until := b.Decide(now, anywhere)
 	require.Equal(t, ballot.Held, v)
 	require.EqualValues(t, 5, token)
 	require.Equal(t, now.Add(trust), until)
@@ -113,15 +114,24 @@ func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 
 func TestAMasterThatWasOutvotedHasAnswered(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1), granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Next(nil)
 	b.Vote(A).Raised(2, refused)
 	require.Equal(t, ballot.Contended, b.Votes().WaitFailure())
 }
 
+// One whose waiting ends while a quorum has granted, without a token that they agree on, is not told that others hold
+// the lock.
+func TestGrantsWithoutACommonTokenKeepNobodyOut(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(1), granted(9))
+	b.Decide(now, func(int) fencing.Token { return 5 })
+	require.Zero(t, b.Target())
+	require.Equal(t, ballot.NoQuorum, b.Votes().WaitFailure())
+}
+
 func TestTheTargetIsTheSmallestThatAQuorumCanReach(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(3), granted(1), granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	require.Equal(t, []ballot.Action{raise(B, 2)}, b.Next(nil))
 }
 

@@ -58,7 +58,7 @@ func again(a ballot.Answer) *ballot.Ballot {
 
 func raisingA() *ballot.Ballot {
 	b := asked(ballot.Wait, 3, granted(1), granted(2))
-	b.Decide(now)
+	b.Decide(now, anywhere)
 	b.Next(nil)
 	return b
 }

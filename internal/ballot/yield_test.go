@@ -31,7 +31,7 @@ func TestWhenAGrantIsOfferedBack(t *testing.T) {
 			if test.then != nil {
 				test.then(b)
 			}
-			b.Decide(now)
+			b.Decide(now, anywhere)
 			require.Equal(t, test.want, b.Next(nil))
 			require.Empty(t, b.Next(nil), "once")
 		})

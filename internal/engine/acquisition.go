@@ -49,7 +49,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.id, l.key = e.keys.hold(a.began, r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
-		block := affordable(e, l.key.lock(), r.Block, r.Seen)
+		block := e.tokens.affordable(r.Block, r.Seen)
 		l.extra = &extra{owner: r.Owner, cohort: cohort{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
@@ -175,7 +175,7 @@ func (a *acquisition) decide() {
 	// while the last one was on its way. Checked before the raise, it would let a lease begin that has ended.
 	if l.phase == asking {
 		now := l.e.clock.Now()
-		switch verdict, token, until := l.ballot.Decide(now); verdict {
+		switch verdict, token, until := l.ballot.Decide(now, l.e.tokens.reach); verdict {
 		case ballot.Open:
 		case ballot.Held:
 			// Asking ends first: begin tells the hooks, and they must find no waiter any more.

@@ -109,13 +109,15 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	waited := l.e.clock.Now().Mono - l.begun
 	f := &Failure{
 		Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
-		Need: l.ballot.Votes().Quorum(), Got: l.ballot.Votes().Answers(),
+		Need: l.ballot.Votes().Quorum(),
 	}
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)
 		f.Unknown = f.Unknown || v.Unanswered()
-		// What the master said of the hold before this one, if it has said nothing of this one yet.
-		if v.Err == nil && v.State == ballot.Unasked && a.errs != nil {
+		// What the master said of the hold before this one, if it has said nothing of this one yet, or granted it too
+		// with a token that is not the others'.
+		disagrees := kind == NoQuorum && v.State == ballot.Granted
+		if v.Err == nil && (v.State == ballot.Unasked || disagrees) && a.errs != nil {
 			v.Err = a.errs[i]
 		}
 		switch {
@@ -125,5 +127,6 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: &transport.NoReply{After: waited}})
 		}
 	}
+	f.Got = l.ballot.Votes().Answers()
 	return f
 }

@@ -71,7 +71,6 @@ func New(cfg Config) *Engine {
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	// The parts hold atomics and mutexes, so they are filled in where they are.
-	e.tokens.clock, e.tokens.single = cfg.Clock, n == 1
 	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
@@ -80,6 +79,7 @@ func New(cfg Config) *Engine {
 	e.membership = newMembership(e)
 	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(cfg.Clock.Now().Wall))}
 	e.connect()
+	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.marker
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
 		e.tasks.spawn(m.Run)

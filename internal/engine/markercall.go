@@ -19,7 +19,7 @@ const layout = "2"
 type markerRequest struct {
 	purpose, set, seat, seats string
 	instead                   string // the set whose marker is replaced
-	unmarked                  string // the server's time at which it had no marker
+	unmarked                  int64  // the server's time at which it had no marker, in microseconds
 }
 
 // unread is a number of connections that no client opens: the marker was read over a connection that is being replaced.
@@ -39,7 +39,7 @@ type markerReply struct {
 	layout, rules, set, seat, seats, run, id, role string
 	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
-	micros                                         string        // the server's time
+	micros                                         int64         // the server's time
 	left                                           time.Duration // of its quarantine
 	dials                                          uint64        // of the client, before the marker was read
 	err                                            error
@@ -110,12 +110,13 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
 	args := []string{
-		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead, r.unmarked,
+		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead,
+		strconv.FormatInt(r.unmarked, 10),
 	}
 	// The marker counts for the connection that it was read over. If another was opened meanwhile, it is not known over
 	// which one the answer came, and so from which server.
 	dials := m.Dials()
-	result, _ := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
+	result, sent := m.Do(ctx, e.markerScript, []string{e.keys.marker}, args)
 	c := readMarkerReply(result)
 	// The refusal of a cluster's node is an answer too: it says what the master is.
 	if transport.FromCluster(c.err) && m.Standalone() {
@@ -123,6 +124,10 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	}
 	if c.dials = dials; m.Dials() != dials && c.err == nil {
 		c.dials = unread
+	}
+	// The first proposal of tokens is made from it.
+	if c.err == nil && c.dials == dials && len(e.masters) > 1 {
+		m.Sample(e.keys.marker, sent, c.micros)
 	}
 	return c
 }
@@ -140,7 +145,7 @@ func readMarkerReply(r rueidis.RedisResult) markerReply {
 	text := row(fields)
 	now := time.Duration(text.number(0)) * time.Microsecond
 	return markerReply{
-		micros: strconv.FormatInt(now.Microseconds(), 10), left: max(text.millis(6)-now, 0),
+		micros: now.Microseconds(), left: max(text.millis(6)-now, 0),
 		layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
 	}

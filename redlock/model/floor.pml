@@ -104,7 +104,7 @@ inline acquire() {
     ask(0); ask(1); ask(2);
     if
     :: value[0] && value[1] && value[2] -> token = MIDDLE(value[0], value[1], value[2])
-    :: else -> token = MAX(MAX(value[0], value[1]), value[2])
+    :: token = MAX(MAX(value[0], value[1]), value[2]) /* too few have answered, or can be raised to the other */
     fi;
     raise(0); raise(1); raise(2);
     if

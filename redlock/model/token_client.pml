@@ -46,7 +46,8 @@ inline sort(h, n) {
 
 #define HEARD(n)  (picked & (1<<n) -> answer[n] : 0)
 #define GOOD(h,n) (!(picked & (1<<n)) || !lapsed[AT(h,n)])
-/* The client has heard any quorum of the answers, or all of them. */
+/* The client has heard any quorum of the answers, or all of them. Of all it takes the second smallest, or the largest
+ * where clocks let too few masters be raised to that. */
 inline decide(h) {
   atomic { phase[h] == ASKING && (answer[0] != 0) + (answer[1] != 0) + (answer[2] != 0) >= QUORUM ->
     pick(h);
@@ -68,11 +69,12 @@ inline pick(h) {
   :: answer[0] && answer[2] -> picked = 5; token = MAX(answer[0], answer[2])
   :: answer[1] && answer[2] -> picked = 6; token = MAX(answer[1], answer[2])
   :: answer[0] && answer[1] && answer[2] -> picked = 7;
-#ifdef NO_RAISE
-     token = MAX(MAX(answer[0], answer[1]), answer[2])
-#else
-     token = MIDDLE(answer[0], answer[1], answer[2])
+     if
+     :: token = MAX(MAX(answer[0], answer[1]), answer[2])
+#ifndef NO_RAISE
+     :: token = MIDDLE(answer[0], answer[1], answer[2])
 #endif
+     fi
   fi
 }
 
