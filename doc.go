@@ -51,10 +51,11 @@
 // That your code stops. fencelock cancels its context, and code that ignores the context keeps running after the lease
 // has ended.
 //
-// Increasing tokens in four cases. (1) A Redis loses its data, and its clock jumps back past the lock's last grant.
-// (2) A failover loses the last grants, and the new master's clock is behind the last token. (3) A single master loses
-// its data while the tokens of an RWMutex run ahead of its clock: by at most 1 s. (4) All masters of a quorum are
-// flushed at once, and the lock is taken again within a second: by at most 1 s.
+// Increasing tokens in four cases. (1) A Redis has lost its data, or has dropped the counter of a lock that nobody used
+// for an hour, and its clock was set back past the lock's last token. (2) A failover loses the last grants, and the new
+// master's clock is behind the last token, or both masters granted the lock for a moment, as after SENTINEL FAILOVER.
+// (3) A single master loses its data while the tokens of an RWMutex run ahead of its clock: by at most 1 s. (4) All
+// masters of a quorum are flushed at once, and the lock is taken again within a second: by at most 1 s.
 //
 // An order among reads over a quorum. A later read may have a smaller token than an earlier one.
 //

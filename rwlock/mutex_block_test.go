@@ -10,8 +10,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// The next write lease of an RWMutex has twice as many tokens as the last one used, what it serves at the most where
-// another process waited, and enough for a long time where it lingers.
+// The next write lease of an RWMutex has twice as many tokens as the last one used, where another process waited no
+// more than it serves then, and where it lingers enough for that time, but none that would run ahead of the clock.
 func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 	renews, lingers := rwlock.WithTTL(time.Minute), rwlock.WithLinger(time.Hour)
 	for name, c := range map[string]struct {
@@ -22,9 +22,12 @@ func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 		"the first":                         {renews, func(*world, *rwlock.RWMutex) {}, 1024},
 		"one section":                       {renews, handOns(0), spareSections},
 		"many sections":                     {renews, handOns(99), 200},
-		"another waited":                    {renews, wanted, spareSections + shortSections},
-		"another waited where it lingers":   {lingers, wanted, 1024},
-		"another waited where it has a TTL": {rwlock.WithoutRenewal(), wanted, 1},
+		"it has lingered":                   {rwlock.WithLinger(time.Second), lingered, 1024},
+		"it has lingered for a moment":      {rwlock.WithLinger(100 * time.Microsecond), lingered, 100},
+		"another waited":                    {renews, wanted(0), spareSections},
+		"another waited, after many":        {renews, wanted(99), spareSections + shortSections},
+		"another waited where it lingers":   {lingers, wanted(0), spareSections},
+		"another waited where it has a TTL": {rwlock.WithoutRenewal(), wanted(0), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
@@ -43,21 +46,33 @@ func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 // handOns is the use of a write lease that is handed on so often within the process.
 func handOns(n int) func(w *world, mu *rwlock.RWMutex) {
 	return func(w *world, mu *rwlock.RWMutex) {
-		require.NoError(w.t, mu.Lock(w.ctx))
-		for _, l := range w.crowd(n, mu.Lock) {
-			require.NoError(w.t, mu.Unlock(w.ctx))
-			require.NoError(w.t, l.result())
-		}
+		lockAndHandOn(w, mu, n)
 		require.NoError(w.t, mu.Unlock(w.ctx))
 	}
 }
 
-// wanted is the use of a write lease that is handed off to another process.
-func wanted(w *world, mu *rwlock.RWMutex) {
+// wanted is the use of a write lease that is then handed off to another process.
+func wanted(handOns int) func(w *world, mu *rwlock.RWMutex) {
+	return func(w *world, mu *rwlock.RWMutex) {
+		lockAndHandOn(w, mu, handOns)
+		other := w.process().queue("n", rwlock.Write)
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		w.release(other.granted())
+	}
+}
+
+func lockAndHandOn(w *world, mu *rwlock.RWMutex, n int) {
 	require.NoError(w.t, mu.Lock(w.ctx))
-	other := w.process().queue("n", rwlock.Write)
-	require.NoError(w.t, mu.Unlock(w.ctx))
-	w.release(other.granted())
+	for _, l := range w.crowd(n, mu.Lock) {
+		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w.t, l.result())
+	}
+}
+
+// lingered is the use of a write lease that lingers until it is given back.
+func lingered(w *world, mu *rwlock.RWMutex) {
+	handOns(0)(w, mu)
+	time.Sleep(time.Minute)
 }
 
 // blockOf returns how many tokens the write hold of "n" has.

@@ -49,25 +49,24 @@ const (
 	spareTime, shortSections = 200 * time.Microsecond, 7 * spareSections
 	// firstBlock is how many tokens the first write lease has.
 	firstBlock = 1 << 10
-	// lingerBlock is the least block under WithLinger, where one has to last for as long as nobody else wants the lock.
-	lingerBlock = 1 << 10
 	// maxBlock bounds by how much the tokens of a lock run ahead of the clock at a time.
 	maxBlock = 1 << 16
 )
 
 // nextBlock returns how many tokens the next write lease should have: twice as many as the last one used, so that few
-// are left over, and what one serves at the most where another process waits.
-func (h *remoteHold) nextBlock(linger bool) int {
-	least := spareSections
+// are left over, and at the most what one serves where another process waits. What lingers is to last for as long as
+// nobody else wants it; a token for each microsecond of that does not run ahead of the clock.
+func (h *remoteHold) nextBlock(linger time.Duration) int {
+	least, most := int64(spareSections), int64(maxBlock)
 	switch {
 	case h.once:
 		return 1
-	case linger:
-		least = lingerBlock
 	case h.wanted:
-		return spareSections + shortSections
+		most = spareSections + shortSections
+	default:
+		least = max(least, min(linger.Microseconds(), firstBlock))
 	}
-	return min(max(2*h.served, least), maxBlock)
+	return int(min(max(2*int64(h.served), least), most))
 }
 
 // watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.

@@ -90,7 +90,7 @@ func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 func (m *place) forget(h *remoteHold) {
 	m.in.Store(nil)
 	m.remote.Store(nil)
-	m.block, m.seen = h.nextBlock(m.settings.Linger > 0), max(m.seen, h.last)
+	m.block, m.seen = h.nextBlock(m.settings.Linger), max(m.seen, h.last)
 }
 
 // release gives the lease back and tells those of the section how it has ended. What Redis says is told to the last one
