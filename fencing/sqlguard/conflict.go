@@ -9,52 +9,76 @@ import (
 )
 
 // IsConflict reports whether the database rolled a transaction back because of another one: a deadlock or a
-// serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213) and 40P01. Nothing of the transaction was
-// kept, so all of it may be run again, from its claim on. An error that matches [ErrTransactionEnded] is no conflict.
+// serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213) and 40P01, or a row that has changed since
+// the transaction's snapshot, which is MariaDB's error 1020 where innodb_snapshot_isolation is on. Nothing of the
+// transaction was kept, so all of it may be run again, from its claim on. An error that matches [ErrTransactionEnded]
+// is no conflict.
 //
-// It looks through wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or a field
-// SQLState, as those of go-sql-driver/mysql have.
+// Roll back first: in MySQL and MariaDB each further statement of the same *[sql.Tx] is committed by itself, and the
+// claim was rolled back with the rest. [Guard.Do] does so, and finds work that goes on.
+//
+// It looks through wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or for the
+// fields Number and SQLState, as those of go-sql-driver/mysql have.
 func IsConflict(err error) bool {
 	if errors.Is(err, ErrTransactionEnded) {
 		return false
 	}
-	state := sqlState(err)
-	return state == "40001" || state == "40P01"
+	code := codeOf(err)
+	return code.state == "40001" || code.state == "40P01" || code.number == recordChanged
 }
 
-// sqlState returns the SQLSTATE of the first error in err's tree that has one, or "". This package imports no driver.
-func sqlState(err error) string {
+// recordChanged is MariaDB's error "Record has changed since last read". Its SQLSTATE is the general HY000.
+const recordChanged = 1020
+
+// sqlState returns the SQLSTATE of err, or "".
+func sqlState(err error) string { return codeOf(err).state }
+
+// code is what a database says of an error.
+type code struct {
+	state  string // SQLSTATE
+	number uint16 // MySQL's
+}
+
+// codeOf returns the code of the first error in err's tree that has one. This package imports no driver.
+func codeOf(err error) code {
 	if stated, ok := err.(interface{ SQLState() string }); ok {
-		return stated.SQLState()
+		return code{state: stated.SQLState()}
 	}
-	if state := stateField(err); state != "" {
-		return state
+	if found := codeFields(err); found != (code{}) {
+		return found
 	}
 	switch wrapper := err.(type) {
 	case interface{ Unwrap() error }:
-		return sqlState(wrapper.Unwrap())
+		return codeOf(wrapper.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, inner := range wrapper.Unwrap() {
-			if state := sqlState(inner); state != "" {
-				return state
+			if found := codeOf(inner); found != (code{}) {
+				return found
 			}
 		}
 	}
-	return ""
+	return code{}
 }
 
-// stateField returns the field SQLState [5]byte of a struct, as *mysql.MySQLError is one.
-func stateField(err error) string {
+// codeFields returns the fields SQLState [5]byte and Number uint16 of a struct, as *mysql.MySQLError is one.
+func codeFields(err error) (found code) {
 	value := reflect.Indirect(reflect.ValueOf(err))
 	if value.Kind() != reflect.Struct {
-		return ""
+		return code{}
 	}
-	field, ok := value.Type().FieldByName("SQLState")
-	if !ok || len(field.Index) != 1 || field.Type != reflect.TypeFor[[5]byte]() {
-		return ""
+	if state, ok := fieldOf[[5]byte](value, "SQLState"); ok {
+		found.state = string(state[:])
+		found.number, _ = fieldOf[uint16](value, "Number")
 	}
-	state := value.FieldByIndex(field.Index).Interface().([5]byte)
-	return string(state[:])
+	return found
+}
+
+func fieldOf[T any](value reflect.Value, name string) (content T, ok bool) {
+	field, ok := value.Type().FieldByName(name)
+	if !ok || len(field.Index) != 1 || field.Type != reflect.TypeFor[T]() {
+		return content, false
+	}
+	return value.FieldByIndex(field.Index).Interface().(T), true
 }
 
 const (

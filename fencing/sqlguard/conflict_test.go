@@ -21,7 +21,10 @@ func (methodState) Error() string      { return "by method" }
 func (s methodState) SQLState() string { return string(s) }
 
 // fieldState is an error as those of go-sql-driver/mysql.
-type fieldState struct{ SQLState [5]byte }
+type fieldState struct {
+	Number   uint16
+	SQLState [5]byte
+}
 
 func (*fieldState) Error() string { return "by field" }
 
@@ -48,6 +51,8 @@ func TestIsConflict(t *testing.T) {
 		"unknown outcome":       {methodState("40003"), false},
 		"unique violation":      {methodState("23505"), false},
 		"lock wait timeout":     {field("HY000"), false},
+		"record changed":        {&fieldState{1020, [5]byte([]byte("HY000"))}, true},
+		"another number":        {&fieldState{1205, [5]byte([]byte("HY000"))}, false},
 		"wrapped":               {fmt.Errorf("work: %w", field("40001")), true},
 		"joined":                {errors.Join(errors.New("rollback"), methodState("40001")), true},
 		"no state":              {errors.New("40001"), false},

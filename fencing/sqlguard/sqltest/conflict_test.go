@@ -1,6 +1,7 @@
 package sqltest_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
@@ -60,4 +61,64 @@ func TestConflictOfTheWorkIsClassified(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, seen, "the claim was rolled back with the rest")
 	})
+}
+
+// snapshotIsolation opens a MariaDB database whose transactions fail at a row that has changed since their snapshot.
+func snapshotIsolation(t *testing.T, level string) (sqltest.Store, *sql.DB) {
+	t.Helper()
+	store := servers.Store("MariaDB")
+	driver, dsn := store.Database(t)
+	return store, sqltest.Open(t, driver, dsn+"?innodb_snapshot_isolation=1&tx_isolation='"+level+"'")
+}
+
+// A row that has changed since the snapshot rolls everything back, the claim too, and the server goes on.
+func TestRecordThatHasChangedIsAConflict(t *testing.T) {
+	for _, level := range []string{"REPEATABLE-READ", "SERIALIZABLE"} {
+		store, db := snapshotIsolation(t, level)
+		guard := newGuard(t, store, db)
+		makeAccounts(t, db, 3)
+		own := begin(t, db)
+		require.NoError(t, guard.Claim(t.Context(), own, write("a", 5)))
+		_, err := selectBalance(t.Context(), own, store.Dialect, 0)
+		require.NoError(t, err)
+		_, err = db.Exec(`UPDATE accounts SET balance = 1 WHERE id = 1`)
+		require.NoError(t, err)
+		err = updateBalance(t.Context(), own, store.Dialect, 1, 5)
+		require.True(t, sqlguard.IsConflict(err), "%s: %v", level, err)
+		require.NoError(t, guard.Claim(t.Context(), db, write("a", 4)), "the claim was rolled back")
+	}
+}
+
+// The work reads under a lock, and drops the error. Its transaction is over, and no longer read-only.
+func TestRecordThatHasChangedUnderAReadThatGoesOn(t *testing.T) {
+	store, db := snapshotIsolation(t, "REPEATABLE-READ")
+	guard := newGuard(t, store, db)
+	makeAccounts(t, db, 1)
+	var conflict error
+	err := guard.Do(t.Context(), db, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := db.Exec(`UPDATE accounts SET balance = 1`)
+		require.NoError(t, err)
+		conflict = tx.QueryRow(`SELECT balance FROM accounts WHERE id = 0 LOCK IN SHARE MODE`).Scan(new(int))
+		require.True(t, sqlguard.IsConflict(conflict), "%v", conflict)
+		_ = updateBalance(ctx, tx, store.Dialect, 0, -1)
+		return nil
+	})
+	require.ErrorIs(t, err, sqlguard.ErrTransactionEnded)
+	require.True(t, sqlguard.IsConflict(guard.Do(t.Context(), db, read("a", 5), func(context.Context, *sql.Tx) error {
+		return conflict
+	})))
+}
+
+// The claim of a read is a transaction of its own, here with a snapshot from before it waits for the row.
+func TestRecordThatHasChangedUnderAClaimIsRetried(t *testing.T) {
+	store, db := snapshotIsolation(t, "SERIALIZABLE")
+	guard := newGuard(t, store, db)
+	require.NoError(t, guard.Claim(t.Context(), db, write("a", 1)))
+	older := begin(t, db)
+	require.NoError(t, guard.Claim(t.Context(), older, write("a", 5)))
+	done := make(chan error, 1)
+	go func() { done <- guard.Do(t.Context(), db, read("a", 7), nothing) }()
+	awaitLockWait(t, store, db)
+	require.NoError(t, older.Commit())
+	require.NoError(t, <-done)
 }
