@@ -44,3 +44,43 @@ func (c *ReaderCount) Interrupted(name string, interrupt func()) (changed bool) 
 	})
 	return changed
 }
+
+// Ends returns how many ends the RWMutex keeps for the contexts of those who are in.
+func Ends(m *RWMutex) int { return m.in.Load().kept() }
+
+// LeaseEnds returns how many ends a lease keeps for its contexts.
+func LeaseEnds(l *Lease) int { return l.ownContexts().kept() }
+
+func (c *contexts) kept() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ends)
+}
+
+// IsBusy reports whether somebody has the mutex of an RWMutex.
+func IsBusy(m *RWMutex) bool {
+	free := m.mu.TryLock()
+	if free {
+		m.mu.Unlock()
+	}
+	return !free
+}
+
+// ServesAfter calls end, which ends the lease of an RWMutex, and reports whether that serves one more before the
+// RWMutex has heard of its end: that takes its mutex.
+func ServesAfter(m *RWMutex, end func()) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	h := m.remote.Load()
+	go end()
+	<-h.lease.Done()
+	now := m.locker.engine.Now()
+	return h.serves(Write, now) || h.serves(Read, now)
+}
+
+// LingerTimer reports whether a timer for the end of lingering runs.
+func LingerTimer(m *RWMutex) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	return m.linger.timer != nil && m.linger.timer.Stop()
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -19,6 +20,7 @@ type Lease struct {
 	owned  bool // taken for an owner that the caller named
 
 	converting sync.Mutex // by Upgrade or Downgrade
+	contexts   atomic.Pointer[leaseContexts]
 }
 
 // String names the lock, its mode and the token.
@@ -73,10 +75,30 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if l.isUnusable() {
 		return endedContext(parent, l.unusable())
 	}
-	ctx, cancel := context.WithCancelCause(fencing.NewSourceContext(&leaseContext{Context: parent, lease: l}, l))
-	remove := l.inner.OnEnd(func(err error) { cancel(l.outcome(err)) })
-	context.AfterFunc(ctx, remove) // of the child: a parent that outlives many leases keeps nothing of them
-	return ctx
+	own := &leaseContext{Context: parent, end: l.ownContexts().endWith(parent), lease: l}
+	return fencing.NewSourceContext(own, l)
+}
+
+// leaseContexts are those of a lease. Few leases are asked for any, so they are made with the first.
+type leaseContexts struct {
+	contexts
+	watched sync.Once
+}
+
+// ownContexts returns the contexts of the lease, which end with it.
+func (l *Lease) ownContexts() *contexts {
+	c := l.contexts.Load()
+	if c == nil {
+		l.contexts.CompareAndSwap(nil, new(leaseContexts)) // else another call was first
+		c = l.contexts.Load()
+	}
+	c.watched.Do(func() {
+		l.inner.OnEnd(func(err error) {
+			over, ends := c.finish(l.outcome(err))
+			ends.cancel(over)
+		})
+	})
+	return &c.contexts
 }
 
 // Done is closed when the lease has ended.

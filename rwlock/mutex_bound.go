@@ -26,6 +26,15 @@ func (s *section) setBound(limit time.Duration) {
 	s.bound.timer = time.AfterFunc(limit, s.fire)
 }
 
+// stopBound follows the end of the section. No timer is set after that.
+func (s *section) stopBound() {
+	if s.bound != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.bound.timer.Stop()
+	}
+}
+
 // fire ends the section where the bound is reached, or waits on for one that has moved.
 func (s *section) fire() {
 	if s.reached() != nil {

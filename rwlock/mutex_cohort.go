@@ -18,7 +18,7 @@ type cohort struct {
 	writer     bool
 	readers    readers
 	converting *waiter // who is in, as neither of them: see conversion
-	returning  bool    // the last has left; the remote hold is being given back
+	returning  bool    // the last has left; contexts are being ended, or the remote hold is being given back
 	leader     *waiter // asks Redis, or tries to join readers; the first of the queue, or a single attempt
 	first      *waiter // of the queue
 	last       *waiter

@@ -1,7 +1,6 @@
 package rwlock
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -19,9 +18,6 @@ type remoteHold struct {
 
 	grant
 	served int // sections, and conversions of them
-	ended  bool
-
-	over atomic.Bool // the same as ended, for those who leave without mu
 }
 
 // grant is what a conversion of the lease replaces.
@@ -81,11 +77,14 @@ func (m *place) hearWanted(h *remoteHold) {
 	h.lease.inner.OnWanted(func() { m.want(h, id) })
 }
 
-// serves reports whether one more section of that mode may begin, under mu. Whether the lease still stands is another
-// question, which the caller asks of the clocks.
+// trusted reports whether the lease stands at that moment. One that was given back does not, from before its release is
+// sent: Close gives a lease back whoever is in.
+func (h *remoteHold) trusted(now clock.Instant) bool { return h.lease.inner.Trusted(now) }
+
+// serves reports whether one more section of that mode may begin, under mu.
 func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
-	case h.ended, h.once && h.served > 0, h.wanted && h.spent(now):
+	case !h.trusted(now), h.once && h.served > 0, h.wanted && h.spent(now):
 		return false
 	case h.lease.Mode() == Read:
 		return mode == Read
@@ -136,5 +135,5 @@ func (h *remoteHold) want(now clock.Instant) {
 	}
 }
 
-// admitsMore reports whether a reader may join those that are in.
-func (h *remoteHold) admitsMore() bool { return !h.ended && !h.wanted }
+// admitsMore reports whether a reader may join those that are in, while the lease is trusted.
+func (h *remoteHold) admitsMore() bool { return !h.wanted }

@@ -53,14 +53,13 @@ func (m *bid) lead(ctx context.Context) error {
 	return nil
 }
 
-// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back. The lease is
-// asked for its end before mu is taken, since a loss that is noticed there runs hooks; that it may end right after is
-// no matter, since a section whose lease has ended knows it by the same clocks.
+// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back. That the lease
+// may end right after is no matter, since a section whose lease has ended knows it by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
-	trusted, now := h.lease.Err() == nil, m.locker.engine.Now()
+	now := m.locker.engine.Now()
 	m.mu.Lock()
-	if trusted && m.remote.Load() == h && h.serves(w.mode, now) {
+	if m.remote.Load() == h && h.serves(w.mode, now) {
 		m.in.Store(h.begin(m.place, w.mode))
 		m.local.admitLeader(w)
 		m.unlock()
@@ -103,9 +102,10 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 // their lease, and another section have begun; then the extension was for nothing, and the reader waits for its own
 // turn.
 func (m *bid) beside(s *section) bool {
+	now := m.locker.engine.Now()
 	m.mu.Lock()
 	defer m.unlock()
-	if !m.local.besideReaders() || m.in.Load() != s || !s.remote.admitsMore() {
+	if !m.local.besideReaders() || m.in.Load() != s || !s.remote.admitsMore() || !s.remote.trusted(now) {
 		return false
 	}
 	m.local.admitLeader(m.w)

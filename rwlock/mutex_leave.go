@@ -11,13 +11,14 @@ import (
 // gives it back.
 //
 // The order of its steps: the loss is asked for before mu is taken; the contexts of the section end before anybody else
-// is in; the remote hold is forgotten before it is given back, so that nobody enters under a lease that is about to be
-// released; and the place is free again only after that. A section that was lost is not handed on: its lease has ended.
+// is in, and without mu; the remote hold is forgotten before it is given back, so that nobody enters under a lease that
+// is about to be released; and the place is free again only after that. A section that was lost is not handed on: its
+// lease has ended.
 func (m *place) leave(ctx context.Context, mode Mode) error {
-	if mode == Read && m.leaveOthers() {
+	now := m.locker.engine.Now()
+	if mode == Read && m.leaveOthers(now) {
 		return nil
 	}
-	now := m.locker.engine.Now()
 	s, lost := m.lockSection(now)
 	held, last := m.local.depart(mode)
 	if !held || !last {
@@ -27,12 +28,7 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 		}
 		return lost
 	}
-	if lost == nil {
-		// The contexts end before anybody else gets in. The bound may have been reached a moment ago.
-		if end := s.end(m.released); end != m.released {
-			lost = s.asLost(end)
-		}
-	}
+	lost, now = m.endSection(s, lost, now)
 	if lost == nil && m.handOn(s.remote, now) {
 		m.unlock()
 		return nil
@@ -42,6 +38,29 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	m.unlock()
 	defer m.vacate()
 	return s.release(ctx, lost)
+}
+
+// endSection ends a section that the last one has left, under mu, which it gives back for as long as contexts end.
+// Meanwhile nobody enters. It returns the loss, also one by a bound that was reached a moment ago, and the time.
+func (m *place) endSection(s *section, lost error, now clock.Instant) (error, clock.Instant) {
+	end := lost
+	if end == nil {
+		end = m.released
+	}
+	over, ends := s.finish(end)
+	if lost == nil && over != m.released {
+		lost = s.asLost(over)
+	}
+	if len(ends) > 0 {
+		m.in.Store(nil)
+		m.local.returning = true
+		m.unlock()
+		ends.cancel(over)
+		now = m.locker.engine.Now()
+		m.mu.Lock()
+		m.local.returning = false
+	}
+	return lost, now
 }
 
 // lockSection takes mu and returns the section that is in then, nil for none, and its loss. The loss is asked for
@@ -62,11 +81,11 @@ func (m *place) lockSection(now clock.Instant) (*section, error) {
 	}
 }
 
-// leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands as far as is known:
-// the clocks are read for the last one, and wherever one enters.
-func (m *place) leaveOthers() bool {
+// leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands: else it has to be
+// told of the loss.
+func (m *place) leaveOthers(now clock.Instant) bool {
 	s := m.in.Load()
-	return s != nil && s.bound == nil && !s.remote.over.Load() && m.local.readers.leave()
+	return s != nil && s.bound == nil && s.remote.trusted(now) && m.local.readers.leave()
 }
 
 // handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
@@ -90,6 +109,7 @@ func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 func (m *place) forget(h *remoteHold) {
 	m.in.Store(nil)
 	m.remote.Store(nil)
+	m.linger.stop()
 	m.block, m.seen = h.nextBlock(m.settings.Linger), max(m.seen, h.last)
 }
 
@@ -97,7 +117,6 @@ func (m *place) forget(h *remoteHold) {
 // who leaves, and to nobody else: the others have unlocked already.
 func (s *section) release(ctx context.Context, lost error) error {
 	if lost != nil {
-		_ = s.end(lost)
 		_ = s.reached() // who ends it at its limit may not have come to the lease yet
 	}
 	err := s.remote.lease.Release(ctx)
@@ -136,10 +155,11 @@ func (m *place) want(h *remoteHold, id string) {
 // leaseEnded follows the end of a lease, by a loss or by Close. Whoever is in stays in until it unlocks: to let another
 // goroutine in beside it would break the exclusion that needs no Redis.
 func (m *place) leaseEnded(h *remoteHold, err error) {
-	h.over.Store(true)
 	m.mu.Lock()
-	h.ended = true
 	s := m.in.Load()
+	if m.remote.Load() == h {
+		m.linger.stop() // whoever is in keeps nothing of it
+	}
 	if m.kept() == h {
 		m.drop(h)
 	}

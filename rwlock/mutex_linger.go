@@ -15,6 +15,14 @@ type linger struct {
 	armed bool          // the timer runs, for until or for an earlier moment
 }
 
+// stop stops the timer, which keeps the RWMutex from being freed, under mu: the process has nothing to keep.
+func (l *linger) stop() {
+	if l.armed {
+		l.armed = false
+		l.timer.Stop()
+	}
+}
+
 // keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be: not where
 // another process waits, nor where the hold can serve no reader any more.
 func (m *place) keep(h *remoteHold, now clock.Instant) bool {

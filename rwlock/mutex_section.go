@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -18,9 +17,7 @@ type section struct {
 	fence  stamp  // changes with a conversion
 	bound  *bound // of WithMaxHold, or nil
 
-	mu   sync.Mutex // guards what follows, and the bound; taken under the RWMutex's, and never held over a call
-	over error      // ErrReleased or a *LostError
-	ends map[*context.CancelCauseFunc]struct{}
+	contexts // its mu, taken under the RWMutex's, guards the bound too; over is ErrReleased or a *LostError
 }
 
 // lost returns the *LostError of a section whose lease or bound has ended, or nil. It is not called under mu: a loss
@@ -43,23 +40,19 @@ func (s *section) asLost(err error) error {
 	return &own
 }
 
-// end ends the contexts of the section, once. It returns what has ended it. The first cause counts: a release after a
+// end ends the section, once, and its contexts. It returns what has ended it. The first cause counts: a release after a
 // loss must not tell those who worked under the lock that all was well.
 func (s *section) end(err error) error {
-	s.mu.Lock()
-	if s.over == nil {
-		s.over = err
-	}
-	err, ends := s.over, s.ends
-	s.ends = nil
-	if s.bound != nil {
-		s.bound.timer.Stop()
-	}
-	s.mu.Unlock()
-	for end := range ends {
-		(*end)(err)
-	}
-	return err
+	over, ends := s.finish(err)
+	ends.cancel(over)
+	return over
+}
+
+// finish is end but for the contexts, which the caller cancels: it may be called under mu.
+func (s *section) finish(err error) (over error, ends sharedEnds) {
+	over, ends = s.contexts.finish(err)
+	s.stopBound()
+	return over, ends
 }
 
 // leaseEnded ends the contexts of the section because the lease has ended. The loss names the section's own token,
@@ -73,27 +66,8 @@ func (s *section) leaseEnded(err error) {
 
 // context is parent with the fence, until the section or its lease ends. One that is made after the end ends at once.
 func (s *section) context(parent context.Context) context.Context {
-	own := &leaseContext{Context: parent, lease: s.remote.lease, section: s}
-	ctx, end := context.WithCancelCause(fencing.NewSourceContext(own, s))
-	s.mu.Lock()
-	over := s.over
-	if over == nil {
-		if s.ends == nil {
-			s.ends = make(map[*context.CancelCauseFunc]struct{})
-		}
-		s.ends[&end] = struct{}{}
-	}
-	s.mu.Unlock()
-	if over != nil {
-		end(over)
-		return ctx
-	}
-	context.AfterFunc(ctx, func() { // a parent that outlives many sections keeps nothing of them
-		s.mu.Lock()
-		delete(s.ends, &end)
-		s.mu.Unlock()
-	})
-	return ctx
+	own := &leaseContext{Context: parent, end: s.endWith(parent), lease: s.remote.lease, section: s}
+	return fencing.NewSourceContext(own, s)
 }
 
 // Fence returns the fence of the section, for fencing.NewSourceContext.

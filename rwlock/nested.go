@@ -8,10 +8,17 @@ import (
 // leaseContext carries the lease whose section a context belongs to. The fence in the context would not do: it may come
 // from another process or another locker, and a fence of the same name around it would hide one of this locker.
 type leaseContext struct {
-	context.Context
-	lease   *Lease
-	section *section // of an RWMutex, or nil
+	context.Context                 // the parent
+	end             context.Context // of the parent, or of what the context belongs to
+	lease           *Lease
+	section         *section // of an RWMutex, or nil
 }
+
+// Done is closed at the end.
+func (c *leaseContext) Done() <-chan struct{} { return c.end.Done() }
+
+// Err returns nil before the end.
+func (c *leaseContext) Err() error { return c.end.Err() }
 
 // leaseKey asks a context for its innermost *leaseContext.
 type leaseKey struct{}
@@ -20,6 +27,9 @@ type leaseKey struct{}
 func (c *leaseContext) Value(key any) any {
 	if _, ok := key.(leaseKey); ok {
 		return c
+	}
+	if end := endOf(c.end, key); end != nil {
+		return end
 	}
 	return c.Context.Value(key)
 }

@@ -34,5 +34,13 @@ func (t *trust) end() {
 // and changes nothing: the goroutines of a process that share a hold ask it each time that one of them enters. The
 // moment is the caller's, since reading the clocks is most of what it costs.
 func (l *Lease) Trusted(now clock.Instant) bool {
-	return !l.current().trust.until().Passed(now)
+	for {
+		l = l.current()
+		if !l.trust.until().Passed(now) {
+			return true
+		}
+		if l.successor.Load() == nil { // else a conversion has ended this one meanwhile
+			return false
+		}
+	}
 }
