@@ -34,6 +34,23 @@ var causesOfTheEnd = []cause{
 		[]string{`lease of "n"`, "lost: no renewal was confirmed in time (its TTL is 10s): ", "mini:6379: "},
 	},
 	{
+		"a hand-off that was not confirmed",
+		func(w *world, p *process) error {
+			held := w.process().lock("n", rwlock.Write)
+			waiting := p.queue("n", rwlock.Write)
+			w.release(held)
+			lease := waiting.granted()
+			p.link.Blackhole(testredis.Both)
+			w.untilOver(lease)
+			return lease.Err()
+		},
+		[]error{rwlock.ErrLost},
+		[]string{
+			`lease of "n"`,
+			"lost: no renewal was confirmed in time (a hand-off lasts 3s until a renewal confirms it): ", "mini:6379: ",
+		},
+	},
+	{
 		"a lease that the server forgot",
 		func(w *world, p *process) error {
 			lease := p.lock("n", rwlock.Write)

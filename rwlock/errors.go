@@ -74,8 +74,10 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Limit  time.Duration // the lease's TTL, or what WithMaxHold gave; 0 if Taken
+	Limit  time.Duration // the lease's TTL, that of a hand-off until it is confirmed, or WithMaxHold's; 0 if Taken
 	Err    error         // why the masters did not renew it: a *NodeError, or several joined; or nil
+
+	handOff bool // Limit is that of a hand-off
 }
 
 // Error names the lock, the token, why it was lost, and the limit that was hit.
@@ -85,6 +87,8 @@ func (e *LostError) Error() string {
 	case e.Limit == 0:
 	case e.Reason == MaxHold:
 		text += fmt.Sprintf(" of %v was reached", e.Limit)
+	case e.handOff:
+		text += fmt.Sprintf(" (a hand-off lasts %v until a renewal confirms it)", e.Limit)
 	default:
 		text += fmt.Sprintf(" (its TTL is %v)", e.Limit)
 	}

@@ -18,7 +18,9 @@ func outcome(err error) error {
 	case *engine.Failure:
 		return acquireOutcome(e)
 	case *engine.Loss:
-		return &LostError{Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: outcome(e.Err)}
+		return &LostError{
+			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: outcome(e.Err), handOff: e.HandOff,
+		}
 	case *engine.Unconfirmed:
 		return releaseOutcome(e)
 	case *engine.Unrenewed:

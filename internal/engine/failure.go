@@ -135,26 +135,15 @@ func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from Redis", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }
 
-// limit returns the time that the reason speaks of. A hand-off that was not confirmed ends before its TTL.
-func (r Reason) limit(terms *Terms) time.Duration {
-	switch r {
-	case Taken:
-		return 0
-	case MaxHold:
-		return terms.MaxHold
-	default:
-		return terms.TTL
-	}
-}
-
 // Loss is the end of a lease without Release. Whoever relied on the lock has to know, so every call of a lost lease
 // returns it, and its contexts end with it as their cause.
 type Loss struct {
-	Name   string
-	Token  fencing.Token
-	Reason Reason
-	Limit  time.Duration // the TTL or MaxHold; 0 for Taken
-	Err    error         // why the masters did not renew it, or nil
+	Name    string
+	Token   fencing.Token
+	Reason  Reason
+	Limit   time.Duration // the TTL, that of a hand-off, or MaxHold; 0 for Taken
+	HandOff bool          // it was one that no renewal had confirmed
+	Err     error         // why the masters did not renew it, or nil
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }

@@ -112,6 +112,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	// the way.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
 	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
+	l.renewal.handOff = l.renewal.confirm
 	l.renewal.plan(l, now)
 	l.setTimer()
 }
@@ -162,7 +163,17 @@ func (l *Lease) lose(loss *Loss) {
 
 // lossOf returns the loss of a lease, under its mutex.
 func lossOf(l *Lease, reason Reason, cause error) *Loss {
-	return &Loss{Name: l.name, Token: l.token(), Reason: reason, Limit: reason.limit(l.terms), Err: cause}
+	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
+	switch {
+	case reason == Taken:
+	case reason == MaxHold:
+		loss.Limit = l.terms.MaxHold
+	case l.renewal.handOff:
+		loss.Limit, loss.HandOff = l.terms.handoffTTL, true
+	default:
+		loss.Limit = l.terms.TTL
+	}
+	return loss
 }
 
 // LoseAt ends a lease that is held, since what goes on under it with that token has reached a limit of its own. It has

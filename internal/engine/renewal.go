@@ -16,6 +16,7 @@ import (
 type renewal struct {
 	due     time.Duration // or never
 	confirm bool          // a hand-off lasts for a short time only, until the first renewal
+	handOff bool          // it is one that no renewal has confirmed yet
 	again   bool          // once more at once, when a quorum has confirmed the round under way
 	round   *round        // under way
 	failure error         // NodeFailures since a quorum last renewed it, where masters are known for it
@@ -191,7 +192,7 @@ func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 // had a smaller token than one that was granted since).
 func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	n.tell(l) // a minority that failed
-	n.confirm, n.round, n.failure = confirm, nil, nil
+	n.confirm, n.handOff, n.round, n.failure = confirm, false, nil, nil
 	l.e.counters.renewed.Add(1)
 	if n.plan(l, now); n.again {
 		n.again, n.due = false, now.Mono
