@@ -51,7 +51,8 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   local format, expiry = string.format, ms + ttl
   local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
   local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
-  local expiryText = format('%d%05d', expiry / 100000, expiry % 100000)
+  local rest = expiry % 100000
+  local expiryText = format('%d%05d', (expiry - rest) / 100000, rest)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
     local w = id .. ' ' .. expiryText .. ' ' .. now
@@ -67,14 +68,14 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
-      call('PEXPIRE', KEYS[2], life, 'NX') -- evicted, and made anew
+      call('PEXPIRE', KEYS[2], life, 'NX') -- it was lost: those before are indexed again as lock.lua says
     end
     local t = h[3] and h[3] - v > 0 and h[3] or token
     local n = format('%d 0 0', (readers or 0) + 1)
-    call('HSET', lock, 't', t, 'n', n, id, 'g 0 ' .. token .. ' ' .. now .. ' ' .. details)
-    if block and not h.c then call('HSET', lock, 'c', '1') end
+    call('HSET', lock, 't', t, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
+    if block and not h.c then call('HSET', lock, 'c', '0') end
   end
-  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode) end
+  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode .. ' 1') end
   if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
   return { 1, v, ttl, us, first }
 end
@@ -122,12 +123,15 @@ local function inTheWay()
   end
   local seen, other = { firstHold, firstExpiry }, nil -- mostly it need not read more of them
   for _ = 1, 2 do
+    local known = 0
     for i = 1, #seen, 2 do
-      local _, _, _, since, text = parse(seen[i] ~= from and recordOf(seen[i]))
-      other = { seen[i], tonumber(seen[i + 1]), since, text }
-      if seen[i] ~= from and seen[i] ~= before and converted(text or '') ~= from then return other end
+      local state, _, _, since, text = parse(recordOf(seen[i]))
+      if state == 'g' then
+        known, other = known + 1, { seen[i], tonumber(seen[i + 1]), since, text }
+        if seen[i] ~= from and seen[i] ~= before and converted(text) ~= from then return other end
+      end
     end
-    if #seen == 2 * readers then return nil end
+    if known == readers then return nil end
     seen = call('ZRANGE', holdsKey, 0, bound - 1, 'WITHSCORES')
   end
   return other -- too many to see them all
@@ -201,10 +205,14 @@ if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(mak
 end
 if enters then
   local first
+  local told = fields.c or h.c
   token, first = mint(details)
   grant(id, token, ttl, details, first)
+  if queued > 0 and not (from and mode == 'r') then -- else when the write hold is given back
+    want(id, details)
+    if told and fields.c then fields.c = told end -- the others have been told before
+  end
   store(ttl)
-  if queued > 0 and not (from and mode == 'r') then want(id, details) end -- else when the write hold is given back
   return { 1, token, ttl, us, first }
 end
 if order == '0' then
@@ -214,7 +222,11 @@ end
 local at = 1 -- of several masters: by hold id
 if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) end
 enqueue(id, at, details)
-store(0)
 if order == 'h' then nudge() end
-if queued == 1 then wantAll({}) end -- the first who waits asks for the lock
+if not wHold then
+  wantAll()
+elseif queued == 1 then -- the first who waits asks for the lock
+  want(wHold, writerDetails())
+end
+store(0)
 return waiting(0)

@@ -45,6 +45,7 @@ type request struct {
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
 	ttl, claim  int
+	claimed     int64 // the token of the hold to join; 0: any
 	meta        string
 }
 
@@ -104,6 +105,7 @@ func writer(hold string) request {
 func (r request) by(owner string) request        { r.owner = owner; return r }
 func (r request) ofCohort(block int) request     { return r.by(fmt.Sprint("+", block)) }
 func (r request) converting(from string) request { r.from = from; return r }
+func (r request) claiming(token int64) request   { r.claimed = token; return r }
 func (r request) lasting(ms int) request         { r.ttl = ms; return r }
 func (r request) waiting(ms int) request         { r.claim = ms; return r }
 func (r request) listening(to string) request    { r.route = to; return r }
@@ -127,7 +129,7 @@ func releaseAll(hold string, tombstone int) call {
 }
 
 func join(r request) call {
-	return on("n", scripts.Join, ulid(r.hold), ulid(r.owner), r.mode, r.ttl, r.details())
+	return on("n", scripts.Join, ulid(r.hold), ulid(r.owner), r.mode, r.ttl, r.details(), r.claimed)
 }
 
 func regain(r request, token int64, trusted int) call {

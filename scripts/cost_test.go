@@ -85,6 +85,7 @@ func TestRenewalsShareTheirCost(t *testing.T) {
 				all.keys = append(all.keys, c.keys[:2]...)
 				all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
 			}
+			e.run(all)                                    // a reader's first one also moves the time in its record
 			cost := min(e.commands(all), e.commands(all)) // one of the two may carry the holds into another minute
 			require.Equal(e.t, 1+100*perLease+i+1, cost)
 			for _, status := range e.run(all)[1:] {

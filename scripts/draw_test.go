@@ -77,7 +77,7 @@ func (p *player) step() {
 		if owners := slices.Sorted(maps.Keys(p.m.owners)); len(owners) > 0 && p.draw(2) == 0 {
 			r.owner = owners[p.draw(len(owners))]
 		}
-		p.play(join(r))
+		p.play(join(r.claiming([]int64{0, p.tokens[ulid(p.pick().hold)]}[p.draw(2)])))
 	case 7, 8:
 		r := p.pick()
 		p.play(renew(r.hold, ttl, p.tokens[ulid(r.hold)]+int64(p.draw(8)/7)))

@@ -111,9 +111,6 @@ func (e *env) pass(d time.Duration) {
 			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
 		} else if r := record.FindStringSubmatch(text); r != nil {
 			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
-			if r[1] == "g" {
-				expiry = "0" // it is in holds
-			}
 			e.setFields(lockKey, field, strings.Join([]string{r[1], expiry, r[3], since, r[5]}, " "))
 		}
 	}
@@ -212,7 +209,7 @@ func (e *env) listen(channel string, sharded bool) <-chan string {
 	e.t.Helper()
 	c, done := e.client.Dedicate()
 	e.t.Cleanup(done)
-	heard := make(chan string, 1000)
+	heard := make(chan string, 10_000)
 	c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { heard <- m.Message }})
 	subscribe := c.B().Subscribe().Channel(channel).Build()
 	if sharded {

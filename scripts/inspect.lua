@@ -39,7 +39,7 @@ for id, text in pairs(fields) do
     id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
     state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
-    expiry = expiries[id]
+    expiry = expiries[id] or expiry
   end
   if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)

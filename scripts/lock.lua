@@ -6,10 +6,12 @@
 --                 of tokens the first of them; its token is t, since nobody else is granted one while it stands, or
 --                 '=token' behind all that where what joined or converts it has a later one;
 --                 d and e its details, e what is beyond 64 bytes;
---                 n the numbers of members of holds, queue and aside, absent when there are none;
---                 s the last place given out; c where a cohort reads, or has read;
---                 <hold> 'state expiry token since details' of every other hold;
---                 o:<owner> 'count token mode' of a named owner who holds the lock
+--                 n the numbers of records that holds, queue and aside index, absent when there are none;
+--                 s the last place given out; c where a cohort reads, or has read: how many of the read holds, from
+--                 the one that expires last, have been told that somebody waits;
+--                 <hold> 'state expiry token since details' of every other hold: its record;
+--                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
+--                 latest last
 --        2 holds  zset: read holds, and write holds that joined w, by expiry
 --        3 queue  zset: waiters by place, 0 for one who converts what it has; with equal places by hold id
 --        4 aside  zset: tombstones and waiters that were passed over, by expiry
@@ -18,12 +20,18 @@
 -- Reply  each script's own; times and tokens are integers below 2^53
 -- Twice  the functions that change something name what they change by its hold id
 -- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
---        a named owner HGET, and where it was to take the place of another ZSCORE or HGET of that one; await: for who
---        was passed over ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades; store: HSET HDEL, and PEXPIRE where
---        something was granted or enqueued
+--        a named owner HGET; await: for who was passed over ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades;
+--        requeue: ZADD PEXPIRE however many were renewed; store: HSET HDEL, and PEXPIRE where something was granted or
+--        enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
 --
--- States: g granted (its expiry is the score in holds), q waiting, p passed over, d waiting though messages do not
--- reach it, x released before it came (a tombstone). A waiter's token is its place.
+-- States: g granted (its expiry is the score in holds; the record's is not before that), q waiting, p passed over, d
+-- waiting though messages do not reach it, x released before it came (a tombstone). A waiter's token is its place.
+-- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
+-- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
+--   n counts records, never members. A member without a record of its kind is nothing, and is dropped when it is met.
+--   Whatever renews a hold or a waiter writes its member again (renew.lua; await).
+--   A zset that lacks one of these, or has no member left while n counts some, is made again from the records
+--   (restore).
 -- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
 -- without a refresh and a hand-off without a renewal; owner is named, or the hold's id, or '-' for the latter, or '+B'
 -- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
@@ -41,6 +49,7 @@ local readers, queued, aside = 0, 0, 0
 local t, tw = tonumber(h[3]), tonumber(h[4])
 local fields = {}              -- what store will write: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read already
+local renewed = {}             -- places and ids of waiters, for requeue
 local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
 local firstHold, firstExpiry   -- of holds
 local headHold, headExpiry, headPlace -- of the queue, where it has been looked at and must wait
@@ -143,7 +152,7 @@ end
 local function find(id)
   if wHold == id then return 'w', wExpiry, wToken or t, wSince, writerDetails() end
   local state, expiry, token, since, details = parse(recordOf(id))
-  if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or 0 end
+  if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or expiry end
   return state, tonumber(expiry), tonumber(token), since, details
 end
 
@@ -154,12 +163,36 @@ local function keep(key, new, ttl)
   if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
--- Counts the holds of a named owner, so that join finds the one that stands.
+-- Makes a zset again from the records of those states. Returns the number of its members, and the first with its score.
+local function restore(key, states)
+  local flat, members, last = call('HGETALL', lock), {}, 0
+  for i = 1, #flat, 2 do
+    local id, record = flat[i], flat[i + 1]
+    if fields[id] ~= nil then record = fields[id] end
+    local state, expiry, place = parse(record)
+    if state and string.find(states, state, 1, true) then
+      members[#members + 1] = key == queueKey and place or expiry
+      members[#members + 1] = id
+      last = math.max(last, expiry + 0)
+    end
+  end
+  for i = 1, #members, 2000 do call('ZADD', key, unpack(members, i, math.min(i + 1999, #members))) end
+  if members[1] then call('PEXPIRE', key, int(math.max(last - ms, 3600000))) end
+  if key == holdsKey and h.c then fields.c = '0' end
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return #members / 2, first[1], tonumber(first[2])
+end
+
+-- Counts the holds of a named owner by token and mode, so that join finds those that stand.
 local function count(owner, by, token, mode)
-  local field = 'o:' .. owner
-  local n, its, was = match(recordOf(field) or '', '^(%d+) (%d+) (%a)$')
-  n = (n or 0) + by
-  fields[field] = n > 0 and int(n) .. ' ' .. (token or its) .. ' ' .. (mode or was)
+  local field, groups, all, found = 'o:' .. owner, '', 0, false
+  for its, kind, n in string.gmatch(recordOf(field) or '', ' (%d+) (%a) (%d+)') do
+    local same = not found and its == token and kind == mode
+    if same then found, n = true, n + by end
+    if n + 0 > 0 then all, groups = all + n, groups .. ' ' .. its .. ' ' .. kind .. ' ' .. int(n + 0) end
+  end
+  if not found and by > 0 then all, groups = all + by, groups .. ' ' .. token .. ' ' .. mode .. ' ' .. int(by) end
+  fields[field] = all > 0 and int(all) .. groups
 end
 
 -- The next token; where the counter is missing it is at least this server's clock. A reader's is beyond all writers'
@@ -192,9 +225,9 @@ local function grant(id, token, ttl, details, first)
     call('ZADD', holdsKey, int(ms + ttl), id)
     keep(holdsKey, readers == 0, ttl)
     readers = readers + 1
-    fields[id] = 'g 0 ' .. text .. ' ' .. now .. ' ' .. details
+    fields[id] = 'g ' .. int(ms + ttl) .. ' ' .. text .. ' ' .. now .. ' ' .. details
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
-    if mode == 'r' and isCohort(details) then fields.c = '1' end
+    if mode == 'r' and isCohort(details) then fields.c = '0' end
   end
   if several and mode == 'w' and (not tw or token > tw) then
     tw = token
@@ -203,35 +236,30 @@ local function grant(id, token, ttl, details, first)
   if owner then count(owner, 1, text, mode) end
 end
 
--- One hold of a named owner less, with that token. If it is the one that join finds, and was to take the place of
--- another that still stands, join is to find that one.
-local function uncount(id, details, its)
-  local owner, from = named(id, details), converted(details)
-  if not owner then return end
-  local state, expiry, token, asked, _
-  local found = from and match(recordOf('o:' .. owner) or '', '^%d+ (%d+)')
-  if found and found - its == 0 then state, expiry, token, _, asked = find(from) end
-  if (state == 'w' or state == 'g') and expiry > ms then
-    count(owner, -1, int(token), match(asked, '^%a'))
-  else
-    count(owner, -1)
-  end
+local function uncount(id, details, token)
+  local owner = named(id, details)
+  if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
 end
 
 local function drop(id, state, details)
   if state == 'w' then
-    if wNamed ~= '' then uncount(id, details or writerDetails(), wToken or t) end
+    if wNamed ~= '' then uncount(id, details or writerDetails(), int(wToken or t)) end
     setWriter(nil)
     return
   end
   if state == 'g' then
     local _, _, token = parse(recordOf(id))
-    readers = readers - call('ZREM', holdsKey, id)
+    call('ZREM', holdsKey, id)
+    readers = readers - 1
+    local told = fields.c or h.c
+    if told and told ~= '0' then fields.c = int(told - 1) end -- it may have been one of those
     uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
-    aside = aside - call('ZREM', asideKey, id)
+    call('ZREM', asideKey, id)
+    aside = aside - 1
   else
-    queued = queued - call('ZREM', queueKey, id)
+    call('ZREM', queueKey, id)
+    queued = queued - 1
   end
   fields[id] = false
 end
@@ -267,11 +295,24 @@ local function await(id, state, place, since, details)
     call('ZADD', queueKey, place, id)
     call('PEXPIRE', queueKey, '3600000')
     queued = queued + 1
-    aside = aside - call('ZREM', asideKey, id)
+    call('ZREM', asideKey, id)
+    aside = aside - 1
+  else
+    renewed[#renewed + 1] = place
+    renewed[#renewed + 1] = id
   end
   local expiry = int(ms + match(details, '^%a (%d+)'))
   fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
   alive[id] = true
+end
+
+-- Those that were renewed are in the queue, whatever has become of it; and where they were not, others are missing too.
+local function requeue()
+  if not renewed[1] then return end
+  local missing = call('ZADD', queueKey, unpack(renewed)) > 0
+  call('PEXPIRE', queueKey, '3600000')
+  renewed = {}
+  if missing and KEYS[2] then queued = restore(queueKey, 'qd') end
 end
 
 -- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew
@@ -279,7 +320,12 @@ end
 local function store(ttl)
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
   if n ~= h[2] then fields.n = n end
-  if h.c and readers == 0 then fields.c = false end
+  local told = fields.c or h.c
+  if told and readers == 0 then
+    fields.c = false
+  elseif told and queued == 0 and told ~= '0' then
+    fields.c = '0' -- nobody waits: whoever comes is announced to all
+  end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then

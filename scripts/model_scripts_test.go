@@ -141,6 +141,9 @@ func (m *model) renew(id string, life, token int64) (status int64) {
 		return 0
 	}
 	own.expiry = m.ms + life
+	if own.latest < own.expiry {
+		own.latest = own.expiry + 60_000
+	}
 	if own.state == 'w' {
 		m.writer = &own
 	} else {
@@ -152,25 +155,31 @@ func (m *model) renew(id string, life, token int64) (status int64) {
 	return 1
 }
 
-func (m *model) join(r modelHold, life int64) (status, token int64) {
+func (m *model) join(r modelHold, life, claim int64) (status, token int64) {
 	if own := m.find(r.id); own.state == 'x' && own.expiry > m.ms {
 		return 3, 0
 	}
 	m.settle()
-	own, owner := m.find(r.id), m.owners[r.owner]
+	own := m.find(r.id)
 	if own.granted() {
 		return 1, own.token
 	}
-	stands := owner.mode == "r" && m.writer == nil || m.writer != nil && m.writer.owner == r.owner
+	var joined modelGroup
+	for _, g := range m.owners[r.owner] {
+		if claim == 0 || claim == g.token {
+			joined = g
+		}
+	}
+	stands := joined.mode == "r" && m.writer == nil || m.writer != nil && m.writer.owner == r.owner
 	switch {
-	case own.state != 0 || owner.count == 0 || !stands:
+	case own.state != 0 || joined.count == 0 || !stands:
 		return 0, 0
-	case owner.mode == "r" && r.mode == "w":
+	case joined.mode == "r" && r.mode == "w":
 		return 2, 0
 	}
-	r.mode = owner.mode
-	m.grant(r, owner.token, 0, life)
-	return 1, owner.token
+	r.mode = joined.mode
+	m.grant(r, joined.token, 0, life)
+	return 1, joined.token
 }
 
 func (m *model) raise(id string, token int64) (status, value int64) {
@@ -188,13 +197,13 @@ func (m *model) raise(id string, token int64) (status, value int64) {
 	if own.state == 'w' && own.token < m.t {
 		return 0, 0 // it is being converted
 	}
+	m.leave(own)
 	own.token, m.t = token, max(m.t, token)
 	if own.mode == "w" {
 		m.tw = token
 	}
-	if o, named := m.owners[own.owner]; named && own.owner != own.id {
-		o.token = token
-		m.owners[own.owner] = o
+	if own.owner != own.id {
+		m.count(own, 1)
 	}
 	if own.state == 'w' {
 		m.writer = &own

@@ -21,7 +21,7 @@ type model struct {
 	holds    []modelHold // readers, or those that joined the writer
 	queue    []modelHold // by place
 	aside    []modelHold // passed over, tombstones
-	owners   map[string]modelOwner
+	owners   map[string][]modelGroup
 	alive    map[string]bool // waiters whose process sent the script
 	t, tw, s int64
 	first    int64 // of the block that the reply of the script that runs tells of
@@ -32,6 +32,7 @@ type modelHold struct {
 	from            string // the hold that this one converts
 	state           byte   // as in lock.lua; 0: none
 	expiry, token   int64
+	latest          int64 // the expiry that its record allows
 	place           int64
 	claim           int64
 	block, first    int64 // tokens of a grant to write, and the first of them
@@ -39,12 +40,14 @@ type modelHold struct {
 	again           bool  // it has given a grant back
 }
 
-type modelOwner struct {
-	count, token int64
-	mode         string
+// modelGroup counts the holds of an owner that have one token and mode. Of its groups the latest is the last.
+type modelGroup struct {
+	token int64
+	mode  string
+	count int64
 }
 
-func newModel(quorum bool) *model { return &model{quorum: quorum, owners: map[string]modelOwner{}} }
+func newModel(quorum bool) *model { return &model{quorum: quorum, owners: map[string][]modelGroup{}} }
 
 // begin is what every script starts with.
 func (m *model) begin(us int64, passed time.Duration, proposal int64) {
@@ -85,20 +88,31 @@ func (m *model) drop(h modelHold) {
 }
 
 func (m *model) leave(h modelHold) {
-	o, named := m.owners[h.owner]
-	if h.owner == h.id || !named {
-		return
+	if h.owner != h.id {
+		m.count(h, -1)
 	}
-	o.count--
-	if h.from != "" && o.token == h.token {
-		if from := m.find(h.from); from.granted() && from.expiry > m.ms {
-			o.token, o.mode = from.token, from.mode
-		}
+}
+
+// count notes for a named owner that it has a hold more or less.
+func (m *model) count(h modelHold, by int64) {
+	groups := m.owners[h.owner]
+	i := slices.IndexFunc(groups, func(g modelGroup) bool { return g.token == h.token && g.mode == h.mode })
+	if i < 0 {
+		groups, i = append(groups, modelGroup{h.token, h.mode, 0}), len(groups)
 	}
-	m.owners[h.owner] = o
-	if o.count == 0 {
+	groups[i].count += by
+	m.owners[h.owner] = slices.DeleteFunc(groups, func(g modelGroup) bool { return g.count == 0 })
+	if len(m.owners[h.owner]) == 0 {
 		delete(m.owners, h.owner)
 	}
+}
+
+// counted returns how many holds a named owner has.
+func (m *model) counted(owner string) (sum int64) {
+	for _, g := range m.owners[owner] {
+		sum += g.count
+	}
+	return sum
 }
 
 // mint returns the token of a grant, and the first of its block.
@@ -127,14 +141,14 @@ func (m *model) grant(h modelHold, token, first, life int64) {
 		m.tw = max(m.tw, token)
 	}
 	if h.owner != h.id {
-		m.owners[h.owner] = modelOwner{m.owners[h.owner].count + 1, token, h.mode}
+		m.count(h, 1)
 	}
 	if h.mode == "w" && m.writer == nil {
 		h.state = 'w'
 		m.writer = &h
 		return
 	}
-	h.state, h.first = 'g', 0
+	h.state, h.first, h.latest = 'g', 0, h.expiry
 	m.holds = append(m.holds, h)
 }
 
@@ -178,18 +192,12 @@ func (m *model) purge() {
 	}
 }
 
-// promote puts the one of those who joined the writer that lasts longest in its place. The owners of readers that last
-// longer read.
+// promote puts the one of those who joined the writer that lasts longest in its place.
 func (m *model) promote() {
 	slices.SortFunc(m.holds, func(x, y modelHold) int {
 		return -cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.id, y.id))
 	})
 	for _, h := range m.holds {
-		o, named := m.owners[h.owner]
-		named = named && h.owner != h.id
-		if named && (o.mode == "w" || h.mode == "w") {
-			m.owners[h.owner] = modelOwner{o.count, h.token, h.mode}
-		}
 		if h.mode == "w" {
 			m.holds = slices.DeleteFunc(m.holds, byID(h.id))
 			h.state = 'w'

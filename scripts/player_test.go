@@ -39,6 +39,9 @@ func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 			e.pass(time.Duration(draw(claim)) * time.Millisecond)
 		}
 		p.step()
+		if !e.alone && draw(16) == 0 {
+			p.lose()
+		}
 		if draw(4) == 0 {
 			p.send(p.last)
 		}
@@ -52,6 +55,21 @@ func playRandomly(e *env, draw func(n int) int, quorum bool, steps int) {
 	e.pass(2 * ttl * time.Millisecond)
 	p.play(refresh())
 	e.onlyTokensStay()
+}
+
+// lose deletes one of the zsets, and lets the next refresh make it again. A hold is then given all the time that its
+// record allows.
+func (p *player) lose() {
+	p.e.t.Helper()
+	lost := []string{":h", ":q", ":x"}[p.draw(3)]
+	p.log = append(p.log, "lost "+lost)
+	p.e.lose(lost)
+	if lost == ":h" {
+		for i := range p.m.holds {
+			p.m.holds[i].expiry = p.m.holds[i].latest
+		}
+	}
+	p.play(refresh())
 }
 
 // play sends a request, to one of several masters with some proposal.
@@ -100,7 +118,7 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 	case scripts.Acquire:
 		status, token = p.m.acquire(asHold(id[0], c.args[4]), c.args[3], number(2))
 	case scripts.Join:
-		status, token = p.m.join(asHold(id[0], c.args[5]), number(4))
+		status, token = p.m.join(asHold(id[0], c.args[5]), number(4), number(6))
 	case scripts.Raise:
 		status, token = p.m.raise(id[0], number(2))
 	case scripts.Yield:
@@ -192,7 +210,7 @@ func (p *player) inspected(reply []any) (holders, waiters []modelHold) {
 		holders = append(holders, modelHold{
 			id: h[0].(string), owner: h[1].(string), mode: h[2].(string), expiry: p.m.ms + h[5].(int64), token: h[7].(int64),
 		})
-		require.Equal(p.e.t, max(p.m.owners[h[1].(string)].count, 1), h[4], "counter of %s", h[1])
+		require.Equal(p.e.t, max(p.m.counted(h[1].(string)), 1), h[4], "counter of %s", h[1])
 	}
 	for _, entry := range reply[4].([]any) {
 		w := entry.([]any)

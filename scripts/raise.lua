@@ -20,6 +20,7 @@ local ms = (us - us % 1000) / 1000
 if refusal then return refusal end
 local writes, kept = h[1] and string.find(h[1], id, 1, true) == 1, nil
 local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
+local bound = expiry
 if writes then
   expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
   kept = string.match(h[1], '=(%d+)')
@@ -40,8 +41,14 @@ if mode == 'w' then set[3], set[4] = 'tw', token end
 if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has
   set[#set + 1], set[#set + 2] = 'w', h[1] .. ' =' .. t
 end
-if not writes then set[#set + 1], set[#set + 2] = id, 'g 0 ' .. token .. ' ' .. since .. ' ' .. details end
-local count = owner ~= '' and owner ~= id and string.match(call('HGET', lock, 'o:' .. owner) or '', '^%d+')
-if count then set[#set + 1], set[#set + 2] = 'o:' .. owner, count .. ' ' .. token .. ' ' .. mode end
+if not writes then
+  set[#set + 1], set[#set + 2] = id, 'g ' .. bound .. ' ' .. token .. ' ' .. since .. ' ' .. details
+end
+local counts = owner ~= '' and owner ~= id and call('HGET', lock, 'o:' .. owner) or ''
+local before, n, after = string.match(counts, '^(.*) ' .. value .. ' ' .. mode .. ' (%d+)(.*)$')
+if before then
+  local others = n ~= '1' and string.format(' %s %s %d', value, mode, n - 1) or ''
+  set[#set + 1], set[#set + 2] = 'o:' .. owner, before .. others .. after .. ' ' .. token .. ' ' .. mode .. ' 1'
+end
 call('HSET', lock, unpack(set))
 return { 1, token + 0, expiry - ms, us }

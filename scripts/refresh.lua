@@ -9,8 +9,8 @@
 --        another upgrade has come before it: acquire again);
 --        more as in settle.lua
 -- Twice  a waiter's lease is set, not summed
--- Cost   HMGET TIME PEXPIREx2 ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in settle.lua;
---        works while Redis is out of memory
+-- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in
+--        settle.lua; works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
 h.c = h[5]
@@ -31,7 +31,6 @@ for i = 3, #ARGV do
     await(ARGV[i], state, place, since, details)
   end
 end
-if queued > 0 then keep(queueKey, false, 0) end
 purge()
 admit(true)
 

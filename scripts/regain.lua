@@ -9,7 +9,8 @@
 -- Twice  the second finds it standing
 -- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more
 local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
+h.c = h[6]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000

@@ -103,12 +103,13 @@ if wHold ~= id then state, _, _, _, details = find(id) end
 if state and state ~= 'x' then
   status = (state == 'w' or state == 'g') and 1 or 2
   drop(id, state, details)
-  unheard = unheard or status == 2 and converted(details) -- the others who waited were not the first
+  if status == 2 and converted(details) and h.c then fields.c = '0' end -- its own process took that to be itself
 end
 purge()
 if leaves and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
-  aside = aside + call('ZADD', asideKey, int(expiry), id)
+  call('ZADD', asideKey, int(expiry), id)
+  if not recordOf(id) then aside = aside + 1 end
   keep(asideKey, aside == 1, ARGV[3] + 0)
   fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' -'
 end

@@ -7,8 +7,9 @@
 --        held here with that token, or expired; 3 nothing was done, since the client has to look at the marker first}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
---        the first lease of a call and once a minute; works while Redis is out of memory, and while this master
---        abstains: it extends what stands, and nobody enters by it
+--        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute, PEXPIRE
+--        where holds was lost; works while Redis is out of memory, and while this master abstains: it extends what
+--        stands, and nobody enters by it
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -20,14 +21,19 @@ if changed then
   for i = 2, #ARGV, 3 do reply[#reply + 1] = 3 end
   return reply
 end
-local ttlText, ttl, new, newText -- of the lease before: mostly all leases of a call have one TTL
+local ttlText, ttl, life, new, newText -- of the lease before: mostly all leases of a call have one TTL
+
+-- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
+local function int(n)
+  local rest = n % 100000
+  return string.format('%d%05d', (n - rest) / 100000, rest)
+end
 
 -- A key lives for an hour, or as long as the hold if that is longer. Where the renewal of a hold does not carry its
 -- expiry into another minute, the key has been given its hour within the last one. The first write of the script must
 -- be one that is accepted when the memory is full: then what follows it is accepted too.
 local function keep(lock, holds, expiry)
   if writes and ttl < 3000000 and expiry - expiry % 60000 == new - new % 60000 then return end
-  local life = ttl > 3600000 and ttlText or '3600000'
   call('PEXPIRE', lock, life, 'GT')
   if holds then pcall('PEXPIRE', holds, life, 'GT') end -- it fails where they are on their way, with an hour left
   writes = true
@@ -40,9 +46,9 @@ for i = 2, #ARGV, 3 do
   if ARGV[i + 1] ~= ttlText then
     ttlText = ARGV[i + 1]
     ttl = ttlText + 0
+    life = ttl > 3600000 and ttlText or '3600000'
     new = ms + ttl
-    -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
-    newText = string.format('%d%05d', new / 100000, new % 100000)
+    newText = int(new)
   end
   -- Where a key holds something else, that lease alone is gone. Any other error is everybody's.
   local h = pcall('HMGET', lock, 'w', 'n', id, 't')
@@ -60,13 +66,21 @@ for i = 2, #ARGV, 3 do
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
-    local expiry = pcall('ZSCORE', holds, id)
-    if not KEYS[2] and type(expiry) ~= 'string' then
+    local score = pcall('ZSCORE', holds, id)
+    if not KEYS[2] and type(score) ~= 'string' then
       return redis.error_reply('TRYAGAIN the keys of this lock are on their way to another node')
     end
+    -- Without a score holds was lost. Nobody else got in, since the record stands, and the hold is not known to have
+    -- expired before the time in it.
+    local known = match(own, '^g (%d+)')
+    local expiry = score or known
     if type(expiry) == 'string' and expiry - ms > 0 then
       keep(lock, holds, expiry + 0)
       call('ZADD', holds, newText, id)
+      if not score then call('PEXPIRE', holds, life) end
+      if known - new < 0 then -- so that this is not written at each renewal, some time is added
+        call('HSET', lock, id, 'g ' .. int(ttl < 3000000 and new + 60000 or new) .. cut(own, #known + 3))
+      end
       status = 1
     end
   end

@@ -214,6 +214,17 @@ var sequences = map[string][]step{
 		ends(1, release("04", 0)),
 		ends(1, release("01", 0)),
 	},
+	"nesting beside an upgrade that came late": {
+		is(1, acquire(reader("01").by("a").lasting(3*ttl))),
+		is(1, tryAcquire(writer("02").by("a").converting("01"))),
+		is(1, tryAcquire(writer("03").by("a").converting("01"))),
+		ends(1, release("03", 0)),
+		ends(1, release("01", 0)),
+		is(1, join(writer("04").by("a"))),
+		ends(1, release("04", 0)),
+		ends(1, release("02", 0)),
+		is(0, join(writer("05").by("a"))),
+	},
 	"dead and deaf waiters": {
 		is(1, acquire(writer("01"))),
 		is(0, acquire(writer("02").listening(deaf))),

@@ -6,62 +6,41 @@
 --        2: nobody was let in, since the client has to look at the marker first
 -- Twice  what has been purged is gone, and who has been granted is no longer in the queue
 -- Cost   purge: ZRANGE of holds and of aside where they have members; where something has expired ZRANGEBYSCORE ZREM
---        HMGET ZRANGE ZCARD, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
---        others stand, ZRANGE and HGET of 64 at most, for a reader of a named owner HGET more; admit: ZPOPMIN HGET
---        PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE, for a cohort's reader before a writer
---        PUBLISH more, and where a conversion has ended ZRANGE, HGET and PUBLISH of 64 cohorts; at most 64 grants and
---        64 others
+--        HMGET ZRANGE, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
+--        others stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter, for
+--        a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others; wantAll: where cohorts read
+--        that have not been told ZREVRANGE HMGET, and PUBLISH for each, at most 1,000; where a zset was lost restore
+--        of lock.lua
 local bound, more = 64, 0
 local taken -- the head of the queue, where the script has taken it out already
-local unheard = h[1] -- readers may be in whom nobody has told who waits: what was written may be read now
 
--- Removes what has expired in a zset of n members. Returns the number of its members, and the first with its expiry.
-local function sweep(key, n, states)
-  if n == 0 then return 0 end
-  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first[1] and first[2] - ms <= 0 then
-    local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
-    call('ZREM', key, unpack(ids))
-    for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
-      local state, _, token, _, details = parse(record)
-      if state and string.find(states, state, 1, true) then
-        if state == 'g' then uncount(ids[i], details, token) end
-        fields[ids[i]] = false
-      end
-    end
-    first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if first[1] and first[2] - ms <= 0 then more = 1 end
-    n = call('ZCARD', key)
-  end
-  if not first[1] then return 0 end -- also where the zset was evicted
-  return n, first[1], tonumber(first[2])
+-- The first member of a zset by which n records are found, with its score, behind the number of these.
+local function first(key, n, states)
+  local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if head[1] or not KEYS[2] then return n, head[1], tonumber(head[2]) end
+  return restore(key, states)
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only the holds of its client: those
--- that joined it, what it was converted from, what it is being converted to, other attempts to convert the same hold,
--- and those that joined one of these. Where w has gone, the one of those who write that lasts longest takes its place;
--- the others may last longer still. Where none writes, whoever joins their owner from now on reads, with the token of
--- one that stands.
-local function purge()
-  if wHold and wExpiry <= ms then drop(wHold, 'w') end
-  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
-  aside = sweep(asideKey, aside, 'px')
-  if not h[1] or wHold or readers == 0 then return end
-  local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
-  for i = #last - 1, 1, -2 do
-    local _, _, token, since, details = parse(last[i + 1] - ms > 0 and recordOf(last[i]))
-    local owner = details and named(last[i], details)
-    if details and string.byte(details) == 119 then -- 'w'
-      readers = readers - call('ZREM', holdsKey, last[i])
-      fields[last[i]] = false
-      if last[i] == firstHold then firstHold, firstExpiry = nil, nil end
-      setWriter(last[i], tonumber(last[i + 1]), since, details)
-      keepToken(tonumber(token))
-      if owner then count(owner, 0, token, 'w') end -- not that of a conversion that was given up
-      return
+-- Removes what has expired in a zset that indexes n records. Returns their number, the first member and its expiry.
+local function sweep(key, n, states)
+  if n == 0 then return 0 end
+  local head, expiry
+  n, head, expiry = first(key, n, states)
+  if not head or expiry > ms then return n, head, expiry end
+  local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
+  call('ZREM', key, unpack(ids))
+  for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
+    local state, _, token, _, details = parse(record)
+    if state and string.find(states, state, 1, true) then
+      if state == 'g' then uncount(ids[i], details, token) end
+      fields[ids[i]] = false
+      n = n - 1
     end
-    if owner and match(recordOf('o:' .. owner) or '', '%a$') == 'w' then count(owner, 0, token, 'r') end
   end
+  if n == 0 then return 0 end
+  n, head, expiry = first(key, n, states)
+  if head and expiry <= ms then more = 1 end
+  return n, head, expiry
 end
 
 -- Tells a process of a grant or asks it to yield. Returns how many have heard it, or nil where that is not known: a
@@ -78,14 +57,47 @@ local function want(id, details)
   if isCohort(details) then tell(details, id .. ' wanted') end
 end
 
--- Tells the cohorts that hold the lock, but those in told. Whom the message misses hears it at its renewal.
-local function wantAll(told)
-  if wHold then return want(wHold, writerDetails()) end
-  if not (h.c or fields.c) then return end
-  for _, id in ipairs(call('ZRANGE', holdsKey, 0, bound - 1)) do
-    local _, _, _, _, details = parse(not told[id] and recordOf(id))
-    if details then want(id, details) end
+-- Expired holds and tombstones go before anything is decided. Beside w there are only the holds of its client: those
+-- that joined it, what it was converted from, what it is being converted to, other attempts to convert the same hold,
+-- and those that joined one of these. Where w has gone, the one of those who write that lasts longest takes its place;
+-- the others may last longer still.
+local function purge()
+  if wHold and wExpiry <= ms then drop(wHold, 'w') end
+  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
+  aside = sweep(asideKey, aside, 'px')
+  if not h[1] or wHold or readers == 0 then return end
+  local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
+  for i = #last - 1, 1, -2 do
+    local state, _, token, since, details = parse(last[i + 1] - ms > 0 and recordOf(last[i]))
+    if state == 'g' and string.byte(details) == 119 then -- 'w'
+      call('ZREM', holdsKey, last[i])
+      readers = readers - 1
+      fields[last[i]] = false
+      if last[i] == firstHold then firstHold, firstExpiry = nil, nil end
+      setWriter(last[i], tonumber(last[i + 1]), since, details)
+      keepToken(tonumber(token))
+      if queued > 0 then want(wHold, details) end
+      return
+    end
   end
+end
+
+-- Tells the cohorts that read, and have not been told yet, that somebody waits. All of them: the one that was left out
+-- would be waited for. The order is that of the expiries, the last one first. A renewal moves a hold to the front, and
+-- tells it who waits; an expiry takes one from the end; and for a release the number is less by one. So nobody is
+-- passed over, whatever happens before the next call goes on. Whom the message misses hears it at its renewal.
+local function wantAll()
+  local told = tonumber(fields.c or h.c or nil)
+  if not told or told >= readers then return end
+  local ids = call('ZREVRANGE', holdsKey, int(told), int(told + 999))
+  if not ids[1] then return end
+  for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
+    if fields[ids[i]] ~= nil then record = fields[ids[i]] end
+    local state, _, _, _, details = parse(record)
+    if state == 'g' then want(ids[i], details) end
+  end
+  fields.c = int(told + #ids)
+  if told + #ids < readers then more = 1 end
 end
 
 -- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
@@ -113,7 +125,7 @@ end
 -- Whether nobody holds the lock but for reading, and only the hold that this one converts.
 local function soleReader(details)
   local from = readers == 1 and converted(details)
-  return from and call('ZSCORE', holdsKey, from) and true or false
+  return from and parse(recordOf(from)) == 'g'
 end
 
 -- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
@@ -123,7 +135,8 @@ end
 -- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
 -- one who holds the lock for days.
 local function admit(beneath)
-  local granted, others, reading = 0, 0, {}
+  requeue()
+  local granted, others = 0, 0
   while queued > 0 and (beneath or not wHold) do
     if granted == bound or others == bound then
       more = 1
@@ -134,30 +147,29 @@ local function admit(beneath)
     local popped = taken or open and readers == 0 and not toWriters and call('ZPOPMIN', queueKey)[1]
     taken = nil
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
-    if not id then -- evicted
-      queued = 0
-      return
+    if not id then
+      if not KEYS[2] then return end
+      queued = restore(queueKey, 'qd')
+      return admit(beneath)
     end
-    local record = recordOf(id) -- none: it was deleted or evicted
-    local state, expiry, place, since, details = parse(record)
-    local lives = (state == 'q' or state == 'd') and expiry - ms > 0
+    local state, expiry, place, since, details = parse(recordOf(id))
+    local waits = state == 'q' or state == 'd'
+    local lives = waits and expiry - ms > 0
     local writes = lives and string.sub(details, 1, 1) == 'w'
     local enters = popped or open and (not writes or soleReader(details))
     if toWriters then enters = writes end
     if lives and not enters then
       headHold, headExpiry, headPlace = id, tonumber(expiry), tonumber(place)
-      for hold, text in pairs(reading) do want(hold, text) end
-      if unheard and not wHold and readers > granted then wantAll(reading) end
+      if not wHold then wantAll() end
       return
     end
     if not popped then call('ZREM', queueKey, id) end
-    if record then
+    if waits then
       queued = queued - 1
       fields[id] = false
     end
     if lives and offer(id, state, expiry, place, since, details) then
       granted = granted + 1
-      if not wHold then reading[id] = details end
     else
       others = others + 1
     end

@@ -10,7 +10,8 @@
 --        it comes and whoever waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id)
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
+h.c = h[6]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = (us - us % 1000) / 1000

@@ -1,0 +1,216 @@
+package scripts_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lose deletes one key of the lock: "" is the hash, ":h", ":q" and ":x" are its zsets.
+func (e *env) lose(suffix string) {
+	e.t.Helper()
+	require.NoError(e.t, e.do("DEL", lockKey+suffix).Error())
+}
+
+func (e *env) status(c call) int64 {
+	e.t.Helper()
+	return e.run(c)[0].(int64)
+}
+
+// Where the zset of the holds is lost, the records keep everybody else out, and a renewal writes a member again.
+func TestHoldsWhoseIndexIsLostKeepTheLock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, lookup := range []call{tryAcquire(writer("09")), acquire(reader("01")), refresh(), release("08", 0)} {
+			e.flushAll()
+			tokens := map[string]any{}
+			for _, hold := range []string{"01", "02", "03"} {
+				tokens[hold] = e.run(acquire(reader(hold)))[1]
+			}
+			e.lose(":h")
+			e.run(lookup)
+			require.EqualValues(e.t, 2, e.status(tryAcquire(writer("09"))), "refused")
+			require.EqualValues(e.t, 1, e.run(renew("01", ttl, tokens["01"]))[1])
+			require.EqualValues(e.t, tokens["02"], e.run(acquire(reader("02")))[1], "the grant is the same")
+			for _, hold := range []string{"01", "02", "03"} {
+				require.EqualValues(e.t, 2, e.status(tryAcquire(writer("09"))))
+				require.EqualValues(e.t, 1, e.status(release(hold, 0)))
+			}
+			require.EqualValues(e.t, 1, e.status(acquire(writer("09"))))
+			e.run(release("09", 0))
+			e.onlyTokensStay()
+		}
+	})
+}
+
+// The same where nothing but a renewal or another reader comes first, and makes a zset that lacks the others.
+func TestAnIndexOfHoldsThatLacksSomeIsMadeAgain(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, renews := range []bool{true, false} {
+			e.flushAll()
+			token := e.run(acquire(reader("01")))[1]
+			e.run(acquire(reader("02")))
+			e.lose(":h")
+			if renews {
+				require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
+			} else {
+				require.EqualValues(e.t, 1, e.status(acquire(reader("03"))))
+				e.run(release("01", 0))
+			}
+			left, err := e.do("PTTL", lockKey+":h").AsInt64()
+			require.NoError(e.t, err)
+			require.Positive(e.t, left, "it expires")
+			require.EqualValues(e.t, 0, e.status(acquire(writer("04"))))
+			e.run(release("01", 0))
+			e.run(release("03", 0))
+			require.EqualValues(e.t, 0, e.run(refresh("04"))[3], "02 still reads")
+			require.EqualValues(e.t, 1, e.status(release("02", 0)))
+			require.EqualValues(e.t, 1, e.run(refresh("04"))[3])
+			e.run(release("04", 0))
+			e.onlyTokensStay()
+		}
+	})
+}
+
+// A reader that has died is not kept alive: its record names a time that its hold does not outlive, renewals included.
+func TestDeadHoldsWhoseIndexIsLostExpire(t *testing.T) {
+	everywhere(t, func(e *env) {
+		token := e.run(acquire(reader("01")))[1]
+		e.lose(":h")
+		e.pass(ttl * time.Millisecond)
+		require.EqualValues(e.t, 0, e.run(renew("01", ttl, token))[1])
+		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
+		e.run(release("02", 0))
+
+		token = e.run(acquire(reader("03")))[1]
+		e.pass(ttl / 2 * time.Millisecond)
+		require.EqualValues(e.t, 1, e.run(renew("03", ttl, token))[1])
+		e.lose(":h")
+		e.pass(ttl / 2 * time.Millisecond)
+		require.EqualValues(e.t, 2, e.status(tryAcquire(writer("04"))), "renewed since")
+		e.pass((ttl/2 + 60_000) * time.Millisecond)
+		require.EqualValues(e.t, 1, e.status(acquire(writer("04"))))
+		e.run(release("04", 0))
+		e.onlyTokensStay()
+	})
+}
+
+// Waiters whose zset is lost get in in their order, whatever comes first: a refresh of one of them, the release of the
+// one they wait for, or a waiter who queues behind them.
+func TestWaitersWhoseIndexIsLostGetIn(t *testing.T) {
+	everywhere(t, func(e *env) {
+		none := inspect()
+		for _, first := range []call{none, refresh("03"), acquire(writer("02")), acquire(writer("04"))} {
+			e.flushAll()
+			e.run(acquire(writer("01")))
+			e.run(acquire(writer("02")))
+			e.run(acquire(writer("03")))
+			e.lose(":q")
+			e.run(first)
+			e.run(refresh("02", "03")) // each process refreshes its waiters within a second
+			e.run(release("01", 0))
+			require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "%s %q", first.script, first.args)
+			e.run(release("02", 0))
+			require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
+			e.run(release("03", 0))
+			e.run(release("04", 0))
+			e.onlyTokensStay()
+		}
+		for _, holder := range []request{writer("01"), reader("01")} {
+			e.flushAll()
+			e.run(acquire(holder))
+			e.run(acquire(writer("02")))
+			e.run(acquire(writer("03")))
+			e.lose(":q")
+			e.run(release("01", 0)) // nobody has refreshed
+			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
+			e.run(release("02", 0))
+			require.Equal(e.t, ulid("03"), e.field(lockKey, "w")[:26])
+			e.run(release("03", 0))
+			e.onlyTokensStay()
+		}
+	})
+}
+
+// Those who do not come back drop out where the queue was lost, too.
+func TestDeadWaitersWhoseIndexIsLostDropOut(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01").lasting(10 * ttl)))
+		e.run(acquire(writer("02")))
+		e.run(acquire(writer("03").waiting(5 * claim)))
+		e.lose(":q")
+		e.run(acquire(writer("04").waiting(5 * claim)))
+		e.pass(claim * time.Millisecond)
+		require.EqualValues(e.t, 0, e.run(refresh("03"))[3])
+		require.Equal(e.t, "2", e.members("queue"))
+		require.Empty(e.t, e.field(lockKey, ulid("02")))
+	})
+}
+
+// Tombstones and waiters that were passed over are known by their records, and go in their time.
+func TestWhatLiesAsideIsPurgedWhereItsIndexIsLost(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening(deaf)))
+		e.run(release("01", 0))
+		e.run(release("03", ttl))
+		require.Equal(e.t, "2", e.members("aside"))
+		e.lose(":x")
+		require.EqualValues(e.t, 3, e.status(acquire(writer("03"))), "released before it came")
+		require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "passed over, but alive")
+		e.run(release("02", 0))
+		e.pass(ttl * time.Millisecond)
+		e.run(refresh())
+		e.onlyTokensStay()
+	})
+}
+
+// Members whose records are lost with the hash are nothing: a grant under the same hold id is not taken for a waiter.
+func TestMembersWithoutARecordAreNothing(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(reader("02")))
+		e.run(acquire(writer("03")))
+		e.run(release("09", ttl))
+		e.lose("")
+		token := e.run(acquire(reader("02")))[1] // asks again, as its refresh told it
+		require.EqualValues(e.t, 0, e.status(acquire(writer("03"))))
+		e.run(refresh("03"))
+		require.EqualValues(e.t, 2, e.run(renew("02", ttl, token))[1], "its grant stands")
+		require.EqualValues(e.t, 1, e.status(release("02", 0)))
+		require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
+		e.run(release("03", 0))
+
+		e.run(acquire(reader("04").by("a").lasting(2 * ttl)))
+		e.lose("")
+		e.run(acquire(reader("05").by("b")))
+		e.run(acquire(reader("06").by("b")))
+		upgrade := tryAcquire(writer("07").by("a").converting("04"))
+		require.EqualValues(e.t, 2, e.status(upgrade), "others read, and 04 does not")
+		e.run(release("06", 0))
+		require.EqualValues(e.t, 2, e.status(upgrade))
+		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("08").by("b").converting("05"))), "nobody else reads")
+		e.run(release("05", 0))
+		e.run(release("08", 0))
+		e.pass(2 * ttl * time.Millisecond)
+		e.run(refresh())
+		require.Empty(e.t, e.field(lockKey, "n"))
+	})
+}
+
+// The whole queue comes back where it is larger than what one command takes.
+func TestALargeIndexIsMadeAgain(t *testing.T) {
+	const waiters = 2_500
+	onServers(t, func(e *env) {
+		e.loadAll()
+		e.run(acquire(writer("01")))
+		e.all(many(waiters, func(hold string) call { return acquire(writer(hold)) }))
+		e.lose(":q")
+		e.run(refresh("1000000"))
+		n, err := e.do("ZCARD", lockKey+":q").AsInt64()
+		require.NoError(e.t, err)
+		require.EqualValues(e.t, waiters, n)
+		require.Equal(e.t, fmt.Sprint(waiters), e.members("queue"))
+	})
+}
