@@ -37,9 +37,11 @@
 // joined hold has an expiry and a renewal of its own, so it keeps the lock also when the outer one ends first.
 //
 // What if the owner holds nothing? It depends on what the caller has claimed. A context that carries a fence of that
-// lock says that the work is part of a section that holds it; if the masters know of no such hold, or of one with
-// another token, the section has lost its lock, and the acquisition is a *rwlock.LostError. Without a fence nothing was
-// claimed: code in the second process may need further locks, and takes them for the owner in the ordinary way.
+// lock says that the work is part of a section that holds it; if the owner has no hold with that token on the masters,
+// the section has lost its lock, and the acquisition is a *rwlock.LostError. The owner may have other holds of the lock
+// beside it, such as those of two services that read independently: each is joined by its own token. Without a fence
+// nothing was claimed: code in the second process may need further locks, and takes them for the owner in the ordinary
+// way.
 //
 // # Goroutines
 //

@@ -209,3 +209,43 @@ func TestAJoinUnderALossOfAnotherLockIsNoLoss(t *testing.T) {
 		require.NoError(t, outer.Release(ctx))
 	})
 }
+
+// An owner that reads in two processes has two holds, each with a token of its own. Who nests by the fence of one of
+// them joins that one, in a third process and in the process of the other.
+func TestEachReadHoldOfAnOwnerIsJoinedByItsToken(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		origin, service, third := w.process(), w.process(), w.process()
+		ctx, owner := owned(t)
+		there := elsewhere(t, owner)
+		first := must(t)(service.RLock(there, "a"))
+		second := must(t)(origin.RLock(ctx, "a"))
+		require.NotEqual(t, first.Token(), second.Token())
+
+		claiming := func(outer *reentrant.Hold) context.Context {
+			return fencing.NewContext(elsewhere(t, owner), outer.Lease().Fence())
+		}
+		nests := func(p *process, outer *reentrant.Hold) {
+			t.Helper()
+			by := claiming(outer)
+			nested := must(t)(p.RLock(by, "a"))
+			require.Equal(t, outer.Token(), nested.Token())
+			again := must(t)(p.RLock(by, "a"))
+			require.Same(t, nested.Lease(), again.Lease())
+			require.NoError(t, again.Release(by))
+			require.NoError(t, nested.Release(by))
+		}
+		for _, p := range []*process{origin, service, third} {
+			nests(p, first)
+			nests(p, second)
+		}
+		require.NoError(t, second.Release(ctx))
+		for _, p := range []*process{origin, service, third} {
+			nests(p, first)
+		}
+		gone := claiming(first)
+		require.NoError(t, first.Release(there))
+		_, err := third.RLock(gone, "a")
+		requireLost(t, err, "a", first.Token(), rwlock.Taken)
+		require.Empty(t, third.inspect(t, "a").Holders)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -80,8 +81,15 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: lock %q", ErrNoOwner, r.name)
 	}
+	key := sectionKey{owner: id.owner, name: r.name}
+	if claim, claimed := fencing.FromContext(ctx, r.name); claimed && id.joins {
+		if h, err := l.nestIn(ctx, key, claim.Token, id, r); h != nil || err != nil {
+			return h, err
+		}
+		key.claimed = claim.Token
+	}
 	for {
-		s, first := l.enter(sectionKey{id.owner, r.name})
+		s, first := l.enter(key)
 		if first {
 			return s.open(ctx, id, r)
 		}
@@ -93,6 +101,26 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 			return h, err
 		}
 	}
+}
+
+// nestIn nests in the section of that key if its lease has the token that ctx claims. It returns nil and no error if it
+// has another one: an owner may have several read holds of a lock, and that one may be in another process.
+func (l *Locker) nestIn(
+	ctx context.Context, key sectionKey, claimed fencing.Token, id *identity, r request,
+) (*Hold, error) {
+	l.mu.Lock()
+	s := l.sections[key]
+	l.mu.Unlock()
+	if s == nil {
+		return nil, nil
+	}
+	if err := s.await(ctx, r); err != nil {
+		return nil, err
+	}
+	if s.lease == nil || s.lease.Token() != claimed {
+		return nil, nil
+	}
+	return s.nest(ctx, id, r)
 }
 
 // enter returns the owner's section of a lock. The one for whom it is first has to open it.

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 type sectionKey struct {
-	owner Owner
-	name  string
+	owner   Owner
+	name    string
+	claimed fencing.Token // by who joined that hold of the owner; 0 for all others
 }
 
 // section is what one owner has of one lock in this process: a lease, and the holds that count on it. It is in the
@@ -114,8 +116,6 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 		return err
 	case err != nil: // by Lease().Release or by closing the locker
 		return fmt.Errorf("%w: lock %q, before the section that nests in it", err, r.name)
-	case id.joins && disproved(ctx, s.lease):
-		return lost(ctx, r.name)
 	case id.joins && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:

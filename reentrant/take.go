@@ -18,36 +18,25 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	return l.call(ctx, r, settings.LockOption(func(s *settings.Lock) { s.Owner = id.string }))
 }
 
-// join nests in what the owner holds on the masters. It returns nil and no error if that is nothing and nobody has said
-// otherwise. Who carries a fence has said otherwise: the section that it comes from relies on the lock, so a hold that
-// is gone, or that was taken anew since, is a loss and must not be repaired behind its back.
+// join nests in what the owner holds on the masters. It returns nil and no error if that is nothing and ctx claims
+// nothing. A fence in ctx is a claim: the section that it comes from relies on the hold with that token. The owner may
+// have other holds of the lock beside it, but none takes its place: if it is gone, that is a loss, also where the lock
+// was taken again since.
 func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
-	lease, err := l.call(ctx, r, settings.LockOption(func(s *settings.Lock) { s.Owner, s.Join = id.string, true }))
+	claim, claimed := fencing.FromContext(ctx, r.name)
+	lease, err := l.call(ctx, r, settings.LockOption(func(s *settings.Lock) {
+		s.Owner, s.Join, s.Claimed = id.string, true, claim.Token
+	}))
 	_, gone := err.(*rwlock.LostError) // not one in the tree: ctx may have ended with the loss of another lock
 	switch {
+	case gone && claimed:
+		return nil, &rwlock.LostError{Name: r.name, Token: claim.Token, Reason: rwlock.Taken}
 	case gone:
-		return nil, lost(ctx, r.name)
+		return nil, nil
 	case err != nil:
 		return nil, err
-	case disproved(ctx, lease):
-		_ = lease.Release(ctx) // unconfirmed, it goes on in the background; the loss is what has to be told
-		return nil, lost(ctx, r.name)
 	}
 	return lease, nil
-}
-
-// disproved reports whether ctx claims another hold of the lock than the one that there is.
-func disproved(ctx context.Context, lease *rwlock.Lease) bool {
-	claim, claimed := fencing.FromContext(ctx, lease.Name())
-	return claimed && claim.Token != lease.Token()
-}
-
-// lost is the loss of what ctx claims to hold, nil if that is nothing.
-func lost(ctx context.Context, name string) error {
-	if claim, claimed := fencing.FromContext(ctx, name); claimed {
-		return &rwlock.LostError{Name: name, Token: claim.Token, Reason: rwlock.Taken}
-	}
-	return nil
 }
 
 // call is the remote acquisition. The extra option comes last: nobody else says who the owner is.

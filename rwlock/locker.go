@@ -149,7 +149,7 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 		return &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
-		r.Entry = engine.Join
+		r.Entry, r.Claimed = engine.Join, s.Claimed
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
 		block := e.tokens.affordable(r.Block, r.Seen)
-		l.extra = &extra{owner: r.Owner, cohort: cohort{block: block}, withdrawal: r.withdrawal}
+		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, cohort: cohort{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
 		e.mailbox.listen(l.key.lock())
@@ -82,7 +82,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 // connection of its own.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
-	var array [6]string
+	var array [7]string
 	keys := l.e.keys.all(l.key)
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
@@ -112,7 +112,7 @@ func (a *acquisition) askAll() {
 // finds its hold granted or queued answers with what there is.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
-	hold, args := a.sending(m, m.Vote(proposal), new([6]string))
+	hold, args := a.sending(m, m.Vote(proposal), new([7]string))
 	if a.keys == nil {
 		a.keys = l.e.keys.forCall(l.key)
 	}

@@ -1,12 +1,16 @@
 package engine
 
-import "github.com/seed74116694/fencelock/internal/transport"
+import (
+	"strconv"
+
+	"github.com/seed74116694/fencelock/internal/transport"
+)
 
 // What a request for the hold says.
 
 // sending notes that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
 // here on, before anything is written: whatever happens to the request, a release will know that it may have run.
-func (a *acquisition) sending(m *transport.Master, vote string, into *[6]string) (hold string, args []string) {
+func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string) (hold string, args []string) {
 	if a.asks > 0 { // messages may reach this process by another way than they did
 		a.describe()
 	}
@@ -38,13 +42,14 @@ func (a *acquisition) describe() {
 }
 
 // args fills the arguments of script into an array of the caller, which for a single master is on its stack.
-func (a *acquisition) args(vote string, into *[6]string) []string {
+func (a *acquisition) args(vote string, into *[7]string) []string {
 	l := a.lease
 	if a.entry == Join {
-		*into = [6]string{vote, l.id, l.owner(), modeArg(l.mode), l.terms.ttlArg, a.detail}
+		claimed := strconv.FormatInt(int64(l.extra.claimed), 10)
+		*into = [7]string{vote, l.id, l.owner(), modeArg(l.mode), l.terms.ttlArg, a.detail, claimed}
 		return into[:]
 	}
-	*into = [6]string{vote, l.id, l.terms.ttlArg, order(a.entry, len(l.e.masters) == 1), a.detail}
+	*into = [7]string{vote, l.id, l.terms.ttlArg, order(a.entry, len(l.e.masters) == 1), a.detail}
 	return into[:5]
 }
 

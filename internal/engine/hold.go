@@ -24,7 +24,8 @@ type hold struct {
 
 // extra is what few holds have.
 type extra struct {
-	owner      string // a ULID that the caller named, or ""
+	owner      string        // a ULID that the caller named, or ""
+	claimed    fencing.Token // of the hold that a Join is for, or 0
 	cohort     cohort
 	withdrawal *withdrawal // of a conversion of a cohort's hold to this one
 }

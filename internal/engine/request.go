@@ -17,7 +17,8 @@ type Request struct {
 	Block int    // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
 	From  string // the hold that is converted to this one, or ""
 
-	Seen fencing.Token // the largest of the lock that a cohort has had, or 0
+	Seen    fencing.Token // the largest of the lock that a cohort has had, or 0
+	Claimed fencing.Token // of the hold that a Join is for; 0: the owner's latest
 
 	withdrawal *withdrawal // of a conversion of a cohort's hold
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
@@ -42,6 +43,7 @@ type Lock struct {
 	Linger  time.Duration // 0: the lock of an RWMutex is given back at the last Unlock
 	Owner   string        // a ULID, or "" for a fresh one
 	Join    bool          // nest in the owner's standing hold
+	Claimed fencing.Token // of that hold; 0: the owner's latest
 	refused *Invalid
 }
 
