@@ -160,10 +160,12 @@ func (m *place) leaseEnded(h *remoteHold, err error) {
 	if m.remote.Load() == h {
 		m.linger.stop() // whoever is in keeps nothing of it
 	}
+	release := func() {}
 	if m.kept() == h {
-		m.drop(h)
+		release = m.drop(h)
 	}
 	m.unlock()
+	release()
 	if s != nil && s.remote == h {
 		s.leaseEnded(err)
 	}

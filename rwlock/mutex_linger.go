@@ -61,35 +61,33 @@ func (m *place) lingered() {
 		m.linger.timer.Reset(left)
 		h = nil
 	}
-	m.drop(h)
+	release := m.drop(h)
 	m.unlock()
-	m.releaseSoon(h)
+	release()
 }
 
-// stopLingering gives back a lock that nobody of this process uses. It reports whether there was one.
+// stopLingering gives back a lock that nobody of this process uses. It reports whether the RWMutex is not in use: its
+// time may have ended in this moment too.
 func (m *place) stopLingering() bool {
 	m.mu.Lock()
-	h := m.kept()
-	m.drop(h)
+	release := m.drop(m.kept())
+	unused := m.local.idle()
 	m.unlock()
-	m.releaseSoon(h)
-	return h != nil
+	release()
+	return unused
 }
 
-// drop forgets what was kept, under mu; nil is nothing. It is given back by releaseSoon, without mu.
-func (m *place) drop(h *remoteHold) {
-	if h != nil {
-		m.forget(h)
-		m.unused()
+// drop forgets what was kept, under mu; nil is nothing. The caller releases it when mu is given back, and does not wait
+// for Redis. The next to ask is queued behind it; a single attempt waits for the answer, also in an RWMutex with other
+// options. So the release is announced before that one can claim the name.
+func (m *place) drop(h *remoteHold) (release func()) {
+	if h == nil {
+		return func() {}
 	}
-}
-
-// releaseSoon gives back what was dropped. It does not wait for Redis: whoever asks next is queued behind it at the
-// worst.
-func (m *place) releaseSoon(h *remoteHold) {
-	if h != nil {
-		m.locker.engine.ReleaseSoon(&h.lease.inner)
-	}
+	m.forget(h)
+	release = m.locker.engine.LetGo(&h.lease.inner)
+	m.unused()
+	return release
 }
 
 // lingers reports whether this process keeps the lock and does not use it.

@@ -41,6 +41,9 @@ type acquisition struct {
 // live lease; on failure the error is a *Failure, and whatever the masters may have granted is released in the
 // background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
+	if r.Entry == Try {
+		e.leaving.await(ctx, e.keys.of(r.Name).lock(), e.cfg.ReleaseTimeout)
+	}
 	// The lease is filled in before it is registered: from then on messages find it, and Close.
 	now := e.clock.Now()
 	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}

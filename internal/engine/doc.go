@@ -11,6 +11,7 @@
 //	  waitSets          the locks that this process waits for on one master, and their refreshes
 //	  pendingReleases   releases of one master that go on in the background, in a releaseQueue for each server
 //	    recentReleases  those that were confirmed, in case that another server takes the place of the one that did
+//	  leaving           locks that are being given back although nobody asked for that; single attempts wait for them
 //	  observers         the user's hooks and logger
 //	Lease               the handle of a hold, and the trust in it once it is granted
 //	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release

@@ -47,6 +47,7 @@ type Engine struct {
 	releases     []*pendingReleases // of each master
 	unrenewed    outages            // of the servers that do not renew leases
 	unconfirmed  unconfirmed
+	leaving      leaving
 	tokens       tokens
 	scripts      atomic.Pointer[scriptSet]
 	markerScript *transport.Script

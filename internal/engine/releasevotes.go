@@ -59,6 +59,7 @@ func (c *releaseCount) verdict(of *voting) error {
 type releaseVotes struct {
 	e       *Engine
 	certain chan struct{} // closed when more answers change nothing
+	then    func()        // called after that; nil for nothing
 
 	mu       sync.Mutex // guards what follows
 	decided  bool       // certain is closed
@@ -77,12 +78,17 @@ func newReleaseVotes(e *Engine) *releaseVotes {
 // count takes in one master's answer.
 func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.answered[master] = true
-	if v.answers.add(had, failure); v.answers.isCertain() && !v.decided {
+	v.answers.add(had, failure)
+	decides := v.answers.isCertain() && !v.decided
+	if decides {
 		v.decided = true
 		close(v.certain)
 		v.e.unconfirmed.add(-1)
+	}
+	v.mu.Unlock()
+	if decides && v.then != nil {
+		v.then()
 	}
 }
 
