@@ -235,3 +235,27 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 		}
 	})
 }
+
+// A counter that was set beyond all tokens is not ours. It is found by whoever is granted such a token: at once, by a
+// hand-off or, where its message was dropped, by a refresh.
+func TestACounterPastAllTokensIsAConflict(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.process(), w.process()
+		for _, counter := range []string{"9007199254740991", "9007199254740992"} {
+			for how, take := range acquisitions(p.Locker) {
+				w.settle() // what the last one was granted is given back
+				w.flushAll()
+				w.command("HSET", "fencelock:{orders}", "t", counter)
+				_, err := take(w.ctx, "orders")
+				require.ErrorIs(w.t, err, rwlock.ErrConflict, how)
+				require.ErrorContains(w.t, err, "past the largest token")
+			}
+			w.flushAll()
+			held := p.lock("orders", rwlock.Write)
+			waiting := q.queue("orders", rwlock.Write, rwlock.WithMaxWait(patience))
+			w.command("HSET", "fencelock:{orders}", "t", counter)
+			_ = held.Release(w.ctx) // its token is not the counter's
+			require.ErrorIs(w.t, waiting.failed(), rwlock.ErrConflict)
+		}
+	})
+}

@@ -100,6 +100,7 @@ func TestServerRefusesForGood(t *testing.T) {
 		{"no password", closed, rueidis.ClientOption{}, "NOAUTH", "NOAUTH"},
 		{"wrong password", closed, rueidis.ClientOption{Password: "guess"}, "WRONGPASS", "WRONGPASS"},
 		{"replica", replica, rueidis.ClientOption{}, "", "READONLY"},
+		{"replica, advice", replica, rueidis.ClientOption{}, "", "it is a replica"},
 		{"no scripts allowed", plain, as("noscripts"), "", "NOPERM"},
 		{"no scripts allowed, advice", plain, as("noscripts"), "", "a server that runs Lua scripts"},
 		{"no scripts", without, rueidis.ClientOption{}, "", "a server that runs Lua scripts"},
@@ -159,6 +160,21 @@ func TestServerOutOfMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left.Holders)
 	require.Empty(t, left.Waiters) // but a tombstone may be there, of a request that was on its way when Lock gave up
+}
+
+// A server with too many clients says so and closes the connection: its words are the cause, not the end that follows.
+// No request can have run there.
+func TestServerWithTooManyClients(t *testing.T) {
+	server := testredis.Start(t)
+	commandOn(t, server, "CONFIG", "SET", "maxclients", "1") // the connection of this command
+	for range 5 {
+		client, err := dial(t, server.Addr(), rueidis.ClientOption{})
+		require.ErrorContains(t, err, "max number of clients reached")
+		locker, err := rwlock.New(client)
+		require.NoError(t, err)
+		passing(t, locker, server.Addr(), "max number of clients reached")
+		require.NoError(t, locker.Close(), "and at once: there is nothing to wait for")
+	}
 }
 
 // A server that still reads its data from disk is not there yet.

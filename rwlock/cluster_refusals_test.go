@@ -61,3 +61,26 @@ func TestAClusterThatIsDown(t *testing.T) {
 	sick.Restart()
 	w.release(waiting.granted())
 }
+
+// In a Cluster an error names the node that has refused, and not all that there are.
+func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 5 * time.Second}
+	p := w.process()
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		node := cluster.Owner(cluster.Slot("fencelock:{" + name + "}"))
+		w.eventually("the client knows the nodes", func() bool {
+			s, err := p.Inspect(w.ctx, name)
+			return err == nil && s.Masters[0].Addr == node.Addr()
+		})
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1")
+		_, err := p.TryLock(w.ctx, name)
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "0")
+		var failed *rwlock.QuorumError
+		require.ErrorAs(t, err, &failed)
+		require.Len(t, failed.Nodes, 1)
+		require.Equal(t, node.Addr(), failed.Nodes[0].Addr)
+		require.ErrorContains(t, err, "OOM")
+	}
+}

@@ -17,7 +17,8 @@ import (
 // addr is that of one server, and takes the place of base.InitAddress. Leave it empty for Sentinel and Cluster, and
 // name them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
 // master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError, and so are
-// options by which a client would ask replicas, or other servers than addr.
+// options by which a client would ask replicas, or other servers than addr, and servers in base.InitAddress that are
+// neither a Cluster nor sentinels.
 //
 // Where a server at addr does not answer, Dial returns a *QuorumError and a client that connects once it does: use it,
 // or close it. With every other error the client is nil, and without addr always: without a node that answers, a client
@@ -42,6 +43,11 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if client != nil && err == nil {
 		if err = misdirected(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
 			client.Close()
+			return nil, err
+		}
+	}
+	if client == nil {
+		if err := misnamed(base.InitAddress, err); err != nil {
 			return nil, err
 		}
 	}

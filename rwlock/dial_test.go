@@ -144,6 +144,26 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		require.ErrorContains(t, err, "base.InitAddress")
 	}
 
+	// Servers that the options name are of the kind that the options say, or the error says what to do instead.
+	plain := []string{testredis.StartBinary(t, binary).Addr(), testredis.StartBinary(t, binary).Addr()}
+	var sentinels []string
+	for _, s := range sentinel.Sentinels() {
+		sentinels = append(sentinels, s.Addr())
+	}
+	for says, base := range map[string]rueidis.ClientOption{
+		"redlock.Dial":                        {InitAddress: plain},
+		"name the master that they watch":     {InitAddress: sentinels},
+		"leave base.Sentinel.MasterSet empty": {InitAddress: plain, Sentinel: rueidis.SentinelOption{MasterSet: "m"}},
+	} {
+		client, err := rwlock.Dial("", base)
+		require.Nil(t, client)
+		var refused *rwlock.OptionError
+		require.ErrorAs(t, err, &refused, says)
+		require.Equal(t, "base.InitAddress", refused.Option)
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, base.InitAddress[0])
+	}
+
 	// rueidis takes a Cluster that a user may not ask for its slots for one server.
 	commandOn(t, node, "ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-cluster")
 	client, err := rwlock.Dial("", rueidis.ClientOption{

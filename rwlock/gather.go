@@ -17,12 +17,21 @@ import (
 // reads the replies does anyway.
 type gatheringConn struct {
 	net.Conn
-	last time.Time // of the last write; only the goroutine that writes uses it
+	last     time.Time // of the last write; only the goroutine that writes uses it
+	greeting greeting  // only the goroutine that reads uses it
 }
 
 // gatherWithin is how closely writes follow each other where many callers share a connection. A single caller's are a
 // round trip apart.
 const gatherWithin = 200 * time.Microsecond
+
+func (c *gatheringConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.greeting.over {
+		err = c.greeting.hear(c.Conn, b[:n], err)
+	}
+	return n, err
+}
 
 func (c *gatheringConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)

@@ -2,6 +2,8 @@ package rwlock
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -28,6 +30,28 @@ func misdirected(client rueidis.Client, addr string, limit time.Duration) error 
 	case "sentinel":
 		return &OptionError{"addr", addr, "is a sentinel: leave addr empty, name the sentinels in base.InitAddress and the " +
 			"master that they watch in base.Sentinel.MasterSet"}
+	default:
+		return nil
+	}
+}
+
+// misnamed returns why a client without an address of its own cannot be had, where the servers that the options name
+// say by a refusal that they are of another kind. It returns nil for any other error.
+func misnamed(addrs []string, err error) error {
+	refusal, ok := errors.AsType[*rueidis.RedisError](err)
+	if !ok {
+		return nil
+	}
+	refused := func(rule string) error { return &OptionError{"base.InitAddress", addrs, rule} }
+	switch text := strings.ToLower(refusal.Error()); {
+	case strings.Contains(text, "cluster support disabled"):
+		return refused("names servers that are no Cluster: give one server as the address of Dial, and several that are " +
+			"to decide together to redlock.Dial")
+	case strings.Contains(text, "unknown command 'cluster'"):
+		return refused("names servers that are no Cluster: for sentinels name the master that they watch in " +
+			"base.Sentinel.MasterSet")
+	case strings.Contains(text, "unknown command 'sentinel'"):
+		return refused("names servers that are no sentinels: leave base.Sentinel.MasterSet empty")
 	default:
 		return nil
 	}

@@ -113,6 +113,9 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	}
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)
+		failed := func(err error) {
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
+		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// What the master said of the hold before this one, if it has said nothing of this one yet, or granted it too
 		// with a token that is not the others'.
@@ -122,9 +125,9 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 		}
 		switch {
 		case v.Err != nil:
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: v.Err})
+			failed(v.Err)
 		case cause != nil && v.State == ballot.Asked:
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.Addr(), Err: &transport.NoReply{After: waited}})
+			failed(&transport.NoReply{After: waited})
 		}
 	}
 	f.Got = l.ballot.Votes().Answers()

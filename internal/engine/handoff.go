@@ -72,7 +72,7 @@ func readHandoff(f []string) (g handoff, ok bool) {
 		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond, server: f[4],
 		first: fencing.Token(n[3]), wanted: n[4] > 0,
 	}
-	return g, n[0] > 0 && g.token <= fencing.MaxToken
+	return g, n[0] > 0 && isToken(n[0])
 }
 
 // handedOff takes in a grant to a waiter. It may come before the reply to the very request that queued the hold, from

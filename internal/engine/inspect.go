@@ -47,7 +47,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 			if v.Err != nil && bounded.Err() != nil {
 				v.Err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 			}
-			v.Index, v.Addr = m.Index, m.Addr()
+			v.Index, v.Addr, v.Err = m.Index, m.At(k[0]).Addr(), m.Explain(v.Err)
 			views <- v
 		}
 		// The locker was closed meanwhile. Those that were asked answer into a channel that has room for all.

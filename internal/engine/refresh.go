@@ -84,7 +84,7 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 			f := fields[refreshFields*(1+i):]
 			left := time.Duration(f[2]) * time.Millisecond
 			granted = granted || f[0] == refreshGranted
-			again = waiter.refreshed(w, refreshAnswer(w.e.drift, f[0], fencing.Token(f[1]), left, sent)) || again
+			again = waiter.refreshed(w, w.e.refreshAnswer(w.m, f[0], f[1], left, sent)) || again
 		}
 	}
 	w.mu.Lock()
@@ -106,13 +106,15 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 // refreshAnswer turns what a refresh says of one waiter into what the ballot counts. Trust counts from when the refresh
 // was sent, and for what is left: the grant is older than that. A hold that is granted here was handed off, and the
 // message was lost or is still on its way.
-func refreshAnswer(
-	drift clock.Drift, status int64, token fencing.Token, left time.Duration, sent clock.Instant,
+func (e *Engine) refreshAnswer(
+	m *transport.Master, status, token int64, left time.Duration, sent clock.Instant,
 ) ballot.Answer {
-	switch status {
-	case refreshGranted:
-		return ballot.Answer{Status: ballot.IsGranted, Token: token, Until: drift.Trusted(sent, left)}
-	case refreshUnknown:
+	switch {
+	case status == refreshGranted && !isToken(token):
+		return e.noAnswer(m, transport.ErrCounter)
+	case status == refreshGranted:
+		return ballot.Answer{Status: ballot.IsGranted, Token: fencing.Token(token), Until: e.drift.Trusted(sent, left)}
+	case status == refreshUnknown:
 		return ballot.Answer{Status: ballot.IsAbsent}
 	default:
 		return ballot.Answer{Status: ballot.IsQueued}

@@ -169,7 +169,7 @@ func (e *Engine) released(
 	if err := readInts(result, reply[:]); err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.lock()).Addr(), Err: err}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.lock()).Addr(), Err: r.m.Explain(err)}
 	}
 	r.m.Sample(r.key.lock(), sent, reply[1])
 	e.releases[r.m.Index].confirmed(&r)

@@ -127,7 +127,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 			l.e.membership.recheck()
 		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: err})
+		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: m.Explain(err)})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 		fallthrough

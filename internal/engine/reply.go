@@ -59,8 +59,8 @@ func readReply(r rueidis.RedisResult) reply {
 			return reply{err: fmt.Errorf("malformed reply: %w", err)}
 		}
 	}
-	if n[1] < 0 || fencing.Token(n[1]) > fencing.MaxToken {
-		return reply{err: fmt.Errorf("malformed reply: token %d", n[1])}
+	if !isToken(n[1]) {
+		return reply{err: transport.ErrCounter}
 	}
 	p := reply{status: n[0], token: fencing.Token(n[1]), left: time.Duration(n[2]) * time.Millisecond, micros: n[3]}
 	row := row(fields)
@@ -74,6 +74,9 @@ func readReply(r rueidis.RedisResult) reply {
 	}
 	return p
 }
+
+// isToken reports whether a number of a reply is a token, or 0 for none.
+func isToken(n int64) bool { return n >= 0 && n <= int64(fencing.MaxToken) }
 
 // answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
 // key. It is the one place that knows both the numbers of the scripts and the words of the ballot, so that the ballot

@@ -36,9 +36,14 @@ func Refused(err error) bool {
 	return ok
 }
 
+// ErrCounter is the answer of a server whose counter of the lock cannot be one of ours: its numbers have no successor
+// in Lua.
+var ErrCounter = errors.New("the lock's counter is past the largest token, 2^53 - 1")
+
 // Conflict reports whether a key of the lock holds something that is not ours.
 func Conflict(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
+	return errors.Is(err, ErrCounter) ||
+		err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
 }
 
 // DidNotRun reports whether the request is known not to have run: it was not sent, the server itself refused it, or no
@@ -69,7 +74,8 @@ func passes(text string) bool {
 func (m *Master) Permanent(err error) bool {
 	refusal, ok := refusalOf(err)
 	if !ok {
-		return strings.Contains(err.Error(), "NOAUTH") || strings.Contains(err.Error(), "WRONGPASS")
+		text := err.Error()
+		return errors.Is(err, ErrCounter) || strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
 	}
 	text := refusal.Error()
 	switch code := refusalCode(text); {
@@ -119,13 +125,14 @@ func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 // Unwrap returns the refusal.
 func (e *Advised) Unwrap() error { return e.Refusal }
 
-// What to do about a node of a cluster whose client is one for a single server, about a server without scripts, and
-// about a cluster as one of several masters.
+// What to do about a node of a cluster whose client is one for a single server, about a server without scripts,
+// about a cluster as one of several masters, and about a server that grants nothing.
 const (
 	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
 		"the node in InitAddress"
 	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
 	slotsAdvice   = "a master of a quorum cannot be a cluster, not even one behind a single address"
+	replicaAdvice = "it is a replica, and a lock needs its master"
 )
 
 // Explain returns the failure of a request to this master in the form in which a user is told of it.
@@ -137,9 +144,16 @@ func (m *Master) Explain(err error) error {
 		return &Advised{err, slotsAdvice}
 	case lacksScripts(err):
 		return &Advised{err, scriptsAdvice}
+	case isReadOnly(err):
+		return &Advised{err, replicaAdvice}
 	default:
 		return err
 	}
+}
+
+func isReadOnly(err error) bool {
+	refusal, ok := refusalOf(err)
+	return ok && refusalCode(refusal.Error()) == "READONLY"
 }
 
 // lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at
