@@ -24,7 +24,7 @@ else
 end
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal then return refusal end
 
@@ -51,8 +51,7 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   local format, expiry = string.format, ms + ttl
   local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
   local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
-  local rest = expiry % 100000
-  local expiryText = format('%d%05d', (expiry - rest) / 100000, rest)
+  local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
   local life = ttl > 3600000 and ARGV[3] or '3600000'
   if mode == 'w' then
     local w = id .. ' ' .. expiryText .. ' ' .. now
@@ -94,10 +93,10 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
     call('ZADD', KEYS[3], place, id)
     call('PEXPIRE', KEYS[3], '3600000')
     local now = clock[1] .. format('%03d', ms % 1000)
-    local record = 'q ' .. format('%d%05d', lease / 100000, lease % 100000) .. ' ' .. place .. ' ' .. now .. ' '
+    local leaseText = format('%d%05d', math.floor(lease / 100000), lease % 100000)
     local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
     local n = format('%s %d %s', joined, queued + 1, aside)
-    call('HSET', lock, 'n', n, 's', place, id, record .. details)
+    call('HSET', lock, 'n', n, 's', place, id, 'q ' .. leaseText .. ' ' .. place .. ' ' .. now .. ' ' .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
     local letter, channel
     if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a cohort

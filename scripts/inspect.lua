@@ -13,7 +13,7 @@
 local lock = KEYS[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 
 local flat, fields = redis.call('HGETALL', lock), {}
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end

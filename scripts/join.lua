@@ -13,7 +13,7 @@ local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner, 'c')
 h.c = h[7]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal then return refusal end
 -- include: lock.lua

@@ -88,8 +88,7 @@ end
 -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
 local function int(n)
   if n < 100000000 then return format('%d', n) end
-  local low = n % 100000000
-  return format('%d%08d', (n - low) / 100000000, low)
+  return format('%d%08d', math.floor(n / 100000000), n % 100000000)
 end
 
 local function recordOf(field)
@@ -180,7 +179,7 @@ local function restore(key, states)
   if members[1] then call('PEXPIRE', key, int(math.max(last - ms, 3600000))) end
   if key == holdsKey and h.c then fields.c = '0' end
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  return #members / 2, first[1], tonumber(first[2])
+  return math.floor(#members / 2), first[1], tonumber(first[2])
 end
 
 -- Counts the holds of a named owner by token and mode, so that join finds those that stand.

@@ -16,7 +16,7 @@ local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
 h.c = h[5]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 -- include: vote.lua
 -- include: lock.lua
 -- include: process.lua

@@ -13,7 +13,7 @@ local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
 h.c = h[6]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal and not (abstains and ARGV[6] == '1') then return refusal end
 if changed then return { 5, 0, 0, us } end -- it abstains once more since the client has seen it

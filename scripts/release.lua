@@ -43,7 +43,7 @@ end
 
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 
 -- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who
 -- leaves. Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was
@@ -69,7 +69,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
     if block ~= '' then message = message .. format('%s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
-      local expiryText = format('%d%05d', expiry / 100000, expiry % 100000)
+      local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
       local w = head .. ' ' .. expiryText .. ' ' .. string.sub(usText, 1, -4) .. first
       local set, gone = { 't', token, 'w', w, 'd', details }, { head }
       if #details > 64 then

@@ -13,7 +13,7 @@
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
-local ms = (us - us % 1000) / 1000
+local ms = math.floor(us / 1000)
 -- include: vote.lua
 local match, find, cut = string.match, string.find, string.sub
 local reply, writes = { us }, false
@@ -25,8 +25,7 @@ local ttlText, ttl, life, new, newText -- of the lease before: mostly all leases
 
 -- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
 local function int(n)
-  local rest = n % 100000
-  return string.format('%d%05d', (n - rest) / 100000, rest)
+  return string.format('%d%05d', math.floor(n / 100000), n % 100000)
 end
 
 -- A key lives for an hour, or as long as the hold if that is longer. Where the renewal of a hold does not carry its
