@@ -309,7 +309,7 @@ end
 local function requeue()
   if not renewed[1] then return end
   local missing = call('ZADD', queueKey, unpack(renewed)) > 0
-  call('PEXPIRE', queueKey, '3600000')
+  keep(queueKey, missing, 0)
   renewed = {}
   if missing and KEYS[2] then queued = restore(queueKey, 'qd') end
 end
