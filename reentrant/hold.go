@@ -47,8 +47,7 @@ func (h *Hold) Context(parent context.Context) context.Context {
 	if h.isZero() || h.outer == nil {
 		return h.Lease().Context(parent) // ends with the lease, which ends with this hold
 	}
-	// The lease keeps a context until one of them ends. Without an end of its own, a loop of short nested sections
-	// would leave one behind with every turn, as long as the outer section lasts.
+	// It ends with this hold too, which the lease outlasts.
 	ctx, cancel := context.WithCancelCause(parent)
 	if !h.section.attach(h, cancel) {
 		cancel(h.section.released())

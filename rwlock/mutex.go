@@ -53,8 +53,9 @@ type RWMutex struct {
 // in and remote are read without mu by those who enter beside readers and by Token and Context. Who reads them so may
 // see a section that has just ended: it asks the lease's trust, or the reader count, which says so too.
 //
-// Mutexes are taken in the order mu, section.mu, mutexes.mu. None of them is held over a call that sends something, so
-// none is held when hooks and the ends of leases call in.
+// Mutexes are taken in the order mu, section.mu, mutexes.mu; the engine's list of locks that are being given back comes
+// last. None of them is held over a call that sends something or that ends contexts, so none is held when hooks, the
+// ends of leases or what a caller has made a parent of call in.
 type place struct {
 	locker   *Locker // nil where the RWMutex cannot be used
 	name     string
