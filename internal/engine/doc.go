@@ -151,7 +151,8 @@
 // promoted replica lets others in. A grant from the queue was written by another process, over another connection, of
 // which WAIT does not speak. So the waiter renews it first (granted, confirmed): that is a write of its own, later on
 // the same server, and what confirms it confirms the grant. A master whose replicas do not confirm has granted a hold
-// that does not count; it is released there, and the acquisition fails if too many masters are like that.
+// that does not count; it is released there, and the acquisition fails if too many masters are like that. What comes
+// after that is not sent to the master before its replicas have caught up.
 //
 // # Several masters
 //

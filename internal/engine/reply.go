@@ -40,7 +40,7 @@ const (
 // readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
 func readReply(r rueidis.RedisResult) reply {
 	fields, err := r.ToArray()
-	if short, ok := unreplicated(err); ok {
+	if short, ok := unreplicated(err); ok && !transport.DidNotRun(err) {
 		p := readReply(short.Reply)
 		if p.err == nil && p.status == statusGranted { // the others wrote nothing that counts
 			p.err = short

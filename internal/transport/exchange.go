@@ -10,6 +10,10 @@ import (
 func (p *pipeline) send(ctx context.Context, batch []Call) {
 	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
 	defer cancel()
+	if !p.hasCaughtUp(ctx) {
+		p.refuse(batch)
+		return
+	}
 	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
 		var again parcels
 		for _, parcel := range unsent {

@@ -37,6 +37,7 @@ type pipeline struct {
 	renewing bool // a batch with renewals is on its way: those that come gather
 	ended    bool // the node has no slots any more
 	kick     chan struct{}
+	lag      *Unreplicated // why the last batch does not count yet; for the one that is being sent, of which there is one
 }
 
 // A batch is bounded, so that what expires soon does not wait behind all the rest. Several may be on their way, so that

@@ -12,6 +12,10 @@ import (
 // behind it: WAIT speaks of the connection that it is sent over, and holds up whatever is sent after it there. Such
 // calls gather while one batch is on its way, and one WAIT confirms the next batch, so a slow replica costs its time
 // once for all of them, and the calls that need no replicas nothing.
+//
+// Replicas that are away cost that time once. After a batch that they have not confirmed the next ones are not sent
+// before they have caught up with it, which a short WAIT tells. A master whose replicas are away is then as good as
+// down. Over a quorum one that answered late would be worse, since votes that are split wait for its answer.
 
 // Unreplicated is the answer to a call that has run, and that fewer replicas than are needed have confirmed in time.
 // They may have it, or get it yet.
@@ -37,6 +41,30 @@ func (m *Master) Prepare(ctx context.Context) {
 	}
 }
 
+// hasCaughtUp reports whether the replicas have what was written last, if they had not confirmed it in time. They are
+// asked once more, and given a moment: an idle server makes a tenth of a second of it. Where the server does not say,
+// the batch that follows finds out why.
+func (p *pipeline) hasCaughtUp(ctx context.Context) bool {
+	if p.lag == nil {
+		return true
+	}
+	client, need := p.n.client, int64(p.lag.Need)
+	got, err := client.Do(withoutDeadline{ctx}, client.B().Wait().Numreplicas(need).Timeout(1).Build()).AsInt64()
+	if err == nil && got < need {
+		return false
+	}
+	p.lag = nil
+	return true
+}
+
+// refuse answers calls that are not sent because of the replicas.
+func (p *pipeline) refuse(batch []Call) {
+	now := p.n.m.cfg.Clock.Now()
+	for _, c := range batch {
+		c.Done(rueidis.NewErrorResult(&NotSent{p.lag}), now)
+	}
+}
+
 // towards notes where the reply leads, if it is a redirection. The client would send a call there, but not the WAIT
 // behind it.
 func (c Call) towards(redirection rueidis.RedisResult) Call {
@@ -58,7 +86,8 @@ func (p *pipeline) converseReplicated(
 	ctx context.Context, batch []Call, how manner, dials uint64,
 ) (results []rueidis.RedisResult) {
 	if client := p.n.client; !how.routed && !how.alone && (p.n.direct || !p.n.m.cluster()) {
-		return p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, how, dials), p.wait(client))...))
+		results, p.lag = p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, how, dials), p.wait(client))...))
+		return results
 	}
 	for _, c := range batch {
 		results = append(results, p.converseApart(ctx, c, how, dials))
@@ -67,6 +96,10 @@ func (p *pipeline) converseReplicated(
 }
 
 func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials uint64) (r rueidis.RedisResult) {
+	first := func(results []rueidis.RedisResult) rueidis.RedisResult {
+		results, _ = p.confirmed(results)
+		return results[0]
+	}
 	client := p.n.client
 	if c.to != "" {
 		defer p.n.elsewhere()
@@ -79,16 +112,16 @@ func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials 
 	switch {
 	case c.asking:
 		asking := client.B().Arbitrary("ASKING").Build()
-		return p.confirmed(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])[0]
+		return first(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])
 	case c.to == "" && !p.n.direct && p.n.m.cluster():
 		// The client decides which server answers, and a redirection would part the two: this one follows none.
 		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {
-			r = p.confirmed(dedicated.DoMulti(ctx, commands...))[0]
+			r = first(dedicated.DoMulti(ctx, commands...))
 			return nil
 		})
 		return r
 	default:
-		return p.confirmed(client.DoMulti(ctx, commands...))[0]
+		return first(client.DoMulti(ctx, commands...))
 	}
 }
 
@@ -98,22 +131,26 @@ func (p *pipeline) wait(client rueidis.Client) rueidis.Completed {
 }
 
 // confirmed takes the answer of WAIT off the results. Where too few replicas have confirmed, calls that have run are
-// answered so.
-func (p *pipeline) confirmed(results []rueidis.RedisResult) []rueidis.RedisResult {
+// answered so, and lag says so without a call's reply.
+func (p *pipeline) confirmed(results []rueidis.RedisResult) (replies []rueidis.RedisResult, lag *Unreplicated) {
 	cfg, last := p.n.m.cfg, len(results)-1
 	got, err := results[last].AsInt64()
 	results = results[:last]
 	if err == nil && got >= int64(cfg.Replicas) {
-		return results
+		return results, nil
 	}
+	short := Unreplicated{Need: cfg.Replicas, Got: int(got), After: cfg.ReplicaTimeout, Err: err}
 	for i, r := range results {
 		if r.Error() == nil {
-			results[i] = rueidis.NewErrorResult(&Unreplicated{
-				Need: cfg.Replicas, Got: int(got), After: cfg.ReplicaTimeout, Err: err, Reply: r,
-			})
+			its := short
+			its.Reply = r
+			results[i] = rueidis.NewErrorResult(&its)
 		}
 	}
-	return results
+	if err != nil {
+		return results, nil
+	}
+	return results, &short
 }
 
 // lackOfAnswer returns why the server has not answered; nil for a refusal, and where only its replicas are too few.
