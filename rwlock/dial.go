@@ -14,6 +14,11 @@ import (
 // that hangs is noticed within seconds; no client-side cache, small buffers. Dial connects, for at most
 // base.Dialer.Timeout per address, one second by default.
 //
+// A connection over which something was sent and nothing comes back is replaced: after a quarter of the shortest TTL
+// that is asked for, or three times what answers take if that is more, and after 3 s at the latest. An idle connection
+// sends a PING every second, or more often where base.Dialer.KeepAlive says so. The client is not for commands that
+// block, such as BLPOP: they would break their connection.
+//
 // addr is that of one server, and takes the place of base.InitAddress. Leave it empty for Sentinel and Cluster, and
 // name them in base: one node of a Cluster is enough in base.InitAddress; for Sentinel name the sentinels there and the
 // master in base.Sentinel. A node of a Cluster or a sentinel as addr is refused with an *OptionError, and so are
@@ -81,15 +86,11 @@ func tuned(o rueidis.ClientOption) rueidis.ClientOption {
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = time.Second // callers share a dial: its timeout is everybody's
 	}
-	if o.Dialer.KeepAlive == 0 {
-		o.Dialer.KeepAlive = time.Second
-	}
+	o.Dialer.KeepAlive = pingInterval(o.Dialer.KeepAlive)
 	if o.Sentinel.Dialer.Timeout == 0 { // without one it is as long as the system's
 		o.Sentinel.Dialer.Timeout = o.Dialer.Timeout
 	}
-	if o.Sentinel.Dialer.KeepAlive == 0 {
-		o.Sentinel.Dialer.KeepAlive = o.Dialer.KeepAlive
-	}
+	o.Sentinel.Dialer.KeepAlive = pingInterval(o.Sentinel.Dialer.KeepAlive)
 	if o.Sentinel.TopologyRefreshInterval == 0 { // else one missed message binds the client to the old master for good
 		o.Sentinel.TopologyRefreshInterval = topologyRefresh
 	}
@@ -106,4 +107,13 @@ func tuned(o rueidis.ClientOption) rueidis.ClientOption {
 		o.WriteBufferEachConn = 16 << 10
 	}
 	return o
+}
+
+// pingInterval bounds how long the client leaves a connection idle before it sends a PING. A connection for messages
+// sends nothing else.
+func pingInterval(d time.Duration) time.Duration {
+	if d <= 0 || d > time.Second {
+		return time.Second
+	}
+	return d
 }

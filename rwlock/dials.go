@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -15,6 +17,8 @@ type dials struct {
 	n            uint64
 	newest, call string        // the far ends of the newest connection of all, and of one for calls
 	next         chan struct{} // closed by the next connection
+
+	answerWithin atomic.Int64 // in nanoseconds; 0 where no locker has told
 }
 
 // Dials returns how many connections have been opened. An attempt that failed does not count: what was sent before goes
@@ -32,6 +36,24 @@ func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.newest, d.call, d.next
+}
+
+// AnswerWithin has connections replaced over which nothing comes for that time after something was sent. The least time
+// that a locker has told counts; at most it is that of a client without a locker.
+func (d *dials) AnswerWithin(limit time.Duration) {
+	for {
+		before := d.answerWithin.Load()
+		if before != 0 && before <= int64(limit) || d.answerWithin.CompareAndSwap(before, int64(limit)) {
+			return
+		}
+	}
+}
+
+func (d *dials) silenceLimit() time.Duration {
+	if limit := d.answerWithin.Load(); limit != 0 {
+		return min(time.Duration(limit), silenceMost)
+	}
+	return silenceMost
 }
 
 // opened counts a connection, before anything is sent over it: a locker that reads the count after an answer then sees
@@ -75,10 +97,22 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 			return nil, err
 		}
 		d.opened(ctx, conn)
-		if o.DisableTCPNoDelay { // the system gathers, and the client looks for a connection of its own kind
-			return conn, nil
+		prompt := newPromptConn(conn, d.silenceLimit)
+		if o.DisableTCPNoDelay {
+			gatherInSystem(conn)
+			return prompt, nil
 		}
-		return &gatheringConn{Conn: conn}, nil
+		return &gatheringConn{Conn: prompt}, nil
 	}
 	return o
+}
+
+// gatherInSystem does what the client does for this option where it knows the kind of its connection.
+func gatherInSystem(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(false)
+	}
 }

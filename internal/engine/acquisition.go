@@ -69,6 +69,9 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
+	for _, m := range e.masters {
+		m.Serve(r.Terms.TTL)
+	}
 	// Before the request, as add compares it: a subscription that begins after this may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() {

@@ -54,6 +54,9 @@
 // A client with several multiplexed connections dials each when it is first drawn. It has to have answered often enough
 // for all of them to stand; a client from rwlock.Dial says that it has one.
 //
+// A connection is found dead by a PING only, at the interval and with the patience of the client's options. So a client
+// from rwlock.Dial breaks a silent one itself, and is told how long the leases can wait (Serve).
+//
 // A server that is down is dialled again by every command. So a failure is followed by a backoff. The backoff spares
 // dials, not the protocol: renewals and a user's own attempts are let through at a short interval.
 package transport

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -20,12 +21,28 @@ type dialler interface {
 	LastDials() (newest, call string, next <-chan struct{})
 }
 
+// prompt is what such a client can be told beside that: how long locks can wait for an answer. A connection that is
+// silent for longer is replaced.
+type prompt interface{ AnswerWithin(limit time.Duration) }
+
 // connections are those of a master's client, as far as it tells of them, and who the master is that they lead to.
 type connections struct {
 	cfg      *Config
 	tuned    tuned   // nil for a client that is not from rwlock.Dial
 	dialler  dialler // the same
+	prompt   prompt  // the same
 	identity atomic.Pointer[identity]
+}
+
+// answerShare is the part of a TTL that an answer may take. A renewal is due after a third of the TTL. Where it goes
+// out over a dead connection, five twelfths are left for a new connection and another try.
+const answerShare = 4
+
+// Serve tells the client how long a lease of this TTL can wait for an answer.
+func (c *connections) Serve(ttl time.Duration) {
+	if c.prompt != nil {
+		c.prompt.AnswerWithin(ttl / answerShare)
+	}
 }
 
 // Dials returns how many connections the client has opened, 0 where it does not tell.

@@ -1,0 +1,158 @@
+package rwlock_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// patientOptions are those of users who want few PINGs, or none, and wait long for their answers.
+var patientOptions = map[string]func(o *rueidis.ClientOption){
+	"defaults": func(*rueidis.ClientOption) {},
+	"long pauses": func(o *rueidis.ClientOption) {
+		o.Dialer.KeepAlive, o.ConnWriteTimeout = 30*time.Second, time.Minute
+	},
+	"no keep-alive": func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = -1 },
+	"no TCP_NODELAY": func(o *rueidis.ClientOption) {
+		o.DisableTCPNoDelay, o.Dialer.KeepAlive, o.ConnWriteTimeout = true, time.Hour, time.Hour
+	},
+}
+
+// dialPatiently returns a client of rwlock.Dial over the link, with the user's options.
+func dialPatiently(t *testing.T, link *testredis.Link, change func(*rueidis.ClientOption)) rueidis.Client {
+	t.Helper()
+	option := link.Option()
+	option.Dialer, option.ConnWriteTimeout = net.Dialer{}, 0
+	change(&option)
+	client, err := rwlock.Dial("", option)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func openLocker(t *testing.T, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
+	t.Helper()
+	locker, err := rwlock.New(client, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	return locker
+}
+
+func dialsOf(client rueidis.Client) uint64 { return client.(interface{ Dials() uint64 }).Dials() }
+
+// A connection that is dropped in silence when a renewal goes out over it is replaced while the lease still has time,
+// whatever the TTL is, by the locker's options or by those of the lock.
+func TestALeaseOutlivesAConnectionThatFallsSilent(t *testing.T) {
+	for name, change := range patientOptions {
+		for _, tenths := range []time.Duration{1, 3, 10, 100} {
+			ttl := tenths * 100 * time.Millisecond
+			t.Run(name+" "+ttl.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					link := testredis.NewMini(t).NewLink()
+					link.Delay(ttl / 200)
+					client := dialPatiently(t, link, change)
+					locker := openLocker(t, client, rwlock.WithTTL(30*time.Second))
+					lease, err := locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))
+					require.NoError(t, err)
+					for range 5 {
+						before := dialsOf(client)
+						<-link.MuteNextReply(testredis.Named("EVALSHA"))
+						time.Sleep(ttl)
+						require.NoError(t, lease.Err())
+						require.Equal(t, before+1, dialsOf(client))
+					}
+					require.NoError(t, lease.Release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// The same for a call: whoever asks after it has a new connection. With no lock that needs it sooner this takes 3 s.
+func TestACallOverASilentConnectionReplacesIt(t *testing.T) {
+	for name, change := range patientOptions {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				link := testredis.NewMini(t).NewLink()
+				client := dialPatiently(t, link, change)
+				ping := func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					return client.Do(ctx, client.B().Echo().Message("e").Build()).Error()
+				}
+				require.NoError(t, ping())
+				before := dialsOf(client)
+				link.MuteNextReply(testredis.Named("ECHO"))
+				begun := time.Now()
+				require.ErrorIs(t, ping(), context.DeadlineExceeded)
+				for ping() != nil {
+					require.Less(t, time.Since(begun), 3*time.Second+time.Millisecond)
+				}
+				require.Equal(t, before+1, dialsOf(client))
+			})
+		})
+	}
+}
+
+// A link may be slower than the locks' own limit: how long its answers take is known from the first one on.
+func TestASlowLinkIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		fast := openLocker(t, dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {}))
+		first, err := fast.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second) // the server knows the scripts by now
+		require.NoError(t, first.Release(t.Context()))
+
+		link := mini.NewLink()
+		link.Delay(140 * time.Millisecond) // each way: more than a quarter of the TTL
+		client := dialPatiently(t, link, func(*rueidis.ClientOption) {})
+		locker := openLocker(t, client, rwlock.WithTTL(time.Second))
+		before := dialsOf(client)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		lease, err := locker.Lock(ctx, "n")
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.NoError(t, lease.Err())
+		require.Equal(t, before, dialsOf(client))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Neither is a connection over which nothing is sent, nor one with answers whose requests overlap.
+func TestAConnectionThatAnswersIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		link.Delay(10 * time.Millisecond)
+		client := dialPatiently(t, link, func(*rueidis.ClientOption) {})
+		locker := openLocker(t, client, rwlock.WithTTL(time.Second))
+		held, err := locker.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		waiting, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { // it listens for messages, over a connection of its own
+			defer close(ended)
+			_, _ = locker.Lock(waiting, "n")
+		}()
+		time.Sleep(100 * time.Millisecond)
+		before := dialsOf(client)
+		for i := range 1000 {
+			go client.Do(t.Context(), client.B().Ping().Build())
+			time.Sleep(time.Duration(i%40) * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, before, dialsOf(client))
+		require.NoError(t, held.Err())
+		stop()
+		<-ended
+	})
+}
