@@ -52,7 +52,7 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
   local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
   local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
-  local life = ttl > 3600000 and ARGV[3] or '3600000'
+  local life, lost = ttl > 3600000 and ARGV[3] or '3600000', false
   if mode == 'w' then
     local w = id .. ' ' .. expiryText .. ' ' .. now
     if owner then w = w .. ' n' elseif first then w = w .. format(' %.0f', first) end
@@ -67,16 +67,21 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
-      call('PEXPIRE', KEYS[2], life, 'NX') -- it was lost: those before are indexed again as lock.lua says
+      lost = call('PEXPIRE', KEYS[2], life, 'NX') == 1 -- the key is new, and the others are missing in it
     end
-    local t = h[3] and h[3] - v > 0 and h[3] or token
-    local n = format('%d 0 0', (readers or 0) + 1)
-    call('HSET', lock, 't', t, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
-    if block and not h.c then call('HSET', lock, 'c', '0') end
+    if not lost then
+      local t = h[3] and h[3] - v > 0 and h[3] or token
+      local n = format('%d 0 0', (readers or 0) + 1)
+      call('HSET', lock, 't', t, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
+      if block and not h.c then call('HSET', lock, 'c', '0') end
+    end
   end
-  if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode .. ' 1') end
-  if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
-  return { 1, v, ttl, us, first }
+  if not lost then
+    if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode .. ' 1') end
+    if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
+    return { 1, v, ttl, us, first }
+  end
+  call('ZREM', KEYS[2], id) -- what follows makes it again
 end
 
 -- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies

@@ -29,9 +29,10 @@
 -- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
 -- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
 --   n counts records, never members. A member without a record of its kind is nothing, and is dropped when it is met.
---   Whatever renews a hold or a waiter writes its member again (renew.lua; await).
---   A zset that lacks one of these, or has no member left while n counts some, is made again from the records
---   (restore).
+--   A zset that has no member left while n counts some is made again from all records (restore).
+--   holds and aside have all members or none: a script that adds one looks at them first. The queue may lack some: a
+--   script that queues a hold behind a write hold does not look. So whatever renews a waiter writes its member again
+--   (await), and where it was missing the queue is made again.
 -- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
 -- without a refresh and a hand-off without a renewal; owner is named, or the hold's id, or '-' for the latter, or '+B'
 -- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has

@@ -44,8 +44,8 @@ func TestHoldsWhoseIndexIsLostKeepTheLock(t *testing.T) {
 	})
 }
 
-// The same where nothing but a renewal or another reader comes first, and makes a zset that lacks the others.
-func TestAnIndexOfHoldsThatLacksSomeIsMadeAgain(t *testing.T) {
+// The same where nothing but a renewal or another reader comes first: the zset never lacks some of the holds.
+func TestAnIndexOfHoldsHasAllOrNone(t *testing.T) {
 	everywhere(t, func(e *env) {
 		for _, renews := range []bool{true, false} {
 			e.flushAll()
@@ -58,9 +58,12 @@ func TestAnIndexOfHoldsThatLacksSomeIsMadeAgain(t *testing.T) {
 				require.EqualValues(e.t, 1, e.status(acquire(reader("03"))))
 				e.run(release("01", 0))
 			}
+			n, err := e.do("ZCARD", lockKey+":h").AsInt64()
+			require.NoError(e.t, err)
+			require.EqualValues(e.t, map[bool]int{true: 0, false: 2}[renews], n)
 			left, err := e.do("PTTL", lockKey+":h").AsInt64()
 			require.NoError(e.t, err)
-			require.Positive(e.t, left, "it expires")
+			require.NotEqualValues(e.t, -1, left, "it expires")
 			require.EqualValues(e.t, 0, e.status(acquire(writer("04"))))
 			e.run(release("01", 0))
 			e.run(release("03", 0))
@@ -70,6 +73,23 @@ func TestAnIndexOfHoldsThatLacksSomeIsMadeAgain(t *testing.T) {
 			e.run(release("04", 0))
 			e.onlyTokensStay()
 		}
+	})
+}
+
+// An upgrade does not wait for a reader that has died, though its hold is in the zset all the time.
+func TestAnUpgradeIsInWhereTheIndexWasLost(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01").lasting(ttl / 2)))
+		e.run(acquire(reader("02").lasting(3 * ttl)))
+		e.lose(":h")
+		token := e.run(acquire(reader("03").lasting(3 * ttl)))[1]
+		e.run(release("02", 0))
+		e.pass(ttl / 2 * time.Millisecond)
+		require.EqualValues(e.t, 1, e.run(renew("03", 3*ttl, token))[1])
+		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("04").converting("03"))))
+		e.run(release("03", 0))
+		e.run(release("04", 0))
+		e.onlyTokensStay()
 	})
 }
 

@@ -7,9 +7,8 @@
 --        held here with that token, or expired; 3 nothing was done, since the client has to look at the marker first}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
---        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute, PEXPIRE
---        where holds was lost; works while Redis is out of memory, and while this master abstains: it extends what
---        stands, and nobody enters by it
+--        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute; works
+--        while Redis is out of memory, and while this master abstains: it extends what stands, and nobody enters by it
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -70,13 +69,12 @@ for i = 2, #ARGV, 3 do
       return redis.error_reply('TRYAGAIN the keys of this lock are on their way to another node')
     end
     -- Without a score holds was lost. Nobody else got in, since the record stands, and the hold is not known to have
-    -- expired before the time in it.
+    -- expired before the time in it. The next script that looks at holds makes it again from the records.
     local known = match(own, '^g (%d+)')
     local expiry = score or known
     if type(expiry) == 'string' and expiry - ms > 0 then
       keep(lock, holds, expiry + 0)
-      call('ZADD', holds, newText, id)
-      if not score then call('PEXPIRE', holds, life) end
+      if score then call('ZADD', holds, newText, id) end
       if known - new < 0 then -- so that this is not written at each renewal, some time is added
         call('HSET', lock, id, 'g ' .. int(ttl < 3000000 and new + 60000 or new) .. cut(own, #known + 3))
       end
