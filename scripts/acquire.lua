@@ -174,7 +174,7 @@ had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
-if state == 'q' or state == 'd' or state == 'p' then await(id, state, place, since, asked) end
+if isWaiter(state) then await(id, state, place, since, asked) end
 purge()
 admit()
 
@@ -185,7 +185,7 @@ if (state == 'w' or state == 'g') and expiry > ms then
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
 if from then other = inTheWay() end
-if state == 'q' or state == 'd' then
+if isWaiter(state) then
   store(0)
   return waiting(0)
 end

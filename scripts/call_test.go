@@ -140,7 +140,12 @@ func refresh(holds ...string) call { return refreshBy("-", holds...) }
 
 // refreshBy is refresh by a process that listens there now.
 func refreshBy(route string, holds ...string) call {
-	args := []any{route}
+	return refreshFar(route, 0, 0, holds...)
+}
+
+// refreshFar is refresh by a process whose waiters in state f live for so many ms; with far 1 the holds get that state.
+func refreshFar(route string, life, far int, holds ...string) call {
+	args := []any{route, life, far}
 	for _, hold := range holds {
 		args = append(args, ulid(hold))
 	}

@@ -81,8 +81,10 @@ func (p *player) step() {
 	case 7, 8:
 		r := p.pick()
 		p.play(renew(r.hold, ttl, p.tokens[ulid(r.hold)]+int64(p.draw(8)/7)))
-	case 9, 10:
+	case 9:
 		p.play(refresh(p.pick().hold, p.pick().hold))
+	case 10:
+		p.play(refreshFar("b"+channel, claim, p.draw(4)/2, p.pick().hold, p.pick().hold))
 	case 11:
 		p.play(releaseAll(p.pick().hold, ttl))
 	case 12:

@@ -113,6 +113,11 @@ func (e *env) pass(d time.Duration) {
 		if field == "w" {
 			r := writeHold.FindStringSubmatch(text)
 			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
+		} else if field == "f" {
+			e.setFields(lockKey, "f", farLease.ReplaceAllStringFunc(text, func(text string) string {
+				r := farLease.FindStringSubmatch(text)
+				return r[1] + " " + earlier(r[2], ms) + " " + earlier(r[3], ms)
+			}))
 		} else if r := record.FindStringSubmatch(text); r != nil {
 			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
 			e.setFields(lockKey, field, strings.Join([]string{r[1], expiry, r[3], since, r[5]}, " "))

@@ -7,7 +7,8 @@
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last), meta,
 --         1 for a cohort's or 0}, ...} by expiry,
---         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua, place}, ...} by place}
+--         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d | f as in lock.lua, place}, ...} by
+--         place}
 -- Twice  reads only
 -- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
 local lock = KEYS[1]
@@ -19,6 +20,13 @@ local flat, fields = redis.call('HGETALL', lock), {}
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
 local scored, expiries = redis.call('ZRANGE', KEYS[2] or lock .. ':h', 0, -1, 'WITHSCORES'), {}
 for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
+
+local function farExpiry(begun, details) -- as in lock.lua
+  local route = string.match(details, '^%a %d+ %S+ (%S+)')
+  for its, expiry, since in string.gmatch(fields.f or '', '(%S+) (%d+) (%d+)') do
+    if its == route and begun - since >= 0 then return expiry end
+  end
+end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
@@ -40,6 +48,8 @@ for id, text in pairs(fields) do
     state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id] or expiry
+  elseif state == 'f' then
+    expiry = farExpiry(expiry, details)
   end
   if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)

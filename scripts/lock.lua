@@ -9,6 +9,7 @@
 --                 n the numbers of records that holds, queue and aside index, absent when there are none;
 --                 s the last place given out; c where a cohort reads, or has read: how many of the read holds, from
 --                 the one that expires last, have been told that somebody waits;
+--                 f 'route expiry since' of each process that has waiters in state f;
 --                 <hold> 'state expiry token since details' of every other hold: its record;
 --                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
 --                 latest last
@@ -25,7 +26,10 @@
 --        enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
 --
 -- States: g granted (its expiry is the score in holds; the record's is not before that), q waiting, p passed over, d
--- waiting though messages do not reach it, x released before it came (a tombstone). A waiter's token is its place.
+-- waiting though messages do not reach it, f waiting far behind others of its process, x released before it came (a
+-- tombstone). A waiter's token is its place. One in state f has no lease of its own, so a crowd costs its process one
+-- refresh of the nearest: it lives until the expiry that field f has for its process, if that process has renewed it in
+-- time ever since the waiter got the state. Its record has that moment in place of an expiry, field f since when.
 -- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
 -- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
 --   n counts records, never members. A member without a record of its kind is nothing, and is dropped when it is met.
@@ -61,6 +65,7 @@ if h[2] then
   readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
+local waited = queued > 0
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
@@ -99,6 +104,17 @@ local function recordOf(field)
 end
 
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
+
+local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' or state == 'f' end
+
+-- The expiry of a waiter in state f: that of its process, if it has not lapsed since then.
+local function farExpiry(begun, details)
+  local route = match(details, '^%a %d+ %S+ (%S+)')
+  for its, expiry, since in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
+    if its == route and begun - since >= 0 then return expiry end
+  end
+  return '0'
+end
 
 local function named(id, details)
   local owner = match(details, '^%a %d+ (%w+)')
@@ -285,8 +301,8 @@ end
 
 -- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
 -- its place, and is granted the lock whatever PUBLISH counts. But where another upgrade has come before an upgrade
--- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is.
-local function await(id, state, place, since, details)
+-- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is. With far it gets state f.
+local function await(id, state, place, since, details, far)
   if state == 'p' then
     local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
     local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
@@ -302,6 +318,8 @@ local function await(id, state, place, since, details)
     renewed[#renewed + 1] = id
   end
   local expiry = int(ms + match(details, '^%a (%d+)'))
+  if state ~= 'd' then state = far and 'f' or 'q' end
+  if state == 'f' then expiry = now end
   fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
   alive[id] = true
 end
@@ -312,7 +330,7 @@ local function requeue()
   local missing = call('ZADD', queueKey, unpack(renewed)) > 0
   keep(queueKey, missing, 0)
   renewed = {}
-  if missing and KEYS[2] then queued = restore(queueKey, 'qd') end
+  if missing and KEYS[2] then queued = restore(queueKey, 'qdf') end
 end
 
 -- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew
@@ -326,6 +344,7 @@ local function store(ttl)
   elseif told and queued == 0 and told ~= '0' then
     fields.c = '0' -- nobody waits: whoever comes is announced to all
   end
+  if waited and queued == 0 then fields.f = false end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then

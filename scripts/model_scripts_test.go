@@ -114,9 +114,21 @@ func (m *model) release(id string, tombstone int64, several bool) (status int64)
 	return status
 }
 
-func (m *model) refresh(ids ...string) (statuses, tokens []int64) {
+func (m *model) refresh(route string, life int64, far bool, ids ...string) (statuses, tokens []int64) {
+	if life > 0 {
+		if m.far[0] <= m.ms {
+			m.far[1] = m.ms
+		}
+		m.far[0] = m.ms + life
+	}
 	for _, id := range ids {
-		if own := m.find(id); own.waits() {
+		own := m.find(id)
+		own.unheard = own.unheard && route == "-"
+		switch {
+		case far && (own.state == 'q' || own.state == 'f'):
+			own.state, own.begun, m.alive[id] = 'f', m.ms, true
+			m.queue[slices.IndexFunc(m.queue, byID(id))] = own
+		case own.waits():
 			m.await(own)
 		}
 	}

@@ -23,6 +23,7 @@ type model struct {
 	aside    []modelHold // passed over, tombstones
 	owners   map[string][]modelGroup
 	alive    map[string]bool // waiters whose process sent the script
+	far      [2]int64        // until and since when waiters in state f live; all are of one process
 	t, tw, s int64
 	first    int64 // of the block that the reply of the script that runs tells of
 }
@@ -36,6 +37,7 @@ type modelHold struct {
 	place           int64
 	claim           int64
 	block, first    int64 // tokens of a grant to write, and the first of them
+	begun           int64 // when a waiter got state f
 	unheard         bool  // nobody hears its messages
 	again           bool  // it has given a grant back
 }
@@ -80,7 +82,7 @@ func (m *model) drop(h modelHold) {
 	case 'g':
 		m.holds = slices.DeleteFunc(m.holds, byID(h.id))
 		m.leave(h)
-	case 'q', 'd':
+	case 'q', 'd', 'f':
 		m.queue = slices.DeleteFunc(m.queue, byID(h.id))
 	case 'p', 'x':
 		m.aside = slices.DeleteFunc(m.aside, byID(h.id))
@@ -163,6 +165,9 @@ func (m *model) enqueue(h modelHold) {
 // await renews a waiter's lease, and brings one back that was passed over, unless it upgrades and another one does.
 func (m *model) await(h modelHold) {
 	m.drop(h)
+	if h.state == 'f' {
+		h.state = 'q'
+	}
 	if h.state == 'p' {
 		if h.mode == "w" && h.from != "" && m.hasRival(h.from) {
 			return
@@ -210,6 +215,7 @@ func (m *model) promote() {
 func (m *model) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == nil) {
 		head := m.queue[0]
+		head.expiry = m.until(head)
 		dead := head.expiry <= m.ms
 		upgrades := len(m.holds) == 1 && m.holds[0].id == head.from
 		if !dead && (m.writer != nil || head.mode == "w" && len(m.holds) > 0 && !upgrades) {
@@ -218,7 +224,7 @@ func (m *model) admit(beneath bool) {
 		m.queue = m.queue[1:]
 		switch {
 		case dead:
-		case head.unheard && head.state == 'q' && !m.alive[head.id]:
+		case head.unheard && head.state != 'd' && !m.alive[head.id]:
 			head.state = 'p'
 			m.aside = append(m.aside, head)
 		default:
@@ -228,13 +234,28 @@ func (m *model) admit(beneath bool) {
 	}
 }
 
+// until returns when a waiter's lease ends: one in state f lives by that of its process, if that has not lapsed since.
+func (m *model) until(h modelHold) int64 {
+	switch {
+	case h.state != 'f':
+		return h.expiry
+	case h.begun < m.far[1]:
+		return 0
+	default:
+		return m.far[0]
+	}
+}
+
 func (m *model) settle() {
 	m.purge()
 	m.admit(false)
 }
 
 func (h modelHold) granted() bool { return h.state == 'w' || h.state == 'g' }
-func (h modelHold) waits() bool   { return h.state == 'q' || h.state == 'd' || h.state == 'p' }
+func (h modelHold) waits() bool {
+	return h.state == 'q' || h.state == 'd' || h.state == 'p' || h.state == 'f'
+}
+
 func (h modelHold) stands(ms int64) bool {
 	return h.granted() && h.expiry > ms
 }

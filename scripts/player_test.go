@@ -133,7 +133,7 @@ func (p *player) compare(c call, reply []any) (got, want []int64) {
 		}
 		return []int64{n[0], n[2]}, []int64{p.m.release(id[0], number(2), c.args[3] == "1"), 0}
 	case scripts.Refresh:
-		statuses, tokens := p.m.refresh(id[1:]...)
+		statuses, tokens := p.m.refresh(c.args[1], number(2), c.args[3] == "1", id[3:]...)
 		for i := range statuses {
 			got, want = append(got, n[3+3*i], n[4+3*i]), append(want, statuses[i], tokens[i])
 		}
@@ -190,7 +190,7 @@ func (m *model) shown() (want, waiting []modelHold) {
 		}
 	}
 	for _, h := range append(slices.Clone(m.queue), m.aside...) {
-		if h.expiry > m.ms && h.state != 'x' {
+		if m.until(h) > m.ms && h.state != 'x' {
 			waiting = append(waiting, modelHold{id: h.id, owner: h.owner, mode: h.mode, state: h.state, place: h.place})
 		}
 	}

@@ -2,17 +2,19 @@
 -- holds it only purges and hands on, where an earlier call has left some of that.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
--- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for that of before,
---        then the holds, at most 1000
+-- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for that of before, 3 for how many ms its
+--        waiters in state f live from now on, '0' if it has none, 4 '1' if the holds are to have that state,
+--        then the holds, at most 1000; 2 to 4 may be left out where none follow
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was passed over and
 --        another upgrade has come before it: acquire again);
---        more as in settle.lua
--- Twice  a waiter's lease is set, not summed
+--        more as in settle.lua, and 4 more: those that got state f before this call are dead
+-- Twice  a waiter's lease is set, not summed; the second does not say 4 again, so a client without an answer to the
+--        first has all who wait get state f anew
 -- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in
 --        settle.lua; works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', 'f', unpack(ARGV, 5))
 h.c = h[5]
 local clock = call('TIME') -- once: on Redis it moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -22,27 +24,43 @@ local ms = math.floor(us / 1000)
 -- include: process.lua
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
-for i = 3, #ARGV do
-  had[ARGV[i]] = h[i + 3]
-  local state, _, place, since, details = parse(recordOf(ARGV[i]))
-  if state == 'q' or state == 'd' or state == 'p' then
+had.f = h[6]
+
+-- Renews what the waiters in state f of this process live by, and takes out what no process has renewed in time.
+-- Returns whether this one has not: those that have the state are dead then, and those that get it from now on live.
+local function renewFar()
+  local since, others = nil, ''
+  for route, expiry, from in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
+    if expiry - ms > 0 and route == ARGV[2] then since = from end
+    if expiry - ms > 0 and route ~= ARGV[2] then others = others .. ' ' .. route .. ' ' .. expiry .. ' ' .. from end
+  end
+  fields.f = ARGV[2] .. ' ' .. int(ms + ARGV[3]) .. ' ' .. (since or now) .. others
+  return not since
+end
+
+local lapsed = (ARGV[3] or '0') ~= '0' and queued > 0 and renewFar()
+for i = 5, #ARGV do
+  local id = ARGV[i]
+  had[id] = h[i + 2]
+  local state, _, place, since, details = parse(recordOf(id))
+  if isWaiter(state) then
     local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')
     if before then details = before .. ARGV[2] .. after end -- it may listen elsewhere by now
-    await(ARGV[i], state, place, since, details)
+    await(id, state, place, since, details, ARGV[4] == '1')
   end
 end
 purge()
 admit(true)
 
-local reply = { us, wake(), unread and 2 or more }
-for i = 3, #ARGV do
+local reply = { us, wake(), (unread and 2 or more) + (lapsed and 4 or 0) }
+for i = 5, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)
   -- A master that has no vote may have brought back a grant that had ended.
   if (state == 'w' or state == 'g') and expiry > ms then
     if refusal then status = 0 else status, token, left = 1, value, expiry - ms end
-  elseif state == 'q' or state == 'd' or state == 'p' then
+  elseif isWaiter(state) then
     status = 0
   end
   reply[n + 1], reply[n + 2], reply[n + 3] = status, token, left

@@ -217,3 +217,50 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 		require.LessOrEqual(e.t, n, int64(64))
 	})
 }
+
+// Waiters far behind others of their process live as long as it renews one lease for all of them, and keep their
+// places. When that has lapsed they are dead, also if it is renewed later; the process is told so.
+func TestFarWaitersLiveByALeaseOfTheirProcess(t *testing.T) {
+	everywhere(t, func(e *env) {
+		here, there := "b"+channel, "bfencelock:c:there"
+		const lapsed = 4
+		e.run(acquire(writer("01")))
+		for _, hold := range []string{"11", "12", "13", "14"} {
+			e.run(acquire(writer(hold)))
+		}
+		e.run(acquire(writer("20").listening(there)))
+		require.EqualValues(e.t, lapsed, e.run(refreshFar(here, claim, 1, "12", "13", "14"))[2], "there was none")
+		require.EqualValues(e.t, lapsed, e.run(refreshFar(there, claim, 1, "20"))[2])
+		e.pass(claim / 2 * time.Millisecond)
+		require.EqualValues(e.t, 0, e.run(refreshFar(here, claim, 0, "11"))[2])
+		e.pass(claim * 3 / 4 * time.Millisecond)
+		require.Len(e.t, e.run(inspect())[4], 4, "that of the other process has lapsed")
+
+		e.run(refreshFar(here, claim, 0, "11"))
+		e.run(release("01", 0))
+		e.run(release("11", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("12"))[3], "in its turn, though its process has not named it")
+		e.pass(claim * time.Millisecond)
+		require.EqualValues(e.t, lapsed, e.run(refreshFar(here, claim, 0))[2])
+		require.EqualValues(e.t, 2, e.run(refresh("13"))[3])
+		require.EqualValues(e.t, 2, e.run(refresh("20"))[3])
+		e.onlyTokensStay()
+	})
+}
+
+// A far waiter whose message nobody hears is passed over as any other, and comes back with a lease of its own.
+func TestFarWaiterIsPassedOver(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening(deaf)))
+		e.run(acquire(writer("03")))
+		e.run(refreshFar(deaf, claim, 1, "02"))
+		e.run(release("01", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
+		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
+		e.run(release("03", 0))
+		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
+		e.run(release("02", 0))
+		e.onlyTokensStay()
+	})
+}

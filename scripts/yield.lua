@@ -39,7 +39,7 @@ if state == 'w' or state == 'g' then
       grant(id, kept, math.max(tonumber(match(details, '^%a (%d+)')), expiry - ms), details, first)
     end
   end
-elseif state == 'q' or state == 'd' or state == 'p' then
+elseif isWaiter(state) then
   await(id, state, token, since, details)
   admit()
 end
@@ -48,5 +48,5 @@ state, expiry, token = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
-if state == 'q' or state == 'd' or state == 'p' then return { 0, 0, wake(), us } end
+if isWaiter(state) then return { 0, 0, wake(), us } end
 return { 2, 0, 0, us }

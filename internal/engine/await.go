@@ -78,6 +78,11 @@ func (a *acquisition) cancel(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == asking {
+		if a.waiting {
+			for _, w := range l.e.waiters {
+				w.hear(a)
+			}
+		}
 		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], joined.EndOf(ctx)))
 	}
 }

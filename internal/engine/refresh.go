@@ -18,10 +18,6 @@ type waiter struct {
 	hold string
 }
 
-// waitersPerRefresh bounds one script call, so that a crowd on one lock does not hold up the others: the server does
-// nothing else while a script runs.
-const waitersPerRefresh = 200
-
 // refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.
 const refreshFields = 3
 
@@ -38,37 +34,60 @@ const (
 	refreshUnknown = 2
 )
 
-// refresh keeps the waiters alive on the master and learns what became of them. It goes through the pipeline and is not
-// urgent: while the server is in backoff it fails at once, and the timer that is set already tries again.
-func (s *waitSet) refresh(batch []waiter, proposal int64) {
+// refreshLapsed is added to what else refresh.lua says that there is to do: the waiters behind the nearest that the
+// master had been told of before this call are dead.
+const refreshLapsed = 4
+
+// refresh keeps the waiters alive on the master and learns what became of them; far ones live by the lease of the
+// process, which every call renews where there are such. It goes through the pipeline and is not urgent: while the
+// server is in backoff it fails at once, and the timer that is set already tries again.
+func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w := s.in
+	route, life, state := w.e.mailbox.route(s.keys[0]), "0", "0"
 	w.mu.Lock()
-	s.busy++
+	if s.crowd.hasBehind() {
+		life = millis(refreshes * s.every)
+		if s.route != route {
+			s.crowd.tellAll() // the lease that they live by has another name now
+		}
+	}
+	if s.busy || len(batch) == 0 && life == "0" {
+		w.mu.Unlock()
+		return
+	}
+	s.route, s.kept = route, s.kept && life != "0"
+	s.busy = true
 	w.mu.Unlock()
-	args := make([]string, 0, 2+len(batch))
-	args = append(args, w.m.Vote(proposal), w.e.mailbox.route(s.keys[0]))
+	if far {
+		state = "1"
+	}
+	args := make([]string, 0, 4+len(batch))
+	args = append(args, w.m.Vote(proposal), route, life, state)
 	for _, waiter := range batch {
 		args = append(args, waiter.hold)
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scripts.Load().refresh, Keys: s.keys, Args: args,
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, r, sent) },
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, life != "0", r, sent) },
 	})
 }
 
 // refreshed hands each waiter its part of the reply, and sets when to ask next. Each waiter's lease is locked by
 // itself: its mutex comes before that of the wait sets, so none of this happens under the latter.
-func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
+func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	fields, err := r.AsIntSlice()
 	if err == nil && len(fields) != refreshFields*(1+len(batch)) {
 		err = fmt.Errorf("malformed reply of %d fields", len(fields))
 	}
 	var wake time.Duration
-	again, granted := false, false
+	var unknown []*acquisition
+	var silence *ballot.Answer
+	more, lapsed, granted := false, false, false
 	// No reply says nothing of any waiter. Each keeps its place, if a later refresh comes before its lease ends.
 	if err != nil {
 		answer := w.e.answer(w.m, s.keys[0], false, reply{err: err}, sent)
+		silence = &answer
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
@@ -76,30 +95,53 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	} else {
 		w.m.Sample(s.keys[0], sent, fields[0])
 		w.outages.over(s.node())
-		wake, again = time.Duration(fields[1])*time.Millisecond, fields[2] == moreToAdmit
-		if fields[2] == moreToRead {
+		wake = time.Duration(fields[1]) * time.Millisecond
+		lapsed = fields[2]&refreshLapsed != 0
+		switch fields[2] &^ refreshLapsed {
+		case moreToAdmit:
+			more = true
+		case moreToRead:
 			w.e.membership.recheck()
 		}
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]
 			left := time.Duration(f[2]) * time.Millisecond
 			granted = granted || f[0] == refreshGranted
-			again = waiter.refreshed(w, w.e.refreshAnswer(w.m, f[0], f[1], left, sent)) || again
+			if waiter.refreshed(w, w.e.refreshAnswer(w.m, f[0], f[1], left, sent)) {
+				unknown = append(unknown, waiter.a)
+			}
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := w.e.clock.Now().Mono
 	if granted {
 		s.polls = 0
 	}
-	s.answered(w.e.clock.Now().Mono, transport.Refused(err))
-	// What was asked while this one was on its way may be newer than its answers, so it is asked once more.
-	again = again || s.stale
+	s.answered(now, transport.Refused(err))
+	s.busy, s.silence = false, silence
+	for _, a := range unknown {
+		if s.crowd.isNear(a) {
+			more = true
+		} else {
+			s.crowd.add(a)
+		}
+	}
+	switch {
+	case err != nil || lapsed && s.kept: // a reply that was lost may have said that they are dead
+		s.crowd.tellAll()
+	case keeps:
+		s.kept = true
+	}
+	s.setTimer(now, wake)
+	// What was asked while this one was on its way may be newer than its answers, so it is asked once more. Where the
+	// message of one grant was lost, those of the next may have been lost too.
+	if (more || s.stale || granted && s.crowd.hasBehind()) && len(s.crowd.places) > 0 {
+		s.askAt(now)
+	}
 	s.stale = false
-	s.busy--
-	s.setTimer(w.e.clock.Now().Mono, wake)
-	if again && len(s.waiters) > 0 {
-		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
+	if err == nil && s.crowd.hasNews() {
+		w.e.timers.SetEarlier(&s.timer, s, now)
 	}
 }
 
@@ -154,7 +196,7 @@ func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 // next refresh of any waiter does it, so readers who could enter are late by a refresh interval and not stuck.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
-		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-"},
+		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-", "0", "0"},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields {
 				e.goOn(m, keys, fields[2])

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -29,18 +28,22 @@ func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet)}
 }
 
-// waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, and asks again
-// early where an expiry may let somebody in.
+// waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, with one call
+// at a time, and asks again early where an expiry may let somebody in.
 type waitSet struct {
 	in      *waitSets // whose mutex guards what follows
 	keys    []string
-	waiters map[*acquisition]struct{}
+	crowd   crowd
 	every   time.Duration // the shortest interval that a waiter needs
+	due     time.Duration // when the nearest are asked about next
 	timer   timerqueue.Timer
-	busy    int  // refreshes under way
-	stale   bool // there is news that they may be too old for
-	polls   int  // times that it was asked without news
-	refused bool // the server's last answer: it cannot serve now, and tells nobody when it can
+	busy    bool           // a refresh is under way
+	stale   bool           // there is news that it may be too old for
+	polls   int            // times that the nearest were asked about without news
+	refused bool           // the server's last answer: it cannot serve now, and tells nobody when it can
+	kept    bool           // the server has a lease of this process, which those behind the nearest live by
+	route   string         // as the server was told of those
+	silence *ballot.Answer // to the last refresh, which failed
 	// While the server refuses, one of those who are not queued asks for the others until this time; then all ask.
 	askAllAt time.Duration
 }
@@ -80,11 +83,11 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.keys.forCall(a.lease.key), waiters: make(map[*acquisition]struct{}), every: clock.Never,
+			in: w, keys: w.e.keys.forCall(a.lease.key), crowd: newCrowd(), every: clock.Never, due: clock.Never,
 		}
 		w.byName[name] = s
 	}
-	s.waiters[a] = struct{}{}
+	s.crowd.add(a)
 	s.every = min(s.every, a.lease.terms.refreshEvery())
 	now := w.e.clock.Now().Mono
 	if !refused {
@@ -96,7 +99,7 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	// made it did not find this waiter yet.
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
 		a.wakeUps = n
-		w.e.timers.SetEarlier(&s.timer, s, now)
+		s.askAt(now)
 	}
 }
 
@@ -109,9 +112,13 @@ func (w *waitSets) remove(a *acquisition) {
 	if s == nil {
 		return
 	}
-	if delete(s.waiters, a); len(s.waiters) == 0 {
+	s.crowd.remove(a)
+	switch {
+	case len(s.crowd.places) == 0:
 		delete(w.byName, a.lease.name)
 		w.e.timers.Cancel(&s.timer)
+	case s.crowd.drained() && !s.busy:
+		w.e.timers.SetEarlier(&s.timer, s, w.e.clock.Now().Mono)
 	}
 }
 
@@ -122,7 +129,7 @@ func (w *waitSets) wakeAll() {
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
 		s.askAllAt = 0
-		w.e.timers.Set(&s.timer, s, w.e.clock.Now().Mono)
+		s.askAt(w.e.clock.Now().Mono)
 	}
 }
 
@@ -133,9 +140,19 @@ func (w *waitSets) wake(name string) bool {
 	defer w.mu.Unlock()
 	s := w.byName[name]
 	if s != nil {
-		w.e.timers.SetEarlier(&s.timer, s, w.e.clock.Now().Mono)
+		s.askAt(w.e.clock.Now().Mono)
 	}
 	return s != nil
+}
+
+// hear counts for a waiter behind the nearest, under its lease's mutex, that the last refresh, which named others, was
+// not answered.
+func (w *waitSets) hear(a *acquisition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.byName[a.lease.name]; s != nil && s.silence != nil && !s.crowd.isNear(a) {
+		a.lease.ballot.Vote(w.m.Index).Refreshed(*s.silence)
+	}
 }
 
 // node is the server that answers for this lock.
@@ -146,7 +163,7 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
-		waiting = slices.AppendSeq(waiting, maps.Keys(s.waiters))
+		waiting = slices.AppendSeq(waiting, maps.Keys(s.crowd.places))
 	}
 	return waiting
 }
@@ -154,9 +171,15 @@ func (w *waitSets) all() (waiting []*acquisition) {
 // answered notes whether the server refuses, under the mutex. Once it does not, all are asked who are not queued.
 func (s *waitSet) answered(now time.Duration, refused bool) {
 	if s.refused && !refused {
-		s.in.e.timers.SetEarlier(&s.timer, s, now)
+		s.askAt(now)
 	}
 	s.refused = refused
+}
+
+// askAt has the nearest asked about at this time, or before, under the mutex.
+func (s *waitSet) askAt(at time.Duration) {
+	s.due = min(s.due, at)
+	s.in.e.timers.SetEarlier(&s.timer, s, s.due)
 }
 
 // Where no message will come, because none can be had or because the server refuses and so knows of nobody who waits,
@@ -173,7 +196,7 @@ const (
 // The refresh is three times in a waiter's lease, so that two may be lost. Asking early is for holds that expire
 // without a release: no message tells of those, since nobody runs a script at that moment.
 func (s *waitSet) setTimer(now, wake time.Duration) {
-	if len(s.waiters) == 0 {
+	if len(s.crowd.places) == 0 {
 		return
 	}
 	pause := s.every
@@ -187,34 +210,47 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
 	}
 	backoff, _ := s.node().Backoff(now)
-	s.in.e.timers.SetEarlier(&s.timer, s, max(now+pause, backoff))
+	s.askAt(max(now+pause, backoff))
 }
 
-// Fire refreshes the waiters that are queued here and asks for those that are not. The answers set the next time; the
-// one set here covers answers that never come.
+// Fire refreshes the waiters that are queued here and asks for those that are not: the nearest where they are due, else
+// those behind them that the master has to be told of. The answers set the next time; the one set here covers answers
+// that never come.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
 	w.m.Listen(s.keys[0]) // it may be another node than before
 	w.mu.Lock()
-	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
+	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.crowd.places) > 0 {
 		w.e.timers.Set(&s.timer, s, until)
 		w.mu.Unlock()
 		return
 	}
-	// Whoever has waited longest comes first, so that on masters which order by arrival a queue that is built
-	// anew has the order of the old one.
-	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
-		return cmp.Compare(a.lease.begun, b.lease.begun)
-	})
-	// One refresh of a set at a time: over a slow link they would pile up.
-	busy := s.busy > 0
-	s.stale = s.stale || busy
-	one := s.refused && now.Mono < s.askAllAt
+	// One refresh of a set at a time: over a slow link they would pile up, and a crowd's would hold up other names.
+	busy, one := s.busy, s.refused && now.Mono < s.askAllAt
+	var waiters []*acquisition
+	far := false
+	switch {
+	case len(s.crowd.places) == 0:
+	case now.Mono >= s.due:
+		waiters = s.crowd.takeNearest()
+		s.stale = s.stale || busy
+		s.due = clock.Never
+		s.setTimer(now.Mono, 0)
+		s.polls++
+	default:
+		s.askAt(s.due)
+		far = !s.crowd.drained()
+		switch {
+		case busy:
+		case far:
+			waiters = s.crowd.takeUntold()
+		default:
+			waiters = s.crowd.advance()
+		}
+	}
 	if !one {
 		s.askAllAt = now.Mono + s.every
 	}
-	s.setTimer(now.Mono, 0)
-	s.polls++
 	w.mu.Unlock()
 	// The leases' mutexes are taken one by one and not under this one, which is taken under theirs.
 	proposal := w.e.tokens.proposal()
@@ -223,12 +259,12 @@ func (s *waitSet) Fire(now clock.Instant) {
 	for _, a := range waiters {
 		hold, state := a.remind(w.m, proposal, one && asked)
 		asked = asked || state == ballot.Asked
-		if state == ballot.Queued && !busy {
+		if state == ballot.Queued {
 			queued = append(queued, waiter{a, hold})
 		}
 	}
-	for batch := range slices.Chunk(queued, waitersPerRefresh) {
-		s.refresh(batch, proposal)
+	if !busy {
+		s.refresh(queued, far, proposal)
 	}
 }
 

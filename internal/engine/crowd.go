@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+)
+
+// crowd are the waiters of a set, in the order in which they came. The nearest have leases of their own, which every
+// refresh renews. Those behind them keep their places in the master's queue, but live by a lease of their process,
+// which the refresh of the nearest renews too: state f of lock.lua. So what a crowd costs in a second does not grow
+// with it. It is guarded by the mutex of the wait sets.
+type crowd struct {
+	places  map[*acquisition]place // of every waiter
+	nearest []*acquisition         // may name waiters that have left
+	near    int                    // of the nearest that wait
+	left    int                    // of the nearest that have left since they were last refreshed
+	behind  []*acquisition         // in their order; may name waiters that have left
+	untold  []*acquisition         // of those behind that the master has to be told of; may name waiters that have left
+}
+
+// place is where a waiter of a crowd is.
+type place uint8
+
+const (
+	isNear   place = 1 << iota // among the nearest
+	isUntold                   // named by untold
+)
+
+// nearestMost is how many waiters of a process the refresh of a lock names, in one call. A server does nothing else
+// while a script runs, so this bounds what a crowd costs other locks.
+const nearestMost = 200
+
+func newCrowd() crowd { return crowd{places: make(map[*acquisition]place)} }
+
+// add lets a waiter in, or has the master told again of one that is in already. One that upgrades waits at the head of
+// the master's queue, so it is among the nearest whenever it comes.
+func (c *crowd) add(a *acquisition) {
+	at, in := c.places[a]
+	switch {
+	case in && at&(isNear|isUntold) == 0:
+		c.tell(a)
+	case in:
+	case a.entry == Upgrade || len(c.behind) == 0 && c.near < nearestMost:
+		c.bringNear(a)
+	default:
+		c.places[a] = 0
+		c.behind = append(c.behind, a)
+		c.tell(a)
+	}
+}
+
+func (c *crowd) bringNear(a *acquisition) {
+	c.places[a] = isNear
+	c.near++
+	c.nearest = append(c.nearest, a)
+}
+
+// tell has the master told of a waiter behind the nearest.
+func (c *crowd) tell(a *acquisition) {
+	c.places[a] |= isUntold
+	c.untold = append(c.untold, a)
+}
+
+// tellAll has the master told of all behind the nearest.
+func (c *crowd) tellAll() {
+	for _, a := range c.behind {
+		if at, in := c.places[a]; in && at&isUntold == 0 {
+			c.tell(a)
+		}
+	}
+}
+
+// remove takes a waiter out. The slices name it until they are looked at again, or too much of them is of no use.
+func (c *crowd) remove(a *acquisition) {
+	if c.isNear(a) {
+		c.near--
+		c.left++
+	}
+	delete(c.places, a)
+	for _, s := range []*[]*acquisition{&c.nearest, &c.behind, &c.untold} {
+		if len(*s) > 2*len(c.places)+nearestMost {
+			*s = slices.Clip(slices.DeleteFunc(*s, c.hasLeft))
+		}
+	}
+}
+
+func (c *crowd) hasLeft(a *acquisition) bool {
+	_, in := c.places[a]
+	return !in
+}
+
+func (c *crowd) isNear(a *acquisition) bool { return c.places[a]&isNear != 0 }
+
+// hasBehind reports whether waiters live by the lease of their process.
+func (c *crowd) hasBehind() bool { return len(c.places) > c.near }
+
+// drained reports whether so many of the nearest have left that others should take their places.
+func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasBehind() }
+
+// hasNews reports whether a call beside the regular ones has something to say.
+func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.untold) > 0) }
+
+// takeNearest returns the nearest, those who have waited longest first: on masters which order by arrival a queue that
+// is built anew then has the order of the old one.
+func (c *crowd) takeNearest() []*acquisition {
+	c.advance()
+	slices.SortStableFunc(c.nearest, func(a, b *acquisition) int {
+		return cmp.Compare(a.lease.begun, b.lease.begun)
+	})
+	return slices.Clone(c.nearest)
+}
+
+// advance has others take the places of the nearest that have left, and returns them.
+func (c *crowd) advance() []*acquisition {
+	c.left = 0
+	c.nearest = slices.DeleteFunc(c.nearest, c.hasLeft)
+	before := len(c.nearest)
+	for c.near < nearestMost && len(c.behind) > 0 {
+		if a := takeFirst(&c.behind); !c.hasLeft(a) {
+			c.bringNear(a)
+		}
+	}
+	return slices.Clone(c.nearest[before:])
+}
+
+// takeUntold returns waiters of whom the master is to be told next.
+func (c *crowd) takeUntold() (untold []*acquisition) {
+	for len(c.untold) > 0 && len(untold) < nearestMost {
+		a := takeFirst(&c.untold)
+		if at := c.places[a]; at&isUntold != 0 && at&isNear == 0 {
+			c.places[a] = at &^ isUntold
+			untold = append(untold, a)
+		}
+	}
+	return untold
+}
+
+func takeFirst(s *[]*acquisition) *acquisition {
+	a := (*s)[0]
+	(*s)[0] = nil
+	if *s = (*s)[1:]; len(*s) == 0 {
+		*s = nil
+	}
+	return a
+}
