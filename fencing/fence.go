@@ -9,7 +9,9 @@ import (
 const MaxResource = 512
 
 // Fence is what a holder shows to the storage: the grant with this token lets it
-// read or write this resource. The resource is the name of the lock.
+// read or write this resource. The resource is the name of the lock, without the
+// prefix of its locker: lockers that do not exclude each other need names that
+// differ, or guards of their own.
 type Fence struct {
 	Resource string // 1 to 512 bytes of valid UTF-8
 	Token    Token  // not zero

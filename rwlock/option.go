@@ -18,6 +18,7 @@ type LockOption interface {
 
 // WithPrefix sets the first part of every key and channel, "fencelock" by default: 1 to 128 bytes without white space
 // and braces. Lockers exclude each other only under the same prefix.
+// Fences carry the name of the lock alone: behind one guard the names of different prefixes have to differ.
 func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }

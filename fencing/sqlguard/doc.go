@@ -31,7 +31,7 @@
 //
 // If that changed no row, [Dialect.CheckUpdate] tells a stale token from a row
 // that does not exist; [Dialect.CheckUpsert] does it for an upsert. The column is
-// NOT NULL, and rows are marked as deleted, never deleted: with the row goes the
+// BIGINT NOT NULL, and rows are marked as deleted, never deleted: with the row goes the
 // memory of who wrote last, and a stale insert is accepted. The price of a single
 // column: it remembers writers only, so a paused writer is still accepted after a
 // newer reader has read. Where readers hold locks too, use the table.

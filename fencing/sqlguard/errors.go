@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrOption says that [New] was given a dialect that does not exist or a nil option, [Guard.Do] nil work, or that a
-	// Guard was not made by New. Nothing was sent.
+	// ErrOption says that [New] was given a dialect that does not exist or a nil option, [Guard.Do] nil work, that a
+	// Guard was not made by New, or that a handle rewrites statements, see [Tx]. Nothing was sent.
 	ErrOption = errors.New("sqlguard: invalid option")
 
 	// ErrTable says that a table's name is refused, and by which rule.

@@ -108,6 +108,9 @@ func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := g.refuseZero(); err != nil {
 		return err
 	}
+	if err := refuseRewriting(tx); err != nil {
+		return err
+	}
 	if err := f.Validate(); err != nil {
 		return err
 	}
@@ -135,6 +138,9 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 // Seen returns the registers of a resource, zero where nothing has claimed it.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
 	if err := g.refuseZero(); err != nil {
+		return fencing.Registers{}, err
+	}
+	if err := refuseRewriting(tx); err != nil {
 		return fencing.Registers{}, err
 	}
 	return g.registers(ctx, tx, g.statements.registers, arguments{fence: fencing.Fence{Resource: resource}})

@@ -27,7 +27,7 @@ import (
 // one with a further condition, that changed no row while the row has this very
 // token is [ErrNoVerdict].
 //
-// The fence column is NOT NULL, and a row that has one is never deleted: with it
+// The fence column is BIGINT NOT NULL, and a row that has one is never deleted: with it
 // goes the memory of who wrote last. Mark it as deleted instead, by an UPDATE.
 func (d Dialect) CheckUpdate(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
@@ -114,6 +114,8 @@ func (d Dialect) fenceOf(
 	var column sql.Null[fencing.Token]
 	err := tx.QueryRowContext(ctx, lookup, args...).Scan(&column)
 	switch {
+	case errors.Is(err, fencing.ErrMalformed):
+		return 0, fmt.Errorf("%w: the row's fence is no token, for %v; is the column a BIGINT? %w", ErrNoVerdict, f, err)
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, fmt.Errorf("%w for %v, or none any more", ErrNoRow, f)
 	case err != nil:

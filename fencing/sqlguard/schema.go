@@ -35,6 +35,7 @@ var schemas = map[Dialect]string{
 //
 // A row must stay as long as anybody may still show an old token for its
 // resource, and go back to an older backup only together with the data.
+// docs/fencing.md has the statement that deletes older rows.
 func (g *Guard) Schema() string {
 	return strings.ReplaceAll(schemas[g.dialect], "{table}", g.table)
 }
