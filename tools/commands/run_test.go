@@ -1,0 +1,197 @@
+package commands_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// elsewhere are commands that something else runs, and what it is.
+var elsewhere = map[string]string{
+	"bash .ci/run":                             "everybody who changes something",
+	"go test -p 4 work":                        ".ci/run, word for word",
+	"go test -race -shuffle=on -short ./...":   ".ci/run, word for word",
+	"golangci-lint run":                        ".ci/run, in each module",
+	"go get github.com/seed74116694/fencelock": "tools/release, from a module proxy",
+	"go run -C tools ./release v0.2.0":         "tools/release",
+	"go test ./release":                        "tools/release",
+}
+
+// TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form.
+func TestCommandsOfTheDocuments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs most packages")
+	}
+	done := map[string]bool{}
+	for path, page := range documents(t) {
+		for _, command := range commandsOf(page) {
+			if done[command] || elsewhere[command] != "" {
+				continue
+			}
+			done[command] = true
+			run := runnerOf(command)
+			require.NotNil(t, run, "%s: nothing runs %q", path, command)
+			t.Run(command, func(t *testing.T) { run(t, command) })
+		}
+	}
+	require.Greater(t, len(done), 20)
+}
+
+// What CI runs word for word is in its script.
+func TestCommandsOfCI(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	require.NoError(t, err)
+	for command, where := range elsewhere {
+		if strings.Contains(where, "word for word") {
+			require.Contains(t, string(script), "{ "+command+"; }")
+		}
+	}
+}
+
+func runnerOf(command string) func(*testing.T, string) {
+	nothing := func(*testing.T, string) {} // a line of TestTidyOutsideTheWorkspace
+	for prefix, run := range map[string]func(*testing.T, string){
+		"go test ":                 runTests,
+		"go tool ":                 findTool,
+		"go run ./bench":           runBench,
+		"go run -C bench/peers . ": listWorkloads,
+		"redis-cli ":               askRedis,
+		"cd ":                      nothing,
+		"go mod edit ":             nothing,
+		"GOWORK=off go mod tidy":   nothing,
+	} {
+		if strings.HasPrefix(command, prefix) {
+			return run
+		}
+	}
+	return nil
+}
+
+func runBench(t *testing.T, command string) { shell(t, root, command+" -for 1s") }
+
+// shell runs a command in a folder and returns what it printed.
+func shell(t *testing.T, folder, command string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-ec", command)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "PATH="+searched())
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Run(), "%s\n%s", command, &output)
+	return output.String()
+}
+
+// searched is the PATH with the folder of internal/testredis/install-valkey.
+func searched() string { return os.Getenv("PATH") + ":/opt/fencelock-valkey" }
+
+var (
+	folder  = regexp.MustCompile(`^go test (\./\S+)`)
+	pattern = regexp.MustCompile(`-(run|bench) ('[^']*'|\S+)`)
+	repeats = regexp.MustCompile(`(-\S*(?:seeds|crowds|conversions|outages)=)\d+`)
+	times   = regexp.MustCompile(`-benchtime \S+`)
+)
+
+// runTests runs the tests or benchmarks that a command names, once each. Each alternative of a pattern must match.
+func runTests(t *testing.T, command string) {
+	in := folder.FindStringSubmatch(command)
+	require.NotNil(t, in, "no folder")
+	names := strings.Fields(shell(t, root, "go test "+in[1]+" -list ."))
+	for _, match := range pattern.FindAllStringSubmatch(command, -1) {
+		kind := map[string]string{"run": "Test", "bench": "Benchmark"}[match[1]]
+		for alternative := range strings.SplitSeq(strings.Trim(match[2], "'"), "|") {
+			if alternative == "^$" || alternative == "xxx" { // no test: benchmarks alone
+				continue
+			}
+			named := regexp.MustCompile(alternative)
+			require.True(t, slices.ContainsFunc(names, func(name string) bool {
+				return strings.HasPrefix(name, kind) && named.MatchString(name)
+			}), "nothing in %s matches %q", in[1], alternative)
+		}
+	}
+	short := repeats.ReplaceAllString(times.ReplaceAllString(command, ""), "${1}1")
+	if strings.Contains(short, " -bench ") {
+		short += " -benchtime 1x"
+	}
+	output := shell(t, root, short)
+	require.NotContains(t, output, "no tests to run")
+	if strings.Contains(short, " -bench ") && !strings.Contains(output, "--- SKIP") {
+		require.Regexp(t, `(?m)^Benchmark`, output)
+	}
+}
+
+// findTool builds the tool; what it would look at may not be there.
+func findTool(t *testing.T, command string) {
+	shell(t, root, "go tool -n "+strings.Fields(command)[2])
+}
+
+var workloads = regexp.MustCompile(` -w (\S+)`)
+
+// listWorkloads gives the command's flags to the program, which prints what workloads there are instead of running them
+// for minutes. Each that the command names has to be one.
+func listWorkloads(t *testing.T, command string) {
+	if strings.Contains(command, "valkey-server") && exec.Command("sh", "-c",
+		"PATH="+searched()+"; command -v valkey-server").Run() != nil {
+		t.Skip("Valkey is not here: run internal/testredis/install-valkey as root")
+	}
+	list := shell(t, root, command+" -w list")
+	named := workloads.FindStringSubmatch(command)
+	require.NotNil(t, named)
+	for name := range strings.SplitSeq(named[1], ",") {
+		require.Regexp(t, `(?m)\b`+name+`\b`, list+"\nlist all deployed")
+	}
+}
+
+// askRedis runs redis-cli against a server of its own.
+func askRedis(t *testing.T, command string) {
+	if _, err := exec.LookPath("redis-server"); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("redis-server is not here: apt-get install redis-server")
+	}
+	folder, err := os.MkdirTemp("", "redis") // short: a socket's path has a limit
+	require.NoError(t, err)
+	defer func() { require.NoError(t, os.RemoveAll(folder)) }()
+	socket := filepath.Join(folder, "s")
+	server := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder)
+	require.NoError(t, server.Start())
+	defer func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		return exec.Command("redis-cli", "-s", socket, "PING").Run() == nil
+	}, time.Minute, 20*time.Millisecond)
+	output := shell(t, root, strings.Replace(command, "redis-cli ", "redis-cli -s "+socket+" ", 1))
+	require.NotContains(t, output, "ERR")
+}
+
+var tidying = regexp.MustCompile(
+	"(?m)^ *cd fencing/grpcfence\n(?: *\\S.*\n)*? *GOWORK=off go mod tidy\n(?: *go mod .*\n)*")
+
+// The lines by which a nested module is tidied, in a copy of the repository, leave its go.mod as it is.
+func TestTidyOutsideTheWorkspace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("resolves a module's requirements")
+	}
+	lines := tidying.FindString(documents(t)[filepath.Join(root, "CONTRIBUTING.md")])
+	require.NotEmpty(t, lines)
+	clone := t.TempDir()
+	shell(t, root, "git ls-files -z | tar --null -T - -cf - | tar -xf - -C "+clone)
+	shell(t, clone, lines)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		was, err := os.ReadFile(filepath.Join(root, "fencing", "grpcfence", name))
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(clone, "fencing", "grpcfence", name))
+		require.NoError(t, err)
+		require.Equal(t, string(was), string(is), name)
+	}
+}
