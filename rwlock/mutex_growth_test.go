@@ -33,14 +33,17 @@ func commandsOfReaders(t *testing.T, readers int) (commands int) {
 			p.link.ResetCalls()
 		}
 		var all sync.WaitGroup
-		for _, p := range processes {
+		for number, p := range processes {
 			mu := p.RWMutex("n")
 			for i := range readers {
+				// No two readers read for the same time. Those that a writer lets in together would otherwise leave
+				// together, in an order that is up to Go's scheduler: with nobody left for a moment, or not.
+				hold := 10*time.Millisecond + time.Duration(i*len(processes)+number)*time.Microsecond
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(readers))
 					for time.Now().Before(end) {
 						require.NoError(w.t, mu.RLock(w.ctx))
-						time.Sleep(10 * time.Millisecond)
+						time.Sleep(hold)
 						require.NoError(w.t, mu.RUnlock(w.ctx))
 					}
 				})
