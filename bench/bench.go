@@ -73,7 +73,7 @@ func (b *bench) work(ctx context.Context, progressTo io.Writer) result {
 	for i := range workers {
 		w := &worker{stage: b.stage, client: others[i/workersPerClient], beat: beat(b.stage.names, i, len(workers))}
 		workers[i] = w
-		clients.Go(func() { w.work(working) })
+		clients.Go(func() { w.work(playing, working) })
 	}
 	s := &staller{stage: b.stage, holder: holder, next: others[0]}
 	clients.Go(func() { s.play(playing, end) })

@@ -51,8 +51,9 @@ func (c *client) close() {
 	closeAll(c.conns)
 }
 
-// startLimit is enough for a master that was restarted a moment ago and still abstains.
-const startLimit = 2 * ttl
+// startLimit is enough for masters that were restarted a moment ago, or that answered too late on a busy machine to be
+// taken for a first start: they abstain for the longest TTL.
+const startLimit = 10 * ttl
 
 // probe takes a lock that nobody else takes: whatever is wrong with the servers comes out here.
 func (c *client) probe(ctx context.Context, limit time.Duration) error {

@@ -7,8 +7,8 @@ import (
 
 const (
 	probeEvery = 250 * time.Millisecond
-	// A server that does not answer for a whole TTL has ended every lease.
-	probeLimit = ttl
+	// A server that does not answer for a TTL has ended every lease; one that is busy may take longer for a single lock.
+	probeLimit = 5 * ttl
 )
 
 // health watches whether the servers still grant locks. The workers cannot tell at the end: to those that wait, a

@@ -68,10 +68,13 @@ func closeAll(clients []rueidis.Client) {
 	}
 }
 
+// nodeTimeout is ten times the default for this TTL. On a busy machine all masters answer late, and none is down.
+const nodeTimeout = ttl / 2
+
 // newLocker is the one place that tells a single master from a quorum.
 func newLocker(clients []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if len(clients) == 1 {
 		return rwlock.New(clients[0], opts...)
 	}
-	return redlock.New(clients, opts...)
+	return redlock.New(clients, append(opts, redlock.WithNodeTimeout(nodeTimeout))...)
 }

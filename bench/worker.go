@@ -56,9 +56,10 @@ func (w *waits) of(mode rwlock.Mode) *histogram {
 	return &w.read
 }
 
-// work goes on until ctx ends. A section that has begun is finished.
-func (w *worker) work(ctx context.Context) {
-	ctx = reentrant.WithOwner(ctx)
+// work goes on until working ends, but not before one section, however short the run is: that one ends with first. A
+// section that has begun is finished.
+func (w *worker) work(first, working context.Context) {
+	ctx := reentrant.WithOwner(first)
 	for ctx.Err() == nil {
 		name := w.beat[rand.IntN(len(w.beat))]
 		var err error
@@ -70,7 +71,10 @@ func (w *worker) work(ctx context.Context) {
 		default:
 			err = w.nestedSections(ctx, name)
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			ctx = reentrant.WithOwner(working)
+		case ctx.Err() == nil:
 			w.score.failed(err)
 			pause(ctx, 50*time.Millisecond) // no storm against a server that is in trouble
 		}
