@@ -10,6 +10,7 @@ import (
 	"embed"
 	"iter"
 	"strings"
+	"sync"
 )
 
 //go:embed *.lua
@@ -37,12 +38,19 @@ var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain,
 // include begins a line that stands for the whole of the file that it names.
 const include = "-- include: "
 
+// sources assembles each script when it is first asked for.
+var sources = func() map[Name]func() string {
+	all := make(map[Name]func() string, len(names))
+	for _, name := range names {
+		all[name] = sync.OnceValue(func() string { return assemble(string(name) + ".lua") })
+	}
+	return all
+}()
+
 // Source returns the whole program to be sent to a server, or "" for a name that is not one of All.
 func Source(name Name) string {
-	for _, known := range names {
-		if name == known {
-			return assemble(string(name) + ".lua")
-		}
+	if source, known := sources[name]; known {
+		return source()
 	}
 	return ""
 }

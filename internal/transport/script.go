@@ -14,21 +14,29 @@ import (
 
 // Script is a program as it is sent: by its digest, or whole where the server does not know it.
 type Script struct {
-	source string
+	name   scripts.Name
+	salt   string
 	digest func() string // late: SHA-1 panics at start-up in a process restricted to FIPS 140
 }
 
 // NewScript returns the script of that name. A salt is added as a comment: it makes the digest one that only those who
 // know the salt can have loaded, so that a server that lost its data is found by the first of them to come.
 func NewScript(name scripts.Name, salt string) *Script {
-	source := scripts.Source(name)
-	if salt != "" {
-		source += "\n-- " + salt + "\n"
-	}
-	return &Script{source: source, digest: sync.OnceValue(func() string {
-		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+	s := &Script{name: name, salt: salt}
+	s.digest = sync.OnceValue(func() string {
+		sum := sha1.Sum([]byte(s.source())) //nolint:gosec // as above
 		return hex.EncodeToString(sum[:])
-	})}
+	})
+	return s
+}
+
+// source is made when it is needed, which is seldom: the process keeps the text without salt once, for all lockers.
+func (s *Script) source() string {
+	text := scripts.Source(s.name)
+	if s.salt != "" {
+		text += "\n-- " + s.salt + "\n"
+	}
+	return text
 }
 
 // command returns the command that calls the script, whole or by its digest. The two are no function values: through
@@ -53,5 +61,5 @@ func (s *Script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed
 			args[0] = vote + " 1"
 		}
 	}
-	return b.Eval().Script(s.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	return b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
