@@ -3,6 +3,7 @@ package rwlock
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/joined"
@@ -157,6 +158,8 @@ func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
+	case *engine.AskedLate:
+		return fmt.Errorf("%w; this process asked %v late", nodeCause(e.Silence), e.By.Round(time.Millisecond))
 	case *engine.NotSent:
 		return fmt.Errorf("not tried again yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:

@@ -1,11 +1,13 @@
 package rwlock_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -51,4 +53,28 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	lease := waiter.granted()
 	require.NoError(w.t, lease.Err())
 	require.Greater(w.t, lease.Token(), other.Token())
+}
+
+// A renewal that this process came to late leaves the servers little time to answer: the loss says so.
+func TestALossNamesARenewalThatCameLate(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var paused atomic.Int64
+		start := time.Now()
+		clock := settings.LockerOption(func(l *settings.Locker) {
+			l.Clock = func() (time.Duration, time.Time) {
+				now := time.Now().Add(time.Duration(paused.Load()))
+				return now.Sub(start), now
+			}
+		})
+		p := w.process(clock)
+		lease := p.lock("n", rwlock.Write)
+		p.link.Blackhole(testredis.Both)
+		w.pass(w.ttl / 5)
+		paused.Store(int64(w.ttl * 3 / 5)) // a renewal was due meanwhile, and the lease has not expired
+		w.untilOver(lease)
+		require.ErrorContains(w.t, lease.Err(), "no renewal was confirmed in time")
+		require.Regexp(w.t, `mini:6379: no reply in \S+; this process asked \S+ late`, lease.Err().Error())
+		var silence *rwlock.NoReplyError
+		require.ErrorAs(w.t, lease.Err(), &silence)
+	})
 }

@@ -26,7 +26,8 @@ type renewal struct {
 // round itself is only for those who wait for it and for the next one to be planned.
 type round struct {
 	sent    clock.Instant
-	waiters []chan error // of Renew
+	late    time.Duration // how long after it was due
+	waiters []chan error  // of Renew
 }
 
 const (
@@ -78,7 +79,7 @@ func (n *renewal) fire(l *Lease, now clock.Instant) {
 	case n.round != nil:
 		n.stalled(l, now)
 	default:
-		n.start(l, now)
+		n.start(l, now).late = now.Mono - n.due
 	}
 }
 

@@ -2,11 +2,12 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // noteFailure keeps why a master did not renew: a cause of a round that stalls, and of a loss. An answer may come when
@@ -34,9 +35,30 @@ func (n *renewal) noteAnswer(master int) {
 	}
 }
 
+// AskedLate is the silence of a master that this process asked so late that little time was left to answer.
+type AskedLate struct {
+	By      time.Duration
+	Silence *NoReply
+}
+
+func (e *AskedLate) Error() string {
+	return fmt.Sprintf("%v; this process asked %v late", e.Silence, e.By.Round(time.Millisecond))
+}
+
+func (e *AskedLate) Unwrap() error { return e.Silence }
+
+// silence is the cause of a master that owes the round an answer.
+func (r *round) silence(now clock.Instant) error {
+	silence := &NoReply{After: now.Mono - r.sent.Mono}
+	if r.late > silence.After {
+		return &AskedLate{By: r.late, Silence: silence}
+	}
+	return silence
+}
+
 // noteSilence names the masters that owe the round an answer. What one said before tells more than its silence.
 func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
-	silence := &transport.NoReply{After: now.Mono - n.round.sent.Mono}
+	silence := n.round.silence(now)
 	for i, m := range l.e.masters {
 		known, _ := n.failure.(NodeFailures)
 		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
