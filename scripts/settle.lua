@@ -9,7 +9,7 @@
 --        HMGET ZRANGE, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
 --        others stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter, for
 --        a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others; wantAll: where cohorts read
---        that have not been told ZREVRANGE HMGET, and PUBLISH for each, at most 1,000; where a zset was lost restore
+--        that have not been told ZRANGE HMGET, and PUBLISH for each, at most 1,000; where a zset was lost restore
 --        of lock.lua
 local bound, more = 64, 0
 local taken -- the head of the queue, where the script has taken it out already
@@ -89,7 +89,7 @@ end
 local function wantAll()
   local told = tonumber(fields.c or h.c or nil)
   if not told or told >= readers then return end
-  local ids = call('ZREVRANGE', holdsKey, int(told), int(told + 999))
+  local ids = call('ZRANGE', holdsKey, int(told), int(told + 999), 'REV')
   if not ids[1] then return end
   for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
     if fields[ids[i]] ~= nil then record = fields[ids[i]] end
