@@ -2,20 +2,21 @@
 // until when, and what has to be sent next. It is pure: no clock, no network, no lock. One master is a ballot with one
 // vote.
 //
-// A Vote takes in what its master says of the hold. Tally counts the votes. Ballot decides the target, draws the
+// A Vote records what its master reports of the hold. Tally counts the votes. Ballot decides the target, derives the
 // verdict from the tally, and chooses the actions.
 //
-// The rules are those of the models in redlock/model:
+// The rules are the same as in the models of redlock/model:
 //
-//   - The target is decided once, from the first grants of which a quorum can agree on one: the q-th smallest of their
-//     tokens, or a larger one where that cannot be reached. Masters below it are raised. A master above it does not
-//     count: its counter has gone past the target without knowing of it. So every token that is reported stands on a
-//     quorum of masters that had counted to it before; the next quorum shares a master with it and counts on.
-//   - The hold is granted when a quorum has granted the target and their trust has not ended. Time is looked at last:
-//     a raise takes some.
-//   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest keeps its grants.
-//     One that upgrades counts as older than all others.
-//     A grant that was offered back counts again only with a new token.
+//   - The target is decided once, from the first grants on which a quorum can agree: it is the q-th smallest of their
+//     tokens, or a larger token where a quorum cannot reach the q-th smallest. Masters below the target are raised. A
+//     master above it does not count: its counter has passed the target independently of it. So every reported token
+//     stands on a quorum of masters that had counted to it before. The next quorum shares a master with this one and
+//     counts on from there.
+//   - The hold is granted when a quorum has granted the target and trust in those grants has not ended. The time is
+//     checked last, because a raise takes time.
+//   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest contender keeps
+//     its grants. An upgrade counts as older than every other contender. A grant that was offered counts again only
+//     with a new token.
 package ballot
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Entry says how an acquisition gets in.
+// Entry is the way in which an acquisition enters.
 type Entry uint8
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
-// the queue for the other readers to leave.
+// The entries: wait in the queue, try once, join the standing hold of the same owner, wait at the head of the queue for
+// the other readers to leave.
 const (
 	Wait Entry = iota
 	Try
@@ -35,16 +36,16 @@ const (
 	Upgrade
 )
 
-// Ballot is one hold's votes, and the token that they are to agree on. It is not safe for concurrent use.
+// Ballot holds the votes of one hold and the token on which they have to agree. It is not safe for concurrent use.
 type Ballot struct {
 	entry   Entry
 	target  fencing.Token // 0 before it is decided
-	single  [1]Vote       // of one master: a lease is one allocation with its vote
-	several *Tally        // nil for one
+	single  [1]Vote       // for one master: a lease and its vote are one allocation
+	several *Tally        // nil for one master
 }
 
-// Reach returns the largest token that a master lets a grant be raised to now, as far as is known. It is asked only
-// where the tokens of several grants differ.
+// Reach returns the largest token to which a master currently allows a grant to be raised, as far as is known. It is
+// called only where the tokens of several grants differ.
 type Reach func(master int) fencing.Token
 
 // Start makes b the ballot of a new hold over this many masters.
@@ -61,7 +62,7 @@ func (b *Ballot) Start(entry Entry, masters int) {
 	}
 }
 
-// Votes returns the votes, one for each master. They stay the ballot's.
+// Votes returns the votes, one for each master. The ballot keeps ownership of them.
 func (b *Ballot) Votes() Tally {
 	if b.several != nil {
 		return *b.several
@@ -69,14 +70,14 @@ func (b *Ballot) Votes() Tally {
 	return b.single[:]
 }
 
-// Vote returns the vote of master i. It stays the ballot's.
+// Vote returns the vote of master i. The ballot keeps ownership of it.
 func (b *Ballot) Vote(i int) *Vote { return &b.Votes()[i] }
 
-// Target returns the token that the votes are to agree on, 0 before it is decided. Of a hold that was granted it is the
-// token.
+// Target returns the token on which the votes have to agree, 0 before it is decided. For a granted hold it is the token
+// of the grant.
 func (b *Ballot) Target() fencing.Token { return b.target }
 
-// Decide draws the verdict. The time is that of the caller's clocks now.
+// Decide returns the verdict at the time now of the caller's clocks.
 func (b *Ballot) Decide(
 	now clock.Instant, reach Reach,
 ) (verdict Verdict, token fencing.Token, until clock.Instant) {
@@ -99,7 +100,7 @@ func (b *Ballot) agreed(reach Reach) (until clock.Instant, ok bool) {
 	return b.Votes().TrustedUntil(b.target)
 }
 
-// decideTarget sets the target if it can be told. A join adds to a hold that stands, so nothing may be raised: the
+// decideTarget sets the target if it can be determined. A join adds to a standing hold, so no master may be raised: the
 // owner holds the lock with the token that a quorum reports.
 func (b *Ballot) decideTarget(reach Reach) bool {
 	if b.entry != Join {
@@ -116,7 +117,7 @@ func (b *Ballot) decideTarget(reach Reach) bool {
 	return grants >= b.Votes().Quorum()
 }
 
-// maxAtTarget is how many masters may still come to the target.
+// maxAtTarget returns how many masters may still reach the target.
 func (b *Ballot) maxAtTarget() int {
 	return b.Votes().count(func(v *Vote) bool {
 		switch v.State {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Tally counts the votes on one hold, one of each master.
+// Tally holds the votes on one hold, one for each master.
 type Tally []Vote
 
 // Masters returns how many votes there are.
@@ -17,7 +17,7 @@ func (t Tally) Masters() int { return len(t) }
 // Quorum returns how many votes make a majority.
 func (t Tally) Quorum() int { return len(t)/2 + 1 }
 
-// Answers returns how many masters have said something of the hold and have not failed since.
+// Answers returns how many masters have answered about the hold and have not failed since.
 func (t Tally) Answers() int { return t.count((*Vote).answered) }
 
 // Standing returns how many masters have granted this token, as far as is known.
@@ -25,8 +25,8 @@ func (t Tally) Standing(token fencing.Token) int {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.Token == token })
 }
 
-// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is one: the q-th of their
-// ends, the latest first. Until then q masters stand by the grant, so no other quorum can have granted the lock.
+// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is a quorum: the q-th
+// latest end of their trust. Until then q masters stand by the grant, so no other quorum can have granted the lock.
 func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) {
 	var array [9]clock.Instant
 	ends := array[:0]
@@ -42,7 +42,8 @@ func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) 
 	return ends[t.Quorum()-1], true
 }
 
-// First returns the first of the tokens that end with this one: each master that granted it had counted less before.
+// First returns the first token of the block that ends with this token. It is the largest First of the grants: each
+// master that granted the token had counted less before.
 func (t Tally) First(token fencing.Token) (first fencing.Token) {
 	for i := range t {
 		if v := &t[i]; v.Counts() && v.Token == token {
@@ -52,23 +53,25 @@ func (t Tally) First(token fencing.Token) (first fencing.Token) {
 	return first
 }
 
-// HandedOff reports whether a grant is one of the queue's, which lasts for the hand-off TTL until the first renewal.
+// HandedOff reports whether a grant came from the queue. Such a grant lasts for the hand-off TTL until the first
+// renewal.
 func (t Tally) HandedOff() bool {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0
 }
 
-// RenewalsUnderWay reports whether any master has yet to answer a renewal.
+// RenewalsUnderWay reports whether the answer to a renewal is outstanding on any master.
 func (t Tally) RenewalsUnderWay() bool {
 	return t.count(func(v *Vote) bool { return v.inflight == Renew }) > 0
 }
 
-// OwesRenewal reports whether this master has yet to answer a renewal.
+// OwesRenewal reports whether this master has not answered a renewal.
 func (t Tally) OwesRenewal(master int) bool { return t[master].inflight == Renew }
 
-// target returns the token that the grants are to agree on, if it can be told yet. Any token will do that no grant of a
-// quorum is beyond, so the first choice is the q-th smallest, q being the quorum. But a master is raised no further
-// than a second ahead of its clock: a token that too few grants can reach makes way for the next larger one that enough
-// can, or for the answers that are still to come. With none to come it is tried all the same, since clocks run on.
+// target returns the token on which the grants have to agree, if it can be determined already. Any token works that no
+// grant of a quorum is past, so the first choice is the q-th smallest, where q is the quorum. But a master is raised at
+// most a second ahead of its clock: if too few grants can reach the q-th smallest, target takes the next larger token
+// that enough grants can reach, or waits for the outstanding answers. With no answer outstanding it returns the q-th
+// smallest anyway, because clocks advance.
 func (t Tally) target(reach Reach) (token fencing.Token, ok bool) {
 	var array [9]fencing.Token
 	tokens := array[:0]
@@ -100,8 +103,8 @@ func (t Tally) canReach(token fencing.Token, reach Reach) (n int) {
 	return n
 }
 
-// commonToken returns the token that most of the grants share, and how many do. A master with another one did not count
-// when it was granted.
+// commonToken returns the token that most of the grants share, and the number of those grants. A master with a
+// different token did not count when the hold was granted.
 func (t Tally) commonToken() (token fencing.Token, grants int) {
 	for i := range t {
 		if same := t.Standing(t[i].Token); same > grants {
@@ -111,14 +114,14 @@ func (t Tally) commonToken() (token fencing.Token, grants int) {
 	return token, grants
 }
 
-// split reports whether all masters that answer in time have answered, and others have some of them. The oldest
-// contender keeps its grants, since no older one waits behind it, so one round settles a split vote.
+// split reports whether all masters that answer in time have answered, and other holds have some of them. The oldest
+// contender keeps its grants, because no older one waits behind it, so one round settles a split vote.
 func (t Tally) split() bool {
 	asked := t.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
 	return asked == 0 && t.inState(Queued) > 0
 }
 
-// takeNews reports whether any master has answered, or is not waited for any more, since it was called last.
+// takeNews reports whether any master has answered, or has become late, since the last call.
 func (t Tally) takeNews() (news bool) {
 	for i := range t {
 		news = news || t[i].news
@@ -127,7 +130,6 @@ func (t Tally) takeNews() (news bool) {
 	return news
 }
 
-// inState counts the votes in a state.
 func (t Tally) inState(s State) int {
 	return t.count(func(v *Vote) bool { return v.State == s })
 }

@@ -1,25 +1,25 @@
 package ballot
 
-// Verdict is what the votes come to. A failure is drawn only when no answer that is still to come could change it,
-// except that nobody waits for an answer which might make up for trust that has ended: TooLate.
+// Verdict is the result of the votes. A failure is returned only when no outstanding answer could change it. The
+// exception is TooLate, which does not wait for an answer that might compensate for trust that has ended.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Open       Verdict = iota // not decided yet
+	Open       Verdict = iota // not decided
 	Held                      // granted by a quorum, with one token, in time
-	TooLate                   // the grants came to nothing: too late, or no common token; ask with a new hold
-	Contended                 // others hold the lock
+	TooLate                   // the grants failed: too late, or no common token. Ask with a new hold
+	Contended                 // other holds have the lock
 	NoQuorum                  // fewer than a quorum answered
-	Conflicted                // a key of the lock holds something else
+	Conflicted                // a key of the lock holds a foreign value
 	Short                     // masters have granted it, and too few of their replicas have it
-	Absent                    // a join, and the owner holds nothing there any more
-	OnlyReads                 // a join for writing, and the owner only reads
-	Rival                     // an upgrade, and another reader is upgrading already
+	Absent                    // a join was refused: the owner holds nothing there any more
+	OnlyReads                 // a join for writing was refused: the owner only reads
+	Rival                     // an upgrade was refused: another reader is upgrading already
 )
 
-// failed reports why no quorum can come about without asking again, where asking again is useless or not wanted. One
-// who waits goes on waiting as long as masters might answer: only refusals that no repetition cures end it.
+// failed returns the reason why no quorum is possible without asking again, in cases where asking again is useless or
+// not wanted. A waiter keeps waiting as long as masters might answer: only permanent refusals end its wait.
 func (t Tally) failed(entry Entry) Verdict {
 	permanent := func(v *Vote) bool { return v.State == Failed && v.Permanent }
 	if t.count(permanent) > len(t)-t.Quorum() {
@@ -33,7 +33,7 @@ func (t Tally) failed(entry Entry) Verdict {
 		}
 	}
 	switch {
-	// One master's word is enough: two who each waited for the other on some of them would wait for ever.
+	// The refusal of one master is enough: two upgrades that each waited for the other on some masters would never end.
 	case entry == Upgrade && t.count(func(v *Vote) bool { return v.Rival }) > 0:
 		return Rival
 	case entry == Wait || entry == Upgrade || t.maxAgreeing(entry) >= t.Quorum():
@@ -45,7 +45,7 @@ func (t Tally) failed(entry Entry) Verdict {
 	}
 }
 
-// maxAgreeing is an upper bound of the masters that may agree: the grants so far, and those that have yet to answer.
+// maxAgreeing returns an upper bound of the masters that may agree: the grants so far plus the outstanding answers.
 func (t Tally) maxAgreeing(entry Entry) int {
 	pending := t.count((*Vote).Pending)
 	if entry == Join {
@@ -55,8 +55,9 @@ func (t Tally) maxAgreeing(entry Entry) int {
 	return pending + t.inState(Granted)
 }
 
-// joinFailure tells an owner that has no standing hold from one that only reads. Taken for the former because a master
-// has not heard of its hold yet, a reader would queue a write lock behind its own read lock and wait for itself.
+// joinFailure distinguishes an owner without a standing hold from an owner that only reads. If a reader were reported
+// Absent because one master does not know its hold, it would queue a write lock behind its own read lock and wait for
+// itself.
 func (t Tally) joinFailure() Verdict {
 	reading := t.count(func(v *Vote) bool { return v.Reading })
 	absent := t.inState(Refused) - reading
@@ -66,14 +67,14 @@ func (t Tally) joinFailure() Verdict {
 	case reading > 0:
 		return OnlyReads
 	case t.count((*Vote).Pending) > 0:
-		return Open // what is still to come decides between the two
+		return Open // the outstanding answers decide between the two
 	default:
 		return NoQuorum
 	}
 }
 
-// tryFailure tells a lock that others hold from one that cannot be asked for. Both may be open although it is certain
-// that this attempt fails; then what is still to come decides.
+// tryFailure distinguishes a lock that other holds have from a lock whose masters do not answer. The failure can be
+// certain before its reason is. The outstanding answers then decide the reason.
 func (t Tally) tryFailure() Verdict {
 	why := t.WaitFailure()
 	if why == Contended || t.Answers()+t.count((*Vote).Pending) < t.Quorum() {
@@ -82,8 +83,9 @@ func (t Tally) tryFailure() Verdict {
 	return Open
 }
 
-// WaitFailure tells being kept out from not being answered: Contended or NoQuorum. It is for one whose waiting has
-// ended for another reason, so no answer is waited for. A quorum of grants without a common token keeps nobody out.
+// WaitFailure returns Contended where other holds kept the waiter out, and NoQuorum where too few masters answered. It
+// is for a waiter whose wait has ended for another reason, so it does not wait for outstanding answers. A quorum of
+// grants without a common token is not contention.
 func (t Tally) WaitFailure() Verdict {
 	if t.Answers() >= t.Quorum() && t.count((*Vote).Counts) < t.Quorum() {
 		return Contended
