@@ -1,5 +1,5 @@
-// Package events carries what happens to a locker to the code of its user: loggers and trace functions. That code may
-// block or take long, so it runs on a goroutine that nothing else depends on.
+// Package events delivers the events of a locker to user code: loggers and trace functions. User code may block or take
+// long, so it runs on a goroutine on which nothing else depends.
 package events
 
 import (
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Capacity is how many events may wait before Offer takes no more. Final ones are taken beyond it.
+// Capacity is how many events may wait before Offer drops further ones. Final exceeds it.
 const Capacity = 4096
 
-// Relay runs functions in order on one goroutine, which it starts with the first one. Its zero value is ready.
+// Relay runs functions in order on one goroutine, which it starts for the first one. Its zero value is ready.
 type Relay struct {
 	mu       sync.Mutex
 	queue    []func()
@@ -24,7 +24,7 @@ type Relay struct {
 	consumer atomic.Int64 // id of the goroutine that runs the functions, or ran the last ones
 }
 
-// Offer queues f unless too many wait already, which it counts and reports as false.
+// Offer queues f and returns true. If Capacity functions wait already it drops f, counts it and returns false.
 func (r *Relay) Offer(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,8 +36,8 @@ func (r *Relay) Offer(f func()) bool {
 	return true
 }
 
-// Final queues f in any case. It is for the end of something whose beginning was taken by Offer: there are never more
-// of these than leases.
+// Final queues f regardless of Capacity. It is for the end of an event whose beginning was accepted by Offer, so there
+// are never more of these than leases.
 func (r *Relay) Final(f func()) {
 	r.mu.Lock()
 	r.push(f)
@@ -52,10 +52,10 @@ func (r *Relay) push(f func()) {
 	}
 }
 
-// Dropped returns how many events were not taken.
+// Dropped returns how many events were dropped.
 func (r *Relay) Dropped() uint64 { return r.dropped.Load() }
 
-// run ends when nothing is left; another goroutine is started when it is needed.
+// run ends when the queue is empty. push starts another goroutine when it is needed.
 func (r *Relay) run() {
 	r.consumer.Store(goroutineID())
 	finished := false
@@ -70,8 +70,8 @@ func (r *Relay) run() {
 	finished = true
 }
 
-// next takes the first function of the queue. Where there is none it returns nil, and notes that nothing runs any more
-// if the caller is about to end.
+// next removes and returns the first function of the queue. For an empty queue it returns nil. If last is true it also
+// marks the relay as not running, because the caller is about to end.
 func (r *Relay) next(last bool) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +91,8 @@ func (r *Relay) next(last bool) func() {
 	return nil
 }
 
-// Close returns when all that was queued has run. It waits for no longer than the limit, for code that does not return;
-// called from such code, it runs the rest itself.
+// Close returns when every queued function has run, or after limit if user code does not return. Called from a function
+// that the relay runs, it runs the rest itself.
 func (r *Relay) Close(limit time.Duration) {
 	r.mu.Lock()
 	if !r.running {
@@ -117,7 +117,7 @@ func (r *Relay) Close(limit time.Duration) {
 	}
 }
 
-// drain runs what is queued on the goroutine of a function that the relay is running.
+// drain runs the queued functions on the goroutine of a function that the relay is running.
 func (r *Relay) drain() {
 	for f := r.next(false); f != nil; f = r.next(false) {
 		f()
@@ -125,7 +125,7 @@ func (r *Relay) drain() {
 }
 
 // goroutineID reads the number from the head of the goroutine's stack trace, "goroutine 12 [". The runtime has no other
-// way to tell whether Close was called by the code that Close would wait for.
+// way to detect that Close was called by the code for which Close would wait.
 func goroutineID() int64 {
 	var buffer [32]byte
 	head := bytes.Fields(buffer[:runtime.Stack(buffer[:], false)])

@@ -7,9 +7,9 @@ import (
 	"net"
 )
 
-// First and Last bound what Find returns. They are below the ports that Linux and macOS give to outgoing connections,
-// from 32768. Among those, a client that reconnects could take the port of a server that is down for a moment, and even
-// connect to itself there.
+// First and Last bound the result of Find. They are below the ports that Linux and macOS assign to outgoing
+// connections, from 32768. Within that range, a reconnecting client could take the port of a server that is down for a
+// moment, and even connect to itself there.
 const (
 	First = 10_000
 	Last  = 32_767
@@ -18,8 +18,9 @@ const (
 // attempts bounds how many ports Find tries: a machine on which all of them are taken has a fault.
 const attempts = 100
 
-// Find returns a port of 127.0.0.1 on which nobody listens now. Another process may take it before a server does:
-// whoever starts one there tries another port where that fails, and makes sure that who answers is its own.
+// Find returns a port of 127.0.0.1 on which no process listens now. Another process may take the port before the
+// caller's server does. The caller has to try another port if its server fails to start, and to verify that the server
+// that answers is its own.
 func Find() (int, error) {
 	var err error
 	for range attempts {

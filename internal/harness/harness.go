@@ -1,4 +1,4 @@
-// Package harness lets a program use what is written for tests, such as the servers of internal/testredis.
+// Package harness lets a program use test support, such as the servers of internal/testredis.
 package harness
 
 import (
@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// Run calls f as a test is called: on a goroutine of its own, which Fatal ends. What f has set up is taken down
-// before Run returns. The error joins that of f, what was reported through the testing.TB, and what failed in the end.
+// Run calls f as a test is called: on a separate goroutine, which Fatal ends. It runs all cleanups before it returns.
+// The error joins the error of f, the failures that f reported through the testing.TB, and the failures of the
+// cleanups.
 func Run(ctx context.Context, f func(t testing.TB) error) error {
 	r := &run{ctx: ctx}
 	var err error
@@ -23,7 +24,7 @@ func Run(ctx context.Context, f func(t testing.TB) error) error {
 	return errors.Join(err, errors.Join(r.failures...))
 }
 
-// run is a testing.TB outside a test. It has the methods that testredis calls; the others panic.
+// run is a testing.TB outside a test. It has the methods that testredis calls. All other methods panic.
 type run struct {
 	testing.TB
 	ctx context.Context
@@ -33,7 +34,7 @@ type run struct {
 	cleanups []func()
 }
 
-// await calls f on a goroutine of its own, and returns when that has ended.
+// await calls f on a separate goroutine and returns when that goroutine has ended.
 func (r *run) await(f func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -43,7 +44,7 @@ func (r *run) await(f func()) {
 	<-ended
 }
 
-// takeDown calls the last cleanup that was not called yet, and returns false if there is none.
+// takeDown calls the last cleanup that has not been called, and returns false if there is none.
 func (r *run) takeDown() bool {
 	r.mu.Lock()
 	n := len(r.cleanups)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// EndOf returns why ctx has ended: its cause, which matches ctx.Err() as well. A caller that cancels with a cause finds
-// that in the error, and one that only knows contexts still finds context.Canceled.
+// EndOf returns why ctx has ended: its cause, as an error that also matches ctx.Err(). A caller that cancels with a
+// cause finds the cause in the error, and a caller that only checks for context.Canceled finds that too.
 func EndOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -16,15 +16,15 @@ func EndOf(ctx context.Context) error {
 	return &contextEnd{err, cause}
 }
 
-// contextEnd speaks of the cause alone: that a context was cancelled says less.
+// contextEnd has the text of the cause alone: "context canceled" says less.
 type contextEnd struct{ err, cause error }
 
 func (e *contextEnd) Error() string { return e.cause.Error() }
 
 func (e *contextEnd) Unwrap() []error { return []error{e.cause, e.err} }
 
-// WithCause returns err, with the cause of ctx's end where err is that end and does not tell why. What knows contexts
-// and not their causes, such as database/sql, says "context canceled" where a lease was lost.
+// WithCause returns err, and adds the cause of ctx's end where err is that end without the cause. A package that uses
+// contexts but not their causes, such as database/sql, returns "context canceled" for a lost lease.
 func WithCause(ctx context.Context, err error) error {
 	end, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || end == nil || !errors.Is(err, end) || errors.Is(err, cause) {

@@ -1,5 +1,5 @@
-// Package joined makes one error of several, as errors.Join does, but with its text on one line: a log line, a
-// problem body and a status message have one.
+// Package joined makes one error of several, as errors.Join does, but with its text on one line, because a log line, a
+// problem body and a status message have one line.
 package joined
 
 import (
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Errors returns what the errors that are not nil have in common: nil if there are none, the error itself if there is
-// one, and otherwise an error that matches each of them. The text is theirs, in the given order, with "; " between,
-// and wherever one of them has a line break.
+// Errors joins the errors that are not nil: it returns nil if there are none, the error itself if there is one, and
+// otherwise an error that matches each of them. The text is the text of the errors in the given order, with "; "
+// between them and in place of each line break.
 func Errors(errs ...error) error {
 	var all []error
 	for _, err := range errs {
@@ -41,8 +41,8 @@ func (s *several) Error() string {
 // Unwrap is for errors.Is and errors.As.
 func (s *several) Unwrap() []error { return s.errs }
 
-// Part returns of several errors, joined by whatever, the first that matches target: what its text says is about that
-// and nothing else. An error that is one is returned as it is.
+// Part returns the first error that matches target among errors that any function joined, so that its text covers that
+// error only. It returns an error that is not joined as it is.
 func Part(err, target error) error {
 	several, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -1,3 +1,3 @@
-// Package scratch holds together what tests and benchmarks put into the temporary folder. A process of its own removes
-// it when theirs has ended, also when that was killed and could do nothing itself.
+// Package scratch gives tests and benchmarks one temporary folder. A separate process removes the folder when the test
+// process has ended, even when the test process was killed and could not remove it itself.
 package scratch

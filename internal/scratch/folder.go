@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// Folder is a temporary folder that ends with the process.
+// Folder is a temporary folder that is removed when the process ends.
 type Folder struct {
 	path    string
 	remover *exec.Cmd
-	alive   io.Closer // the remover waits for its end, which comes with the end of this process at the latest
+	alive   io.Closer // the remover waits for its end, which comes at the latest when this process ends
 }
 
-// remove waits for the end of the standard input. A server that was killed at the same moment may still be writing,
-// hence several tries.
+// remove waits for the end of the standard input. A server that was killed at the same moment may still be writing, so
+// it tries several times.
 const remove = `trap '' HUP INT QUIT TERM
 cat >/dev/null
 tries=0
@@ -29,14 +29,14 @@ until rm -rf "$1" && [ ! -e "$1" ]; do
 	sleep 0.1
 done`
 
-// New makes a folder. Other users may enter it: servers run as users of their own.
+// New makes a folder. Other users may enter it, because servers run under users of their own.
 func New(name string) (*Folder, error) {
 	path, err := os.MkdirTemp("", name)
 	if err != nil {
 		return nil, err
 	}
 	f := &Folder{path: path, remover: exec.Command("/bin/sh", "-c", remove, "sh", path)}
-	// A session of its own: what the terminal sends to this process is not for it.
+	// A session of its own keeps the terminal's signals to this process from the remover.
 	f.remover.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if f.alive, err = f.remover.StdinPipe(); err == nil {
 		err = f.remover.Start()
@@ -50,10 +50,10 @@ func New(name string) (*Folder, error) {
 	return f, nil
 }
 
-// Path returns where the folder is.
+// Path returns the path of the folder.
 func (f *Folder) Path() string { return f.path }
 
-// Close removes the folder, and returns when it is gone.
+// Close removes the folder and returns when it is gone.
 func (f *Folder) Close() error {
 	if err := errors.Join(f.alive.Close(), f.remover.Wait()); err != nil {
 		return fmt.Errorf("scratch: remove %s: %w", f.path, err)
@@ -61,11 +61,12 @@ func (f *Folder) Close() error {
 	return nil
 }
 
-// inUse is the folder of this process: without a reference to it, the collector would close what its remover waits for.
+// inUse is the folder of this process. The reference keeps the garbage collector from closing the pipe that the remover
+// reads.
 var inUse *Folder
 
-// Use gives this process, and those that it starts from now on, a new folder as their temporary one. It is for main and
-// TestMain, to be called once, and panics if there can be none.
+// Use makes a new folder the temporary folder of this process and of the processes that it starts from now on. main or
+// TestMain calls it once. It panics if it cannot make the folder.
 func Use(name string) {
 	if inUse != nil {
 		panic("scratch: this process has its folder already: " + inUse.path)

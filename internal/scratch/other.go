@@ -4,7 +4,7 @@ package scratch
 
 import "os"
 
-// Folder is a temporary folder. Only Close removes it here.
+// Folder is a temporary folder. On this platform only Close removes it.
 type Folder struct{ path string }
 
 // New makes a folder.
@@ -19,5 +19,5 @@ func (f *Folder) Path() string { return f.path }
 // Close removes the folder.
 func (f *Folder) Close() error { return os.RemoveAll(f.path) }
 
-// Use does nothing here: nobody would remove the folder.
+// Use does nothing on this platform, because no process would remove the folder.
 func Use(string) {}

@@ -7,8 +7,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// AddressRule returns the rule that the address of a server breaks, or "". One that does not answer yet is waited for;
-// a typo would be waited for for ever. Whoever dials by a function of his own has addresses of his own.
+// AddressRule returns the rule that the address of a server breaks, or "". A client waits for a server that does not
+// answer, so with a mistyped address it would wait forever. With a dial function in base any address is allowed,
+// because the function defines its own form of addresses.
 func AddressRule(addr string, base rueidis.ClientOption) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -29,8 +30,8 @@ func isHostPort(addr string) bool {
 	return err == nil && n > 0
 }
 
-// BaseRule returns the first field of the options of a client that locks cannot be had with, its value, and the rule
-// that it breaks, or "".
+// BaseRule returns the first field of the client options that rules out locks, with its value and the rule that it
+// breaks. The rule is "" if there is none.
 func BaseRule(oneServer bool, base rueidis.ClientOption) (option string, value any, rule string) {
 	const beside = "beside the address of one server"
 	switch sentinel, standalone := base.Sentinel, base.Standalone; {

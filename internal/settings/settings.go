@@ -1,5 +1,5 @@
-// Package settings holds what the options of rwlock and redlock set: one place for defaults and for the rules that a
-// setting must keep.
+// Package settings holds what the options of rwlock and redlock set. It is the one place for the defaults and for the
+// rules of the settings.
 package settings
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// Locker is everything that is decided when a locker is made.
+// Locker is the configuration that is fixed when a locker is made.
 type Locker struct {
 	Masters        []rueidis.Client
 	Prefix         string
@@ -27,23 +27,23 @@ type Locker struct {
 	NodeTimeout    time.Duration // 0: from the TTL
 	Quarantine     time.Duration // 0: the TTL
 	Drift          float64
-	Replicas       int           // of each master, that must have a grant before it counts
-	ReplicaTimeout time.Duration // how long they are given
+	Replicas       int           // of each master: how many must have a grant before it counts
+	ReplicaTimeout time.Duration // how long the replicas have to confirm
 	Clock          clock.Clock
 	Lock           Lock
 }
 
-// Lock is everything that may differ between two acquisitions of a locker.
+// Lock is the configuration that may differ between two acquisitions of a locker.
 type Lock struct {
 	TTL     time.Duration
 	MaxWait time.Duration // 0: until the context ends
-	MaxHold time.Duration // 0: without end
+	MaxHold time.Duration // 0: no limit
 	Meta    string
 	Renew   bool
-	Linger  time.Duration // 0: the lock of an RWMutex is given back at the last Unlock
-	Owner   string        // a ULID, or "" for a fresh one
+	Linger  time.Duration // 0: the last Unlock of an RWMutex gives the lock back
+	Owner   string        // a ULID, or "" for a new one
 	Join    bool          // nest in the owner's standing hold
-	Claimed fencing.Token // of that hold; 0: the owner's latest
+	Claimed fencing.Token // the token of that hold; 0: the owner's latest
 	refused *Invalid
 }
 
@@ -78,7 +78,8 @@ func (l *Locker) Engine() engine.Config {
 	}
 }
 
-// One of several masters may be given up early, since the others decide. A single one is worth a longer wait.
+// nodeTimeout is short for one of several masters, because the other masters decide. A single master is worth a longer
+// wait.
 func (l *Locker) nodeTimeout() time.Duration {
 	if l.NodeTimeout > 0 {
 		return l.NodeTimeout
@@ -90,7 +91,7 @@ func (l *Locker) nodeTimeout() time.Duration {
 	return min(max(share, 50*time.Millisecond), time.Second)
 }
 
-// quarantine is the longest TTL that any client of the masters uses.
+// quarantine returns the longest TTL that any client of the masters uses.
 func (l *Locker) quarantine() time.Duration {
 	if l.Quarantine > 0 {
 		return l.Quarantine
@@ -98,7 +99,7 @@ func (l *Locker) quarantine() time.Duration {
 	return l.Lock.TTL
 }
 
-// replicaTimeout adds to every answer that counts only with replicas.
+// replicaTimeout is added to the time of every answer that counts only with replicas.
 func (l *Locker) replicaTimeout() time.Duration {
 	if l.Replicas == 0 {
 		return 0
@@ -106,11 +107,12 @@ func (l *Locker) replicaTimeout() time.Duration {
 	return l.ReplicaTimeout
 }
 
-// ShortestTTL is the least that an acquisition may ask for: a renewal is due after a third of it, and has to be
-// confirmed by the replicas before the next one is.
+// ShortestTTL is the smallest TTL that an acquisition may request: a renewal is due after a third of the TTL, and the
+// replicas have to confirm it before the next renewal is due.
 func (l *Locker) ShortestTTL() time.Duration { return max(MinTTL, 3*l.replicaTimeout()) }
 
-// LongestTTL is the most that an acquisition may ask for: several masters count on nobody exceeding the quarantine.
+// LongestTTL is the largest TTL that an acquisition may request. Several masters rely on no TTL exceeding the
+// quarantine.
 func (l *Locker) LongestTTL() time.Duration {
 	if len(l.Masters) == 1 {
 		return MaxTTL
@@ -125,7 +127,7 @@ func (l *Locker) releaseTimeout() time.Duration {
 	return min(l.Lock.TTL, 2*time.Second)
 }
 
-// Terms returns what the engine needs of the lock's settings.
+// Terms returns the settings of the lock that the engine needs.
 func (l *Lock) Terms() *engine.Terms {
 	return engine.Terms{TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, Meta: l.Meta, Renew: l.Renew}.Prepare()
 }
@@ -137,14 +139,14 @@ type Invalid struct {
 	Rule   string
 }
 
-// Refuse notes a rule that an option breaks by itself. Check returns the first one.
+// Refuse records a rule that an option breaks by itself. Check returns the first one.
 func (l *Lock) Refuse(option string, value any, rule string) {
 	if l.refused == nil {
 		l.refused = &Invalid{option, value, rule}
 	}
 }
 
-// Positive returns d for a setting whose zero is "not set". What is not positive breaks a rule, which Check returns.
+// Positive returns d, for a setting whose zero means "not set". If d is not positive it records a rule for Check.
 func (l *Lock) Positive(option string, d time.Duration) time.Duration {
 	if d <= 0 {
 		l.Refuse(option, d, "must be positive")
@@ -152,7 +154,7 @@ func (l *Lock) Positive(option string, d time.Duration) time.Duration {
 	return max(d, 0)
 }
 
-// OfSeveral is Positive for a setting that has no meaning for a single master, which refuses it.
+// OfSeveral is Positive for a setting that has no meaning with a single master. A single master refuses it.
 func (l *Locker) OfSeveral(option string, d time.Duration) time.Duration {
 	if len(l.Masters) == 1 {
 		l.Lock.Refuse(option, d, "is for the masters of redlock.New: a single one decides alone")
@@ -160,8 +162,8 @@ func (l *Locker) OfSeveral(option string, d time.Duration) time.Duration {
 	return l.Lock.Positive(option, d)
 }
 
-// What a prefix must be without: a Cluster reads the braces of a key as its hash tag, and the scripts read a channel up
-// to what Lua calls space.
+// The characters that a prefix must not contain: a Cluster reads the braces of a key as its hash tag, and the scripts
+// read a channel up to the first character that Lua's %s matches.
 const (
 	braces = "{}"
 	space  = " \t\n\v\f\r"
@@ -187,7 +189,7 @@ func (l *Locker) Check() *Invalid {
 	return l.Lock.Check()
 }
 
-// MaxReplicaTimeout is less than what a batch of calls is waited for.
+// MaxReplicaTimeout is less than the time within which a batch of calls must be answered.
 const MaxReplicaTimeout = 3 * time.Second
 
 func (l *Locker) checkReplicas() *Invalid {
@@ -223,13 +225,13 @@ func (l *Lock) Check() *Invalid {
 	return nil
 }
 
-// LockerOption sets something of a locker.
+// LockerOption changes a setting of a locker.
 type LockerOption func(*Locker)
 
 // ApplyLocker implements rwlock.Option.
 func (o LockerOption) ApplyLocker(l *Locker) { o(l) }
 
-// LockOption sets something of an acquisition, or of all of a locker's.
+// LockOption changes a setting of one acquisition, or of all acquisitions of a locker.
 type LockOption func(*Lock)
 
 // ApplyLocker implements rwlock.Option.

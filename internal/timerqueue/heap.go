@@ -2,8 +2,8 @@ package timerqueue
 
 import "time"
 
-// timerHeap is a heap of timers by their moments, four children to a node. Each timer knows its place. The moments are
-// stored beside the pointers, so that moving one timer among thousands touches few of the others' memory.
+// timerHeap is a heap of timers ordered by time, with four children per node. Each timer stores its index. The times
+// are stored next to the pointers, so that moving one timer among thousands touches little of the other timers' memory.
 type timerHeap []entry
 
 type entry struct {
@@ -13,7 +13,7 @@ type entry struct {
 
 const children = 4
 
-// set adds the timer, or moves it to another moment.
+// set adds the timer, or moves it to another time.
 func (h *timerHeap) set(t *Timer, at time.Duration) {
 	if t.index == 0 {
 		*h = append(*h, entry{})
@@ -23,7 +23,7 @@ func (h *timerHeap) set(t *Timer, at time.Duration) {
 	h.fix(t.index-1, entry{at, t})
 }
 
-// remove takes out the timer in this place.
+// remove removes the timer at index i.
 func (h *timerHeap) remove(i int) *Timer {
 	old := *h
 	t, last := old[i].timer, old[len(old)-1]
@@ -35,7 +35,7 @@ func (h *timerHeap) remove(i int) *Timer {
 	return t
 }
 
-// fix puts an entry into a free place, and from there to where it belongs.
+// fix puts an entry into the free index i and moves it from there to its place.
 func (h timerHeap) fix(i int, e entry) {
 	if i > 0 && e.at < h[(i-1)/children].at {
 		h.up(i, e)

@@ -1,5 +1,5 @@
-// Package timerqueue fires timers in order from a single goroutine, however many there are: every deadline, renewal,
-// refresh and retry of a locker.
+// Package timerqueue fires any number of timers in order from a single goroutine: every deadline, renewal, refresh and
+// retry of a locker.
 package timerqueue
 
 import (
@@ -12,8 +12,8 @@ import (
 // Target is called when its timer is due. It must not block: one goroutine serves the whole queue.
 type Target interface{ Fire(now clock.Instant) }
 
-// Timer is one entry of a Queue, embedded in what it fires. Its zero value is not set. It is guarded by the queue's
-// mutex.
+// Timer is one entry of a Queue, embedded in the value that it fires. Its zero value is not set. The queue's mutex
+// guards it.
 type Timer struct {
 	index  int // in the heap, from 1; 0 is not set
 	target Target
@@ -30,7 +30,7 @@ type Queue struct {
 
 	mu     sync.Mutex
 	timers timerHeap
-	wakeAt time.Duration // when the goroutine looks next
+	wakeAt time.Duration // when the goroutine wakes next
 	kick   chan struct{}
 }
 
@@ -39,10 +39,10 @@ func New(c clock.Clock, jump func(now clock.Instant)) *Queue {
 	return &Queue{clock: c, jump: jump, wakeAt: clock.Never, kick: make(chan struct{}, 1)}
 }
 
-// Set moves the timer to a moment of the monotonic clock.
+// Set sets the timer to a time of the monotonic clock.
 func (q *Queue) Set(t *Timer, target Target, at time.Duration) { q.put(t, target, at, false) }
 
-// SetEarlier sets the timer unless it is set for an earlier moment.
+// SetEarlier sets the timer unless it is already set to an earlier time.
 func (q *Queue) SetEarlier(t *Timer, target Target, at time.Duration) { q.put(t, target, at, true) }
 
 func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool) {
@@ -66,7 +66,7 @@ func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool)
 	}
 }
 
-// Cancel takes the timer out. A call of Fire that is under way may still come.
+// Cancel removes the timer. A call of Fire that is in progress may still come.
 func (q *Queue) Cancel(t *Timer) {
 	q.mu.Lock()
 	if t.index != 0 {
