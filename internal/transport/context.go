@@ -24,25 +24,26 @@ type withValues struct {
 
 func (c withValues) Value(key any) any { return c.values.Value(key) }
 
-// Detached is a context that ends after its own time, not with the caller's context, whose values it keeps. It shows no
-// deadline. Each is used for one call: a callee may look at its context after it has returned, as the timer of a dial's
-// child context does. Only the alarm is used again. No callee sees it, and a new one would cost two allocations.
+// Detached is a context that ends after its own time, independent of the caller's context, whose values it keeps. It
+// shows no deadline. Each Detached is used for one call, because a callee may use its context after it has returned, as
+// the timer of a dial's child context does. Only the alarm is reused: no callee sees it, and a new one would cost two
+// allocations.
 type Detached struct {
 	context.Context // for its values
 	over            chan struct{}
 	alarm           *alarm // nil once stopped
 }
 
-// alarm is the timer of one Detached after the other.
+// alarm is a timer that successive Detached contexts reuse.
 type alarm struct {
 	timer *time.Timer
 	ends  *Detached
-	free  *sync.Pool // where it goes when it has not rung
+	free  *sync.Pool // the pool that takes the alarm back if it has not fired
 }
 
 func (a *alarm) ring() { close(a.ends.over) }
 
-// Detached starts the time. Stop it once the context is of no use any more.
+// Detached starts the timer. Call Stop when the context is no longer needed.
 func (m *Master) Detached(values context.Context, d time.Duration) *Detached {
 	a, _ := m.alarms.Get().(*alarm)
 	if a == nil {
@@ -54,7 +55,7 @@ func (m *Master) Detached(values context.Context, d time.Duration) *Detached {
 	return a.ends
 }
 
-// Stop frees the timer. A context that has not ended by then never does, and keeps its values.
+// Stop frees the timer. A context that has not ended by then never ends, and keeps its values.
 func (c *Detached) Stop() {
 	a := c.alarm
 	c.alarm = nil
@@ -64,7 +65,7 @@ func (c *Detached) Stop() {
 	}
 }
 
-// Deadline is hidden; see the package's documentation.
+// Deadline returns no deadline. The package documentation gives the reason.
 func (c *Detached) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done is closed when the time is over.
@@ -80,8 +81,9 @@ func (c *Detached) Err() error {
 	}
 }
 
-// maskForeignEnd hides from an error that it matches the end of a context where that of the request has not ended: a
-// dial has a time limit of its own, and rueidis shares the dial of one caller with the others.
+// maskForeignEnd wraps an error that matches the end of a context, if the context of the request has not ended, so that
+// it no longer matches. The error comes from a dial, which has a time limit of its own, and which rueidis shares
+// between callers.
 func maskForeignEnd(ctx context.Context, r rueidis.RedisResult) rueidis.RedisResult {
 	err := r.NonRedisError()
 	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {

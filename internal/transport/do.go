@@ -12,9 +12,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Do runs one script for a caller that waits for it, and returns at the latest when ctx ends. The first key names the
-// server. sent is the time just before the request left. A server that has just failed is not tried again within a few
-// milliseconds: then the result is the failure.
+// Do runs one script and waits for its reply, at the longest until ctx ends. The first key selects the server. sent is
+// the time just before the request was sent. A server that has just failed is not tried again within a few
+// milliseconds: the result is then the failure.
 func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
 	n := m.At(keys[0])
 	sent = m.cfg.Clock.Now()
@@ -31,7 +31,7 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	return r, sent
 }
 
-// nameTimeout tells a connection on which no answer came in time by its own type.
+// nameTimeout converts the error of a connection without a reply in time into a NoReply.
 func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
 	err := r.NonRedisError()
 	if err == nil || DidNotRun(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -40,19 +40,19 @@ func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.
 	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
 
-// recently bounds the age of the last answer over a connection that is taken to stand still. Within it a broken
-// connection can cost a caller one dial.
+// recently is the maximum age of the last answer for which a connection is assumed to be open. If it has broken since,
+// a caller may have to wait for one dial.
 const recently = 100 * time.Millisecond
 
-// warm is how many answers in a row make it all but certain that each of a client's connections has been dialled: with
-// rueidis' default of four, one is missed once in 25 million times.
+// warm is the number of consecutive answers after which each of a client's connections has almost certainly been
+// dialled: with rueidis' default of four connections, one is missed once in 25 million times.
 const warm = 64
 
 func (n *Node) connected(now clock.Instant) bool {
 	return (n.m.tuned != nil || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, now)
 }
 
-// note keeps the health of the server. The end of the caller's own context says nothing of it.
+// note updates the health of the server. The end of the caller's own context says nothing about the server.
 func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	err := r.NonRedisError()
 	switch {
@@ -66,7 +66,7 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	}
 }
 
-// sendAside lets the caller go when ctx ends, while the call itself, and the dial that it may need, go on.
+// sendAside returns when ctx ends, while the call itself, and the dial that it may need, continue.
 func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
 	type answer struct {
 		r    rueidis.RedisResult
@@ -81,7 +81,7 @@ func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (r
 		reply <- answer{r, sent}
 	}
 	if !cfg.Spawn(call) {
-		return n.send(ctx, s, keys, args) // at the end of the engine
+		return n.send(ctx, s, keys, args) // the engine is ending
 	}
 	silent := time.NewTimer(cfg.Silence)
 	defer silent.Stop()
@@ -97,7 +97,7 @@ func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (r
 	}
 }
 
-// send returns the reply, and the time just before the request left that it is the reply to.
+// send returns the reply, and the time just before the answered request was sent.
 func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}

@@ -1,62 +1,63 @@
-// Package transport carries script calls to the masters and their messages back. Everything that concerns rueidis is
-// here: pipelines, scripts by digest, dials, broken connections, contexts.
+// Package transport sends script calls to the masters and receives their messages. All code that depends on rueidis is
+// in this package: pipelines, scripts by digest, dials, broken connections, contexts.
 //
-//	Master        one Redis: calls by a caller's goroutine (Do), calls that nobody waits for (Post), renewals (Renew)
-//	  connections what its client tells of its connections, and who the master is that they lead to
+//	Master        one Redis: calls on a caller's goroutine (Do), calls without a waiter (Post), renewals (Renew)
+//	  connections what its client reports of its connections, and the identity of the master that they lead to
 //	  topology    which servers answer for it: the owners of a Cluster's slots, the master of a Sentinel group
 //	  Node        one of its servers: the unit of health
 //	    health      whether it answers, and when it may be tried again
-//	    serverClock the most that its clock can show now
-//	    pipeline    one goroutine that sends what has gathered, batch after batch; with replicas a second one
-//	    renewals    what is to be renewed there, by deadline
-//	    listener    the messages to this process, on a connection of its own
+//	    serverClock the largest time that its clock can show now
+//	    pipeline    one goroutine that sends the collected calls, batch after batch; with replicas a second one
+//	    renewals    the holds to renew there, by deadline
+//	    listener    the messages to this process, on a separate connection
 //
 // # Nodes
 //
-// A call goes to the node of its first key. What is slow, frozen or down there holds up nothing that goes elsewhere. In
-// a Cluster the map of slots is asked for at the start, after whatever speaks for a change (a failure, a redirection, a
-// subscription that was lost), and every 5 s while calls go out. Calls are sent straight to the server that the map
-// names. Where that is wrong the server refuses the call, and it is sent again by way of the client, which follows
-// redirections: a map that is out of date costs a round trip and never more. A node that has lost all its slots hands
-// on what it has not sent, and ends with its goroutines.
+// A call goes to the node of its first key. A slow, frozen or failed node delays no call to another node. In a Cluster
+// the slot map is fetched at the start, after every sign of a change (a failure, a redirection, a lost subscription),
+// and every 5 s while calls go out. Calls are sent directly to the server that the map names. If the map is wrong, the
+// server refuses the call, and the call is sent again through the client, which follows redirections. So an outdated
+// map costs at most a round trip. A node that has lost all its slots passes its unsent calls on to other nodes, and its
+// goroutines end.
 //
-// A sample of a clock counts for a node only if the request left after the last moment at which another server may have
-// answered there: a redirection, a change of the map or of the client's address, a subscription that was lost.
+// A sample of a clock counts for a node only if the request was sent after the last moment at which another server may
+// have answered for that node: a redirection, a change of the map or of the client's address, a lost subscription.
 //
-// Only renewals of several locks have keys of several slots. Where a server refuses them, as a cluster behind one
-// address does, the node goes over to one lock in a call, and what was refused is sent again so at once.
+// Only renewals of several locks have keys of several slots. If a server refuses them, as a cluster behind one address
+// does, the node switches to one lock per call, and the refused call is sent again at once in that form.
 //
 // # Messages
 //
-// One connection for messages leads to the one server there is; in a Cluster of version 7 or later one to each node
-// that is waited for, with a channel in its slots (SSUBSCRIBE). Else the Cluster sends each message to all its nodes,
-// and one connection to any of them will do. Before it subscribes, a listener publishes to a channel that nobody hears,
-// from a script, over the same connection: a server that would refuse the scripts' messages is found so, and the
-// process that the connection leads to.
+// A standalone server and a Sentinel group have one connection for messages. A Cluster of version 7 or later has one
+// connection to each node that has waiters, with a channel in the node's slots (SSUBSCRIBE). An older Cluster sends
+// each message to all its nodes, so one connection to any of them is enough. Before it subscribes, a listener runs a
+// script on the same connection that publishes to a channel without subscribers. This shows whether the server would
+// refuse the messages of the scripts, and which process the connection leads to.
 //
-// A subscription is made anew when its connection is lost, when its slot has moved, when the client of a Sentinel group
-// has gone over to another address, when its node has no slots any more, and when a standalone server's name leads a
-// client from rwlock.Dial to another machine.
+// A subscription is made again when its connection is lost, when its slot has moved, when the client of a Sentinel
+// group has switched to another address, when its node has no slots any more, and when a standalone server's name leads
+// a client from rwlock.Dial to another machine.
 //
-// A message of a hand-off may arrive by way of a server that did not grant it: a replica passes messages on, and so
-// does the master before this one, to subscribers that the granting server has not counted. It may have passed the lock
-// on, therefore. So the message names the process that granted, and is believed only where it is the listener's.
+// A message of a hand-off may arrive through a server that did not grant the lock: a replica forwards messages, and so
+// does the previous master, to subscribers that the granting server has not counted. The granting server may therefore
+// have passed the lock on already. So the message names the process that granted the lock, and it is trusted only if
+// the listener's connection leads to that process.
 //
-// # What rueidis does, and what follows
+// # Consequences of rueidis' behaviour
 //
-// A command whose context has a deadline is sent on a connection in synchronous mode with that deadline, which closes
-// it for every other caller when it passes. So deadlines are hidden (withoutDeadline).
+// A command whose context has a deadline is sent on a connection in synchronous mode with that deadline. When the
+// deadline passes, the connection is closed for all callers. So deadlines are hidden (withoutDeadline).
 //
-// A caller that finds no connection dials it on its own goroutine, whatever its context says, and everybody else waits
-// for that dial. So a caller sends on its own goroutine only over a connection that has answered a moment ago; else it
-// waits for another goroutine's call and can leave when its context ends.
+// A caller that finds no connection dials on its own goroutine, regardless of its context, and all other callers wait
+// for that dial. So a caller sends on its own goroutine only over a connection that has answered a moment ago.
+// Otherwise it waits for the call of another goroutine and can return when its context ends.
 //
-// A client with several multiplexed connections dials each when it is first drawn. It has to have answered often enough
-// for all of them to stand; a client from rwlock.Dial says that it has one.
+// A client with several multiplexed connections dials each one when it is first used. It must have answered often
+// enough for all of them to be open. A client from rwlock.Dial reports that it has one connection.
 //
-// A connection is found dead by a PING only, at the interval and with the patience of the client's options. So a client
-// from rwlock.Dial breaks a silent one itself, and is told how long the leases can wait (Serve).
+// A connection is found dead only by a PING, with the interval and the timeout of the client's options. So a client
+// from rwlock.Dial closes a silent connection itself, and Serve sets how long the leases can wait.
 //
-// A server that is down is dialled again by every command. So a failure is followed by a backoff. The backoff spares
-// dials, not the protocol: renewals and a user's own attempts are let through at a short interval.
+// Every command dials a failed server again. So a failure is followed by a backoff. The backoff saves dials and is not
+// part of the protocol: renewals and a user's own attempts are let through at a short interval.
 package transport

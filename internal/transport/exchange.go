@@ -6,7 +6,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// send sends the batch, and what has not run once more in another manner.
+// send sends the batch, and sends the calls that did not run once more in another manner.
 func (p *pipeline) send(ctx context.Context, batch []Call) {
 	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
 	defer cancel()
@@ -23,7 +23,7 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 	}
 }
 
-// parcel are calls that are sent together, in one manner.
+// parcel is a group of calls that are sent together, in one manner.
 type parcel struct {
 	how   manner
 	calls []Call
@@ -42,7 +42,7 @@ func (all *parcels) add(how manner, calls ...Call) {
 	*all = append(*all, parcel{how, calls})
 }
 
-// exchange sends the calls together and ends each with its reply, but for those that are to be sent again: they join
+// exchange sends the calls together and completes each with its reply. Calls that have to be sent again are added to
 // again.
 func (p *pipeline) exchange(ctx context.Context, now parcel, again *parcels) {
 	m, batch := p.n.m, now.calls

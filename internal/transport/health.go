@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// health is whether a server answers, and when it may be tried again.
+// health records whether a server answers, and when it may be tried again.
 type health struct {
 	mu       sync.Mutex
-	failures int // in a row
+	failures int // consecutive
 	cause    error
-	retryAt  time.Duration // of background work
+	retryAt  time.Duration // when background work may try again
 	triedAt  time.Duration // the last attempt since it failed
 }
 
-// The backoff of background work doubles between its limits. What cannot wait is let through at urgentGap.
+// The backoff of background work doubles between its limits. Urgent work is let through every urgentGap.
 const (
 	BackoffMin = 10 * time.Millisecond
 	BackoffMax = time.Second
@@ -32,7 +32,7 @@ func (h *health) failed(now time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cause, h.triedAt = cause, now
-	if now < h.retryAt { // one broken connection fails all who were using it
+	if now < h.retryAt { // one broken connection fails all requests on it
 		return
 	}
 	wait := Backoff(h.failures)
@@ -40,7 +40,7 @@ func (h *health) failed(now time.Duration, cause error) {
 	h.retryAt = now + wait
 }
 
-// Backoff returns how long to wait after this many failures in a row: doubled each time, capped, with jitter.
+// Backoff returns how long to wait after this many consecutive failures: doubled each time, capped, with jitter.
 func Backoff(failures int) time.Duration {
 	wait := min(BackoffMin<<min(failures, 10), BackoffMax)
 	return wait/2 + rand.N(wait/2+1)
@@ -52,7 +52,7 @@ func (h *health) failing() bool {
 	return h.failures > 0
 }
 
-// backoff returns why background work has to wait, and until when; nil if it need not.
+// backoff returns why background work has to wait, and until when. The cause is nil if it need not wait.
 func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,8 +62,8 @@ func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
 	return 0, nil
 }
 
-// urgent returns why not even urgent work may be tried now, and until when; nil if it may, which it notes, so that of
-// those who come together one tries.
+// urgent reports whether an urgent call may go out now and records the attempt, so that one of several concurrent
+// callers probes the server. If it may not, urgent returns the cause of the failure and until when to wait.
 func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,21 +11,22 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// tuned is what a client from rwlock.Dial tells of itself: it has one connection for calls to each server, and has
-// opened so many connections.
+// tuned is implemented by a client from rwlock.Dial. Such a client has one connection for calls to each server, and
+// counts the connections that it has opened.
 type tuned interface{ Dials() uint64 }
 
-// dialler is what such a client tells beside that: the far ends of its newest connection and of the newest for calls,
-// and a channel that is closed when there is a newer one.
+// dialler is also implemented by such a client. It returns the remote addresses of the newest connection and of the
+// newest connection for calls, and a channel that is closed when a newer one is opened.
 type dialler interface {
 	LastDials() (newest, call string, next <-chan struct{})
 }
 
-// prompt is what such a client can be told beside that: how long locks can wait for an answer. A connection that is
+// prompt is also implemented by such a client. It sets how long locks can wait for an answer. A connection that is
 // silent for longer is replaced.
 type prompt interface{ AnswerWithin(limit time.Duration) }
 
-// connections are those of a master's client, as far as it tells of them, and who the master is that they lead to.
+// connections holds what a master's client reports of its connections, and the identity of the master that they lead
+// to.
 type connections struct {
 	cfg      *Config
 	tuned    tuned   // nil for a client that is not from rwlock.Dial
@@ -34,18 +35,18 @@ type connections struct {
 	identity atomic.Pointer[identity]
 }
 
-// answerShare is the part of a TTL that an answer may take. A renewal is due after a third of the TTL. Where it goes
-// out over a dead connection, five twelfths are left for a new connection and another try.
+// answerShare is the part of a TTL that an answer may take. A renewal is due after a third of the TTL. If it is sent
+// over a dead connection, five twelfths of the TTL are left for a new connection and another try.
 const answerShare = 4
 
-// Serve tells the client how long a lease of this TTL can wait for an answer.
+// Serve sets how long a lease of this TTL can wait for an answer, if the client supports it.
 func (c *connections) Serve(ttl time.Duration) {
 	if c.prompt != nil {
 		c.prompt.AnswerWithin(ttl / answerShare)
 	}
 }
 
-// Dials returns how many connections the client has opened, 0 where it does not tell.
+// Dials returns how many connections the client has opened, 0 if the client does not count them.
 func (c *connections) Dials() uint64 {
 	if c.tuned == nil {
 		return 0
@@ -53,7 +54,7 @@ func (c *connections) Dials() uint64 {
 	return c.tuned.Dials()
 }
 
-// lastDials returns nothing where the client does not tell.
+// lastDials returns zero values if the client is no dialler.
 func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
 	if c.dialler == nil {
 		return "", "", nil
@@ -61,29 +62,30 @@ func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
 	return c.dialler.LastDials()
 }
 
-// identity is what the marker of one of several masters says that it is, and over which connection that was read.
+// identity is the id that the marker of one of several masters states, and the connection over which it was read.
 type identity struct {
 	dials          uint64
 	tail, stranger string
 }
 
-// unknown is the id of a master whose marker has not been read over this connection. No marker has it.
+// unknown is the id of a master whose marker has not been read over the current connection. No marker has this id.
 const unknown = "?"
 
-// SetIdentity notes what the marker says, and how many connections had been opened before it was read.
+// SetIdentity stores the id from the marker, and the number of connections that had been opened before the marker was
+// read.
 func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
 	rest := " " + strconv.FormatInt(c.cfg.Quarantine.Milliseconds(), 10) + " 0"
 	if c.tuned == nil {
-		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script looks at its run id
+		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script checks its run id
 	}
 	now := &identity{dials, " " + id + rest, " " + unknown + rest}
 	before := c.identity.Swap(now)
 	return before == nil || *before != *now
 }
 
-// Vote returns the first argument of every script that changes a lock: with the floor of new tokens, in microseconds,
-// where several masters decide. A master that is reached over another connection than its marker was does not vote
-// before that has been read again.
+// Vote returns the first argument of every script that changes a lock. With several masters it contains the token
+// floor, in microseconds. If the connection to a master was opened after the marker was read, the master does not vote
+// until the marker has been read again.
 func (c *connections) Vote(proposal int64) string {
 	if c.cfg.Quarantine == 0 {
 		return "0"
@@ -95,8 +97,8 @@ func (c *connections) Vote(proposal int64) string {
 	return strconv.FormatInt(proposal, 10) + id.tail
 }
 
-// current returns the arguments of a script as they are to go out over the connections that stand: a vote that was made
-// for the connection before, and has waited since, becomes a stranger's.
+// current returns the arguments of a script adjusted to the connections that are open now. A vote that was made for an
+// earlier connection and has waited since becomes a vote with the unknown id.
 func (c *connections) current(args []string, dials uint64) []string {
 	id := c.identity.Load()
 	if c.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
@@ -111,19 +113,19 @@ func (c *connections) current(args []string, dials uint64) []string {
 	return args
 }
 
-// errReconnected is the answer of one of several masters to a request that may have gone over another connection than
-// the caller's vote was made for, and so to another server.
+// errReconnected is the answer of one of several masters to a request that may have gone over a different connection
+// than the one for which the caller's vote was made, and so to another server.
 var errReconnected = errors.New("the connection was replaced while the request was on its way")
 
-// errUnread is the answer of one of several masters to a renewal by a client that has not read the marker which the
-// master has now.
+// errUnread is the answer of one of several masters to a renewal by a client that has not read the master's current
+// marker.
 var errUnread = errors.New("its marker has changed, and is being looked at")
 
-// Unread reports whether the marker of a master has to be read before it is asked again: the request may have gone over
-// another connection than its vote was made for, or the master has refused it for its marker.
+// Unread reports whether the marker of a master has to be read before the next request: either the request may have
+// gone over a different connection than its vote was made for, or the master has refused it because of its marker.
 func Unread(err error) bool { return errors.Is(err, errReconnected) || errors.Is(err, errUnread) }
 
-// sameConnection keeps the answer to a request if no connection has been opened since.
+// sameConnection keeps the answer to a request if no connection has been opened since the request was sent.
 func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
 	if c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before {
 		return rueidis.NewErrorResult(errReconnected)

@@ -9,28 +9,28 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// listener receives the messages to this process from one node, on a connection of its own, from the first waiter until
-// the node comes to its end. That of a Cluster's home receives the messages of all nodes, where the Cluster has no
-// sharded ones. Messages are hints: whenever the connection is new, all waiters ask again, and between times their
-// refresh finds whatever was missed.
+// listener receives the messages to this process from one node, on a separate connection, from the first waiter until
+// the node ends. The listener of a Cluster's home receives the messages of all nodes, if the Cluster has no sharded
+// messages. Messages are hints: after every new connection all waiters ask again, and between connections their refresh
+// finds what was missed.
 type listener struct {
 	m     *Master
 	n     *Node
 	once  sync.Once
 	tried chan struct{} // closed when the first attempt to listen is over
-	again chan struct{} // asks whether the connection is still that to the right server
+	again chan struct{} // asks whether the connection still leads to the right server
 	state atomic.Pointer[hearing]
 
-	renamed atomic.Bool // a message named another process than the subscription was made with
+	renamed atomic.Bool // a message named a process other than that of the subscription
 }
 
-// hearing is whether messages arrive, and where.
+// hearing describes whether and how messages arrive.
 type hearing struct {
-	route   string // how they get here, as the details of a hold name it
-	at      string // where the client had its server when the subscription was made
-	process string // that it leads to, as scripts name it
+	route   string // how messages reach this process, as the details of a hold name it
+	at      string // the address of the client's server when the subscription was made
+	process string // the process that the subscription leads to, as scripts name it
 	since   time.Duration
-	deaf    bool // they cannot be had
+	deaf    bool // messages are not available
 }
 
 func newListener(m *Master, n *Node) *listener {
@@ -43,7 +43,7 @@ func (l *listener) start() {
 	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.n.life) }) })
 }
 
-// look asks whether the connection is still that to the right server.
+// look asks whether the connection still leads to the right server.
 func (l *listener) look() {
 	select {
 	case l.again <- struct{}{}:
@@ -51,7 +51,6 @@ func (l *listener) look() {
 	}
 }
 
-// firstTry closes tried.
 func (l *listener) firstTry() {
 	select {
 	case <-l.tried:
@@ -60,13 +59,13 @@ func (l *listener) firstTry() {
 	}
 }
 
-// failures are attempts to listen that came to nothing, one after the other.
+// failures counts consecutive failed attempts to listen.
 type failures struct {
 	n     int
-	since time.Duration // when the first began, or the connection before it was lost
+	since time.Duration // when the first attempt began, or the previous connection was lost
 }
 
-// supervise dedicates a connection again whenever the last one broke: rueidis does not.
+// supervise dedicates a new connection whenever the last one broke, because rueidis does not.
 func (l *listener) supervise(ctx context.Context) {
 	failed := failures{since: l.m.cfg.Clock.Now().Mono}
 	for ctx.Err() == nil && !(l.sharded() && l.m.plain.Load()) {
@@ -87,7 +86,7 @@ func (l *listener) supervise(ctx context.Context) {
 	}
 }
 
-// listen returns when the connection is lost, or leads to the wrong server, and whether it had ever stood.
+// listen returns when the connection is lost or leads to the wrong server, and reports whether it ever stood.
 func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	sub, ok := l.subscription()
 	if !ok {
@@ -122,8 +121,8 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	return true
 }
 
-// stand returns when the connection is lost or leads to the wrong server. Where a standalone server is known by one
-// address, calls that are dialled to another machine than before tell that the name has moved.
+// stand returns when the connection is lost or leads to the wrong server. For a standalone server with one address, a
+// connection for calls that is dialled to another machine than before shows that the name has moved.
 func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan error, taken <-chan struct{}) {
 	here, before, dialled := l.m.lastDials()
 	for {
@@ -148,8 +147,8 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 // refusedMost bounds the pause between attempts to subscribe that the server refuses.
 const refusedMost = time.Minute
 
-// subscribe returns whether messages arrive, and of which process. What a server refuses for good is tried again over
-// the same connection: a new one would look like another server.
+// subscribe reports whether messages arrive, and of which process. A permanent refusal is tried again over the same
+// connection, because a new connection would look like another server.
 func (l *listener) subscribe(
 	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failed failures, broken <-chan error,
 ) (process string, ok bool) {
@@ -190,8 +189,8 @@ func (l *listener) subscribe(
 	}
 }
 
-// make subscribes. Before that it tries, over the same connection, whether scripts may publish: nobody is told of a
-// refusal in a script that hands on a lock.
+// make subscribes. Before that it tests, over the same connection, whether scripts may publish: a refusal inside a
+// script that hands on a lock reaches no client.
 func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subscription) (process string, err error) {
 	publish := "PUBLISH"
 	if l.sharded() {
@@ -209,16 +208,15 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 	return process, c.Do(ctx, subscribe).Error()
 }
 
-// passingFailures in a row are taken for a connection that was lost, and can be had again.
+// passingFailures is how many consecutive failures are taken for a lost connection that can be restored.
 const passingFailures = 2
 
-// answeredOtherwise reports whether the server goes on answering calls while one attempt to listen fails after the
-// other.
+// answeredOtherwise reports whether the server keeps answering calls while attempts to listen fail one after the other.
 func (l *listener) answeredOtherwise(failed failures, err error) bool {
 	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
 }
 
-// deafened notes that messages cannot be had although the server answers, and tells of it once.
+// deafened records that messages are not available although the server answers, and reports it once.
 func (l *listener) deafened(err error) {
 	before := l.state.Load()
 	if before.deaf || l.n.Failing() {
@@ -228,11 +226,12 @@ func (l *listener) deafened(err error) {
 	l.m.cfg.OnDeaf(l.m, l.n, err)
 }
 
-// dialGrace is how long the end of the engine waits for a dial that is under way.
+// dialGrace is how long the end of the engine waits for a dial in progress.
 const dialGrace = time.Second
 
-// dedicate waits for a connection, but not past ctx for one that others have: a client's pool may be as small as one.
-// The goroutine that waits on is then ended by whoever gives that connection back, or closes the client.
+// dedicate waits for a connection, but not past ctx for a connection that another caller has: a client's pool may have
+// a size of one. The goroutine that keeps waiting then ends when that connection is given back, or when the client is
+// closed.
 func (l *listener) dedicate(
 	ctx context.Context, from rueidis.Client,
 ) (c rueidis.DedicatedClient, giveBack func()) {
@@ -253,7 +252,7 @@ func (l *listener) dedicate(
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
 	drop := func(c connection) {
-		c.client.Close() // one that is kept is cleaned up first, by commands that the locks' user may not run
+		c.client.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
 		c.giveBack()
 	}
 	select {

@@ -13,29 +13,29 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Config is what the masters of one locker share.
+// Config is the configuration that the masters of one locker share.
 type Config struct {
 	Life       context.Context // ends when the engine gives up on the masters
 	Clock      clock.Clock
 	Drift      clock.Drift
-	Patience   time.Duration // how long a batch is waited for
-	Silence    time.Duration // after so long a caller that waits for an answer is told
-	Quarantine time.Duration // how long one of several masters abstains; 0: a single one
-	Replicas   int           // that confirm a call which is to be replicated; 0: none is asked
+	Patience   time.Duration // how long to wait for the replies to a batch
+	Silence    time.Duration // how long a caller waits for an answer before OnSilence is called
+	Quarantine time.Duration // how long one of several masters abstains; 0: a single master
+	Replicas   int           // how many must confirm a replicated call; 0: calls are not replicated
 
-	ReplicaTimeout time.Duration // how long they are given
+	ReplicaTimeout time.Duration // how long the replicas have to confirm
 
 	MarkerKey string                 // of each of several masters
 	Renew     func() *Script         // the script of Renew
 	Channel   string                 // where messages to this locker arrive
-	Spawn     func(task func()) bool // runs the task in a goroutine that is waited for at the end; false at the end
+	Spawn     func(task func()) bool // runs the task in a goroutine; the engine's end waits for it; false at the end
 
-	OnMessage func(m *Master, from *Node, text string) // from is nil where it is not known which node has sent it
+	OnMessage func(m *Master, from *Node, text string) // from is nil if the sending node is unknown
 	OnListen  func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
-	OnDeaf    func(m *Master, n *Node, err error)      // they cannot be had; told once, until they arrive again
+	OnDeaf    func(m *Master, n *Node, err error)      // messages are not available; called once until they arrive again
 	OnMoved   func(m *Master)                          // other servers answer for some keys, or for all
 	OnSilence func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
-	// From here on calls to this node name one lock each: it refuses those that name several.
+	// OnSeparated: from here on calls to this node name one lock each, because it refuses calls that name several.
 	OnSeparated func(n *Node, refusal error)
 }
 
@@ -50,7 +50,7 @@ type Master struct {
 	alarms sync.Pool // of *alarm
 }
 
-// NewMaster returns a master. Run its Run in a goroutine.
+// NewMaster returns a master. The caller has to call Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
 	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
@@ -62,12 +62,12 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	return m
 }
 
-// Addr names the master in messages.
+// Addr returns the addresses of the servers, for messages.
 func (m *Master) Addr() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.client.Nodes())), ",")
 }
 
-// Standalone reports whether the master is always one and the same server.
+// Standalone reports whether the master is always the same server.
 func (m *Master) Standalone() bool { return m.client.Mode() == rueidis.ClientModeStandalone }
 
 func (m *Master) cluster() bool { return m.client.Mode() == rueidis.ClientModeCluster }
@@ -87,23 +87,23 @@ func (m *Master) At(key string) *Node {
 	return m.home
 }
 
-// Replaced reports whether the server of this key need not be the one that this node was.
+// Replaced reports whether a server other than this node may answer for the key now.
 func (m *Master) Replaced(n *Node, key string) bool { return !n.direct || m.At(key) != n }
 
-// Sample notes the server's clock, as told by the answer to a request for this key that was sent at that instant.
+// Sample records the server's clock from the answer to a request for this key. The request was sent at that instant.
 func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 	m.At(key).clock.sample(sent, micros)
 }
 
-// ServerAbout estimates what the clock of the server of this key shows when a request that is sent now reaches it, in
-// microseconds.
+// ServerAbout estimates the time, in microseconds, that the clock of the key's server shows when a request that is sent
+// now reaches it.
 func (m *Master) ServerAbout(key string, now clock.Instant) (micros int64, known bool) {
 	return m.At(key).clock.about(now)
 }
 
-// ServerAtMost returns the most that the clock of the server of this key can show now, in microseconds. It is known
-// only where a message that came from the node, and names the process which has sent it, is from that server itself:
-// replicas pass messages on.
+// ServerAtMost returns the largest time, in microseconds, that the clock of the key's server can show now. It is known
+// only if a message that arrived from the node, and that names process as its sender, came from that server itself,
+// because replicas forward messages.
 func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
 	n := m.At(key)
 	if n != from || !n.listener.hears(process) {
@@ -112,7 +112,7 @@ func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.
 	return n.clock.atMost(now)
 }
 
-// Run sends what is posted until the engine gives up on the masters; then nothing more is sent.
+// Run sends the posted calls until the engine gives up on the masters. After that nothing is sent.
 func (m *Master) Run() {
 	if !m.Standalone() {
 		m.cfg.Spawn(m.watch)
@@ -120,14 +120,14 @@ func (m *Master) Run() {
 	m.home.run()
 }
 
-// Post sends the call with the next batch to the node of its first key. The calls of a batch keep their order; batches
-// overtake each other.
+// Post sends the call with the next batch to the node of its first key. The calls of a batch keep their order. Batches
+// may overtake each other.
 func (m *Master) Post(c Call) {
 	for !m.At(c.Keys[0]).post(c) {
 	}
 }
 
-// Renew sends the renewal with the next batch to its node; what expires first goes first. It is tried also while other
+// Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while other
 // background work waits for the server to come back.
 func (m *Master) Renew(r *Renewal) {
 	for !m.At(r.Lock).renew(r) {

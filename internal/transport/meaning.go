@@ -7,20 +7,20 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// meaning is what a reply to a script call says about sending the call again.
+// meaning classifies a reply to a script call by whether and how to send the call again.
 type meaning int
 
 const (
 	isFinal         meaning = iota // for the caller: the script ran, was refused, or may have run
 	isUnknownScript                // after a restart, a failover, SCRIPT FLUSH
 	isElsewhere                    // another server has the slot
-	isMigrating                    // the slot is on its way to another server, and some of the keys are not here
-	isCrossSlot                    // the server takes one lock in a call only
+	isMigrating                    // the slot is moving to another server, and some of the keys are not here
+	isCrossSlot                    // the server accepts only one lock per call
 )
 
-// meaning reads a reply of the node. What it says about the servers of a Cluster is noted: they are asked for their
-// slots soon. Each meaning but isFinal is that of a call that did not run, save that of a client that has given up its
-// server; every script may run twice.
+// meaning classifies a reply of the node. If the reply indicates a change of the servers of a Cluster, it requests a
+// new slot map. Every meaning except isFinal implies that the call did not run, with one exception: a call on a client
+// that has given up its server may have run. To send it again is safe, because every script may run twice.
 func (n *Node) meaning(r rueidis.RedisResult) meaning {
 	err := r.Error()
 	if n.direct && errors.Is(err, rueidis.ErrClosing) {
@@ -39,7 +39,7 @@ func (n *Node) meaning(r rueidis.RedisResult) meaning {
 		return isCrossSlot
 	case code == "TRYAGAIN" && !n.m.Standalone():
 		return isMigrating
-	case !n.direct: // its client follows redirections itself
+	case !n.direct: // the node's client follows redirections itself
 	case code == "MOVED":
 		n.m.suspect()
 		return isElsewhere
@@ -52,21 +52,21 @@ func (n *Node) meaning(r rueidis.RedisResult) meaning {
 }
 
 // crossesSlots reports whether a server refuses keys because they are in different slots. Some clusters behind one
-// address have words of their own for it.
+// address use a different text for this refusal.
 func crossesSlots(text string) bool {
 	return strings.HasPrefix(text, "CROSSSLOT") || strings.Contains(text, "same slot")
 }
 
 // manner is how a call is sent.
 type manner struct {
-	whole  bool // the script itself; else its digest
-	routed bool // where a redirection leads; else straight to the node
-	alone  bool // the lock as the only key; else all its keys
+	whole  bool // with the script's source; else by its digest
+	routed bool // to where a redirection leads; else directly to the node
+	alone  bool // with the lock as the only key; else with all its keys
 }
 
-// after returns how a call that was sent in this manner is sent again after a reply of that meaning; again is false
-// where it is not. Each manner is tried once, so it comes to an end. A call that names its lock alone is routed at once
-// where the client follows redirections.
+// after returns the manner in which a call that was sent in this manner is sent again after a reply of that meaning.
+// again is false if the call is not sent again. Each manner is tried once, so the retries end. A call with the lock as
+// the only key is routed immediately if the client follows redirections.
 func (how manner) after(reply meaning, clientFollows bool) (next manner, again bool) {
 	next = how
 	switch reply {

@@ -8,28 +8,28 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Node is one server, as far as the client tells them apart: the unit of health. What is slow, frozen or down there
-// holds up nothing that is sent elsewhere. A standalone server and a Sentinel group are one node; a Cluster has one for
-// each server that owns slots, and one more (home) for what is sent while the owner of a slot is not known.
+// Node is one server, as far as the client distinguishes servers: the unit of health. A slow, frozen or failed node
+// delays no request to another node. A standalone server and a Sentinel group are one node. A Cluster has one node for
+// each server that owns slots, and one more (home) for requests while the owner of a slot is unknown.
 type Node struct {
 	m         *Master
-	addr      string          // "" is home: the client decides which server answers
-	client    rueidis.Client  // reaches this server only, where the node is direct
+	addr      string          // "" for home: the client decides which server answers
+	client    rueidis.Client  // reaches this server only, if the node is direct
 	direct    bool            // else client is the master's
-	life      context.Context // ends when the node has no slots any more, or the engine gives up
+	life      context.Context // ends when the node has no slots any more, or when the engine gives up
 	end       context.CancelFunc
 	health    health
 	clock     serverClock
-	answers   atomic.Int64 // in a row, without a failed request
-	stale     atomic.Bool  // its client has been closed: the node is to be made anew
-	separated atomic.Bool  // a call names one lock: the server refuses keys of several slots
+	answers   atomic.Int64 // consecutive, without a failed request
+	stale     atomic.Bool  // its client has been closed: the node has to be made again
+	separated atomic.Bool  // a call names one lock, because the server refuses keys of several slots
 	pipeline  *pipeline
 	listener  *listener
 
-	replicated *pipeline // for calls whose answers count only once replicas have them; nil where none are asked
+	replicated *pipeline // for calls whose answers count only with replicas; nil without replicas
 }
 
-// newNode returns a node that the client itself routes to where client is nil.
+// newNode returns a node. If client is nil, the master's client routes its calls.
 func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	n := &Node{m: m, addr: addr, client: client, direct: client != nil, clock: serverClock{drift: m.cfg.Drift}}
 	if !n.direct {
@@ -48,7 +48,7 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	return n
 }
 
-// Addr names the server in messages.
+// Addr returns the address of the server, for messages.
 func (n *Node) Addr() string {
 	if n.addr == "" {
 		return n.m.Addr()
@@ -56,25 +56,26 @@ func (n *Node) Addr() string {
 	return n.addr
 }
 
-// Backoff returns why background work for this server has to wait, and until when; nil if it need not.
+// Backoff returns why background work for this server has to wait, and until when. The cause is nil if it need not
+// wait.
 func (n *Node) Backoff(now time.Duration) (until time.Duration, cause error) {
 	return n.health.backoff(now)
 }
 
-// Ended reports whether the node has no slots any more: no request goes to it from here on.
+// Ended reports whether the node has no slots any more: no further request goes to it.
 func (n *Node) Ended() bool { return n.life.Err() != nil }
 
-// Failing reports whether the last request to the server went without an answer.
+// Failing reports whether the last request to the server got no answer.
 func (n *Node) Failing() bool { return n.health.failing() }
 
-// answered notes an answer, a refusal too.
+// answered records an answer. A refusal is an answer too.
 func (n *Node) answered() {
 	if n.health.failing() {
 		n.health.succeeded()
 	}
 }
 
-// unanswered notes that a request went without an answer; cause is nil where that says nothing of the server.
+// unanswered records a request without an answer. cause is nil if the failure says nothing about the server.
 func (n *Node) unanswered(cause error) {
 	n.answers.Store(0)
 	n.clock.doubt()
@@ -84,19 +85,19 @@ func (n *Node) unanswered(cause error) {
 	}
 }
 
-// replaced notes that another server answers from now on.
+// replaced records that a different server answers from now on.
 func (n *Node) replaced() {
 	n.answers.Store(0)
 	n.clock.forget(n.m.cfg.Clock.Now().Mono)
 	n.health.succeeded()
 }
 
-// separate has the node's calls name one lock each from now on.
+// separate makes the node's calls name one lock each from now on.
 func (n *Node) separate(cause error) {
 	if n.separated.CompareAndSwap(false, true) {
 		n.m.cfg.OnSeparated(n, cause)
 	}
 }
 
-// elsewhere notes that requests have been answered by other servers up to now: their times are not this server's.
+// elsewhere records that other servers have answered requests up to now: their times are not the times of this server.
 func (n *Node) elsewhere() { n.clock.forget(n.m.cfg.Clock.Now().Mono + 1) }

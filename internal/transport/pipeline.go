@@ -10,38 +10,38 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Call is one script call that no goroutine waits for: a refresh, a raise, a release in the background.
+// Call is one script call without a waiting goroutine: a refresh, a raise, a release in the background.
 type Call struct {
 	Script *Script
 	Keys   []string
 	Args   []string
 	Done   func(r rueidis.RedisResult, sent clock.Instant) // must not block
-	Urgent bool                                            // a user waits for it: tried also during a backoff
+	Urgent bool                                            // a user waits for it: also tried during a backoff
 
-	Replicated bool // the answer is *Unreplicated if it ran and too few replicas have confirmed it
+	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
-	split  func() []Call // the same as calls that name one lock each; nil for one that does
-	to     string        // the server that a redirection has named; "" for the node
-	asking bool          // which has the slot only by exception
+	split  func() []Call // the same as calls that name one lock each; nil for a call with one lock
+	to     string        // the server named by a redirection; "" for the node
+	asking bool          // whether that server has the slot by ASK only
 }
 
-// pipeline sends the calls of one node: whatever has gathered while its batches are on their way is the next batch.
-// Each node has its own, so a slow one holds up nobody else's renewals. Calls of one hold need no order: a release
-// leaves a tombstone for whatever is unanswered.
+// pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each
+// node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
+// order: a release leaves a tombstone for every unanswered request.
 type pipeline struct {
 	n        *Node
-	batches  int // that may be on their way
+	batches  int // how many may be in flight
 	mu       sync.Mutex
 	calls    []Call
 	renewals []*Renewal
-	renewing bool // a batch with renewals is on its way: those that come gather
+	renewing bool // a batch with renewals is in flight: new renewals wait
 	ended    bool // the node has no slots any more
 	kick     chan struct{}
-	lag      *Unreplicated // why the last batch does not count yet; for the one that is being sent, of which there is one
+	lag      *Unreplicated // why the last batch does not count; used by the batch in flight, of which there is one
 }
 
-// A batch is bounded, so that what expires soon does not wait behind all the rest. Several may be on their way, so that
-// a call does not wait for the answers to others; few, so that they gather.
+// A batch is bounded, so that an early expiry does not wait behind all other renewals. Several batches may be in
+// flight, so that a call does not wait for the answers to earlier ones. They are few, so that calls are batched.
 const (
 	batchesAtOnce    = 4
 	callsPerBatch    = 256
@@ -52,7 +52,7 @@ func newPipeline(n *Node, batches int) *pipeline {
 	return &pipeline{n: n, batches: batches, kick: make(chan struct{}, 1)}
 }
 
-// post returns false where the pipeline has ended.
+// post returns false if the pipeline has ended.
 func (p *pipeline) post(c Call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *pipeline) post(c Call) bool {
 	return true
 }
 
-// renew returns false where the pipeline has ended.
+// renew returns false if the pipeline has ended.
 func (p *pipeline) renew(r *Renewal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,11 +83,11 @@ func (p *pipeline) wake() {
 	}
 }
 
-// farewell is how long a node that has no slots any more is waited for.
+// farewell is how long the requests in flight to a node without slots may still take.
 const farewell = 100 * time.Millisecond
 
-// run sends until the node has come to its end. What has not been sent by then is posted again where that is not the
-// engine's end too: other nodes have the slots now. What is under way may be answered yet.
+// run sends until the node ends. Unsent calls are then posted again, unless the engine ends too, because other nodes
+// have the slots now. Requests in flight may still be answered.
 func (p *pipeline) run() {
 	sending, cancel := context.WithCancel(p.n.m.cfg.Life)
 	defer cancel()
@@ -129,7 +129,7 @@ func (p *pipeline) handOn() {
 	}
 }
 
-// sendAll sends batch after batch until nothing is left, or nothing that may be tried now; then it returns after how
+// sendAll sends batch after batch until nothing is left, or nothing that may be tried now. It then returns after how
 // long to look again.
 func (p *pipeline) sendAll(ctx context.Context, slots chan struct{}, underWay *sync.WaitGroup) time.Duration {
 	for {
@@ -153,7 +153,7 @@ func (p *pipeline) sendAll(ctx context.Context, slots chan struct{}, underWay *s
 	}
 }
 
-// renewed lets the renewals go that have gathered.
+// renewed releases the renewals that have been collected.
 func (p *pipeline) renewed() {
 	p.mu.Lock()
 	p.renewing = false
@@ -164,8 +164,8 @@ func (p *pipeline) renewed() {
 	}
 }
 
-// take returns the next batch. During a backoff, calls that are not urgent fail at once, and the rest waits for the
-// moment of the next attempt.
+// take returns the next batch. During a backoff, calls that are not urgent fail at once, and all other calls wait for
+// the next attempt.
 func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later time.Duration) {
 	_, cause := p.n.health.backoff(now.Mono)
 	later = clock.Never

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// NoReply says that a master did not answer within the time that it was given by this library. It is never the end of
-// the caller's own context.
+// NoReply is the error of a master that did not answer within the time that this library allows. It never represents
+// the end of the caller's own context.
 type NoReply struct{ After time.Duration }
 
 func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
 
-// NotSent is the answer to a request that did not leave, since the master has failed a moment before.
+// NotSent is the answer to a request that was not sent, because the master failed a moment before.
 type NotSent struct{ Cause error }
 
 func (e *NotSent) Error() string { return "not tried again yet: " + e.Cause.Error() }
@@ -24,30 +24,30 @@ func (e *NotSent) Error() string { return "not tried again yet: " + e.Cause.Erro
 // Unwrap returns why the master failed.
 func (e *NotSent) Unwrap() error { return e.Cause }
 
-// refusalOf returns what the server itself said.
+// refusalOf returns the server's own error reply, if err contains one.
 func refusalOf(err error) (refusal *rueidis.RedisError, ok bool) {
 	refusal, ok = errors.AsType[*rueidis.RedisError](err)
 	return refusal, ok && !refusal.IsNil()
 }
 
-// Refused reports whether the server itself answered that it does not do it.
+// Refused reports whether the server itself answered with an error.
 func Refused(err error) bool {
 	_, ok := refusalOf(err)
 	return ok
 }
 
-// ErrCounter is the answer of a server whose counter of the lock cannot be one of ours: its numbers have no successor
-// in Lua.
+// ErrCounter is the answer of a server whose counter of the lock cannot have been written by this library: numbers
+// beyond 2^53 - 1 have no exact successor in Lua.
 var ErrCounter = errors.New("the lock's counter is past the largest token, 2^53 - 1")
 
-// Conflict reports whether a key of the lock holds something that is not ours.
+// Conflict reports whether a key of the lock holds a value that this library did not write.
 func Conflict(err error) bool {
 	return errors.Is(err, ErrCounter) ||
 		err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
 }
 
-// DidNotRun reports whether the request is known not to have run: it was not sent, the server itself refused it, or no
-// connection came about that could have carried it. BUSY and UNKILLABLE are refusals too.
+// DidNotRun reports whether the request certainly did not run: it was not sent, the server refused it, or no connection
+// could be established to carry it. BUSY and UNKILLABLE are refusals too.
 func DidNotRun(err error) bool {
 	if _, ok := errors.AsType[*NotSent](err); ok {
 		return true
@@ -59,18 +59,18 @@ func DidNotRun(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// permanent refusals do not pass by themselves: asking again would only hide them.
+// permanent lists refusals that do not pass by themselves. To ask again would only hide them.
 var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}
 
-// passing are the beginnings of refusals without a code that pass by themselves. The second is that of a script that
-// publishes to a channel whose slot has moved away.
+// passing lists the beginnings of refusals that have no code and pass by themselves. The second is the refusal of a
+// script that publishes to a channel whose slot has moved away.
 var passing = []string{"max number of clients reached", "Script attempted to access a non local key"}
 
 func passes(text string) bool {
 	return slices.ContainsFunc(passing, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
-// Permanent reports whether asking this master again is of no use.
+// Permanent reports whether asking this master again is useless.
 func (m *Master) Permanent(err error) bool {
 	refusal, ok := refusalOf(err)
 	if !ok {
@@ -81,22 +81,23 @@ func (m *Master) Permanent(err error) bool {
 	switch code := refusalCode(text); {
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
 		return true
-	case crossesSlots(text): // calls of several locks have been sent again as calls of one
+	case crossesSlots(text): // calls of several locks have been sent again as calls of one lock
 		return true
 	case slices.Contains(clusterOnly, code):
-		// A client of the cluster follows MOVED and ASK, and what is left passes. One of a single server goes nowhere.
+		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
+		// does not follow them.
 		return m.Standalone()
 	case code == "":
 		return !passes(text)
 	case code == "READONLY":
-		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has yet to follow.
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
 		return m.Standalone()
 	default:
 		return slices.Contains(permanent, code)
 	}
 }
 
-// refusalCode returns the word in capitals that begins a refusal, or "": rueidis takes the general one, ERR, away.
+// refusalCode returns the capitalized first word of a refusal, or "". rueidis removes the general code ERR.
 func refusalCode(text string) string {
 	code, _, _ := strings.Cut(text, " ")
 	if strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
@@ -105,16 +106,16 @@ func refusalCode(text string) string {
 	return code
 }
 
-// clusterOnly are the refusals of a node of a cluster that does not serve a key's slot, or does not now.
+// clusterOnly lists the refusals of a cluster node that does not serve a key's slot, or does not serve it now.
 var clusterOnly = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
 
-// FromCluster reports whether the refusal is one that only a node of a cluster gives.
+// FromCluster reports whether only a node of a cluster gives this refusal.
 func FromCluster(err error) bool {
 	refusal, ok := refusalOf(err)
 	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
 }
 
-// Advised is the refusal of a server that no attempt will change, with what to do about it.
+// Advised is a refusal that no retry will change, with advice for the user.
 type Advised struct {
 	Refusal error
 	Advice  string
@@ -125,8 +126,8 @@ func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 // Unwrap returns the refusal.
 func (e *Advised) Unwrap() error { return e.Refusal }
 
-// What to do about a node of a cluster whose client is one for a single server, about a server without scripts,
-// about a cluster as one of several masters, and about a server that grants nothing.
+// The advice for a node of a cluster with a client for a single server, for a server without scripts, for a cluster as
+// one of several masters, and for a server that grants nothing.
 const (
 	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
 		"the node in InitAddress"
@@ -135,7 +136,7 @@ const (
 	replicaAdvice = "it is a replica, and a lock needs its master"
 )
 
-// Explain returns the failure of a request to this master in the form in which a user is told of it.
+// Explain returns the failure of a request to this master in the form that is reported to a user.
 func (m *Master) Explain(err error) error {
 	switch {
 	case m.Standalone() && FromCluster(err):
@@ -156,8 +157,7 @@ func isReadOnly(err error) bool {
 	return ok && refusalCode(refusal.Error()) == "READONLY"
 }
 
-// lacksScripts reports whether the server does not know the commands that run scripts, or does not let the user at
-// them.
+// lacksScripts reports whether the server does not know the commands that run scripts, or denies them to the user.
 func lacksScripts(err error) bool {
 	refusal, ok := refusalOf(err)
 	if !ok {

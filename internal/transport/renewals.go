@@ -11,19 +11,19 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// Renewal is one hold that is to be renewed on one master.
+// Renewal is one hold to renew on one master.
 type Renewal struct {
 	Lock, Holds string // the keys of renew.lua
 	Hold, TTL   string
 	Token       uint64
-	Deadline    clock.Instant // from then on the renewal is of no use
+	Deadline    clock.Instant // after which the renewal is useless
 	Done        func(renewed bool, err error, sent clock.Instant)
-	Wanted      func() // called before Done where somebody waits for the lock; may be nil
+	Wanted      func() // called before Done if another hold waits for the lock; may be nil
 }
 
-// takeRenewals removes at most n of the renewals that wait: what expires first is sent first. Those whose deadline has
-// passed come back apart. They are sorted here and not as they come: mostly all of them go in one batch, and they come
-// nearly in order, since what was renewed together is due together.
+// takeRenewals removes at most n due renewals from waiting, the earliest deadline first. Renewals whose deadline has
+// passed are returned separately. The slice is sorted here and not on insertion: usually all renewals go in one batch,
+// and they arrive nearly in order, because holds that were renewed together are due together.
 func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete []*Renewal) {
 	slices.SortFunc(*waiting, func(a, b *Renewal) int { return cmp.Compare(a.Deadline.Mono, b.Deadline.Mono) })
 	taken := 0
@@ -43,11 +43,11 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 	return due, obsolete
 }
 
-// renewalsPerCall bounds one script call: 100 to 200 us of the server's time.
+// renewalsPerCall bounds one script call to 100 to 200 us of the server's time.
 const renewalsPerCall = 128
 
-// renewalCalls makes script calls of several renewals. Where a server refuses keys of several slots, as in a Cluster,
-// each renewal is a call: every lock has a slot of its own.
+// renewalCalls makes script calls of several renewals each. If a server refuses keys of several slots, as in a Cluster,
+// each renewal is a separate call, because every lock has its own slot.
 func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 	most := renewalsPerCall
 	if p.n.separated.Load() {
@@ -59,7 +59,7 @@ func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 	return calls
 }
 
-// renewalCall makes one script call of renewals that go together, with the marker where there are several masters.
+// renewalCall makes one script call of several renewals, with the marker if there are several masters.
 func (p *pipeline) renewalCall(due []*Renewal) Call {
 	keys := make([]string, 0, 2*len(due)+1)
 	args := make([]string, 0, 3*len(due)+1)
@@ -81,7 +81,7 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	return call
 }
 
-// tokenArgs writes the tokens of all as arguments, which share their memory.
+// tokenArgs formats the tokens as arguments that share one string's memory.
 func tokenArgs(due []*Renewal) []string {
 	const digits = 16 // of the largest token
 	text, ends := make([]byte, 0, digits*len(due)), make([]int, len(due))
@@ -96,14 +96,15 @@ func tokenArgs(due []*Renewal) []string {
 	return args
 }
 
-// The answers of renew.lua for a hold: renewed, and nobody waits for its lock, or somebody does; nothing was done.
+// The answers of renew.lua for a hold: renewed and no hold waits for its lock; renewed and a hold waits; nothing was
+// done, because the client has not read the master's current marker.
 const (
 	renewed       = 1
 	renewedWanted = 2
 	renewalUnread = 3
 )
 
-// answered hands each renewal its part of the reply: the server's time, then the answer for each.
+// answered passes each renewal its part of the reply. The reply is the server's time, then the answer for each.
 func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
 	reply, err := r.AsIntSlice()
 	if err == nil && len(reply) != len(due)+1 {

@@ -8,21 +8,21 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A call whose answer counts only once its replicas have what it wrote goes out over a connection of its own, with WAIT
-// behind it: WAIT speaks of the connection that it is sent over, and holds up whatever is sent after it there. Such
-// calls gather while one batch is on its way, and one WAIT confirms the next batch, so a slow replica costs its time
-// once for all of them, and the calls that need no replicas nothing.
+// A call whose answer counts only with replicas is sent over a separate connection, followed by WAIT: WAIT covers the
+// writes of the connection on which it is sent, and blocks the commands after it on that connection. Such calls are
+// collected while one batch is in flight, and one WAIT confirms the next batch. So a slow replica costs its delay once
+// for all of them, and costs nothing for calls that need no replicas.
 //
-// Replicas that are away cost that time once. After a batch that they have not confirmed the next ones are not sent
-// before they have caught up with it, which a short WAIT tells. A master whose replicas are away is then as good as
-// down. Over a quorum one that answered late would be worse, since votes that are split wait for its answer.
+// Missing replicas cost that delay once. After a batch that they have not confirmed, the next batch is not sent until a
+// short WAIT shows that they have caught up with it. A master without its replicas then counts as down. In a quorum, a
+// master that answered late would be worse, because split votes wait for its answer.
 
-// Unreplicated is the answer to a call that has run, and that fewer replicas than are needed have confirmed in time.
-// They may have it, or get it yet.
+// Unreplicated is the answer to a call that has run, but that fewer replicas than needed have confirmed in time. The
+// replicas may have the write, or may still get it.
 type Unreplicated struct {
 	Need, Got int
-	After     time.Duration       // how long they were given
-	Err       error               // why the server did not answer for them; nil where they were too few
+	After     time.Duration       // how long the replicas had to confirm
+	Err       error               // why the server did not report the replicas; nil if they were too few
 	Reply     rueidis.RedisResult // to the call itself
 }
 
@@ -33,17 +33,17 @@ func (e *Unreplicated) Error() string {
 	return fmt.Sprintf("%d of %d replicas confirmed it in %v", e.Got, e.Need, e.After)
 }
 
-// Prepare opens the connection for calls that are replicated, at the latest when ctx ends. Opened with the first of
-// them, it would make one of several masters a stranger.
+// Prepare opens the connection for replicated calls, at the latest when ctx ends. If the first of these calls opened
+// it, one of several masters would not vote, because its marker was not read over the current connection.
 func (m *Master) Prepare(ctx context.Context) {
 	if m.cfg.Replicas > 0 {
 		m.client.Do(withoutDeadline{ctx}, m.client.B().Wait().Numreplicas(0).Timeout(1).Build())
 	}
 }
 
-// hasCaughtUp reports whether the replicas have what was written last, if they had not confirmed it in time. They are
-// asked once more, and given a moment: an idle server makes a tenth of a second of it. Where the server does not say,
-// the batch that follows finds out why.
+// hasCaughtUp reports whether the replicas have the writes of the last batch, if they had not confirmed them in time.
+// It sends WAIT once more with a short timeout, which an idle server extends to a tenth of a second. If the server does
+// not report, the next batch finds the reason.
 func (p *pipeline) hasCaughtUp(ctx context.Context) bool {
 	if p.lag == nil {
 		return true
@@ -57,7 +57,7 @@ func (p *pipeline) hasCaughtUp(ctx context.Context) bool {
 	return true
 }
 
-// refuse answers calls that are not sent because of the replicas.
+// refuse completes calls that are not sent because of the replicas.
 func (p *pipeline) refuse(batch []Call) {
 	now := p.n.m.cfg.Clock.Now()
 	for _, c := range batch {
@@ -65,8 +65,8 @@ func (p *pipeline) refuse(batch []Call) {
 	}
 }
 
-// towards notes where the reply leads, if it is a redirection. The client would send a call there, but not the WAIT
-// behind it.
+// towards records the target of a redirection, if the reply is one. The client would send the call there, but not the
+// WAIT behind it.
 func (c Call) towards(redirection rueidis.RedisResult) Call {
 	refusal, ok := refusalOf(redirection.Error())
 	if !ok {
@@ -80,8 +80,8 @@ func (c Call) towards(redirection rueidis.RedisResult) Call {
 	return c
 }
 
-// converseReplicated sends the calls, and WAIT behind them over the same connection. Those that another server may have
-// to answer are sent one by one, each with a WAIT of its own.
+// converseReplicated sends the calls, followed by WAIT on the same connection. Calls that another server may have to
+// answer are sent one by one, each with its own WAIT.
 func (p *pipeline) converseReplicated(
 	ctx context.Context, batch []Call, how manner, dials uint64,
 ) (results []rueidis.RedisResult) {
@@ -114,7 +114,8 @@ func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials 
 		asking := client.B().Arbitrary("ASKING").Build()
 		return first(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])
 	case c.to == "" && !p.n.direct && p.n.m.cluster():
-		// The client decides which server answers, and a redirection would part the two: this one follows none.
+		// The client decides which server answers, and a redirection would separate the call from its WAIT. A dedicated
+		// client follows no redirection.
 		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {
 			r = first(dedicated.DoMulti(ctx, commands...))
 			return nil
@@ -130,8 +131,8 @@ func (p *pipeline) wait(client rueidis.Client) rueidis.Completed {
 	return client.B().Wait().Numreplicas(int64(cfg.Replicas)).Timeout(cfg.ReplicaTimeout.Milliseconds()).Build()
 }
 
-// confirmed takes the answer of WAIT off the results. Where too few replicas have confirmed, calls that have run are
-// answered so, and lag says so without a call's reply.
+// confirmed removes the reply to WAIT from the results. If too few replicas have confirmed, it replaces the replies of
+// calls that have run by Unreplicated, and returns lag, which has no call's reply.
 func (p *pipeline) confirmed(results []rueidis.RedisResult) (replies []rueidis.RedisResult, lag *Unreplicated) {
 	cfg, last := p.n.m.cfg, len(results)-1
 	got, err := results[last].AsInt64()
@@ -153,7 +154,8 @@ func (p *pipeline) confirmed(results []rueidis.RedisResult) (replies []rueidis.R
 	return results, &short
 }
 
-// lackOfAnswer returns why the server has not answered; nil for a refusal, and where only its replicas are too few.
+// lackOfAnswer returns why the server has not answered. It returns nil for a refusal, and if only the replicas are too
+// few.
 func lackOfAnswer(r rueidis.RedisResult) error {
 	err := r.NonRedisError()
 	if short, ok := err.(*Unreplicated); ok {
@@ -165,7 +167,7 @@ func lackOfAnswer(r rueidis.RedisResult) error {
 	return err
 }
 
-// post hands the call to the pipeline that it belongs to.
+// post passes the call to its pipeline.
 func (n *Node) post(c Call) bool {
 	if c.Replicated && n.replicated != nil {
 		return n.replicated.post(c)
@@ -173,7 +175,7 @@ func (n *Node) post(c Call) bool {
 	return n.pipeline.post(c)
 }
 
-// renew hands the renewal on: it moves a deadline, so it counts only once the replicas have it.
+// renew passes the renewal on. A renewal moves a deadline, so it counts only once the replicas have it.
 func (n *Node) renew(r *Renewal) bool {
 	if n.replicated != nil {
 		return n.replicated.renew(r)
@@ -181,7 +183,7 @@ func (n *Node) renew(r *Renewal) bool {
 	return n.pipeline.renew(r)
 }
 
-// run sends what is posted until the node has come to its end.
+// run sends the posted calls until the node ends.
 func (n *Node) run() {
 	if n.replicated != nil {
 		n.m.cfg.Spawn(n.replicated.run)

@@ -12,15 +12,15 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// Script is a program as it is sent: by its digest, or whole where the server does not know it.
+// Script is a program to send: by its digest, or as its source if the server does not know it.
 type Script struct {
 	name   scripts.Name
 	salt   string
-	digest func() string // late: SHA-1 panics at start-up in a process restricted to FIPS 140
+	digest func() string // computed late: SHA-1 panics at start-up in a process restricted to FIPS 140
 }
 
-// NewScript returns the script of that name. A salt is added as a comment: it makes the digest one that only those who
-// know the salt can have loaded, so that a server that lost its data is found by the first of them to come.
+// NewScript returns the script of that name. A salt is added as a comment. Only clients that know the salt can have
+// loaded a script with that digest, so the first of these clients to call detects a server that lost its data.
 func NewScript(name scripts.Name, salt string) *Script {
 	s := &Script{name: name, salt: salt}
 	s.digest = sync.OnceValue(func() string {
@@ -30,7 +30,8 @@ func NewScript(name scripts.Name, salt string) *Script {
 	return s
 }
 
-// source is made when it is needed, which is seldom: the process keeps the text without salt once, for all lockers.
+// source builds the text when it is needed, which is rare: the process keeps the text without salt once, for all
+// lockers.
 func (s *Script) source() string {
 	text := scripts.Source(s.name)
 	if s.salt != "" {
@@ -39,8 +40,8 @@ func (s *Script) source() string {
 	return text
 }
 
-// command returns the command that calls the script, whole or by its digest. The two are no function values: through
-// one, keys and arguments on a caller's stack would go to the heap.
+// command returns the command that calls the script, by its source or by its digest. The two cases are methods, not
+// function values: through a function value, keys and arguments on a caller's stack would escape to the heap.
 func (s *Script) command(b rueidis.Builder, whole bool, keys, args []string) rueidis.Completed {
 	if whole {
 		return s.whole(b, keys, args)
@@ -52,8 +53,9 @@ func (s *Script) byDigest(b rueidis.Builder, keys, args []string) rueidis.Comple
 	return b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-// whole is for a server that does not know the script. It may have been restarted, so one of several masters is told to
-// compare its run id with the marker's: the vote is the first argument, and its last digit says so.
+// whole is for a server that does not know the script. The server may have been restarted, so one of several masters
+// has to compare its run id with the run id in the marker: the last digit of the vote, the first argument, requests
+// this.
 func (s *Script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed {
 	if len(args) > 0 {
 		if vote, unchecked := strings.CutSuffix(args[0], " 0"); unchecked {

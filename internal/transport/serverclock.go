@@ -7,14 +7,14 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// serverClock bounds what a server's clock can show, from the last answer that told its time.
+// serverClock bounds the time that a server's clock can show, from the last answer that contained the server's time.
 type serverClock struct {
 	drift clock.Drift
 
 	mu      sync.Mutex
-	since   time.Duration // what was sent before may have been answered by another server
-	sent    clock.Instant // just before the request that brought micros was sent
-	micros  int64         // 0 is unknown
+	since   time.Duration // another server may have answered requests sent before this
+	sent    clock.Instant // just before the request that returned micros was sent
+	micros  int64         // 0 if unknown
 	suspect bool          // a later request was not answered
 }
 
@@ -26,8 +26,8 @@ func (s *serverClock) sample(sent clock.Instant, micros int64) {
 	s.mu.Unlock()
 }
 
-// forget drops the sample, and those that answers to requests from before that time will bring: another server may
-// have answered.
+// forget drops the sample, and ignores samples from requests that were sent before that time, because another server
+// may have answered them.
 func (s *serverClock) forget(since time.Duration) {
 	s.mu.Lock()
 	s.micros, s.since = 0, max(s.since, since)
@@ -40,7 +40,7 @@ func (s *serverClock) doubt() {
 	s.mu.Unlock()
 }
 
-// answeredWithin reports whether a request of at most this age was answered by the same server, and none has failed
+// answeredWithin reports whether the same server answered a request of at most this age, and no request has failed
 // since.
 func (s *serverClock) answeredWithin(age time.Duration, now clock.Instant) bool {
 	s.mu.Lock()
@@ -55,18 +55,19 @@ func (s *serverClock) answeredSince(t time.Duration) bool {
 	return s.sent.Mono > t
 }
 
-// about returns what the server's clock shows when a request that is sent now reaches it, if that takes as long as the
-// one of the sample took: then it showed micros. It is an estimate, unlike atMost, and too little after this machine
-// was suspended.
+// about estimates the time that the server's clock shows when a request that is sent now reaches it. It assumes that
+// the request takes as long as the request of the sample, at whose arrival the clock showed micros. Unlike atMost it is
+// an estimate, and too small after this machine was suspended.
 func (s *serverClock) about(now clock.Instant) (micros int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.micros + max(now.Mono-s.sent.Mono, 0).Microseconds(), s.micros != 0
 }
 
-// atMost returns the most that the server's clock can show now. It showed at most micros when the request was sent, and
-// has run at most drift faster than ours since, by whichever of our clocks ran further: one stands still in a suspended
-// machine, the other may be set. A moment before that request is no later than it.
+// atMost returns the largest time that the server's clock can show now. The clock showed at most micros when the
+// request was sent. Since then it has run at most drift faster than whichever clock of this machine advanced further:
+// the monotonic clock stands still in a suspended machine, and the wall clock may be set. For a moment before that
+// request, micros is the bound.
 func (s *serverClock) atMost(now clock.Instant) (micros int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// slotCount is how many slots the keys of a Cluster are spread over.
+// slotCount is the number of slots of a Cluster.
 const slotCount = 16384
 
-// slotOf returns the slot of a key or of a channel: the CRC-16 of what stands between its first braces, or of all of it
-// where there is nothing between them.
+// slotOf returns the slot of a key or of a channel: the CRC-16 of the text between its first braces, or of the whole
+// key if that text is empty.
 func slotOf(key string) uint16 {
 	if _, rest, opened := strings.Cut(key, "{"); opened {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
@@ -23,7 +23,7 @@ func slotOf(key string) uint16 {
 	return crc % slotCount
 }
 
-// crcTable is that of the CRC-16 with the polynomial 0x1021 (XMODEM).
+// crcTable is the table of the CRC-16 with the polynomial 0x1021 (XMODEM).
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
@@ -38,8 +38,8 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// channelIn returns base with a tag that brings it into one of a node's slots. It is the same for the same slots,
-// whichever server has them, so it outlives a failover.
+// channelIn returns base with a hash tag that puts it into one of a node's slots. The result depends only on the slots,
+// not on the server that owns them, so it survives a failover.
 func channelIn(base string, owned func(slot uint16) bool) (channel string, ok bool) {
 	for i := range 64 * slotCount {
 		channel = base + ":{" + strconv.Itoa(i) + "}"

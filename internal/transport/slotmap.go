@@ -14,8 +14,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// slotMap tells which node owns which slots of a Cluster: ranges in order. It may be out of date, which costs a
-// redirection and never more: the servers themselves refuse what is not theirs.
+// slotMap maps the slots of a Cluster to the nodes that own them, as ranges in order. It may be out of date, which
+// costs at most a redirection: the servers refuse keys that are not theirs.
 type slotMap []slotRange
 
 type slotRange struct {
@@ -46,7 +46,7 @@ func (s slotMap) nodes() (all []*Node) {
 	return all
 }
 
-// direct returns the nodes of a Cluster whose server is reached for certain.
+// direct returns the nodes of a Cluster that the client certainly reaches.
 func (t *topology) direct() (nodes []*Node) {
 	if s := t.slots.Load(); s != nil {
 		nodes = slices.DeleteFunc(s.nodes(), func(n *Node) bool { return !n.direct })
@@ -54,13 +54,14 @@ func (t *topology) direct() (nodes []*Node) {
 	return nodes
 }
 
-// ownership is a range of slots as a server tells it.
+// ownership is a range of slots as a server reports it.
 type ownership struct {
 	first, last uint16
 	addr        string
 }
 
-// learnSlots asks the Cluster who owns what, and takes that over. It reports whether it got an answer, and news by it.
+// learnSlots fetches the slot owners from the Cluster and stores them. known reports whether a server answered, changed
+// whether the map is different.
 func (t *topology) learnSlots() (known, changed bool) {
 	owners, err := t.askOwners()
 	if err != nil {
@@ -82,7 +83,7 @@ func (t *topology) learnSlots() (known, changed bool) {
 	return true, true
 }
 
-// mapOf makes a node for each owner that has none.
+// mapOf returns the slot map of the owners, with a new node for each owner that has none.
 func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
 	clients := t.m.client.Nodes()
 	nodes := make(map[string]*Node)
@@ -102,8 +103,8 @@ func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
 	return now
 }
 
-// changeNodes starts the nodes that are new and ends those that have gone. What a node that stays has been asked by now
-// may have been answered by the owner before it.
+// changeNodes starts new nodes and ends nodes that are gone. Requests so far to a node that stays may have been
+// answered by the previous owner of their slot.
 func (t *topology) changeNodes(before, now slotMap) {
 	for _, n := range now.nodes() {
 		if before.has(n) {
@@ -122,7 +123,7 @@ func (t *topology) changeNodes(before, now slotMap) {
 	t.m.cfg.OnMoved(t.m)
 }
 
-// A server is asked for the slots for a second, and of all servers only a few: more is for the next look.
+// A server has a second to report its slots, and only a few servers are asked. The next look asks again.
 const (
 	slotsPatience = time.Second
 	slotsServers  = 3
@@ -141,14 +142,14 @@ func (t *topology) askOwners() (owners []ownership, err error) {
 	return nil, err
 }
 
-// slotServer is a server that may be asked for the slots.
+// slotServer is a server that can be asked for the slots.
 type slotServer struct {
 	addr   string
 	client rueidis.Client
 }
 
-// slotServers returns all servers in the order in which to ask them: those that own slots and have answered a moment
-// ago, then all others.
+// slotServers returns all servers in the order in which to ask them: first the slot owners that have answered a moment
+// ago, then all other servers.
 func (t *topology) slotServers() (servers []slotServer) {
 	clients := t.m.client.Nodes()
 	if s := t.slots.Load(); s != nil {
@@ -184,8 +185,9 @@ func (t *topology) askOwnersOf(s slotServer) ([]ownership, error) {
 	return readOwners(rows, s.addr)
 }
 
-// readOwners reads the reply to CLUSTER SLOTS: for each range its first and last slot and its servers, the owner first,
-// each as address, port and more. An empty address is that of the server that was asked; a missing one is not known.
+// readOwners parses the reply to CLUSTER SLOTS: for each range its first and last slot and its servers, the owner
+// first, each as address, port and more. An empty address stands for the address of the asked server. A missing address
+// is unknown.
 func readOwners(rows []rueidis.RedisMessage, asked string) (owners []ownership, err error) {
 	host, _, _ := net.SplitHostPort(asked)
 	for _, row := range rows {

@@ -9,22 +9,22 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// subscription is one way in which messages get to this process.
+// subscription is one way for messages to reach this process.
 type subscription struct {
 	client  rueidis.Client // gives the connection
-	from    *Node          // whose messages arrive; nil for all
-	at      string         // the address that it leads to; "" where the client has one server only
+	from    *Node          // the node whose messages arrive; nil for all
+	at      string         // the address that it leads to; "" if the client has one server only
 	channel string
 	route   string // as the details of a hold name it: a letter, then the channel
 }
 
-// sharded reports whether the listener's messages are those of one node of a Cluster.
+// sharded reports whether the listener receives the messages of one node of a Cluster only.
 func (l *listener) sharded() bool { return l.n != l.m.home }
 
 // subscription returns how to listen now.
 //
-// In a Cluster PUBLISH goes to every node, and its count says nothing of the others. SPUBLISH stays among the servers
-// of one shard; so each node is listened to on a channel of its own, in one of its slots.
+// In a Cluster PUBLISH goes to every node, and its count covers only the publishing node. SPUBLISH stays within one
+// shard. So the listener of each node subscribes to a channel of its own, in one of the node's slots.
 func (l *listener) subscription() (subscription, bool) {
 	plain := l.m.cfg.Channel
 	switch {
@@ -45,7 +45,7 @@ func (l *listener) subscription() (subscription, bool) {
 	}
 }
 
-// right reports whether the subscription leads to where messages are still sent from.
+// right reports whether the subscription leads to a server that still sends the messages.
 func (l *listener) right(s subscription) bool {
 	switch {
 	case l.sharded():
@@ -57,8 +57,8 @@ func (l *listener) right(s subscription) bool {
 	return s.at == "" && len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.addr == s.at })
 }
 
-// hears reports whether a message of this process, as a script names it, is from the server that is listened to, and
-// that answers now. A standalone server is taken to be one and the same.
+// hears reports whether a message that names this process, in the form of the scripts, was sent by the server that the
+// listener is connected to, and that this server answers now. A standalone server is assumed to stay the same.
 func (l *listener) hears(process string) bool {
 	if l.m.Standalone() {
 		return true
@@ -74,18 +74,18 @@ func (l *listener) hears(process string) bool {
 	return h.process == process
 }
 
-// renamedGap is the least age of a subscription that is made anew because the process has another name: its scripts
-// have been flushed, and their interpreter with them.
+// renamedGap is the minimum age of a subscription before it is made again because the process has another name. The
+// name changes when its scripts are flushed, and their interpreter with them.
 const renamedGap = time.Second
 
-// probe publishes as the scripts do, to a channel beside the listener's, in the same slot, that nobody listens on. It
-// returns how scripts name the process that runs them.
+// probe publishes as the scripts do, to a channel in the same slot as the listener's, without subscribers. It returns
+// the name that scripts use for the process that runs them.
 const (
 	probe  = "redis.call(ARGV[1], ARGV[2], '') return string.sub(redis.sha1hex(tostring(redis)), 1, 12)"
 	probed = ":probe"
 )
 
-// unsharded are parts of what a server says that does not know sharded messages, or denies them.
+// unsharded lists parts of the refusals of a server that does not know sharded messages, or denies them.
 var unsharded = []string{
 	"NOPERM", "ACL failure in script", "can't run this command", "nknown command", "nknown Redis command",
 }
@@ -95,20 +95,21 @@ func refusesSharded(err error) bool {
 	return ok && slices.ContainsFunc(unsharded, func(part string) bool { return strings.Contains(refusal.Error(), part) })
 }
 
-// Listen makes the messages of the node of this key arrive from now on. It does not wait for the connection. Where the
-// nodes of a Cluster are not known yet it is to be called again, as OnMoved tells.
+// Listen starts to receive the messages of the key's node. It does not wait for the connection. If the nodes of a
+// Cluster are unknown it has no effect, and has to be called again when OnMoved is called.
 func (m *Master) Listen(key string) {
 	if l := m.listenerOf(key); l != nil {
 		l.start()
 	}
 }
 
-// Listened is closed when the first attempt to listen is over: its connection is opened by then.
+// Listened is closed when the first attempt to listen is over. The connection is open by then.
 func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
 
-// Route is how messages about this key reach this process, as the details of a hold name it: p and a channel where a
-// message that nobody receives tells that nobody listens; s for the same with sharded messages; b where the count of
-// receivers says nothing, as before the first waiter's subscription stands, and where messages cannot be had.
+// Route returns how messages about this key reach this process, in the form of the details of a hold: p and a channel
+// if a message without receivers shows that the process does not listen, s for the same with sharded messages, and b if
+// the count of receivers shows nothing. The last applies before the first waiter's subscription stands, and if messages
+// are not available.
 func (m *Master) Route(key string) string {
 	if l := m.listenerOf(key); l != nil {
 		return l.state.Load().route
@@ -116,13 +117,13 @@ func (m *Master) Route(key string) string {
 	return m.home.listener.state.Load().route
 }
 
-// Deaf reports whether messages about this key cannot be had.
+// Deaf reports whether messages about this key are not available.
 func (m *Master) Deaf(key string) bool {
 	l := m.listenerOf(key)
 	return l != nil && l.state.Load().deaf
 }
 
-// listenerOf returns nil where it is not known yet which node is to be listened to.
+// listenerOf returns nil if the node to listen to is not known so far.
 func (m *Master) listenerOf(key string) *listener {
 	switch {
 	case m.plain.Load() || !m.cluster():
@@ -133,5 +134,5 @@ func (m *Master) listenerOf(key string) *listener {
 	if n := m.At(key); n.direct {
 		return n.listener
 	}
-	return m.home.listener // the client alone knows the way to that server
+	return m.home.listener // only the client can route to that server
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Cluster is asked for its slots now and then while calls go out, and soon after something has spoken for a change;
-// looks that find none grow rarer. Who the master of a Sentinel group is, the client knows: that costs nothing.
+// The slots of a Cluster are fetched periodically while calls go out, and soon after a sign of a change. Fetches that
+// find no change become less frequent. The client knows the master of a Sentinel group, so looking it up costs nothing.
 const (
 	slotsEvery   = 5 * time.Second
 	slotsGap     = 50 * time.Millisecond
@@ -16,19 +16,19 @@ const (
 	dialLeads    = 2 * time.Second // a client dials a new master, and asks for its role, before it uses it
 )
 
-// topology follows which servers answer for a master: the owners of a Cluster's slots, the master of a Sentinel group.
+// topology tracks which servers answer for a master: the owners of a Cluster's slots, the master of a Sentinel group.
 type topology struct {
 	m *Master
-	// watched is the master's address at the last look. The first is before any call, or a server that takes its place
-	// at once would be taken for the first.
+	// watched is the master's address at the last look. The first look is before any call. Otherwise a server that
+	// replaced the first one immediately would be taken for the first.
 	watched string
 	slots   atomic.Pointer[slotMap] // of a Cluster, once they are known
-	doubt   chan struct{}           // asks for a look at which servers there are
+	doubt   chan struct{}           // requests a look at the servers
 	used    atomic.Bool             // since the last look
 	plain   atomic.Bool             // a Cluster without sharded messages
 }
 
-// suspect asks for a look at which servers there are.
+// suspect requests a look at the servers.
 func (t *topology) suspect() {
 	select {
 	case t.doubt <- struct{}{}:
@@ -36,7 +36,7 @@ func (t *topology) suspect() {
 	}
 }
 
-// watch follows the servers that answer, where they can change, until the engine gives up on the masters.
+// watch tracks the servers that answer, if they can change, until the engine gives up on the masters.
 func (t *topology) watch() {
 	if t.m.cluster() {
 		t.watchSlots()
@@ -68,7 +68,7 @@ func (t *topology) watchSlots() {
 	}
 }
 
-// calm waits until a look is due, and reports whether that is for no special reason.
+// calm waits until a look is due, and reports whether the look is periodic.
 func (t *topology) calm(timer *time.Timer) bool {
 	for {
 		timer.Reset(slotsEvery)
@@ -85,7 +85,7 @@ func (t *topology) calm(timer *time.Timer) bool {
 	}
 }
 
-// watchAddress sees it when the client has gone over to another server.
+// watchAddress detects when the client has switched to another server.
 func (t *topology) watchAddress() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
