@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// await returns when the condition holds, and ends the test if that does not come about.
+// await returns when the condition holds. It fails the test if the condition does not hold within startLimit.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !awaited(holds) {
@@ -15,7 +15,7 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// awaited looks at the condition every few milliseconds until it holds, or startLimit is over.
+// awaited polls the condition every few milliseconds until it holds, or until startLimit is over.
 func awaited(holds func() bool) bool {
 	limit := time.NewTimer(startLimit)
 	defer limit.Stop()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Require skips the test where no server binary is installed; with CI=true it fails it instead.
+// Require skips the test if no server binary is installed. With CI=true it fails the test instead.
 func Require(t testing.TB) {
 	t.Helper()
 	if len(Binaries()) > 0 {
@@ -18,7 +18,7 @@ func Require(t testing.TB) {
 	missing(t, "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER")
 }
 
-// missing ends a test for want of a program: where CI=true as a failure.
+// missing skips a test because a program is missing. With CI=true it fails the test instead.
 func missing(t testing.TB, what string) {
 	t.Helper()
 	end := t.Skip
@@ -28,8 +28,8 @@ func missing(t testing.TB, what string) {
 	end(what)
 }
 
-// Binaries returns the server binaries that are installed, the default one first: what the variable
-// FENCELOCK_SERVER names, redis-server, Valkey.
+// Binaries returns the installed server binaries, the default one first: the one named by the variable
+// FENCELOCK_SERVER, redis-server, Valkey.
 func Binaries() []string {
 	var found []string
 	for _, name := range []string{os.Getenv("FENCELOCK_SERVER"), "redis-server", valkey()} {
@@ -41,14 +41,14 @@ func Binaries() []string {
 	return found
 }
 
-// The variable that names a Valkey, and its value where there is none and the tests that need one are to be skipped.
+// The variable that names a Valkey, and its value to skip the tests that need a Valkey where none is installed.
 const (
 	valkeyVariable = "FENCELOCK_VALKEY"
 	noValkey       = "none"
 )
 
-// valkey returns the Valkey that is installed, "" if none is: what the variable FENCELOCK_VALKEY names, valkey-server
-// on PATH, what install-valkey has unpacked.
+// valkey returns the installed Valkey, or "" if there is none: the one named by the variable FENCELOCK_VALKEY,
+// valkey-server on PATH, the one that install-valkey has unpacked.
 func valkey() string {
 	named := os.Getenv(valkeyVariable)
 	if named == noValkey {
@@ -62,8 +62,8 @@ func valkey() string {
 	return ""
 }
 
-// Valkey returns the binary of a Valkey. Where none is installed it skips the test; with CI=true it fails it instead,
-// unless FENCELOCK_VALKEY=none says that none can be had.
+// Valkey returns the binary of a Valkey. If none is installed it skips the test. With CI=true it fails the test
+// instead, unless FENCELOCK_VALKEY=none.
 func Valkey(t testing.TB) string {
 	t.Helper()
 	path := valkey()

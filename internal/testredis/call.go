@@ -2,7 +2,7 @@ package testredis
 
 import "strings"
 
-// call is a command under way: which rule aims at its reply, and how that reply will come.
+// call is a command in flight: the rule that applies to its reply, and the form in which the reply will come.
 type call struct {
 	frame []byte
 	rule  *rule
@@ -15,7 +15,7 @@ type call struct {
 // twin joins the two runs of a duplicated command.
 type twin struct {
 	call  *call  // the first run
-	reply []byte // its reply, once there
+	reply []byte // its reply, nil until it has come
 }
 
 func newCall(frame []byte, r *rule) *call {
@@ -35,9 +35,9 @@ func commandName(frame []byte) string {
 	return text(frame[end:])
 }
 
-// resolve keeps the first reply of a duplicated command back until the second has come, so that both
-// runs are over when the client goes on. Where the first found that the server does not know the script, and another
-// client brought it before the second, only the second has run: the client gets its reply.
+// resolve holds back the first reply of a duplicated command until the second has come, so that both runs are over when
+// the client goes on. If the first run found that the server does not know the script, and another client loaded it
+// before the second run, only the second has run: the client gets the second reply.
 func (tw *twin) resolve(l *Link, reply []byte) (item, bool) {
 	if tw.reply == nil {
 		tw.reply = reply

@@ -22,12 +22,12 @@ const Slots = 16384
 // clusterMasters is the number of masters of a Cluster: the least that can agree on a failover.
 const clusterMasters = 3
 
-// manualFailover is when a replica that was told to take its master's place has given up, if it has not done so: after
-// 5 s, and one more.
+// manualFailover is the time after which a replica has given up a requested failover that did not succeed: 5 s, plus
+// one.
 const manualFailover = 6 * time.Second
 
-// Cluster is three masters that share the slots, each with as many replicas as was asked for. They take a node for dead
-// after 5 s, so that a busy machine is no failover; see NodeTimeout.
+// Cluster is three masters that share the slots, each with the requested number of replicas. Its nodes consider another
+// node failed after 5 s, so that a busy machine causes no failover. NodeTimeout changes that.
 type Cluster struct {
 	t         testing.TB
 	nodes     []*clusterNode
@@ -42,7 +42,7 @@ type clusterNode struct {
 }
 
 // StartCluster starts the nodes with the given arguments added, and returns when all of them know each other and serve
-// every slot. A new Cluster of Redis needs two seconds for that, whatever its size.
+// every slot. A new Cluster of Redis needs two seconds for that, regardless of its size.
 func StartCluster(t testing.TB, binary string, replicas int, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, migrating: new(sync.Mutex), assigning: new(sync.Mutex)}
@@ -85,8 +85,8 @@ func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 	return node
 }
 
-// For returns the same Cluster for a subtest: what fails there ends the subtest. A parallel subtest needs it, since
-// one that ends its parent instead ends the test binary, and with it all other tests.
+// For returns the same Cluster for a subtest, so that a failure ends the subtest. A parallel subtest needs it, because
+// a subtest that ends its parent instead ends the test binary, and with it all other tests.
 func (c *Cluster) For(t testing.TB) *Cluster {
 	view := *c
 	view.t = t
@@ -131,8 +131,8 @@ func (c *Cluster) Command(args ...string) (any, error) {
 	}
 }
 
-// WaitReady returns when every node that runs serves all slots and has the same owners of them in the same epochs, and
-// each replica has caught up with its master.
+// WaitReady returns when every running node serves all slots and has the same slot owners in the same epochs, and each
+// replica has caught up with its master.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	await(c.t, "all nodes serve every slot and agree on who has it", c.agree)
@@ -142,7 +142,7 @@ func (c *Cluster) WaitReady() {
 	})
 }
 
-// agree reports whether all nodes that run say the same of the slots, asked one after the other.
+// agree reports whether all running nodes report the same slots. It asks them one after the other.
 func (c *Cluster) agree() bool {
 	first := ""
 	for _, node := range c.nodes {
@@ -162,12 +162,12 @@ func (c *Cluster) agree() bool {
 	return true
 }
 
-// owners returns who has which slots in which epoch, as a node sees it, in a form that can be compared.
+// owners returns the slots of each owner and their epoch, as a node reports them, in a form that can be compared.
 func (c *Cluster) owners(node *clusterNode) string {
 	var all []string
 	for _, line := range c.known(node) {
 		if len(line.slots) == 0 {
-			line.epoch = "" // without meaning; a node that is dead may not have told all others
+			line.epoch = "" // without meaning: a dead node may not have sent it to all other nodes
 		}
 		all = append(all, fmt.Sprint(line.id, line.replicates, line.epoch, line.slots))
 	}
@@ -175,7 +175,7 @@ func (c *Cluster) owners(node *clusterNode) string {
 	return strings.Join(all, "\n")
 }
 
-// NodeTimeout sets after how long without an answer the nodes take another for dead.
+// NodeTimeout sets the time without an answer after which the nodes consider another node failed.
 func (c *Cluster) NodeTimeout(d time.Duration) {
 	c.t.Helper()
 	for _, node := range c.nodes {
@@ -195,7 +195,7 @@ func (c *Cluster) ReplicaOf(master *Server) *Server {
 	return nil
 }
 
-// Failover makes a replica of a master that runs take its place, as an operator does, and returns the replica when all
+// Failover makes a replica of a running master take its place, as an operator does, and returns the replica when all
 // nodes know it.
 func (c *Cluster) Failover(master *Server) *Server {
 	c.t.Helper()
@@ -215,7 +215,7 @@ func (c *Cluster) Failover(master *Server) *Server {
 	return c.AwaitTakeover(master)
 }
 
-// AwaitTakeover returns the node that has the slots of a master which lost them, when all nodes that run agree on it.
+// AwaitTakeover returns the new owner of the slots that a master lost, when all running nodes agree on it.
 func (c *Cluster) AwaitTakeover(of *Server) (by *Server) {
 	c.t.Helper()
 	shard := slices.IndexFunc(c.nodes, func(node *clusterNode) bool { return node.Server == of }) % clusterMasters
@@ -226,13 +226,13 @@ func (c *Cluster) AwaitTakeover(of *Server) (by *Server) {
 			by = owner.Server
 			return true
 		}
-		return node.Server == of // it may never learn of it
+		return node.Server == of // the failed master may never learn of the takeover
 	})
 	c.WaitReady()
 	return by
 }
 
-// awaitAll returns when the condition holds for every node that runs.
+// awaitAll returns when the condition holds for every running node.
 func (c *Cluster) awaitAll(what string, holds func(node *clusterNode) bool) {
 	c.t.Helper()
 	for _, node := range c.nodes {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Move is a slot on its way from one master to another. Until End both serve it: the old one the keys that it still
-// has, the new one those that have moved, for clients that ask.
+// Move is a slot that is moving from one master to another. Until End both masters serve it: the old one serves the
+// keys that it still has, and the new one serves the keys that have moved, for clients that send ASKING.
 type Move struct {
 	c        *Cluster
 	slot     string
@@ -43,7 +43,7 @@ func (c *Cluster) Another(than *Server) *Server {
 	return nil
 }
 
-// BeginMove starts to move a slot to another master, and leaves it so: its keys stay where they are.
+// BeginMove starts to move a slot to another master, and stops there: the keys of the slot stay where they are.
 func (c *Cluster) BeginMove(slot int, to *Server) *Move {
 	c.t.Helper()
 	m := &Move{c: c, slot: strconv.Itoa(slot), from: c.ownerBy(c.witness(), slot)}
@@ -67,14 +67,14 @@ func (m *Move) Key(key string) {
 	defer m.c.migrating.Unlock()
 	await(m.c.t, "the key "+key+" has moved", func() bool {
 		_, err := m.from.Command("MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "4000", "REPLACE")
-		if err != nil && !strings.HasPrefix(err.Error(), "IOERR") { // which leaves open whether it has
+		if err != nil && !strings.HasPrefix(err.Error(), "IOERR") { // after IOERR the key may have moved
 			m.c.t.Fatalf("testredis: MIGRATE %s: %v", key, err)
 		}
 		return err == nil
 	})
 }
 
-// Keys moves all keys that the slot has.
+// Keys moves all keys of the slot.
 func (m *Move) Keys() {
 	m.c.t.Helper()
 	for {
@@ -88,12 +88,12 @@ func (m *Move) Keys() {
 	}
 }
 
-// End moves what is left and gives the slot to its new owner; all nodes know of it then.
+// End moves the remaining keys and gives the slot to its new owner. All nodes know of it when End returns.
 //
-// One slot is given away at a time, until all agree on it and on the epoch of its new owner. The new owner takes a
-// larger epoch than it knows of, without asking anybody. If the old owner had a larger one that the new one had not
-// heard of, then a message that it sent before it gave up the slot would win the slot back. Nobody serves it then: each
-// of the two holds the other for its owner.
+// One slot is given away at a time, until all nodes agree on it and on the epoch of its new owner. The new owner takes
+// a larger epoch than it knows of, without asking another node. If the old owner had a larger epoch that the new owner
+// did not know of, then a message that the old owner sent before it gave up the slot would win the slot back. Neither
+// would serve it then: each of the two would consider the other the owner.
 func (m *Move) End() {
 	m.c.t.Helper()
 	m.c.assigning.Lock()

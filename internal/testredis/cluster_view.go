@@ -47,17 +47,17 @@ func (c *Cluster) must(node *Server, args ...string) any {
 	return reply
 }
 
-// nodeLine is what one node knows of another; see CLUSTER NODES.
+// nodeLine is one node's view of another node; see CLUSTER NODES.
 type nodeLine struct {
 	id, flags, replicates string
-	epoch                 string   // of its slots: where two claim one, the larger epoch has it
+	epoch                 string   // of its slots: where two nodes claim a slot, the larger epoch wins
 	slots                 []string // "7" or "0-5460"
 }
 
 func (l nodeLine) master() bool { return strings.Contains(l.flags, "master") }
 func (l nodeLine) failed() bool { return slices.Contains(strings.Split(l.flags, ","), "fail") }
 
-// known returns the nodes that a node knows, those that it has yet to shake hands with left out.
+// known returns the nodes that a node knows, except nodes whose handshake is not complete.
 func (c *Cluster) known(node *clusterNode) (lines []nodeLine) {
 	reply, err := node.Command("CLUSTER", "NODES")
 	text, ok := reply.(string)
@@ -69,13 +69,13 @@ func (c *Cluster) known(node *clusterNode) (lines []nodeLine) {
 		if len(part) < 8 || strings.Contains(part[2], "handshake") || c.byID(part[0]) == nil {
 			continue
 		}
-		slots := slices.DeleteFunc(part[8:], func(slot string) bool { return strings.HasPrefix(slot, "[") }) // on the move
+		slots := slices.DeleteFunc(part[8:], func(slot string) bool { return strings.HasPrefix(slot, "[") }) // moving slots
 		lines = append(lines, nodeLine{id: part[0], flags: part[2], replicates: part[3], epoch: part[6], slots: slots})
 	}
 	return lines
 }
 
-// ownerBy returns the node that has the slot, as another sees it; nil if none has.
+// ownerBy returns the owner of the slot in the view of another node; nil if there is none.
 func (c *Cluster) ownerBy(node *clusterNode, slot int) *clusterNode {
 	for _, line := range c.known(node) {
 		for _, slots := range line.slots {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// commandLimit bounds a command, so that one to a frozen server fails instead of hanging.
+// commandLimit bounds a command, so that a command to a frozen server fails instead of hanging.
 const commandLimit = 5 * time.Second
 
-// commandConn runs single commands over a plain connection of its own, opened when needed.
+// commandConn runs single commands over a plain connection, which it opens when needed.
 type commandConn struct {
 	mu   sync.Mutex
 	conn net.Conn

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Deployment is a Redis as its clients find it: one server, a master behind sentinels, or a Cluster.
+// Deployment is a Redis in the form that its clients see: one server, a master behind sentinels, or a Cluster.
 type Deployment interface {
 	// Option returns what rwlock.Dial needs to find it, with an empty address.
 	Option() rueidis.ClientOption
@@ -21,9 +21,9 @@ type Deployment interface {
 	Masters() []*Server
 }
 
-// NewLink returns a link for the clients of one process in a deployment: it carries each connection to the address that
-// the client dials, so its faults strike all nodes alike. Where the option has a TLS configuration the link speaks TLS
-// to the servers, and sees what goes through it.
+// NewLink returns a link for the clients of one process in a deployment. It carries each connection to the address that
+// the client dials, so its faults apply to all nodes alike. If the option has a TLS configuration, the link speaks TLS
+// to the servers and sees the plain text.
 func NewLink(t testing.TB, option rueidis.ClientOption) *Link {
 	t.Helper()
 	config := option.TLSConfig
@@ -45,7 +45,7 @@ func NewLink(t testing.TB, option rueidis.ClientOption) *Link {
 	return l
 }
 
-// farEnd is a connection that knows the address at its other end, as one over a network does.
+// farEnd is a connection that knows the address at its other end, as a network connection does.
 type farEnd struct {
 	net.Conn
 	addr string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// faults strike single commands of a link. They also see and count what passes.
+// faults apply to single commands of a link. They also see and count the commands that pass.
 type faults struct {
 	arrive func() // called before each command reaches the server; may be nil
 
@@ -27,14 +27,14 @@ func (f *faults) DropNextReply(match func(cmd []string) bool) <-chan struct{} {
 	return f.arm(&rule{kind: dropReply, match: match})
 }
 
-// MuteNextReply lets the next matching command run on the server; its reply and all that follows on
-// that connection vanish while it stays open. The channel is closed when that has happened.
+// MuteNextReply lets the next matching command run on the server. Its reply and everything that follows on that
+// connection vanish while the connection stays open. The channel is closed when that has happened.
 func (f *faults) MuteNextReply(match func(cmd []string) bool) <-chan struct{} {
 	return f.arm(&rule{kind: muteReply, match: match})
 }
 
-// DelayNextReply lets the next matching command run on the server; its reply, and what follows it on
-// that connection, come d later. The channel is closed when the server has answered.
+// DelayNextReply lets the next matching command run on the server. Its reply, and everything that follows on that
+// connection, comes d later. The channel is closed when the server has answered.
 func (f *faults) DelayNextReply(match func(cmd []string) bool, d time.Duration) <-chan struct{} {
 	return f.arm(&rule{kind: delayReply, match: match, delay: d})
 }
@@ -62,16 +62,16 @@ func (f *faults) Duplicate(match func(cmd []string) bool, check func(cmd []strin
 	f.duplicate, f.check = match, check
 }
 
-// Deny has each command for which refusal returns a text answered with that text, as an error, without running. It
-// lasts until called again; nil ends it.
+// Deny answers each command for which refusal returns a text with that text, as an error, without running it. It lasts
+// until called again; nil ends it.
 func (f *faults) Deny(refusal func(cmd []string) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refusal = refusal
 }
 
-// OnCommand shows each command to see just before it reaches the server, which waits meanwhile;
-// nil ends it.
+// OnCommand passes each command to see just before it reaches the server, and delays the command until see returns; nil
+// ends it.
 func (f *faults) OnCommand(see func(cmd []string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *faults) arm(r *rule) <-chan struct{} {
 	return r.struck
 }
 
-// judge counts a command that is about to reach the server, and says what awaits it.
+// judge counts a command that is about to reach the server, and returns what will happen to it.
 func (f *faults) judge(frame []byte) verdict {
 	f.mu.Lock()
 	rules, duplicate, see, refusal := f.rules, f.duplicate, f.onCommand, f.refusal
@@ -149,7 +149,7 @@ func (f *faults) losesPush(push []string) bool {
 	return match != nil && match(push)
 }
 
-// checkTwice shows both replies of a duplicated command to whoever asked for them.
+// checkTwice passes both replies of a duplicated command to the check function, if there is one.
 func (f *faults) checkTwice(cmd []string, first, second string) {
 	f.mu.Lock()
 	check := f.check

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Freeze suspends the process: its connections stay open, dials succeed, nothing is answered.
-// It returns when the process stands still.
+// Freeze suspends the process: its connections stay open, dials succeed, and it answers nothing. Freeze returns when
+// the process has stopped.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -33,7 +33,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Thaw lets a frozen process go on. It then reads what was sent to it meanwhile.
+// Thaw resumes a frozen process. It then reads everything that was sent to it while it was frozen.
 func (s *Server) Thaw() {
 	s.t.Helper()
 	s.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Direction names the way that bytes travel.
+// Direction is a direction of traffic.
 type Direction int
 
 // The directions of a link; Both is their union.
@@ -17,7 +17,7 @@ const (
 	Both = ToServer | ToClient
 )
 
-// gate is what lets bytes and connections pass a link, or keeps them.
+// gate passes or blocks the bytes and connections of a link.
 type gate struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced whenever the gate opens or closes
@@ -28,7 +28,7 @@ type gate struct {
 	delay     map[Direction]func() time.Duration
 }
 
-// set changes the state of the gate and wakes whoever waits for such a change.
+// set changes the state of the gate and wakes all waiters.
 func (g *gate) set(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,16 +37,16 @@ func (g *gate) set(change func()) {
 	g.changed = make(chan struct{})
 }
 
-// Blackhole makes all bytes of that direction vanish while connections stay open; dialling hangs.
-// A connection that has lost bytes stays lost after Restore, as its stream has a hole; one that lost
-// none goes on. Directions add up.
+// Blackhole makes all bytes of that direction vanish while connections stay open. Dialling hangs. A connection that has
+// lost bytes stays broken after Restore, because its stream has a hole. A connection that has lost none continues.
+// Directions add up.
 func (g *gate) Blackhole(dir Direction) { g.set(func() { g.blackhole |= dir }) }
 
-// Hold makes all bytes of that direction wait until Restore and arrive then in their order; dialling
-// hangs. Directions add up.
+// Hold makes all bytes of that direction wait until Restore and arrive then in order. Dialling hangs. Directions add
+// up.
 func (g *gate) Hold(dir Direction) { g.set(func() { g.held |= dir }) }
 
-// Refuse makes new connections fail at once. Those that are open live on.
+// Refuse makes new connections fail at once. Open connections stay open.
 func (g *gate) Refuse() { g.set(func() { g.refused = true }) }
 
 // Restore ends Blackhole, Hold and Refuse. Delays stay.
@@ -62,7 +62,7 @@ func (g *gate) DelayDir(dir Direction, d time.Duration) {
 	g.DelayFunc(dir, func() time.Duration { return d })
 }
 
-// DelayFunc asks f for the delay of each message of that direction. Their order stays.
+// DelayFunc calls f for the delay of each message of that direction. The messages stay in order.
 func (g *gate) DelayFunc(dir Direction, f func() time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +100,7 @@ func (g *gate) refuses() bool {
 	return g.refused
 }
 
-// pass waits until the direction is open. It reports whether the bytes arrive, or vanish.
+// pass waits until the direction is open. It reports whether the bytes arrive. If not, they vanish.
 func (g *gate) pass(dir Direction, gone <-chan struct{}) bool {
 	for {
 		g.mu.Lock()

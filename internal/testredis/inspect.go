@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// CommandStat is what a server has counted of one command.
+// CommandStat is the server's statistics of one command.
 type CommandStat struct {
 	Calls int
 	Usec  int64 // server time, all calls together
 }
 
-// console asks and tells a server what no lock does.
+// console runs administrative commands that no lock uses.
 type console struct {
 	t     testing.TB
 	port  int
@@ -46,8 +46,8 @@ func (c *console) Info(section string) map[string]string {
 	return fields
 }
 
-// Stats returns the commands counted since ResetStats, by lower-case name ("evalsha",
-// "config|get"). Commands that scripts run are among them; those of Info, Stats and ResetStats are not.
+// Stats returns the commands counted since ResetStats, by lower-case name ("evalsha", "config|get"). It includes the
+// commands that scripts run, and excludes the commands of Info, Stats and ResetStats.
 func (c *console) Stats() map[string]CommandStat {
 	c.t.Helper()
 	own := int(c.infos.Load())
@@ -60,7 +60,7 @@ func (c *console) Stats() map[string]CommandStat {
 	return stats
 }
 
-// ResetStats starts the counts of Stats anew.
+// ResetStats resets the counts of Stats.
 func (c *console) ResetStats() {
 	c.t.Helper()
 	if _, err := c.Command("CONFIG", "RESETSTAT"); err != nil {
@@ -82,7 +82,7 @@ func (c *console) ReplicaOf(of *Server) {
 	})
 }
 
-// role returns what the server is, "" where it does not answer: a change of its role ends all connections.
+// role returns the role of the server, or "" if it does not answer: a change of its role ends all connections.
 func (c *console) role() string {
 	replication, err := c.info("replication")
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *console) info(section string) (map[string]string, error) {
 	return fields, lines.Err()
 }
 
-// refusesInfo reports whether the server lives but wants a password first.
+// refusesInfo reports whether the server runs but requires a password.
 func refusesInfo(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Link carries the connections of its clients to a server, and breaks them when told to.
-// Every method may be called at any time from any goroutine.
+// Link carries the connections of its clients to a server, and breaks them on request. Every method may be called at
+// any time from any goroutine.
 type Link struct {
 	gate
 	faults
@@ -35,8 +35,7 @@ func newLink(dial func(ctx context.Context, addr string) (net.Conn, error)) *Lin
 	}
 }
 
-// Cut closes all connections at once, on both sides; what is under way is lost.
-// New connections are accepted.
+// Cut closes all connections at once, on both sides. Bytes in transit are lost. New connections are accepted.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	wires := maps.Clone(l.wires)

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Mini is an in-process server for a testing/synctest bubble: no listener, and TTLs and TIME follow
-// the bubble's clock. It must be made inside the bubble, as must all that uses it. It works outside
-// of bubbles too, in real time.
+// Mini is an in-process server for a testing/synctest bubble: it has no listener, and TTLs and TIME follow the bubble's
+// clock. It must be made inside the bubble, as must everything that uses it. It also works outside of bubbles, in real
+// time.
 type Mini struct {
 	t      testing.TB
 	addr   string

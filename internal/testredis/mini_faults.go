@@ -38,8 +38,8 @@ func (m *Mini) Recover() {
 	m.down = false
 }
 
-// Freeze stops the server from reading commands, as SIGSTOP does: connections and dials succeed,
-// commands wait until Thaw, and then run all. Time goes on.
+// Freeze stops the server from reading commands, as SIGSTOP does: connections and dials succeed, and commands wait
+// until Thaw, and then all run. Time continues.
 func (m *Mini) Freeze() { m.setFrozen(true) }
 
 // Thaw ends Freeze.
@@ -54,8 +54,8 @@ func (m *Mini) setFrozen(frozen bool) {
 	}
 }
 
-// Skew sets the server's wall clock d ahead of the bubble's, or behind it for a negative d. A step
-// forward expires what it passes, as on a real server; one backward lengthens no TTL.
+// Skew sets the server's wall clock d ahead of the bubble's, or behind it for a negative d. A step forward expires keys
+// whose time it passes, as on a real server. A step backward lengthens no TTL.
 func (m *Mini) Skew(d time.Duration) {
 	m.mu.Lock()
 	m.skew, m.skewed = d, true
@@ -63,8 +63,8 @@ func (m *Mini) Skew(d time.Duration) {
 	m.tick()
 }
 
-// tick moves a skewed server's clock, which stands still between commands, to the present.
-// It is never left to follow the bubble by itself again: that would count as one huge step.
+// tick moves a skewed server's clock, which stands still between commands, to the present. The clock is never left to
+// follow the bubble by itself again, because that would count as one huge step.
 func (m *Mini) tick() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Patience has a locker on real servers wait longer for an answer than by default, where it is not told otherwise: a
-// busy machine may stand still for a second or two. It is to be the last option.
+// Patience gives a locker on real servers longer timeouts than the default, where no other option sets them: a busy
+// machine may stand still for a second or two. It has to be the last option.
 func Patience() settings.LockerOption {
 	const answer = 5 * time.Second
 	return func(l *settings.Locker) {

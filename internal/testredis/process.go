@@ -18,8 +18,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
-// startLimit bounds the time that a server needs to answer, and that of several to agree, also on a busy machine: a
-// failover that comes to nothing is tried again after 20 s.
+// startLimit bounds the time that a server needs to answer, and that several servers need to agree, even on a busy
+// machine: a failed failover is tried again after 20 s.
 const startLimit = 2 * time.Minute
 
 // Server is a real server process on a loopback port, without persistence unless its arguments say so.
@@ -27,9 +27,9 @@ type Server struct {
 	console
 	binary  string
 	args    []string
-	env     []string     // beside the test's own
+	env     []string     // in addition to the test's own
 	prepare func() error // before the first launch on a new port; may be nil
-	config  string       // a sentinel's configuration file, which stands for the arguments; "" for a server
+	config  string       // a sentinel's configuration file, which replaces the arguments; "" for a server
 	dir     string
 
 	mu     sync.Mutex
@@ -40,7 +40,7 @@ type Server struct {
 // process is one run of a binary.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it was waited for
+	ended chan struct{} // closed when the process was waited for
 }
 
 // Start runs the default binary on a free port with the given arguments added, and returns when it
@@ -71,7 +71,7 @@ func (s *Server) begin() {
 	}
 }
 
-// beginAll starts several servers at once, and ends the test if one does not come up.
+// beginAll starts several servers at once, and ends the test if one of them does not start.
 func beginAll(t testing.TB, servers []*Server) {
 	t.Helper()
 	errs := make([]error, len(servers))
@@ -178,7 +178,7 @@ func (s *Server) run() error {
 		s.kill()
 		return fmt.Errorf("port %d: %w", s.port, err)
 	}
-	if _, err := s.Command("CONFIG", "RESETSTAT"); err == nil { // one with a password refuses
+	if _, err := s.Command("CONFIG", "RESETSTAT"); err == nil { // a server with a password refuses
 		s.infos.Store(0)
 	}
 	return nil
@@ -188,7 +188,8 @@ func (s *Server) arguments() []string {
 	if s.config != "" {
 		return []string{s.config, "--sentinel"}
 	}
-	// Over a socket a replica gets its copy at once, but what follows up to a second later: no sync without a disk.
+	// Over a socket a replica gets its copy at once, but the writes that follow up to a second later: no sync without a
+	// disk.
 	return append([]string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", "server.log",
@@ -196,8 +197,8 @@ func (s *Server) arguments() []string {
 	}, s.args...)
 }
 
-// start runs the command on a thread that lives as long as the process does: the signal of a dead
-// parent is bound to the thread that forked, not to the parent as a whole.
+// start runs the command on a thread that lives as long as the process does: the parent-death signal is bound to the
+// thread that forked, not to the parent as a whole.
 func (p *process) start() error {
 	started := make(chan error)
 	go func() {
@@ -213,7 +214,7 @@ func (p *process) start() error {
 	return <-started
 }
 
-// awaitAnswer polls the port until this very process answers; another one may have taken the port.
+// awaitAnswer polls the port until this very process answers, because another process may have taken the port.
 func (s *Server) awaitAnswer() error {
 	limit := time.NewTimer(startLimit)
 	defer limit.Stop()

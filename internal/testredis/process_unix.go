@@ -4,8 +4,8 @@ package testredis
 
 import "os/exec"
 
-// dieWithParent has no counterpart here: a test binary that is killed leaves its servers behind.
+// dieWithParent has no counterpart on this platform: a test binary that is killed leaves its servers behind.
 func dieWithParent(*exec.Cmd) {}
 
-// stopped takes the signal for its effect.
+// stopped assumes that the signal has taken effect.
 func stopped(int) bool { return true }

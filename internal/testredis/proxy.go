@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Proxy is a link with a listener on loopback, in front of a real server. It passes every byte on
-// unchanged but for the faults that are switched on. Refused connections are reset after they were
-// accepted, and dialling never hangs: both happen in the kernel, out of the proxy's reach.
+// Proxy is a link with a listener on loopback, in front of a real server. It passes every byte on unchanged except for
+// the faults that are active. Refused connections are reset after they were accepted, and dialling never hangs: the
+// kernel does both, and the proxy cannot change it.
 type Proxy struct {
 	*Link
 	listener net.Listener

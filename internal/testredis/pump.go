@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// pump passes the messages of one direction on: read queues them at once, without limit, so that a
-// sender never blocks on a broken link; write delivers them when they are due.
+// pump passes on the messages of one direction: read queues them at once, without limit, so that a sender never blocks
+// on a broken link, and write delivers them when they are due.
 type pump struct {
 	wire     *wire
 	dir      Direction
 	src, dst net.Conn
 	framer   framer
-	lost     bool // used by write alone: the stream has a hole, nothing that follows may arrive
+	lost     bool // used by write alone: the stream has a hole, nothing after it may arrive
 
 	mu    sync.Mutex
 	queue []item
 	ready chan struct{} // holds one token while queue may have something
 }
 
-// item is a message under way; without data, the end of the stream.
+// item is a message in transit. Without data it is the end of the stream.
 type item struct {
 	data []byte
 	raw  bool // not known to be RESP
@@ -32,7 +32,7 @@ func newPump(w *wire, dir Direction, src, dst net.Conn) *pump {
 	return &pump{wire: w, dir: dir, src: src, dst: dst, ready: make(chan struct{}, 1)}
 }
 
-// read queues what arrives from src until it ends.
+// read queues everything that arrives from src until the stream ends.
 func (p *pump) read(see func(frame []byte) (item, bool)) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -109,7 +109,7 @@ func (p *pump) next() (item, bool) {
 	}
 }
 
-// await waits until the time has come, and reports whether the wire is still whole.
+// await waits until the given time, and reports whether the wire is still intact.
 func (p *pump) await(due time.Time) bool {
 	wait := time.Until(due)
 	if wait <= 0 {
@@ -135,7 +135,8 @@ func (p *pump) send(data []byte) bool {
 	return err == nil
 }
 
-// closeWrite tells the far side that nothing more comes, leaving it its own direction where it can.
+// closeWrite signals the end of the stream to the far side, and leaves the other direction open where the connection
+// can.
 func closeWrite(conn net.Conn) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

@@ -17,7 +17,7 @@ const (
 	dropCommand
 )
 
-// rule is a fault that strikes the next command that it matches.
+// rule is a fault that applies to the next command that it matches.
 type rule struct {
 	kind   ruleKind
 	match  func(cmd []string) bool
@@ -28,11 +28,11 @@ type rule struct {
 
 func (r *rule) strike() { r.once.Do(func() { close(r.struck) }) }
 
-// verdict is what awaits a command that is about to reach the server.
+// verdict is what will happen to a command that is about to reach the server.
 type verdict struct {
 	rule    *rule
 	twice   bool
-	refusal string // "" where the server decides
+	refusal string // "" if the server decides
 }
 
 // Named matches commands by name, in any case.
@@ -47,7 +47,7 @@ func Named(names ...string) func(cmd []string) bool {
 	}
 }
 
-// CrossSlot is a refusal for Deny: that of a cluster behind one address, for a script call whose keys have several hash
+// CrossSlot is a refusal for Deny. A cluster behind one address gives it for a script call whose keys have several hash
 // tags.
 func CrossSlot(cmd []string) (refusal string) {
 	if !Named("EVAL", "EVALSHA")(cmd) {

@@ -17,8 +17,8 @@ import (
 // MasterSet is the name under which the sentinels of a Sentinel know its master.
 const MasterSet = "locks"
 
-// Sentinel is a master with two replicas, and three sentinels that watch them. They take a master for dead after 10 s,
-// so that a busy machine is no failover; see DownAfter.
+// Sentinel is a master with two replicas, and three sentinels that watch them. The sentinels consider a master failed
+// after 10 s, so that a busy machine causes no failover. DownAfter changes that.
 type Sentinel struct {
 	t         testing.TB
 	nodes     []*Server
@@ -27,7 +27,7 @@ type Sentinel struct {
 
 const sentinels, sentinelQuorum = 3, 2
 
-// StartSentinel starts the servers with the given arguments added, and returns when each sentinel knows all the others.
+// StartSentinel starts the servers with the given arguments added, and returns when all sentinels know each other.
 func StartSentinel(t testing.TB, binary string, args ...string) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -73,7 +73,7 @@ func (s *Sentinel) Option() rueidis.ClientOption {
 	return option
 }
 
-// Nodes returns the master and its replicas, in the order in which they were started: the first was the master.
+// Nodes returns the master and its replicas, in the order in which they were started. The first was the initial master.
 func (s *Sentinel) Nodes() []*Server { return s.nodes }
 
 // Sentinels returns the sentinels.
@@ -97,7 +97,7 @@ func (s *Sentinel) Masters() []*Server { return []*Server{s.Master()} }
 // Command runs a command on the master.
 func (s *Sentinel) Command(args ...string) (any, error) { return s.Master().Command(args...) }
 
-// masterBy returns the master as one sentinel has it, nil where it does not answer.
+// masterBy returns the master in the view of one sentinel, or nil if the sentinel does not answer.
 func (s *Sentinel) masterBy(sentinel *Server) *Server {
 	if !sentinel.answers() {
 		return nil
@@ -115,8 +115,8 @@ func (s *Sentinel) masterBy(sentinel *Server) *Server {
 	return nil
 }
 
-// WaitReady returns when every sentinel that runs knows all others, the master and both replicas, and takes none of
-// them for down.
+// WaitReady returns when every running sentinel knows all other sentinels, the master and both replicas, and considers
+// none of them down.
 func (s *Sentinel) WaitReady() {
 	s.t.Helper()
 	for _, sentinel := range s.sentinels {
@@ -148,7 +148,7 @@ func (s *Sentinel) knowsAll(sentinel *Server) bool {
 	return true
 }
 
-// DownAfter sets after how long without an answer the sentinels take the master for dead.
+// DownAfter sets the time without an answer after which the sentinels consider the master failed.
 func (s *Sentinel) DownAfter(d time.Duration) {
 	s.t.Helper()
 	for _, sentinel := range s.sentinels {
@@ -156,8 +156,8 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 	}
 }
 
-// Failover has the sentinels make a replica the master, as an operator does, and returns the new master when all know
-// it.
+// Failover makes the sentinels promote a replica, as an operator does, and returns the new master when all sentinels
+// know it.
 func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
 	old := s.Master()
@@ -170,8 +170,9 @@ func (s *Sentinel) Failover() *Server {
 	return master
 }
 
-// failOver has a sentinel begin a failover unless one is under way, and tells whether the old master has been replaced.
-// The sentinel refuses where it has not looked at the replicas of late, and gives up where one does not answer.
+// failOver makes a sentinel begin a failover unless one is in progress, and reports whether the old master has been
+// replaced. The sentinel refuses if it has not checked the replicas recently, and gives up if a replica does not
+// answer.
 func (s *Sentinel) failOver(sentinel, old *Server) bool {
 	reply, err := sentinel.Command("SENTINEL", "MASTER", MasterSet)
 	master := s.masterBy(sentinel)
@@ -184,7 +185,7 @@ func (s *Sentinel) failOver(sentinel, old *Server) bool {
 	return false
 }
 
-// AwaitMaster returns the master that follows the old one, when all sentinels that run name it and it takes writes.
+// AwaitMaster returns the successor of the old master, when all running sentinels name it and it accepts writes.
 func (s *Sentinel) AwaitMaster(old *Server) (master *Server) {
 	s.t.Helper()
 	await(s.t, "the sentinels agree on another master than "+old.Addr(), func() bool {

@@ -15,14 +15,14 @@ import (
 //go:embed testdata/clock_shim.c
 var clockShim []byte
 
-// Skewed is a real server whose wall clock the test sets while it runs. Its monotonic clock, and so the pace at which
-// it works, stay those of the machine.
+// Skewed is a real server whose wall clock the test sets while it runs. Its monotonic clock, and so its speed, stay the
+// machine's.
 type Skewed struct {
 	*Server
 	shift string // the file with the shift, in microseconds
 }
 
-// StartSkewed starts a server whose clock is right at first. Where no C compiler is installed the test skips, and fails
+// StartSkewed starts a server whose clock is initially right. If no C compiler is installed the test skips, and fails
 // if CI=true.
 func StartSkewed(t testing.TB, args ...string) *Skewed {
 	t.Helper()
@@ -36,7 +36,8 @@ func StartSkewed(t testing.TB, args ...string) *Skewed {
 	return s
 }
 
-// Skew sets the server's wall clock d ahead of the machine's, or behind it for a negative d. It lasts over Restart.
+// Skew sets the server's wall clock d ahead of the machine's, or behind it for a negative d. The setting survives
+// Restart.
 func (s *Skewed) Skew(d time.Duration) {
 	s.t.Helper()
 	word := binary.NativeEndian.AppendUint64(nil, uint64(d.Microseconds()))

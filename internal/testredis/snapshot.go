@@ -80,9 +80,9 @@ func (m *Mini) Snapshot() *Snapshot {
 	return s
 }
 
-// Rollback sets the server's contents back to an earlier moment, as a restart from an old save does:
-// expiry times are absolute, so what has expired since stays away. Scripts and connections stay;
-// for a restart, call it between Crash and Recover.
+// Rollback restores the server's contents of an earlier moment, as a restart from an old save does: expiry times are
+// absolute, so keys that have expired since are not restored. Scripts and connections stay. For a restart, call it
+// between Crash and Recover.
 func (m *Mini) Rollback(s *Snapshot) {
 	m.t.Helper()
 	now := m.now()

@@ -24,8 +24,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
-// TLS is a real server that speaks TLS on a port of its own, with a certificate that only its own clients know. Addr
-// and Command are those of its plain port, for the administrator.
+// TLS is a real server that speaks TLS on a separate port, with a certificate that only its own clients know. Addr and
+// Command use its plain port, for the administrator.
 type TLS struct {
 	*Server
 	port   int
@@ -58,7 +58,8 @@ func (s *TLS) Option() rueidis.ClientOption {
 // TLSAddr returns the host:port at which the server speaks TLS.
 func (s *TLS) TLSAddr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// writeCertificate makes a certificate for 127.0.0.1 that signs itself, and returns what a client needs to accept it.
+// writeCertificate makes a self-signed certificate for 127.0.0.1, and returns the configuration with which a client
+// accepts it.
 func writeCertificate(t testing.TB, certificateFile, keyFile string) *tls.Config {
 	t.Helper()
 	must := func(err error) {

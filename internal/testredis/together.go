@@ -13,9 +13,9 @@ import (
 const waiting = 16
 
 // Together is for the TestMain of a package with tests that mostly wait, for TTLs and for servers, and that are
-// parallel for this reason: they run beside each other, however few processors there are. The flag -parallel changes
-// that. It also saves garbage collections: what a server in fake time leaves behind is much, and what it keeps is
-// little.
+// parallel for this reason: it makes waiting of them run at once, regardless of the number of processors. The flag
+// -parallel overrides it. It also saves garbage collections: a server in fake time leaves much garbage behind and keeps
+// little memory.
 func Together() {
 	if err := flag.Set("test.parallel", strconv.Itoa(waiting)); err != nil {
 		panic(err)
@@ -25,8 +25,8 @@ func Together() {
 	}
 }
 
-// LeftByClusters are the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before they
-// look at it again.
+// LeftByClusters returns the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before
+// they check the client again.
 func LeftByClusters() (all []goleak.Option) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
 	for _, function := range []string{

@@ -36,7 +36,7 @@ func (w *wire) run() {
 	w.shut(func(*net.TCPConn) {})
 }
 
-// cut closes both sides and drops what is under way. TCP connections are reset.
+// cut closes both sides and drops everything in transit. TCP connections are reset.
 func (w *wire) cut() {
 	w.shut(func(tcp *net.TCPConn) { _ = tcp.SetLinger(0) })
 }
@@ -53,12 +53,12 @@ func (w *wire) shut(before func(*net.TCPConn)) {
 	})
 }
 
-// sent sees a message of the client when it leaves.
+// sent handles a message of the client when it is read.
 func (w *wire) sent(frame []byte) (item, bool) {
 	return item{data: frame, raw: w.toServer.framer.raw}, true
 }
 
-// answered sees a message of the server when it leaves, and finds the call that it answers.
+// answered handles a message of the server when it is read, and finds the call that it answers.
 func (w *wire) answered(frame []byte) (item, bool) {
 	if w.toClient.framer.raw {
 		return item{data: frame}, true
@@ -76,7 +76,7 @@ func (w *wire) answered(frame []byte) (item, bool) {
 	return item{data: frame, call: c}, true
 }
 
-// deliverCommand hands a message of the client to the server, and reports whether to go on.
+// deliverCommand passes a message of the client to the server, and reports whether to go on.
 func (w *wire) deliverCommand(it item) bool {
 	if it.raw || commandName(it.data) == "" {
 		return w.toServer.send(it.data)
@@ -107,12 +107,12 @@ func (w *wire) deliverCommand(it item) bool {
 	return true
 }
 
-// refusing is a command to which the server answers with that refusal, in its turn.
+// refusing returns a command to which the server answers with that refusal, in order.
 func refusing(refusal string) []byte {
 	return encode([]string{"EVAL", "return redis.error_reply(ARGV[1])", "0", refusal})
 }
 
-// deliverReply hands a message of the server to the client, and reports whether to go on.
+// deliverReply passes a message of the server to the client, and reports whether to go on.
 func (w *wire) deliverReply(it item) bool {
 	if it.call == nil || it.call.rule == nil {
 		return w.toClient.send(it.data)
