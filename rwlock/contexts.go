@@ -5,26 +5,26 @@ import (
 	"sync"
 )
 
-// contexts are those that end with one lease, or with one section under it. Parents that end together share one end. So
-// what is kept grows with the number of parents that can end and have not, and not with the number of calls. The zero
-// value is ready.
+// contexts is the set of contexts that end with one lease, or with one section under it. Parents that end together
+// share one end. So its size grows with the number of parents that can end and have not ended, and not with the number
+// of calls. The zero value is ready.
 type contexts struct {
-	mu   sync.Mutex // guards what follows; never held over a call of what a caller has made
-	over error      // why they have ended; nil before
+	mu   sync.Mutex // guards the fields below; never held across a call into a caller's context
+	over error      // why they have ended; nil before that
 	ends sharedEnds
 }
 
-// sharedEnds are found by the Done channel of the parents.
+// sharedEnds maps the Done channel of parents to their shared end.
 type sharedEnds map[<-chan struct{}]*sharedEnd
 
-// sharedEnd ends with the parents that have one Done channel, or with what the contexts belong to.
+// sharedEnd is a context that ends with the parents that have one Done channel, or with the lease or section.
 type sharedEnd struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	stay   func() bool // undoes that it is taken out at its end
+	stay   func() bool // cancels the removal from sharedEnds at its end
 }
 
-// endWith returns a context that ends with a parent and with all the others. Its values are of no meaning.
+// endWith returns a context that ends with a parent or with the set. Its values have no meaning.
 func (c *contexts) endWith(parent context.Context) context.Context {
 	done := parent.Done()
 	c.mu.Lock()
@@ -33,13 +33,13 @@ func (c *contexts) endWith(parent context.Context) context.Context {
 	if end != nil {
 		return end
 	}
-	if done == nil { // it never ends, so nothing of it is kept
+	if done == nil { // parent never ends, so it is not kept
 		parent = context.Background()
 	}
 	end = new(sharedEnd)
 	end.Context, end.cancel = context.WithCancelCause(parent)
 	shared, over := c.add(done, end)
-	if shared != end { // another call was first, or the end of all
+	if shared != end { // another call was first, or the set has ended
 		end.cancel(over)
 	}
 	if shared == nil {
@@ -48,8 +48,8 @@ func (c *contexts) endWith(parent context.Context) context.Context {
 	return shared
 }
 
-// add keeps a new end for the parents with that Done channel, and returns it, or the one that there is. After the end
-// of all it returns nil, and why they have ended.
+// add keeps a new end for the parents with that Done channel and returns it, or returns the existing one. After the end
+// of the set it returns nil, and why the set has ended.
 func (c *contexts) add(done <-chan struct{}, end *sharedEnd) (shared *sharedEnd, over error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,8 @@ func (c *contexts) add(done <-chan struct{}, end *sharedEnd) (shared *sharedEnd,
 	return end, nil
 }
 
-// finish is the end of all, once: the first cause counts. It returns that, and what the caller has to cancel with it.
+// finish ends the set, once: the first cause counts. It returns that cause, and the ends that the caller has to cancel
+// with it.
 func (c *contexts) finish(err error) (over error, ends sharedEnds) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +80,7 @@ func (c *contexts) finish(err error) (over error, ends sharedEnds) {
 	return over, ends
 }
 
-// cancel ends them. It is called without a mutex: it calls what the callers have made, and each takes its time.
+// cancel cancels the ends. It is called without a mutex: it runs code of the callers, which may take its time.
 func (e sharedEnds) cancel(err error) {
 	for _, end := range e {
 		end.stay()
@@ -87,12 +88,13 @@ func (e sharedEnds) cancel(err error) {
 	}
 }
 
-// cancelable tells by which key package context asks a context for what ends it: it has a value for no other.
+// cancelable shows which key package context uses to ask a context for the context that ends it: cancelable has a value
+// for no other key.
 var cancelable, _ = context.WithCancel(context.Background())
 
-// endOf answers for a context that ends with end and has its values elsewhere, where package context asks for what ends
-// it. Without that a child of it would cost a goroutine, and context.Cause would find the parent's cause. It returns
-// nil for any other key.
+// endOf is for a context that ends with end and has its values elsewhere. It answers package context when that asks for
+// the context that ends it. Without this answer a child context would cost a goroutine, and context.Cause would find
+// the parent's cause. For any other key it returns nil.
 func endOf(end context.Context, key any) any {
 	if cancelable.Value(key) == nil {
 		return nil

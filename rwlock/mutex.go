@@ -11,71 +11,75 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// RWMutex is a lock in the shape of sync.RWMutex: for the goroutines of a process among themselves, and against other
-// processes. Inside the process exclusion never depends on Redis. Goroutines are served in the order of their arrival,
-// readers between two writers together. They are a cohort: one of them takes the lock from Redis, and they hand it on
-// among themselves without a command, until nobody of them wants it or, a little later, another process does. That one
-// says so by a message to this process, and at the latest by the answer to the next renewal.
+// RWMutex is a distributed lock with the methods of sync.RWMutex. It excludes the goroutines of a process from each
+// other, and it excludes other processes. Exclusion inside the process never depends on Redis. Goroutines are served in
+// the order of their arrival, and readers between two writers enter together. The goroutines of a process share one
+// hold: one of them acquires the lock from Redis, and they pass it on among themselves without a command. The process
+// releases the hold when none of its goroutines wants the lock or, a little later, when another process wants it. The
+// other process sends a message to this process; without the message, this process learns of it from the answer to its
+// next renewal at the latest.
 //
-// Every writer has a fencing token of its own, larger than all before it; the readers that are in together share one.
-// If the lock is lost, its holders still stand in the RWMutex until they unlock, and Unlock tells them of the loss; no
-// other goroutine of the process gets in before. So Token and Context always speak of whoever holds the RWMutex, and a
-// missing Unlock keeps it locked, as with a sync.RWMutex.
+// Every writer has its own fencing token, larger than all tokens before it. Readers that hold the lock together share
+// one token. If the lock is lost, its holders keep the RWMutex until they unlock it, and Unlock returns the loss. No
+// other goroutine of the process enters before that. So Token and Context always describe the current holders of the
+// RWMutex, and a missing Unlock keeps it locked, as with a sync.RWMutex.
 //
 // WithLinger keeps the lock in this process for a time after the last Unlock. WithMaxHold counts for each writer, and
-// from the last reader that joined. WithoutRenewal makes every writer take the lock from Redis for itself, and a reader
-// that joins others cost a command, since it has to extend their lease.
+// for readers from the last reader that joined. With WithoutRenewal every writer acquires the lock from Redis for
+// itself, and a reader that joins other readers costs a command, because it has to extend their lease.
 //
-// It is safe for concurrent use, and made by Locker.RWMutex alone: the zero value cannot be used. Whoever unlocks need
-// not be who locked.
+// An RWMutex is safe for concurrent use. Only Locker.RWMutex makes one: the zero value cannot be used. A goroutine may
+// unlock what another goroutine has locked.
 type RWMutex struct {
 	place
-	refused error // why it cannot be used; of the place only the name is set then
+	refused error // why the RWMutex cannot be used; only place.name is set then
 }
 
-// place is where the goroutines of an RWMutex are, one after the other or reading together, and what the process has on
-// Redis for them. Its parts, each in a file of its own:
+// place has the holders and the waiters of an RWMutex in this process, and the hold on Redis that the process has for
+// them. Its parts, each in a file of its own:
 //
-//	cohort      who is in and who waits, in the order of arrival; it knows nothing of Redis
-//	readers     those who read together, counted without a mutex; in the cohort
-//	remoteHold  the lease that the process has, with its block of tokens and how long it still serves
-//	section     what those who are in have: one token, and contexts that end with it
+//	cohort      the holders and the local queue, in the order of arrival; it knows nothing of Redis
+//	readers     the readers that hold the lock together, counted without a mutex; in the cohort
+//	remoteHold  the lease of the process, with its token block and how long it still serves
+//	section     what the current holders share: one token, and contexts that end with it
 //	bound       WithMaxHold for a section
-//	bid         the attempt of the one who leads: under the remote hold that there is, or by one from Redis
-//	conversion  one who is in and turns from reading to writing, or back
-//	linger      how long the remote hold is kept while nobody is in
+//	bid         the attempt of the leader: under the existing remote hold, or with a new one from Redis
+//	conversion  a holder that turns from reading to writing, or back
+//	linger      how long the remote hold is kept while it has no holder
 //	mutexes     the registry of a locker: one RWMutex for a name
 //
-// A call of Lock tries three ways, each dearer than the one before: beside readers or under a lease that nobody uses,
-// without a command and for readers without a mutex; from the one who leaves, by the queue; and as the leader, from
-// Redis. Unlock has four: it leaves others behind, hands the place on, keeps the lease, or gives it back.
+// Lock tries three ways, in the order of their cost. First, the goroutine joins readers or enters under an idle lease,
+// without a command; to join readers also needs no mutex. Second, it queues and gets the place from a holder that
+// leaves. Third, it leads and acquires the lock from Redis. Unlock has four outcomes: other readers stay, the place
+// passes to the next waiter, the process keeps the lease, or it releases the lease.
 //
-// in and remote are read without mu by those who enter beside readers and by Token and Context. Who reads them so may
-// see a section that has just ended: it asks the lease's trust, or the reader count, which says so too.
+// in and remote are read without mu by goroutines that join readers, and by Token and Context. Such a read may return a
+// section that has just ended. So the goroutine also checks that the lease is trusted, or the reader count, which shows
+// the end too.
 //
-// Mutexes are taken in the order mu, section.mu, mutexes.mu; the engine's list of locks that are being given back comes
-// last. None of them is held over a call that sends something or that ends contexts, so none is held when hooks, the
-// ends of leases or what a caller has made a parent of call in.
+// Mutexes are taken in the order mu, section.mu, mutexes.mu. The engine's list of locks that are being released comes
+// last. None of them is held across a call that sends a command or ends contexts. So none is held when a hook, the
+// callback at the end of a lease or a caller's parent context calls this package.
 type place struct {
 	locker   *Locker // nil where the RWMutex cannot be used
 	name     string
 	settings settings.Lock
 	terms    *engine.Terms
-	released error // how each section ends that is not lost
+	released error // the cause for the contexts of a section that is not lost
 
-	in     atomic.Pointer[section]    // of those who are in; stored under mu
-	remote atomic.Pointer[remoteHold] // what the process has on Redis; stored under mu
-	mu     sync.Mutex                 // never held over a call of the engine
+	in     atomic.Pointer[section]    // the section of the current holders, or nil; stored under mu
+	remote atomic.Pointer[remoteHold] // the hold of the process on Redis, or nil; stored under mu
+	mu     sync.Mutex                 // never held across a call that sends a command or ends contexts
 	local  cohort
-	block  int           // tokens to ask for next
-	seen   fencing.Token // the largest that it has had
+	block  int           // number of tokens that the next request asks for
+	seen   fencing.Token // the largest token of the holds before
 	linger linger
 }
 
-// RWMutex returns the lock of that name as an RWMutex, the same one for the same name and equal options. While one is
-// in use in this process, held or waited for, one of that name with other options fails with an *OptionError, since
-// they would have to share a lease. The name and the options are checked at the first use. An RWMutex that is not in
-// use costs no goroutine and no command, and need not be closed.
+// RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same
+// RWMutex. While an RWMutex is in use in this process, held or waited for, an RWMutex with the same name and other
+// options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
+// at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	refused := func(err error) *RWMutex { return &RWMutex{place: place{name: name}, refused: err} }
 	if l.isZero() {
@@ -92,7 +96,7 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 		m := &RWMutex{place: place{
 			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
 		}}
-		// The limit of the waiting spans the local queue, and that of a hold is the section's: both are kept here.
+		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0
 			m.terms = s.Terms()
@@ -101,26 +105,26 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	})
 }
 
-// Lock takes the lock for writing: it waits until it is granted, until ctx ends or WithMaxWait is reached
-// (*AcquireError, or *QuorumError if Redis does not answer) or the locker is closed. A ctx that belongs to a section
-// under the same lock is ErrNested.
+// Lock acquires the lock for writing. It waits until the lock is granted, until ctx ends or WithMaxWait is reached
+// (*AcquireError, or *QuorumError if Redis does not answer), or until the locker is closed (ErrClosed). If ctx belongs
+// to a section under the same lock, the error matches ErrNested.
 func (m *RWMutex) Lock(ctx context.Context) error { return m.acquire(ctx, Write, engine.Wait) }
 
-// TryLock is Lock with a single attempt: the error matches ErrNotAcquired, without a command where this process holds
-// the lock or waits for it.
+// TryLock is Lock with a single attempt. If the lock is taken, the error matches ErrNotAcquired; TryLock sends no
+// command if this process itself holds the lock or waits for it.
 func (m *RWMutex) TryLock(ctx context.Context) error { return m.acquire(ctx, Write, engine.Try) }
 
-// RLock takes the lock for reading, beside other readers; it waits behind a writer that came first. See Lock.
+// RLock acquires the lock for reading, together with other readers. It waits behind a writer that came first. See Lock.
 func (m *RWMutex) RLock(ctx context.Context) error { return m.acquire(ctx, Read, engine.Wait) }
 
 // TryRLock is RLock with a single attempt; see TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) error { return m.acquire(ctx, Read, engine.Try) }
 
-// Unlock gives back the write lock, and returns what Lease.Release does. Without one the error matches ErrNotHeld; with
-// one that was lost before, ErrLost.
+// Unlock releases the write lock and returns what Lease.Release returns. Without a write lock the error matches
+// ErrNotHeld. With a write lock that was lost before, it matches ErrLost.
 func (m *RWMutex) Unlock(ctx context.Context) error { return m.unlockFor(ctx, Write) }
 
-// RUnlock gives back one read lock, as Unlock does.
+// RUnlock releases one read lock, as Unlock does.
 func (m *RWMutex) RUnlock(ctx context.Context) error { return m.unlockFor(ctx, Read) }
 
 func (m *RWMutex) unlockFor(ctx context.Context, mode Mode) error {
@@ -130,8 +134,8 @@ func (m *RWMutex) unlockFor(ctx context.Context, mode Mode) error {
 	return m.leave(ctx, mode)
 }
 
-// Token returns the fencing token of those who hold this RWMutex, or 0: the writer's, or the one that the readers who
-// are in together share. It is that of the lost lease between a loss and the Unlock.
+// Token returns the fencing token of the current holders, or 0 if there are none: the writer's token, or the token that
+// the current readers share. Between a loss and the Unlock it is the token of the lost lease.
 func (m *RWMutex) Token() fencing.Token {
 	if s := m.in.Load(); s != nil {
 		return s.fence.token()
@@ -139,9 +143,9 @@ func (m *RWMutex) Token() fencing.Token {
 	return 0
 }
 
-// Context returns parent with the fence, cancelled when what this RWMutex holds is given back or lost: for a reader,
-// when the last of the readers has unlocked. It goes on through Upgrade and Downgrade, and shows the new fence then.
-// Without a hold it is cancelled already, with ErrNotHeld as the cause.
+// Context returns parent with the fence. It is cancelled when the lock that this RWMutex holds is released or lost; for
+// a reader, when the last of the readers has unlocked. It continues through Upgrade and Downgrade, and then shows the
+// new fence. Without a hold it is already cancelled, with ErrNotHeld as the cause.
 func (m *RWMutex) Context(parent context.Context) context.Context {
 	if s := m.in.Load(); s != nil {
 		return s.context(parent)
@@ -149,7 +153,7 @@ func (m *RWMutex) Context(parent context.Context) context.Context {
 	return endedContext(parent, fmt.Errorf("%w: %q", ErrNotHeld, m.name))
 }
 
-// endedContext returns parent, cancelled already.
+// endedContext returns a child of parent that is already cancelled.
 func endedContext(parent context.Context, cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	cancel(cause)

@@ -7,15 +7,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// bound is WithMaxHold for one section. The engine's own limit does not do: it counts from the grant of the lease,
-// under which many sections follow each other. It is guarded by the section's mu.
+// bound is WithMaxHold for one section. The engine's own limit does not suffice: it counts from the grant of the lease,
+// under which many sections follow each other. The section's mu guards it.
 type bound struct {
 	max   time.Duration
-	end   time.Time // it counts from the last reader that joined
+	end   time.Time // counted from the last reader that joined
 	timer *time.Timer
 }
 
-// setBound sets the bound going, if there is one.
+// setBound starts the bound, if there is one.
 func (s *section) setBound(limit time.Duration) {
 	if limit == 0 {
 		return
@@ -26,7 +26,7 @@ func (s *section) setBound(limit time.Duration) {
 	s.bound.timer = time.AfterFunc(limit, s.fire)
 }
 
-// stopBound follows the end of the section. No timer is set after that.
+// stopBound stops the timer after the end of the section. No timer is set after that.
 func (s *section) stopBound() {
 	if s.bound != nil {
 		s.mu.Lock()
@@ -35,7 +35,7 @@ func (s *section) stopBound() {
 	}
 }
 
-// fire ends the section where the bound is reached, or waits on for one that has moved.
+// fire ends the section if the bound is reached, or sets the timer again if the bound has moved.
 func (s *section) fire() {
 	if s.reached() != nil {
 		return
@@ -47,9 +47,9 @@ func (s *section) fire() {
 	}
 }
 
-// reached returns the loss once the bound is reached. It looks at the clock, as Lease.Err does, so it does not depend
-// on when the timer comes to it. Whoever notices ends the lease as lost: the section stands until it is unlocked, but
-// another process gets the lock. It is not called under mu, as lost is not.
+// reached returns the loss once the bound is reached. It checks the clock, as Lease.Err does, so it does not depend on
+// when the timer fires. The goroutine that notices the end also ends the lease as lost: the section stands until it is
+// unlocked, but another process gets the lock. Like lost, it is not called under mu.
 func (s *section) reached() error {
 	if s.bound == nil {
 		return nil
@@ -61,16 +61,16 @@ func (s *section) reached() error {
 		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.bound.max})
 	}
 	loss, lost := errors.AsType[*LostError](over)
-	if !lost { // it was left in this moment, and others may be in under the lease
+	if !lost { // its holders have just left, and the next section may stand under the lease
 		return nil
 	}
-	// By everybody who gets here: it is lost before Unlock comes to release it.
+	// Every goroutine that gets here calls it, so that the lease is lost before Unlock comes to release it.
 	engine.LoseAt(&s.remote.lease.inner, s.bound.max, loss.Token)
 	return over
 }
 
-// extend moves the bound for one more reader, if it is not reached yet. Each reader is promised the whole time, so the
-// last one that joined counts.
+// extend moves the bound for one more reader, unless it is already reached. Each reader is promised the whole time, so
+// the last reader that joined counts.
 func (s *section) extend() bool {
 	if s.lost() != nil {
 		return false

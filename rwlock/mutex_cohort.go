@@ -1,68 +1,71 @@
 package rwlock
 
-// cohort is the goroutines of this process that use one RWMutex: who is in it, and who waits, in the order of arrival.
-// It decides about them and knows nothing of Redis; see remoteHold for that. Its methods are called under the RWMutex's
-// mu, and none of them blocks.
+// cohort has the goroutines of this process that use one RWMutex: its holders, and its local queue in the order of
+// arrival. It decides which goroutine is next and knows nothing of Redis; see remoteHold for that. Its methods are
+// called under the RWMutex's mu, and none of them blocks.
 //
-// Who leaves last hands the place on to the first of the queue, under the remote hold that there is, or gives that
-// back. Where there is none, the first of the queue leads: it alone may get one, in its own goroutine, for itself and,
-// if it reads, for all readers behind it up to the next writer. A single attempt leads if nobody is before it.
+// The last holder to leave passes the place to the first waiter of the queue under the existing remote hold, or
+// releases that hold. Without a remote hold, the first waiter of the queue leads. Only the leader may acquire a hold.
+// It does so in its own goroutine, for itself and, if it reads, for all readers behind it up to the next writer. A
+// single attempt leads if no goroutine is ahead of it.
 //
-// What holds between two calls, and what a reader may rely on:
-//   - a writer is in alone; readers are in together; one who converts is in beside readers only while it waits;
-//   - at most one leads, and it leads only while nobody is in or, to join them, while only readers are;
-//   - while the last who left gives the remote hold back nobody leads and nobody enters: the next request would come
-//     before the release, and wait behind its own process;
-//   - where the place is free and somebody waits, somebody leads. So whoever makes it free calls wake.
+// Invariants between two calls:
+//   - A writer is the only holder. Readers hold the lock together. A converting goroutine has readers next to it only
+//     while it waits.
+//   - At most one waiter leads. It leads only while there is no holder or, to join them, while all holders are readers.
+//   - While the last holder releases the remote hold, no waiter leads and no goroutine enters. Otherwise the next
+//     request would arrive before the release and wait behind its own process.
+//   - If the place is free and a goroutine waits, a waiter leads. So a caller that frees the place calls wake.
 type cohort struct {
 	writer     bool
 	readers    readers
-	converting *waiter // who is in, as neither of them: see conversion
-	returning  bool    // the last has left; contexts are being ended, or the remote hold is being given back
+	converting *waiter // a holder that is neither writer nor reader: see conversion
+	returning  bool    // the last holder has left: contexts are being ended, or the remote hold is being released
 	leader     *waiter // asks Redis, or tries to join readers; the first of the queue, or a single attempt
-	first      *waiter // of the queue
+	first      *waiter // first of the queue
 	last       *waiter
-	queued     int // how many there are
+	queued     int // length of the queue
 }
 
 // waiter is one call of Lock or RLock that may have to wait.
 type waiter struct {
 	mode       Mode
 	stage      stage
-	turn       chan struct{} // holds one signal when another goroutine has changed the stage
+	turn       chan struct{} // has one signal after another goroutine has changed the stage
 	prev, next *waiter
 }
 
-// stage is where a waiter is. It is read without the mutex by the waiter itself, after a signal.
+// stage is the progress of a waiter. The waiter itself reads it without the mutex, after a signal.
 type stage uint8
 
 const (
-	queued   stage = iota // it waits for others of this process
-	leading               // it is its turn to get the place
-	admitted              // it is in; others have let it in, or it has let itself in
+	queued   stage = iota // it waits for other goroutines of this process
+	leading               // it has the turn to get the place
+	admitted              // it is a holder: another goroutine has admitted it, or it has admitted itself
 )
 
 func newWaiter(mode Mode) *waiter { return &waiter{mode: mode, turn: make(chan struct{}, 1)} }
 
-// empty reports whether nobody is in.
+// empty reports whether there is no holder.
 func (c *cohort) empty() bool { return !c.writer && c.converting == nil && c.readers.number() == 0 }
 
-// idle reports whether nobody is in or wants to be.
+// idle reports whether no goroutine holds the RWMutex, waits for it or releases it.
 func (c *cohort) idle() bool {
 	return c.empty() && !c.returning && c.leader == nil && c.first == nil
 }
 
-// unclaimed reports whether nobody is before one who comes now, but those that are in.
+// unclaimed reports whether a goroutine that comes now has at most the current holders ahead of it.
 func (c *cohort) unclaimed() bool {
 	return c.first == nil && c.leader == nil && c.converting == nil && !c.returning
 }
 
-// free reports whether somebody of that mode may lead. A reader may while others read: it tries to join them.
+// free reports whether a waiter of that mode may lead. A reader may lead while other readers hold the lock: it tries to
+// join them.
 func (c *cohort) free(mode Mode) bool {
 	return c.leader == nil && !c.returning && (c.empty() || mode == Read && c.besideReaders())
 }
 
-// besideReaders reports whether readers are in and more may join them, as far as the cohort knows.
+// besideReaders reports whether there are readers and more may join them, as far as the cohort knows.
 func (c *cohort) besideReaders() bool { return c.readers.number() > 0 && c.converting == nil }
 
 // enqueue puts a waiter at the end of the queue.
@@ -80,8 +83,8 @@ func (c *cohort) enqueue(w *waiter) {
 	}
 }
 
-// tryLead makes a single attempt the leader if it need not wait for anybody in this process. It is never in the queue:
-// it must not keep a place there while it asks Redis.
+// tryLead makes a single attempt the leader if it need not wait for another goroutine of this process. A single attempt
+// is never in the queue: it must not keep a place there while it asks Redis.
 func (c *cohort) tryLead(w *waiter) bool {
 	if c.first != nil || !c.free(w.mode) {
 		return false
@@ -90,8 +93,8 @@ func (c *cohort) tryLead(w *waiter) bool {
 	return true
 }
 
-// wake makes the first of the queue the leader if the place is free for it. It may be called at any time, also when
-// there is a leader already; then it does nothing.
+// wake makes the first of the queue the leader if the place is free for it. It may be called at any time. If there is a
+// leader already, it does nothing.
 func (c *cohort) wake() {
 	if w := c.first; w != nil && c.free(w.mode) {
 		c.leader = w
@@ -99,7 +102,7 @@ func (c *cohort) wake() {
 	}
 }
 
-// enter lets one in that need not wait.
+// enter adds a holder that need not wait.
 func (c *cohort) enter(mode Mode) {
 	if mode == Write {
 		c.writer = true
@@ -108,7 +111,7 @@ func (c *cohort) enter(mode Mode) {
 	}
 }
 
-// admitLeader lets the leader in with the readers behind it that may enter together with it.
+// admitLeader makes the leader a holder, with the readers behind it that may enter together with it.
 func (c *cohort) admitLeader(leader *waiter) {
 	c.leader = nil
 	c.remove(leader)
@@ -117,7 +120,7 @@ func (c *cohort) admitLeader(leader *waiter) {
 	c.admitReaders(leader.mode)
 }
 
-// admitFirst lets the first of the queue in, as admitLeader does.
+// admitFirst makes the first of the queue a holder, as admitLeader does for the leader.
 func (c *cohort) admitFirst() {
 	w := c.first
 	c.remove(w)
@@ -126,8 +129,8 @@ func (c *cohort) admitFirst() {
 	c.admitReaders(w.mode)
 }
 
-// admitReaders lets in, beside a reader, the readers that wait up to the next writer. Those behind the writer wait with
-// it: a stream of readers would keep it out for ever.
+// admitReaders admits, if the new holder reads, the waiting readers up to the next writer. Readers behind that writer
+// wait with it: otherwise a stream of readers would keep the writer out for ever.
 func (c *cohort) admitReaders(beside Mode) {
 	for beside == Read && c.first != nil && c.first.mode == Read {
 		w := c.first
@@ -137,8 +140,8 @@ func (c *cohort) admitReaders(beside Mode) {
 	}
 }
 
-// giveUp takes out a waiter that has failed or that does not want to wait any longer, and lets the next one lead. A
-// writer that gives up may have kept readers behind it from those that are in: the first of them leads then, and joins.
+// giveUp removes a waiter that has failed or stops waiting, and lets the next one lead. A writer that gives up may have
+// kept the readers behind it from joining the current readers. The first of them then leads and joins.
 func (c *cohort) giveUp(w *waiter) {
 	c.remove(w)
 	if c.leader == w {
@@ -155,9 +158,9 @@ func (c *cohort) stepBack(leader *waiter) {
 	}
 }
 
-// depart takes out one that is in. Where it was the last, the caller decides who is next, under the same mu: in between
-// the place looks free, and another could take it. It reports whether there was one of that mode, and whether nobody is
-// in any more. The last of the readers beside one who upgrades lets that one go on.
+// depart removes a holder of that mode. It reports whether there was one, and whether no holder is left. After the last
+// one, the caller decides under the same mu which goroutine is next: until then the place looks free, and another
+// goroutine could take it. If a reader is upgrading, the last of the other readers signals the upgrade to go on.
 func (c *cohort) depart(mode Mode) (held, last bool) {
 	if mode == Write {
 		held = c.writer
@@ -172,8 +175,8 @@ func (c *cohort) depart(mode Mode) (held, last bool) {
 	return held, last
 }
 
-// convert takes out one that is in, of that mode, as the one who converts; w is signalled when nobody else is in. It
-// reports whether there was one, without another conversion under way, and whether it is alone.
+// convert removes a holder of mode from and makes it the converting one. w is signalled when there is no other holder.
+// convert reports whether there was such a holder, without another conversion under way, and whether it is alone.
 func (c *cohort) convert(w *waiter, from Mode) (held, alone bool) {
 	if c.converting != nil {
 		return false, false
@@ -191,21 +194,22 @@ func (c *cohort) convert(w *waiter, from Mode) (held, alone bool) {
 // upgrading reports whether a reader is about to become the writer.
 func (c *cohort) upgrading() bool { return c.converting != nil && c.converting.mode == Write }
 
-// settle lets the one who converts in again, and those who wait and may enter beside it.
+// settle makes the converting goroutine a holder again, in the given mode, and wakes the first of the queue if it may
+// join.
 func (c *cohort) settle(mode Mode) {
 	c.converting = nil
 	c.enter(mode)
 	c.wake()
 }
 
-// vacate makes the place free when the remote hold has been given back, whatever came of that: a release that is not
-// confirmed goes on in the background, and the next leader waits for it at Redis.
+// vacate frees the place after the release of the remote hold, also if the release is not confirmed: it then goes on in
+// the background, and the next leader waits for it at Redis.
 func (c *cohort) vacate() {
 	c.returning = false
 	c.wake()
 }
 
-// remove takes a waiter out of the queue, if it is in it.
+// remove takes a waiter out of the queue if it is there.
 func (c *cohort) remove(w *waiter) {
 	switch {
 	case w.prev != nil:
@@ -224,9 +228,9 @@ func (c *cohort) remove(w *waiter) {
 	c.queued--
 }
 
-// signal moves a waiter on. Its goroutine may be about to give up; giveUp looks at the stage under mu, so that one of
-// the two happens and not both.
+// signal moves a waiter to its next stage. The waiter's goroutine may be about to give up. giveUp checks the stage
+// under mu, so that exactly one of the two happens.
 func (w *waiter) signal(s stage) {
 	w.stage = s
-	w.turn <- struct{}{} // never blocks: the one before was received, or w would not have waited again
+	w.turn <- struct{}{} // never blocks: w received the previous signal before it waited again
 }

@@ -10,52 +10,56 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// A conversion turns one who is in from a reader into the writer, or the other way round, and nobody writes in between.
+// conversion turns a reader into the writer, or the writer into a reader. No other goroutine and no other process
+// writes in between.
 //
-// In the process: meanwhile it is neither a reader nor the writer, but still in (cohort.converting). So nobody enters,
-// there is no second one, and the other readers leave as ever: the last of them finds the conversion instead of the
-// queue. The section stays the same, with its contexts and its limit; its token and mode are what changes.
+// In the process: a converting goroutine is neither a reader nor the writer, but it still is a holder
+// (cohort.converting). So no goroutine enters, and there is no second conversion. The other readers leave as usual, and
+// the last of them signals the conversion instead of the queue. The section stays the same, with its contexts and its
+// limit. Only its token and its mode change.
 //
-// On Redis: the lease is converted as any Lease is. An upgrade asks for that at once, before the other readers of the
-// process have left, so that readers of other processes are held back and a second upgrade is refused there; but the
-// lease becomes a write lease only when they have left, and until then whoever gives up has what it had. A write lease
-// under which readers have followed a writer can stay as it is: it has kept a token for that. A downgrade always
-// converts the lease, so that readers of other processes get in too.
+// On Redis: the lease is converted as any Lease is. An upgrade requests the conversion at once, before the other
+// readers of the process have left, so that readers of other processes are held back and a second upgrade is refused
+// there. But the lease becomes a write lease only when they have left, and until then an upgrade that gives up leaves
+// everything as it was. A write lease under which readers have followed a writer can stay as it is: it has kept a token
+// for an upgrade. A downgrade always converts the lease, so that readers of other processes get in too.
 //
-// Whoever waits in the process, for a turn beside the reader that a downgrade has left or that has given up, leads as
-// ever.
+// A waiter of the process leads as usual to join the reader that a downgrade has left, or a reader that gave up its
+// upgrade.
 type conversion struct {
 	*RWMutex
 	w       *waiter // signalled when the other readers have left
 	from    Mode
 	section *section
 	hold    *remoteHold
-	wanted  bool // the hold was so before
+	wanted  bool // hold.wanted before the conversion
 }
 
-// Upgrade turns a read lock of this RWMutex into the write lock, without a gap: nobody writes in between. It waits
-// until the other readers have left, in this process and elsewhere, before all others who wait and with new readers
-// held back. While it waits it goes on reading, and if ctx ends or WithMaxWait is reached (*AcquireError, *QuorumError)
-// it still does. If Redis has granted the write hold, and that is lost before the other readers have left, it also goes
-// on reading; the error matches ErrNoQuorum if no renewal of that hold was confirmed in time, else ErrNotAcquired. A
-// reader that asks while another one upgrades, of this process or elsewhere, gets ErrUpgrade at once: each would wait
-// for the other. It has to unlock, and then to lock.
+// Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
+// writes in between. It waits until the other readers have left, in this process and elsewhere. It goes before all
+// other waiters, and new readers are held back. While it waits, the caller keeps the read lock; it also keeps it if ctx
+// ends or WithMaxWait is reached (*AcquireError, *QuorumError). If Redis has granted the write hold, and that hold is
+// lost before the other readers have left, the caller keeps the read lock too; the error matches ErrNoQuorum if no
+// renewal of that hold was confirmed in time, else ErrNotAcquired. A reader that asks while another reader upgrades, in
+// this process or elsewhere, gets ErrUpgrade at once: each would wait for the other. It has to unlock, and then to
+// lock.
 //
-// Once it is granted it has succeeded: it also gives back the read hold, until ctx ends and at most for the release
-// timeout, and what is not confirmed by then is pursued in the background.
+// Once the write lock is granted, Upgrade has succeeded. It then also releases the read hold: it waits for that until
+// ctx ends and at most for the release timeout, and a release that is not confirmed by then goes on in the background.
 //
-// Token is a new, larger one after it, and contexts from before show it. Without a read lock the error matches
-// ErrNotHeld; with one that is lost, ErrLost, and RUnlock is still due. WithMaxHold counts on.
+// After Upgrade, Token is a new, larger one, and contexts from before show it. Without a read lock the error matches
+// ErrNotHeld. With a read lock that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
 func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Upgrade) }
 
-// TryUpgrade is Upgrade with a single attempt: beside other readers the error matches ErrNotAcquired.
+// TryUpgrade is Upgrade with a single attempt: while there are other readers, the error matches ErrNotAcquired.
 func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Try) }
 
-// Downgrade turns the write lock of this RWMutex into a read lock, without a gap: nobody writes in between, and the
-// readers who wait are let in, up to the next writer who waits: those of this process when it returns, those of others
-// when the write hold is given back, which is bounded as with Upgrade. Token is a new one, as with Upgrade. On an error
-// that matches neither ErrLost nor ErrClosed it is still the write lock. Without a write lock the error matches
-// ErrNotHeld; with one that is lost, ErrLost, and Unlock is still due.
+// Downgrade turns the write lock of this RWMutex into a read lock, without a gap: no other goroutine and no other
+// process writes in between. Waiting readers are let in, up to the next waiting writer: the readers of this process
+// when Downgrade returns, the readers of other processes when the write hold is released, which is bounded as with
+// Upgrade. Token is a new one, as with Upgrade. After an error that matches neither ErrLost nor ErrClosed the caller
+// still has the write lock. Without a write lock the error matches ErrNotHeld. With a write lock that is lost it
+// matches ErrLost, and Unlock is still due.
 func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {
@@ -69,7 +73,7 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 	if err := c.begin(entry); err != nil {
 		return err
 	}
-	defer c.abandon() // also when a hook of the locker panics: nobody gets in before it is over
+	defer c.abandon() // also if a hook of the locker panics: no goroutine enters before the conversion is over
 	begun := time.Now()
 	within, cancel := m.limited(ctx)
 	defer cancel()
@@ -80,7 +84,7 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 	return nil
 }
 
-// begin takes out one that is in. A single attempt does not begin beside others.
+// begin makes one holder the converting one. A single attempt does not begin while there are other holders.
 func (c *conversion) begin(entry engine.Entry) error {
 	c.mu.Lock()
 	reads := c.from == Read && c.local.readers.number() > 0
@@ -95,7 +99,7 @@ func (c *conversion) begin(entry engine.Entry) error {
 		c.local.settle(c.from)
 	}
 	c.unlock()
-	switch { // not under mu: an error that names the holder may be the first to notice that it has lost the lock
+	switch { // not under mu: an error that names the holder may be the first to notice that the holder lost the lock
 	case taken:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, c.name)
 	case refused:
@@ -110,7 +114,7 @@ func (c *conversion) begin(entry engine.Entry) error {
 	}
 }
 
-// run converts the lease where that is due. On success nobody else is in.
+// run converts the lease if necessary. On success there is no other holder.
 func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 	if lost := c.section.lost(); lost != nil {
 		return lost
@@ -127,7 +131,7 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 	if err != nil {
 		return err
 	}
-	return lease.Err() // its time may have ended while the others left
+	return lease.Err() // it may have expired while the other readers left
 }
 
 // alone returns when the other readers of the process have left.
@@ -142,18 +146,19 @@ func (c *conversion) alone(ctx context.Context) error {
 	}
 }
 
-// failure tells of the section what was told of the lease, and of a closed locker what its lease alone does not say.
+// failure turns an error of the lease into an error of the section. It also reports a closed locker, which the error of
+// its lease alone does not show.
 func (c *conversion) failure(err error) error {
 	if lost := c.section.lost(); lost != nil {
 		return lost
 	}
-	if errors.Is(c.hold.lease.Err(), ErrReleased) { // err may tell of another lease, whose end was that of ctx
+	if errors.Is(c.hold.lease.Err(), ErrReleased) { // err may describe the new hold, which ended with the conversion's ctx
 		return fmt.Errorf("%w: lock %q", ErrClosed, c.name)
 	}
 	return err
 }
 
-// finish lets the one who converts in again, in the other mode.
+// finish makes the converting goroutine a holder again, in the other mode.
 func (c *conversion) finish() {
 	g := granted(c.hold.lease)
 	c.mu.Lock()
@@ -169,8 +174,9 @@ func (c *conversion) finish() {
 	}
 }
 
-// abandon lets it in again as what it was, unless it has finished. That somebody waited for a read lease meanwhile may
-// have been its own upgrade: whoever waits yet is heard of anew.
+// abandon makes the converting goroutine a holder in its old mode again, unless the conversion has finished. If a
+// waiter for a read lease was reported during the conversion, that may have been its own upgrade. So abandon forgets
+// the report, and a waiter that still waits is reported again.
 func (c *conversion) abandon() {
 	c.mu.Lock()
 	if c.local.converting != c.w {

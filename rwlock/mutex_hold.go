@@ -7,51 +7,53 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// remoteHold is what this process has of an RWMutex's lock on Redis: one lease, under which its goroutines follow each
-// other. A write lease serves writers and readers, and has a block of tokens: a writer, or readers that are in
-// together, take one each. A read lease serves readers only, with one token. All but lease, since and once is guarded
-// by the RWMutex's mu.
+// remoteHold is the hold that this process has on an RWMutex's lock on Redis: one lease, under which its goroutines
+// follow each other. A write lease serves writers and readers and has a token block: each writer takes one token, and
+// readers that hold the lock together take one for all of them. A read lease serves readers only, with one token. The
+// RWMutex's mu guards all fields but lease, since and once.
 type remoteHold struct {
 	lease *Lease
 	since time.Time
 	once  bool // WithoutRenewal: the lease lasts for the TTL only
 
 	grant
-	served int // sections, and conversions of them
+	served int // number of sections, and of their conversions
 }
 
-// grant is what a conversion of the lease replaces.
+// grant is the part of a remoteHold that a conversion of the lease replaces.
 type grant struct {
-	id     string        // of the hold
-	next   fencing.Token // the next of the block
+	id     string        // of the hold on Redis
+	next   fencing.Token // the next token of the block
 	last   fencing.Token
 	wanted bool          // another process waits
-	spare  int           // how many more sections it serves all the same
-	soon   time.Duration // until then it serves some more than that; by the monotonic clock of Engine.Now
+	spare  int           // how many more sections it serves although another process waits
+	soon   time.Duration // until then it serves shortSections more; by the monotonic clock of Engine.Now
 }
 
-// granted returns what Redis has granted with a lease.
+// granted returns the grant of a lease.
 func granted(lease *Lease) grant {
 	first, last := lease.inner.Block()
 	return grant{id: lease.inner.Hold(), next: first, last: last}
 }
 
 const (
-	// spareSections is how often the lock is handed on within a process while another process waits: often enough that
-	// a round trip is shared by many, and soon over.
+	// spareSections is how many more sections a process serves while another process waits. They are enough for many
+	// sections to share a round trip, and soon over.
 	spareSections = 16
-	// spareTime is for sections that are shorter than a hand-off to another process takes. So many more are served until
-	// it is over, or the lock would be on its way between the processes for most of the time.
+	// spareTime is for sections that are shorter than a hand-off to another process takes. Up to shortSections more of
+	// them are served until spareTime is over. Otherwise the lock would be on its way between the processes for most of
+	// the time.
 	spareTime, shortSections = 200 * time.Microsecond, 7 * spareSections
-	// firstBlock is how many tokens the first write lease has.
+	// firstBlock is the number of tokens of the first write lease.
 	firstBlock = 1 << 10
 	// maxBlock bounds by how much the tokens of a lock run ahead of the clock at a time.
 	maxBlock = 1 << 16
 )
 
-// nextBlock returns how many tokens the next write lease should have: twice as many as the last one used, so that few
-// are left over, and at the most what one serves where another process waits. What lingers is to last for as long as
-// nobody else wants it; a token for each microsecond of that does not run ahead of the clock.
+// nextBlock returns how many tokens the next write lease requests: twice as many as this lease used, so that few are
+// left over, and at most what a lease serves while another process waits, if one does. A lingering lease is to last
+// until another process wants the lock; a token for each microsecond of the linger time does not run ahead of the
+// clock.
 func (h *remoteHold) nextBlock(linger time.Duration) int {
 	least, most := int64(spareSections), int64(maxBlock)
 	switch {
@@ -65,23 +67,23 @@ func (h *remoteHold) nextBlock(linger time.Duration) int {
 	return int(min(max(2*int64(h.served), least), most))
 }
 
-// watch has the RWMutex hear of the lease's end and of those who wait for it elsewhere.
+// watch registers callbacks for the end of the lease and for waiters in other processes.
 func (m *place) watch(h *remoteHold) {
 	m.hearWanted(h)
 	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.outcome(err)) })
 }
 
-// hearWanted has the RWMutex hear of those who wait for what was granted elsewhere.
+// hearWanted registers a callback for waiters in other processes that want the granted hold.
 func (m *place) hearWanted(h *remoteHold) {
 	id := h.lease.inner.Hold()
 	h.lease.inner.OnWanted(func() { m.want(h, id) })
 }
 
-// trusted reports whether the lease stands at that moment. One that was given back does not, from before its release is
-// sent: Close gives a lease back whoever is in.
+// trusted reports whether the lease is valid at that moment. A lease stops being trusted before its release is sent:
+// Close releases a lease even if it has holders.
 func (h *remoteHold) trusted(now clock.Instant) bool { return h.lease.inner.Trusted(now) }
 
-// serves reports whether one more section of that mode may begin, under mu.
+// serves reports whether one more section of that mode may begin. It is called under mu.
 func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
 	case !h.trusted(now), h.once && h.served > 0, h.wanted && h.spent(now):
@@ -89,18 +91,19 @@ func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	case h.lease.Mode() == Read:
 		return mode == Read
 	case mode == Read:
-		return h.next < h.last // one is left for a reader that upgrades
+		return h.next < h.last // the last token is kept for a reader that upgrades
 	default:
 		return h.next <= h.last
 	}
 }
 
-// spent reports whether one who waits elsewhere has waited long enough.
+// spent reports whether a waiter in another process has waited long enough.
 func (h *remoteHold) spent(now clock.Instant) bool {
 	return h.spare <= 0 && (h.spare <= -shortSections || now.Mono >= h.soon)
 }
 
-// begin starts a section, under mu. The caller has asked serves in the same breath, so there is a token for it.
+// begin starts a section, under mu. The hold is new, or the caller has checked serves under the same mu: so there is a
+// token for the section.
 func (h *remoteHold) begin(m *place, mode Mode) *section {
 	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.take())
@@ -108,8 +111,8 @@ func (h *remoteHold) begin(m *place, mode Mode) *section {
 	return s
 }
 
-// take returns the token for one more section, or for what one is converted to. Tokens of a block that are not used are
-// lost, and that is right: the counter is past them, so nobody else gets them, and order is all that a token promises.
+// take returns the token for one more section, or for a converted section. Unused tokens of a block are lost, and that
+// is safe: the counter is past them, so no other hold gets them, and a token promises nothing but order.
 func (h *remoteHold) take() fencing.Token {
 	token := h.next
 	if h.lease.Mode() == Write {
@@ -122,9 +125,9 @@ func (h *remoteHold) take() fencing.Token {
 	return token
 }
 
-// want notes that another process waits. Readers that are in stay; nobody joins them. A write lease serves some more
-// who wait here already: to give it back at once would cost each hand-off two round trips as soon as two processes
-// compete.
+// want records that another process waits. The current readers stay, and no reader joins them. A write lease still
+// serves some goroutines that wait in this process already: to release it at once would cost two round trips for each
+// hand-off as soon as two processes compete.
 func (h *remoteHold) want(now clock.Instant) {
 	if h.wanted {
 		return
@@ -135,5 +138,5 @@ func (h *remoteHold) want(now clock.Instant) {
 	}
 }
 
-// admitsMore reports whether a reader may join those that are in, while the lease is trusted.
+// admitsMore reports whether a reader may join the current readers, while the lease is trusted.
 func (h *remoteHold) admitsMore() bool { return !h.wanted }

@@ -8,22 +8,23 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// errNotJoined, which no caller sees, is told to a leader that came while others read and could not join them.
+// errNotJoined is returned to a leader that came while there were readers and could not join them. No caller sees it.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
-// bid is the attempt of a leader. While it lasts all others who want in wait for it, so it ends with the leader's
-// context at the latest; what it was waiting for at Redis is given up in the background.
+// bid is the attempt of a leader. All other goroutines that want the lock wait for it, so it ends with the leader's
+// context at the latest. What it was waiting for at Redis is then given up in the background.
 type bid struct {
 	*place
 	w     *waiter
 	entry engine.Entry
 }
 
-// lead gets the place for the leader and for those who enter with it: beside the readers that are in, or from Redis. On
-// any error but errNotJoined the leader has left the queue.
+// lead gets the place for the leader and for the readers that enter with it: it joins the current readers, or asks
+// Redis. On any error but errNotJoined the leader has left the queue.
 //
-// What is read under mu at first may change until the leader acts on it, except that nobody else can lead and, where
-// the place is empty, nobody can enter: the first of the queue is the leader itself.
+// The state that lead reads under mu first may change before the leader acts on it, with two exceptions. No other
+// goroutine can lead. And while there is no holder, no goroutine can enter: cohort.unclaimed is false while there is a
+// leader.
 func (m *bid) lead(ctx context.Context) error {
 	w := m.w
 	m.mu.Lock()
@@ -36,7 +37,7 @@ func (m *bid) lead(ctx context.Context) error {
 		}
 		return m.stepBack()
 	}
-	defer m.end() // also when a hook of the locker panics: nobody may wait for this leader for ever
+	defer m.end() // also if a hook of the locker panics: no goroutine may wait for this leader for ever
 	if h != nil && m.exchange(ctx, h) {
 		return nil
 	}
@@ -53,8 +54,8 @@ func (m *bid) lead(ctx context.Context) error {
 	return nil
 }
 
-// exchange lets the leader in under a remote hold that nobody uses, if that serves it, or gives it back. That the lease
-// may end right after is no matter, since a section whose lease has ended knows it by the same clocks.
+// exchange admits the leader under a remote hold without a holder if the hold serves its mode, and releases the hold if
+// not. The lease may end right after that. This is safe: a section checks the end of its lease by the same clocks.
 func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	w := m.w
 	now := m.locker.engine.Now()
@@ -67,14 +68,15 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	}
 	m.forget(h)
 	m.unlock()
-	// Nobody stood in it: that it was lost, or is not confirmed, concerns nobody. All who come wait for this leader, so it
-	// is not kept beyond the end of its context.
+	// The hold had no holder, so a loss or an unconfirmed release concerns no caller. All goroutines that come wait for
+	// this leader, so the release does not keep it beyond the end of its context.
 	m.locker.engine.ReleaseWithin(ctx, &h.lease.inner)
 	return false
 }
 
-// ask acquires the lock from Redis, for the leader of the cohort and those who enter with it. It is the only place that
-// waits for other processes, and is called without mu: meanwhile others of this process queue, or give up.
+// ask acquires the lock from Redis for the leader and the readers that enter with it. It is the only step of a bid that
+// waits for other processes. It is called without mu: other goroutines of this process queue or give up during the
+// call.
 func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	m.mu.Lock()
 	block, seen := m.block, m.seen
@@ -89,8 +91,8 @@ func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
 	return &remoteHold{lease: lease, since: time.Now(), once: !m.settings.Renew, grant: granted(lease)}, nil
 }
 
-// extend gives the readers that are in the time that a new hold would have, and reports whether it did. It is called
-// without mu, since under WithoutRenewal it sends a command; beside looks again at who is in.
+// extend gives the current readers the time that a new hold would have, and reports whether it did. It is called
+// without mu, because under WithoutRenewal it sends a command. beside then checks again which section is current.
 func (m *bid) extend(ctx context.Context, s *section) bool {
 	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
 		return false
@@ -98,8 +100,8 @@ func (m *bid) extend(ctx context.Context, s *section) bool {
 	return s.bound == nil && s.lost() == nil || s.bound != nil && s.extend()
 }
 
-// beside lets a reader in beside those of a section, if they are still there. They may have left while it extended
-// their lease, and another section have begun; then the extension was for nothing, and the reader waits for its own
+// beside admits a reader to a section if its readers are still there. They may have left while the new reader extended
+// their lease, and another section may have begun. Then the extension was useless, and the reader waits for its own
 // turn.
 func (m *bid) beside(s *section) bool {
 	now := m.locker.engine.Now()
@@ -112,8 +114,8 @@ func (m *bid) beside(s *section) bool {
 	return true
 }
 
-// stepBack has one that waits wait until the readers that are in have left. A single attempt is not in the queue and
-// has failed.
+// stepBack makes a leader from the queue wait until the current readers have left. A single attempt is not in the queue
+// and has failed.
 func (m *bid) stepBack() error {
 	if m.entry == engine.Wait {
 		m.mu.Lock()
@@ -123,7 +125,7 @@ func (m *bid) stepBack() error {
 	return errNotJoined
 }
 
-// end lets the next lead if this one has failed. One that was admitted has left the queue already.
+// end lets the next waiter lead if this leader has failed. A leader that was admitted has left the queue already.
 func (m *bid) end() {
 	m.mu.Lock()
 	defer m.unlock()

@@ -7,13 +7,13 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// leave is Unlock and RUnlock. The last to leave hands the place on under the remote hold, keeps that for a time, or
-// gives it back.
+// leave is Unlock and RUnlock. The last holder to leave passes the place on under the remote hold, keeps the hold for a
+// time, or releases it.
 //
-// The order of its steps: the loss is asked for before mu is taken; the contexts of the section end before anybody else
-// is in, and without mu; the remote hold is forgotten before it is given back, so that nobody enters under a lease that
-// is about to be released; and the place is free again only after that. A section that was lost is not handed on: its
-// lease has ended.
+// The steps have to be in this order. The loss is checked before mu is taken. The contexts of the section end before
+// another goroutine enters, and without mu. The remote hold is forgotten before its release, so that no goroutine
+// enters under a lease that is about to be released. The place is free again only after the release. A lost section is
+// not followed by another one: its lease has ended.
 func (m *place) leave(ctx context.Context, mode Mode) error {
 	now := m.locker.engine.Now()
 	if mode == Read && m.leaveOthers(now) {
@@ -40,8 +40,9 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 	return s.release(ctx, lost)
 }
 
-// endSection ends a section that the last one has left, under mu, which it gives back for as long as contexts end.
-// Meanwhile nobody enters. It returns the loss, also one by a bound that was reached a moment ago, and the time.
+// endSection ends a section that its last holder has left. It is called under mu, which it unlocks while contexts end;
+// no goroutine enters during that time. It returns the loss, also by a bound that was reached a moment ago, and the
+// time.
 func (m *place) endSection(s *section, lost error, now clock.Instant) (error, clock.Instant) {
 	end := lost
 	if end == nil {
@@ -63,9 +64,10 @@ func (m *place) endSection(s *section, lost error, now clock.Instant) (error, cl
 	return lost, now
 }
 
-// lockSection takes mu and returns the section that is in then, nil for none, and its loss. The loss is asked for
-// first: one that is noticed there runs hooks. Under whoever is in the section stays the same; else it looks again. One
-// that has begun since now is trusted.
+// lockSection takes mu and returns the section that is current then, nil for none, and its loss. It checks the loss
+// before it takes mu, because a loss that is noticed there runs hooks. While the caller is a holder the section stays
+// the same; otherwise the section may change in between, and lockSection starts again. A section that began after now
+// is trusted.
 func (m *place) lockSection(now clock.Instant) (*section, error) {
 	for {
 		s := m.in.Load()
@@ -81,21 +83,22 @@ func (m *place) lockSection(now clock.Instant) (*section, error) {
 	}
 }
 
-// leaveOthers takes out, without the mutex, a reader who leaves others behind, if the lease stands: else it has to be
-// told of the loss.
+// leaveOthers removes a reader, without the mutex, if other readers stay and the lease is trusted. If the lease is not,
+// leave has to return the loss to the reader.
 func (m *place) leaveOthers(now clock.Instant) bool {
 	s := m.in.Load()
 	return s != nil && s.bound == nil && s.remote.trusted(now) && m.local.readers.leave()
 }
 
-// handOn lets the next in under the remote hold, or keeps that for whoever comes, under mu. It reports whether it did.
-// No command is sent, so between two goroutines of a process the lock goes on at memory speed.
+// handOn admits the next waiter under the remote hold or, without one, keeps the hold for a later goroutine. It is
+// called under mu and reports whether it did. It sends no command, so the lock passes between goroutines of a process
+// at memory speed.
 func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 	next := m.local.first
 	if next == nil {
 		return m.keep(h, now)
 	}
-	// A leader among the waiters is about to find out that it has nobody to join.
+	// A leader is about to find that it has no readers to join.
 	if m.local.leader != nil || !h.serves(next.mode, now) {
 		return false
 	}
@@ -104,8 +107,9 @@ func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 	return true
 }
 
-// forget makes a remote hold that is to be given back none of this RWMutex, under mu. Nobody can enter under it from
-// then on, so the release may follow at any time; how many tokens it has used tells how many the next one should have.
+// forget detaches a remote hold that is to be released from this RWMutex, under mu. No goroutine can enter under the
+// hold from then on, so the release may follow at any time. The number of tokens that the hold has used determines how
+// many the next one requests.
 func (m *place) forget(h *remoteHold) {
 	m.in.Store(nil)
 	m.remote.Store(nil)
@@ -113,11 +117,11 @@ func (m *place) forget(h *remoteHold) {
 	m.block, m.seen = h.nextBlock(m.settings.Linger), max(m.seen, h.last)
 }
 
-// release gives the lease back and tells those of the section how it has ended. What Redis says is told to the last one
-// who leaves, and to nobody else: the others have unlocked already.
+// release releases the lease and returns how it has ended for the section. Only the last holder to leave gets the
+// answer from Redis: the other holders have unlocked already.
 func (s *section) release(ctx context.Context, lost error) error {
 	if lost != nil {
-		_ = s.reached() // who ends it at its limit may not have come to the lease yet
+		_ = s.reached() // the goroutine that ended the section at its limit may not have ended the lease so far
 	}
 	err := s.remote.lease.Release(ctx)
 	if lost != nil {
@@ -129,8 +133,8 @@ func (s *section) release(ctx context.Context, lost error) error {
 	return err
 }
 
-// vacate lets the next lead. It comes after the release has been answered or given up, so that the next request does
-// not wait behind what this process has itself.
+// vacate lets the next waiter lead. It is called after the release has been answered or given up, so that the next
+// request does not wait behind the hold of its own process.
 func (m *place) vacate() {
 	m.mu.Lock()
 	defer m.unlock()
@@ -138,8 +142,8 @@ func (m *place) vacate() {
 	m.unused()
 }
 
-// want follows the news that another process waits for the hold of that id. The news may be old, of a hold that was
-// given back or converted since; then it says nothing of what there is now.
+// want handles the report that another process waits for the hold with that id. The report may be old and name a hold
+// that was released or converted since. Then it says nothing about the current hold and is ignored.
 func (m *place) want(h *remoteHold, id string) {
 	now := m.locker.engine.Now()
 	m.mu.Lock()
@@ -152,13 +156,13 @@ func (m *place) want(h *remoteHold, id string) {
 	m.stopLingering()
 }
 
-// leaseEnded follows the end of a lease, by a loss or by Close. Whoever is in stays in until it unlocks: to let another
-// goroutine in beside it would break the exclusion that needs no Redis.
+// leaseEnded handles the end of a lease, by a loss or by Close. The current holders stay until they unlock: another
+// goroutine next to them would break the exclusion that does not need Redis.
 func (m *place) leaseEnded(h *remoteHold, err error) {
 	m.mu.Lock()
 	s := m.in.Load()
 	if m.remote.Load() == h {
-		m.linger.stop() // whoever is in keeps nothing of it
+		m.linger.stop() // an Unlock has nothing of it to keep
 	}
 	release := func() {}
 	if m.kept() == h {

@@ -6,16 +6,17 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// linger is the time for which a process keeps a lock that nobody uses, under WithLinger. Its timer runs on while the
-// lock is taken and given back: setting it anew each time would cost more than the rest. It is guarded by the RWMutex's
-// mu.
+// linger is the time for which a process keeps a lock that it does not use, under WithLinger. Its timer runs on while
+// the lock is acquired and released: to set it again each time would cost more than the rest. The RWMutex's mu guards
+// it.
 type linger struct {
-	until time.Duration // the lock is given back then, if nobody uses it; by the monotonic clock of Engine.Now
+	until time.Duration // the lock is released then if it is not in use; by the monotonic clock of Engine.Now
 	timer *time.Timer   // made with the first use
 	armed bool          // the timer runs, for until or for an earlier moment
 }
 
-// stop stops the timer, which keeps the RWMutex from being freed, under mu: the process has nothing to keep.
+// stop stops the timer, which keeps the RWMutex from being freed, because the process has nothing to keep. It is called
+// under mu.
 func (l *linger) stop() {
 	if l.armed {
 		l.armed = false
@@ -23,8 +24,8 @@ func (l *linger) stop() {
 	}
 }
 
-// keep leaves the remote hold with this process for whoever comes, under mu. It reports whether that may be: not where
-// another process waits, nor where the hold can serve no reader any more.
+// keep leaves the remote hold with this process for a later goroutine, under mu. It reports whether it did: not while
+// another process waits, and not if the hold cannot serve another reader.
 func (m *place) keep(h *remoteHold, now clock.Instant) bool {
 	d := m.settings.Linger
 	if d <= 0 || h.wanted || !h.serves(Read, now) || m.local.leader != nil {
@@ -43,8 +44,8 @@ func (m *place) keep(h *remoteHold, now clock.Instant) bool {
 	return true
 }
 
-// kept returns the remote hold that this process has and nobody uses, or nil, under mu. One who waits or leads uses it,
-// or is about to.
+// kept returns the remote hold that this process has and does not use, or nil, under mu. A waiter or a leader uses the
+// hold, or is about to.
 func (m *place) kept() *remoteHold {
 	if !m.local.idle() {
 		return nil
@@ -52,8 +53,8 @@ func (m *place) kept() *remoteHold {
 	return m.remote.Load()
 }
 
-// lingered gives the lock back at the end of the time, or waits on if it was used since. Where the lock is in use it
-// sets no timer: the last to leave does, and the lock lingers for its time.
+// lingered releases the lock at the end of the time, or waits on if the lock was used since. While the lock is in use
+// it sets no timer: the last holder to leave does, and the lock lingers for its time.
 func (m *place) lingered() {
 	m.mu.Lock()
 	h, left := m.kept(), m.linger.until-m.locker.engine.Now().Mono
@@ -66,8 +67,8 @@ func (m *place) lingered() {
 	release()
 }
 
-// stopLingering gives back a lock that nobody of this process uses. It reports whether the RWMutex is not in use: its
-// time may have ended in this moment too.
+// stopLingering releases a lock that this process keeps and does not use. It reports whether the RWMutex is not in use:
+// its time may have ended at this moment too.
 func (m *place) stopLingering() bool {
 	m.mu.Lock()
 	release := m.drop(m.kept())
@@ -77,9 +78,10 @@ func (m *place) stopLingering() bool {
 	return unused
 }
 
-// drop forgets what was kept, under mu; nil is nothing. The caller releases it when mu is given back, and does not wait
-// for Redis. The next to ask is queued behind it; a single attempt waits for the answer, also in an RWMutex with other
-// options. So the release is announced before that one can claim the name.
+// drop forgets the hold that was kept, under mu; with nil it does nothing. The caller calls release after it has
+// unlocked mu, and does not wait for Redis. The next request queues behind the hold on Redis. A single attempt, also
+// through an RWMutex with other options, waits for the answer to the release. So the release is announced before that
+// attempt can claim the name.
 func (m *place) drop(h *remoteHold) (release func()) {
 	if h == nil {
 		return func() {}

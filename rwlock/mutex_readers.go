@@ -2,13 +2,13 @@ package rwlock
 
 import "sync/atomic"
 
-// readers are the readers who are in together, and whether more may join them. Joining others and leaving others behind
-// need no mutex, so that readers do not wait for each other; the first and the last one come and go under the RWMutex's
-// mu, and so it opens and closes.
+// readers counts the readers that hold the lock together, and says whether more may join them. Joining other readers,
+// and leaving while other readers stay, needs no mutex, so that readers do not wait for each other. The first reader
+// enters and the last one leaves under the RWMutex's mu, and readers opens and closes under mu.
 //
-// Each change is one transition from the state that there is: it is tried again where the state has changed meanwhile,
-// and refused only by what the state says.
-type readers struct{ state atomic.Int64 } // twice their number, and 1 where nobody may join
+// Each change is one transition from the current state. It is tried again if the state has changed concurrently, and
+// refused only because of the state.
+type readers struct{ state atomic.Int64 } // twice their number, plus 1 if no reader may join
 
 const (
 	reader = 2
@@ -18,7 +18,7 @@ const (
 // transition returns the state after a change, and whether the change is possible.
 type transition func(state int64) (next int64, possible bool)
 
-// change makes a transition, unless that is not possible, and returns the state after it.
+// change makes a transition if it is possible, and returns the state after it.
 func (r *readers) change(to transition) (next int64, changed bool) {
 	for {
 		state := r.state.Load()
@@ -32,8 +32,8 @@ func (r *readers) change(to transition) (next int64, changed bool) {
 	}
 }
 
-// join enters beside others, if it may. It is the hot path of readers: one compare-and-swap, and the lease's deadline
-// before it.
+// join adds a reader to other readers, if it may enter. It is the hot path of readers: one compare-and-swap, after a
+// check of the lease's deadline.
 func (r *readers) join() bool {
 	_, joined := r.change(afterJoin)
 	return joined
@@ -43,7 +43,7 @@ func afterJoin(state int64) (int64, bool) {
 	return state + reader, state >= reader && state&closed == 0
 }
 
-// leave leaves others behind, if there are any. The last one has to take mu: it hands the place on.
+// leave removes a reader if other readers stay. The last reader has to take mu, because it passes the place on.
 func (r *readers) leave() bool {
 	_, left := r.change(afterLeave)
 	return left
@@ -51,16 +51,17 @@ func (r *readers) leave() bool {
 
 func afterLeave(state int64) (int64, bool) { return state - reader, state >= 2*reader }
 
-// number returns how many there are. Under mu it is 0 or not 0 for as long as mu is held.
+// number returns how many readers there are. While mu is held, it stays zero or stays above zero.
 func (r *readers) number() int { return int(r.state.Load() / reader) }
 
-// enter lets one more in, under mu. It closes: whether more may join is decided when mu is given back.
+// enter adds a reader, under mu, and closes. The unlock of mu decides whether more may join.
 func (r *readers) enter() { r.change(afterEnter) }
 
 func afterEnter(state int64) (int64, bool) { return state + reader | closed, true }
 
-// depart takes one out, under mu. It reports whether there was one, and whether it was the last. To be the last it
-// closes in the same step, or a reader could join between the two and find itself in a section that has ended.
+// depart removes a reader, under mu. It reports whether there was one, and whether it was the last. If it was the last,
+// depart closes in the same step. Otherwise a reader could join between the two steps and find itself in a section that
+// has ended.
 func (r *readers) depart() (held, last bool) {
 	state, held := r.change(afterDepart)
 	return held, held && state < reader
@@ -73,7 +74,7 @@ func afterDepart(state int64) (int64, bool) {
 	return state - reader, true
 }
 
-// open says whether more may join those that are in, under mu. It is decided anew whenever mu is given back, since all
+// open sets whether more readers may join the current ones, under mu. It is called whenever mu is unlocked, because all
 // that it depends on changes under mu only.
 func (r *readers) open(open bool) {
 	if open {
@@ -83,7 +84,7 @@ func (r *readers) open(open bool) {
 	}
 }
 
-// afterOpen is refused where nobody is in: the first enters under mu.
+// afterOpen is refused if there are no readers: the first reader enters under mu.
 func afterOpen(state int64) (int64, bool) { return state &^ closed, state >= reader }
 
 func afterClose(state int64) (int64, bool) { return state | closed, true }

@@ -12,18 +12,19 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// mutexes are the RWMutexes of a locker, so that all goroutines that ask for a name share one. It keeps those that are
-// in use: held, or waited for. Of the others it only knows, as long as somebody refers to them.
+// mutexes is the registry of a locker's RWMutexes, so that all goroutines that ask for a name share one. It keeps an
+// RWMutex alive while it is in use: held, or waited for. It knows the other ones only as long as the program refers to
+// them.
 type mutexes struct {
 	closed chan struct{} // closed with the locker
 	once   sync.Once
 
-	mu    sync.Mutex                         // taken after an RWMutex's; guards what follows
-	known map[mutexKey]weak.Pointer[RWMutex] // all that somebody refers to
+	mu    sync.Mutex                         // taken after an RWMutex's mu; guards the fields below
+	known map[mutexKey]weak.Pointer[RWMutex] // all that the program refers to
 	inUse map[string]*place                  // by name; this keeps them alive, also while a lease lingers
 }
 
-// mutexKey tells RWMutexes apart: two calls with equal options share one.
+// mutexKey identifies an RWMutex: two calls with equal options share one.
 type mutexKey struct {
 	name     string
 	settings settings.Lock
@@ -35,10 +36,10 @@ func newMutexes() *mutexes {
 	}
 }
 
-// close lets everybody know who waits in this process. What they hold is ended by the engine's Close.
+// close ends the wait of all waiters of this process. The engine's Close ends the holds.
 func (r *mutexes) close() { r.once.Do(func() { close(r.closed) }) }
 
-// get returns the RWMutex of that name and these settings: the one that there is, or the one that create makes.
+// get returns the RWMutex with that name and these settings: the existing one, or the result of create.
 func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWMutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,17 +54,17 @@ func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWM
 	return m
 }
 
-// forget takes out an RWMutex that nobody can refer to any more and that is not in use.
+// forget removes an RWMutex that the program no longer refers to and that is not in use.
 func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known[key] == known { // else there is another one by now
+	if r.known[key] == known { // else a new RWMutex has replaced it
 		delete(r.known, key)
 	}
 }
 
-// claim puts an RWMutex in use, unless one of that name with other settings is: goroutines that exclude each other in
-// this process share a lease, and so its terms.
+// claim marks an RWMutex as in use, unless an RWMutex with that name and other settings is in use: goroutines that
+// exclude each other in this process share a lease, and so its terms.
 func (r *mutexes) claim(m *place) (other *place, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +75,7 @@ func (r *mutexes) claim(m *place) (other *place, err error) {
 	return nil, nil
 }
 
-// disclaim undoes claim. It does nothing where the place of that name is another by now.
+// disclaim undoes claim. It does nothing if another place has claimed the name since.
 func (r *mutexes) disclaim(m *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,21 +84,21 @@ func (r *mutexes) disclaim(m *place) {
 	}
 }
 
-// used returns the RWMutex of that name that is in use, or nil. One that only lingers is in use too: the process has
-// the lock.
+// used returns the RWMutex with that name that is in use, or nil. An RWMutex that only lingers is in use too: the
+// process has the lock.
 func (r *mutexes) used(name string) *place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.inUse[name]
 }
 
-// lingering returns how many locks this process has and does not use. It is for Stats: by the time it returns there may
-// be others.
+// lingering returns how many locks this process has without using them. It is for Stats: the number may have changed
+// when it returns.
 func (r *mutexes) lingering() (n int) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.inUse))
 	r.mu.Unlock()
-	for _, m := range all { // their mutexes are taken before this one's
+	for _, m := range all { // their mutexes are taken before r.mu
 		if m.lingers() {
 			n++
 		}
@@ -105,7 +106,8 @@ func (r *mutexes) lingering() (n int) {
 	return n
 }
 
-// difference says which option differs: the error of a caller who finds the RWMutex of a name in use with other ones.
+// difference returns the error for a caller that finds the RWMutex of a name in use with other options. It names the
+// option that differs.
 func difference(name string, has, wants *settings.Lock) *OptionError {
 	for _, o := range []struct {
 		option     string

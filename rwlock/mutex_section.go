@@ -9,19 +9,19 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// section is what one local writer, or all local readers that are in together, have of an RWMutex: a token, and the
-// contexts that end with it. It lasts until the last of them has unlocked, also when the lease was lost before.
+// section is what one local writer, or all local readers that hold the lock together, have of an RWMutex: a token, and
+// the contexts that end with it. It lasts until the last of them has unlocked, also after the lease was lost.
 type section struct {
 	mutex  *place
 	remote *remoteHold
 	fence  stamp  // changes with a conversion
 	bound  *bound // of WithMaxHold, or nil
 
-	contexts // its mu, taken under the RWMutex's, guards the bound too; over is ErrReleased or a *LostError
+	contexts // its mu, taken after the RWMutex's, guards the bound too; over is ErrReleased or a *LostError
 }
 
-// lost returns the *LostError of a section whose lease or bound has ended, or nil. It is not called under mu: a loss
-// that is noticed here ends contexts and runs hooks.
+// lost returns the *LostError of the section if its lease was lost or its bound is reached, else nil. It is not called
+// under mu: a loss that it notices ends contexts and runs hooks.
 func (s *section) lost() error {
 	if err := s.reached(); err != nil {
 		return err
@@ -29,7 +29,8 @@ func (s *section) lost() error {
 	return s.asLost(s.remote.lease.Err())
 }
 
-// asLost tells of the section what was told of the lease, whose token may be another, and nil where it was not lost.
+// asLost turns the loss of the lease into the loss of the section, which may have another token. It returns nil if the
+// lease was not lost.
 func (s *section) asLost(err error) error {
 	loss, ok := errors.AsType[*LostError](err)
 	if !ok {
@@ -40,15 +41,15 @@ func (s *section) asLost(err error) error {
 	return &own
 }
 
-// end ends the section, once, and its contexts. It returns what has ended it. The first cause counts: a release after a
-// loss must not tell those who worked under the lock that all was well.
+// end ends the section and its contexts, once, and returns the cause. The first cause counts: a release after a loss
+// must not report success to goroutines that have worked under the lock.
 func (s *section) end(err error) error {
 	over, ends := s.finish(err)
 	ends.cancel(over)
 	return over
 }
 
-// finish is end but for the contexts, which the caller cancels: it may be called under mu.
+// finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
 func (s *section) finish(err error) (over error, ends sharedEnds) {
 	over, ends = s.contexts.finish(err)
 	s.stopBound()
@@ -56,7 +57,7 @@ func (s *section) finish(err error) (over error, ends sharedEnds) {
 }
 
 // leaseEnded ends the contexts of the section because the lease has ended. The loss names the section's own token,
-// which is the one that its holders have shown to the storage.
+// because its holders have shown this token to the storage.
 func (s *section) leaseEnded(err error) {
 	if loss := s.asLost(err); loss != nil {
 		err = loss
@@ -64,7 +65,8 @@ func (s *section) leaseEnded(err error) {
 	_ = s.end(err)
 }
 
-// context is parent with the fence, until the section or its lease ends. One that is made after the end ends at once.
+// context returns parent with the fence, until the section or its lease ends. A context that is made after the end has
+// ended already.
 func (s *section) context(parent context.Context) context.Context {
 	own := &leaseContext{Context: parent, end: s.endWith(parent), lease: s.remote.lease, section: s}
 	return fencing.NewSourceContext(own, s)
@@ -76,8 +78,8 @@ func (s *section) Fence() fencing.Fence {
 	return fencing.Fence{Resource: s.mutex.name, Token: token, Mode: mode}
 }
 
-// Deadline returns until when the section is trusted, for fencing.Deadline: by its lease, or by its bound if that is
-// sooner. As of a lease it is the zero time after the end.
+// Deadline returns until when the section is trusted, for fencing.Deadline: the deadline of its lease, or its bound if
+// the bound is sooner. After the end it is the zero time, as for a lease.
 func (s *section) Deadline() time.Time {
 	if s.lost() != nil {
 		return time.Time{}
@@ -95,12 +97,12 @@ func (s *section) Deadline() time.Time {
 	}
 }
 
-// stands reports whether somebody is in the section. It does not ask Redis: also one whose lease was lost stands until
-// it is unlocked.
+// stands reports whether the section has a holder. It does not ask Redis: a section with a lost lease stands until it
+// is unlocked too.
 func (s *section) stands() bool { return s.mutex.in.Load() == s }
 
-// holder shows the section and how many are in it as Inspect would, for the error of one that it kept out. That one has
-// asked nobody: who is in its way is known here.
+// holder describes the section and the number of its holders as Inspect would, for the error of a goroutine that it
+// kept out. That goroutine has sent no request, because this process knows its own holders.
 func (s *section) holder(in int) *Holder {
 	lease, mode := s.remote.lease, s.fence.mode()
 	return &Holder{
@@ -109,8 +111,8 @@ func (s *section) holder(in int) *Holder {
 	}
 }
 
-// notUnlocked adds to the cause of a failure that the holder has lost the lock and not unlocked it. Without that a
-// caller would look for a holder elsewhere, where there is none.
+// notUnlocked adds to the cause of a failure that the holder has lost the lock and has not unlocked it. Otherwise a
+// caller would look for a holder in another process, where there is none.
 func (s *section) notUnlocked(cause error) error {
 	lost := s.lost()
 	switch {

@@ -6,10 +6,9 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// stamp is a token and the mode that it was granted for, in one word: both change at once, and reading them needs no
-// mutex.
+// stamp is a token and the mode that it was granted for, in one word: both change at once, and a read needs no mutex.
 //
-// Whoever asks for the token while a section is converted sees the old pair or the new one. Either was granted, and the
+// A caller that reads the token during a conversion gets the old pair or the new one. Both were granted, and the
 // storage orders them.
 type stamp struct{ word atomic.Uint64 } // a token has 53 bits
 

@@ -10,8 +10,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// acquire is every way in. What is refused is refused before anybody is asked: arguments, a context that is over, a
-// section that would wait for itself. Then comes the way without a command, and only then the queue.
+// acquire is Lock, TryLock, RLock and TryRLock. It first refuses a call that cannot succeed, without a request: an
+// unusable RWMutex, a context that has ended, a section that would wait for itself. Then it tries to enter without a
+// command, and only then it queues.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
 	if m.isUnusable() {
 		return m.unusable()
@@ -31,9 +32,9 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 	return m.wait(ctx, mode)
 }
 
-// enter lets one in that need not wait: under a remote hold that nobody uses, or beside readers. Trust is asked for
-// once, at the entrance: a lease that ends right after that ends the contexts of the section, before anybody elsewhere
-// is let in.
+// enter admits a goroutine that need not wait: under a remote hold without a holder, or together with readers. It
+// checks trust once, at the entrance: a lease that ends right after that ends the contexts of the section, before a
+// goroutine elsewhere is admitted.
 func (m *place) enter(mode Mode) bool {
 	h := m.remote.Load()
 	if h == nil {
@@ -54,8 +55,8 @@ func (m *place) enter(mode Mode) bool {
 	return m.begin(h, mode, now)
 }
 
-// unlock gives mu back, and lets readers join those that are in from now on, or keeps them out: behind somebody of this
-// process or of another one who waits, and where they have to extend the lease.
+// unlock unlocks mu. Before that it decides whether readers may join the current readers from then on: not while a
+// waiter of this process or of another one is ahead of them, and not if they have to extend the lease.
 func (m *place) unlock() {
 	if m.local.readers.number() > 0 {
 		h := m.remote.Load()
@@ -64,12 +65,12 @@ func (m *place) unlock() {
 	m.mu.Unlock()
 }
 
-// extends reports whether a reader that joins others has to extend what they have, or it would be ended by the one that
-// came first.
+// extends reports whether a reader that joins has to extend the time of the current readers. Otherwise the time of the
+// first reader would end the new one too.
 func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
 
-// begin lets one in under a remote hold that nobody uses, under mu, if that serves it. One that it does not serve, such
-// as a writer under a read lease, queues and leads: the leader gives the hold back first.
+// begin admits a goroutine under a remote hold without a holder, under mu, if the hold serves its mode. If it does not,
+// for example a read lease and a writer, the goroutine queues and leads, and the leader releases the hold first.
 func (m *place) begin(h *remoteHold, mode Mode, now clock.Instant) bool {
 	serves := h.serves(mode, now)
 	if serves {
@@ -79,8 +80,8 @@ func (m *place) begin(h *remoteHold, mode Mode, now clock.Instant) bool {
 	return serves
 }
 
-// try is a single attempt: at Redis, if nobody in this process is in the way. Others who come meanwhile wait for it, as
-// for any leader; it asks once.
+// try is a single attempt: it asks Redis, once, if no goroutine of this process is in the way. Goroutines that come
+// during the attempt wait for it, as for any leader.
 func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
@@ -101,8 +102,8 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	return asWaited(err, time.Since(begun), ctx, ctx)
 }
 
-// use lets one more goroutine use the RWMutex, and is how the process knows which one of a name is in use: it makes
-// sure that the process uses no other one of that name. One that only lingers gives way.
+// use lets one more goroutine use the RWMutex. It registers the RWMutex as the one in use under its name, and makes
+// sure that the process uses no other one with that name. An RWMutex that only lingers gives way.
 func (m *place) use(enter func()) error {
 	for {
 		other, err := m.tryUse(enter)
@@ -112,8 +113,8 @@ func (m *place) use(enter func()) error {
 	}
 }
 
-// tryUse claims the name with the first goroutine that uses the RWMutex, and lets that one enter under the same mu, so
-// that it is not unused in between. other is the one that is in use instead.
+// tryUse claims the name for the first goroutine that uses the RWMutex, and calls enter under the same mu, so that the
+// RWMutex is not unused in between. other is the RWMutex that is in use instead.
 func (m *place) tryUse(enter func()) (other *place, err error) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -126,16 +127,17 @@ func (m *place) tryUse(enter func()) (other *place, err error) {
 	return nil, nil
 }
 
-// unused follows, under mu, whatever may have left nobody who uses the RWMutex. After it one of the same name with
-// other options may be used: nobody is in this one, and the process has nothing on Redis by it.
+// unused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name, and an
+// RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no hold on
+// Redis through it.
 func (m *place) unused() {
 	if m.local.idle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}
 }
 
-// wait queues in this process and returns when the lock is held or cannot be got. It may lead several times: where
-// readers were in that it could not join, it steps back into its place and is woken when they have left.
+// wait queues in this process and returns when the lock is held or cannot be acquired. It may lead several times: if it
+// could not join the current readers, it steps back into its place and is woken when they have left.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
 	within, cancel := m.limited(ctx)
@@ -160,7 +162,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		if w.stage == admitted {
 			return nil
 		}
-		if m.isOver(within, begun) && m.giveUp(w) { // nobody has asked Redis, so it is not what failed
+		if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
 			return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
 		}
 		if err := b.lead(within); err != errNotJoined {
@@ -169,17 +171,18 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	}
 }
 
-// isOver reports whether within, which began to count at that time, has come to its end. Those who began together reach
-// their limits together, and who gives up may hand its place on before the timer of the next has fired.
+// isOver reports whether within has ended; begun is the time from which its limit counts. Goroutines that began
+// together reach their limits together, and a goroutine that gives up may pass on its place before the timer of the
+// next goroutine has fired.
 func (m *RWMutex) isOver(within context.Context, begun time.Time) bool {
 	if limit := m.settings.MaxWait; limit > 0 && time.Since(begun) >= limit {
-		<-within.Done() // now
+		<-within.Done() // within ends at this moment
 	}
 	return within.Err() != nil
 }
 
-// limited returns ctx with the limit of the waiting, which counts from the call on: in the queue of the process and at
-// Redis together.
+// limited returns ctx with the limit of WithMaxWait. The limit counts from the call on and covers the local queue and
+// the wait at Redis together.
 func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := m.settings.MaxWait
 	if limit == 0 {
@@ -188,8 +191,8 @@ func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 }
 
-// giveUp takes a waiter out, unless it was admitted in the same moment. It reports whether it did. One that was
-// admitted has the lock, whatever its context says: the caller would not unlock what it was told it did not get.
+// giveUp removes a waiter, unless it was admitted at the same moment, and reports whether it did. An admitted waiter
+// has the lock even if its context has ended: a caller that gets an error would not unlock it.
 func (m *RWMutex) giveUp(w *waiter) bool {
 	m.mu.Lock()
 	defer m.unlock()
@@ -201,8 +204,8 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 	return true
 }
 
-// notAcquired is the error of one that was kept out by others of this process. It names them as Inspect would, with
-// what only this process knows: that the holder has lost the lock, and has not unlocked it yet.
+// notAcquired returns the error for a goroutine that goroutines of this process kept out. It names the holder as
+// Inspect would, and adds what only this process knows: that the holder has lost the lock and has not unlocked it.
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
 	if s := m.in.Load(); s != nil {
@@ -212,7 +215,8 @@ func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) erro
 	return e
 }
 
-// asWaited tells of the whole waiting what Redis told of a part of it: the time in the queue of the process counts too.
+// asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
+// queue counts too.
 func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
 	ended := within.Err() != nil && ctx.Err() == nil
 	switch e := err.(type) {
@@ -228,7 +232,8 @@ func asWaited(err error, waited time.Duration, ctx, within context.Context) erro
 	return err
 }
 
-// waitingEnd returns why within has ended: not as the end of the caller's context where only the limit was reached.
+// waitingEnd returns why within has ended. If only the limit was reached, it does not report the end of the caller's
+// context.
 func waitingEnd(ctx, within context.Context) error {
 	if ctx.Err() == nil {
 		return context.Cause(within)

@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// leaseContext carries the lease whose section a context belongs to. The fence in the context would not do: it may come
-// from another process or another locker, and a fence of the same name around it would hide one of this locker.
+// leaseContext carries the lease that a context belongs to, and the section under it. The fence in the context does not
+// suffice: it may come from another process or another locker, and a fence of the same name around it would hide a
+// fence of this locker.
 type leaseContext struct {
 	context.Context                 // the parent
-	end             context.Context // of the parent, or of what the context belongs to
+	end             context.Context // ends with the parent, or with the lease or section
 	lease           *Lease
 	section         *section // of an RWMutex, or nil
 }
@@ -34,13 +35,14 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker which still
-// stands; the one of an RWMutex that its holder has not unlocked yet stands even if it was lost. Whoever waited there
-// would wait for itself: that section cannot end before it returns. For a reader too, as soon as a writer queues
-// between its two read locks.
+// nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker, and that lease
+// still stands. A section of an RWMutex stands until its holder unlocks it, even if it was lost. A caller that waited
+// inside such a section would wait for itself: the section cannot end before the call returns. This applies to a reader
+// too, as soon as a writer queues between its two read locks.
 //
-// An owner is exempt from the sections of other owners: reentrant.Fork says that it runs beside its parent. Its own
-// sections count, since package reentrant asks for a lock that its owner holds only if it does not know of that hold.
+// An owner is exempt from the sections of other owners: reentrant.Fork states that it runs concurrently with its
+// parent. Its own sections count, because package reentrant asks for a lock that its owner holds only if it does not
+// know of that hold.
 func (l *Locker) nested(ctx context.Context, name, owner string) error {
 	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
 		lease := c.lease
@@ -69,8 +71,8 @@ func nestingAdvice(outerOwned, innerOwned bool) string {
 	}
 }
 
-// innermostLease returns the section of the locker's that ctx belongs to, or nil. Those around it are found from there
-// on.
+// innermostLease returns the innermost section that ctx belongs to, of any locker, or nil. The sections around it are
+// found from its parent on.
 func innermostLease(ctx context.Context) *leaseContext {
 	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
 	return c
@@ -84,7 +86,7 @@ func (c *leaseContext) stands() bool {
 	return c.lease.Err() == nil
 }
 
-// mode is what the section holds the lock for now: a conversion changes it.
+// mode returns the mode in which the section holds the lock now: a conversion changes it.
 func (c *leaseContext) mode() Mode {
 	if c.section != nil {
 		return c.section.fence.mode()

@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// promptConn breaks when something was sent and nothing comes back for as long as the client's locks can wait. What was
-// asked over it fails then, and the client dials again. So a connection that was dropped in silence, by a proxy or a
-// firewall, is noticed in time for the leases, whatever interval and patience the client's own PINGs have.
+// promptConn breaks when something was sent and nothing comes back for as long as the client's locks can wait. The
+// pending requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently
+// is noticed in time for the leases, with any interval and timeout of the client's own PINGs.
 //
-// What counts is that anything comes, not which request it answers. An earlier answer that comes just after a request
-// has left hides the silence that follows, until the next Write: a PING a second later, at the latest.
+// Any received data counts, not only the answer to a given request. An earlier answer that comes just after a request
+// was sent hides the silence that follows, until the next Write: a PING a second later, at the latest.
 type promptConn struct {
 	net.Conn
 	limit func() time.Duration // how long the client's locks can wait
 
 	timer   *time.Timer
-	armed   atomic.Int64 // with this interval, in nanoseconds; 0 where the timer does not run
-	silence atomic.Int32 // 0 once something has come since the last Write; else 1, and 1 for each tick since
+	armed   atomic.Int64 // the interval of the timer, in nanoseconds; 0 if it does not run
+	silence atomic.Int32 // 0 once something was received since the last Write; else 1, plus 1 for each tick since
 	asked   atomic.Int64 // when the first Write of a silence began, in nanoseconds since opened
-	slowest atomic.Int64 // answer of late, in nanoseconds
+	slowest atomic.Int64 // the slowest recent answer, in nanoseconds
 	opened  time.Time
-	greeted bool // something has come; only the goroutine that reads uses it
+	greeted bool // something was received; only the goroutine that reads uses it
 }
 
 const (
 	silenceMost  = 3 * time.Second
-	greetingMost = time.Second // for the first answer: how long answers take is not known yet
-	silenceTicks = 3           // a tick that comes late, in a process that stood still, proves nothing alone
-	slowerBy     = 3           // times the slowest answer of late is a silence
-	slowestDecay = 8           // each answer takes this part off the slowest one
+	greetingMost = time.Second // for the first answer: how long answers take is not known before
+	silenceTicks = 3           // one late tick, in a process that stood still, proves nothing alone
+	slowerBy     = 3           // a silence lasts this many times the slowest recent answer
+	slowestDecay = 8           // each answer reduces slowest by one part in slowestDecay
 )
 
 func newPromptConn(conn net.Conn, limit func() time.Duration) *promptConn {
@@ -70,8 +70,8 @@ func (c *promptConn) Close() error {
 	return c.Conn.Close()
 }
 
-// arm starts the timer where it does not run, or is to run faster. It runs on while answers come, so that a Write and
-// the answer to it seldom touch the timer.
+// arm starts the timer if it does not run, or should run faster. The timer runs on while answers come, so that a Write
+// and its answer seldom touch it.
 func (c *promptConn) arm() {
 	before, interval := c.armed.Load(), c.interval()
 	if (before == 0 || interval < before) && c.armed.CompareAndSwap(before, interval) {
@@ -79,7 +79,7 @@ func (c *promptConn) arm() {
 	}
 }
 
-// interval is that between two ticks.
+// interval returns the time between two ticks.
 func (c *promptConn) interval() int64 {
 	return min(max(int64(c.limit()), slowerBy*c.slowest.Load()), int64(silenceMost)) / silenceTicks
 }
@@ -88,7 +88,7 @@ func (c *promptConn) tick() {
 	switch silence := c.silence.Load(); {
 	case silence == 0:
 		c.armed.Store(0)
-		if c.silence.Load() != 0 { // a Write has come before that, and left it to this timer
+		if c.silence.Load() != 0 { // a Write came before that Store and relied on this timer
 			c.arm()
 		}
 	case silence < silenceTicks:
@@ -97,6 +97,6 @@ func (c *promptConn) tick() {
 		c.armed.Store(interval)
 		c.timer.Reset(time.Duration(interval))
 	default:
-		_ = c.SetDeadline(time.Unix(1, 0)) // Read fails now, as one that was not answered in time
+		_ = c.SetDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout
 	}
 }
