@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -62,7 +63,7 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if client == nil {
 		return nil, err
 	}
-	return &tunedClient{client, dials}, err
+	return &tunedClient{Client: client, dials: dials}, err
 }
 
 // tunedClient tells the locker what it cannot read off a client: that calls share one connection, and when that one was
@@ -71,7 +72,17 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 type tunedClient struct {
 	rueidis.Client
 	*dials
+	closed atomic.Bool
 }
+
+// Close ends the client. Lockers that use it cannot work any more, and who waits is told.
+func (c *tunedClient) Close() {
+	c.closed.Store(true)
+	c.Client.Close()
+}
+
+// Closed tells the locker that it was not the client itself that has given up a connection.
+func (c *tunedClient) Closed() bool { return c.closed.Load() }
 
 // topologyRefresh is how often a sentinel is asked for the master. Its message may come late: the one that leads a
 // failover names the new master to who asks, and tells the others, a second or more before it sends its own message.

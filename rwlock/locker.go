@@ -188,7 +188,7 @@ func (e *maxWaitError) Error() string {
 type Stats struct {
 	Held          int    // leases at this moment
 	Waiting       int    // acquisitions at this moment
-	Unreachable   int    // waiting acquisitions for which no quorum answers
+	Unreachable   int    // waiting acquisitions that no quorum answers, or that a quorum has refused to serve for 1 s
 	NoMessages    int    // waiting acquisitions that poll because messages do not arrive: see Trace.NoMessages
 	Lingering     int    // leases that an RWMutex keeps although nobody uses them
 	Acquired      uint64 // leases got

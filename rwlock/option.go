@@ -23,9 +23,10 @@ func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
 
-// WithLogger sets where losses, failing renewals, unconfirmed releases, masters that do not answer those who wait or
-// that abstain, and messages that cannot be had are reported, at level Warn. Nothing else is logged, and without this
-// option nothing at all. The logger may block: it runs where the functions of a Trace do.
+// WithLogger sets where losses, failing renewals, unconfirmed releases, servers that do not answer those who wait, or
+// refuse them for a second, masters that abstain, and messages that cannot be had are reported, at level Warn. That a
+// server answers, or renews, again is reported at level Info, with how long it did not. Nothing else is logged, and
+// without this option nothing at all. The logger may block: it runs where the functions of a Trace do.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }

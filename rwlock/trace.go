@@ -21,8 +21,9 @@ type Trace struct {
 	Released func(TraceEvent)             // a lease was released
 
 	// Unreachable is called while no quorum answers a waiting acquisition: for each server that does not answer at once,
-	// then after 1 s, and after twice as long each time, up to 1 min, until it answers again. The error is that server's
-	// cause, as in NodeError.Err.
+	// then after 1 s, and after twice as long each time, up to 1 min, until it answers again. A server that answers, and
+	// refuses to serve the acquisition for a second (out of memory, too few replicas, a disk that is full), counts as one
+	// that does not. The error is that server's cause, as in NodeError.Err.
 	Unreachable func(TraceEvent, error)
 
 	// NoMessages is called once when a server answers, but messages of hand-offs do not arrive from it: no right to the

@@ -160,6 +160,9 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
+	if reply.err == nil {
+		l.e.waiters[m.Index].served(m.At(l.key.lock()))
+	}
 	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
 	a.decide()
 	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {

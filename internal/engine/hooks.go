@@ -43,10 +43,18 @@ func (o *observers) tell(hook func(Event), v *voting) {
 	}
 }
 
-// warn writes to the log.
+// warn writes to the log that something is wrong, info that it is over.
 func (o *observers) warn(message string, attributes ...slog.Attr) {
+	o.log(slog.LevelWarn, message, attributes)
+}
+
+func (o *observers) info(message string, attributes ...slog.Attr) {
+	o.log(slog.LevelInfo, message, attributes)
+}
+
+func (o *observers) log(level slog.Level, message string, attributes []slog.Attr) {
 	if o.logger.Handler() != slog.DiscardHandler {
-		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), slog.LevelWarn, message, attributes...) })
+		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), level, message, attributes...) })
 	}
 }
 

@@ -56,7 +56,10 @@ func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
 	b.e.waiters[m.Index].wakeAll()
 }
 
-// deafTo reports whether so many masters cannot tell of a hand-off of this lock that no quorum can.
+// unheard reports whether so many masters cannot tell of a hand-off to this acquisition that no quorum can.
+func (e *Engine) unheard(a *acquisition) bool { return e.deafTo(a.lease.key.lock()) }
+
+// deafTo reports the same of whoever waits for this lock.
 func (e *Engine) deafTo(lock string) bool {
 	deaf := func(m *transport.Master) bool { return m.Deaf(lock) }
 	return e.count(deaf) > len(e.masters)-e.quorum()

@@ -4,19 +4,22 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// outages are the servers that do not answer, and when each is told of again: at once, then at growing intervals. The
-// mutex is taken under any other.
+// outages are the servers that do not answer, or refuse for a while, and when each is told of again: at once, then at
+// growing intervals, and once more when it is over. The mutex is taken under any other.
 type outages struct {
-	mu sync.Mutex
-	of map[*transport.Node]*outage
+	any atomic.Bool // whether there are any: most answers find none
+	mu  sync.Mutex
+	of  map[*transport.Node]*outage
 }
 
 type outage struct {
+	since time.Duration
 	next  time.Duration // when to tell again
 	pause time.Duration // until then
 }
@@ -33,7 +36,8 @@ func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration
 	defer o.mu.Unlock()
 	out := o.of[n]
 	if out == nil {
-		out = new(outage)
+		out = &outage{since: now}
+		o.any.Store(true)
 		if o.of == nil {
 			o.of = make(map[*transport.Node]*outage)
 		}
@@ -49,18 +53,63 @@ func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration
 	return out.pause, true
 }
 
-// over notes that the server answers, so that its next outage is told at once.
-func (o *outages) over(n *transport.Node) {
+// over notes that the server answers, so that its next outage is told at once. It reports whether that ends one, and
+// after how long.
+func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duration, ended bool) {
+	if !o.any.Load() {
+		return 0, false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	out := o.of[n]
+	if out == nil {
+		return 0, false
+	}
 	delete(o.of, n)
+	o.any.Store(len(o.of) > 0)
+	return now - out.since, true
 }
 
-// failed notes that the server did not answer one of its waiters. A refusal is an answer, and is told to the caller
-// whose request it refuses.
-func (w *waitSets) failed(n *transport.Node, cause error) {
-	if n.Failing() {
+// refusalLasts is how long a server refuses a lock before that counts as an outage. A failover or a slot on its way has
+// it refuse for a moment.
+const refusalLasts = time.Second
+
+// failed notes that the server did not answer those who wait for this lock, or refused them again.
+func (w *waitSets) failed(name string, n *transport.Node, cause error) {
+	if n.Failing() || w.refuses(name, w.e.clock.Now().Mono) {
 		w.report(n, cause)
+	}
+}
+
+// refuses reports whether the server has refused those who wait for the lock for so long that this is an outage.
+func (w *waitSets) refuses(name string, now time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.byName[name]
+	return s != nil && s.refused && now-s.refusedSince >= refusalLasts
+}
+
+// served notes that the server has served one of its locks. Its outage goes on while it refuses another one.
+func (w *waitSets) served(n *transport.Node) {
+	if w.outages.any.Load() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.servedLocked(n)
+	}
+}
+
+func (w *waitSets) servedLocked(n *transport.Node) {
+	if !w.outages.any.Load() {
+		return
+	}
+	for _, s := range w.byName {
+		if s.refused && s.node() == n {
+			return
+		}
+	}
+	if after, ended := w.outages.over(n, w.e.clock.Now().Mono); ended {
+		w.e.observers.info("a server answers those who wait for its locks again",
+			slog.String("master", n.Addr()), slog.Duration("after", after))
 	}
 }
 
@@ -71,7 +120,11 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	if !due {
 		return
 	}
-	w.e.observers.warn("a server does not answer those who wait for its locks",
+	message := "a server does not answer those who wait for its locks"
+	if transport.Refused(cause) {
+		message = "a server refuses those who wait for its locks"
+	}
+	w.e.observers.warn(message,
 		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
 	if hook := w.e.observers.hooks.Unreachable; hook != nil {
 		w.e.tasks.spawn(func() { w.tellUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
@@ -82,8 +135,7 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 // by the masters that answer, and are told nothing.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
-		lock := a.lease.key.lock()
-		if w.m.At(lock) != n || !w.e.cutOff(lock) {
+		if w.m.At(a.lease.key.lock()) != n || !w.e.cutOff(a) {
 			continue
 		}
 		a.lease.mu.Lock()
@@ -93,19 +145,12 @@ func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), c
 	}
 }
 
-// count counts the acquisitions that wait here for such locks.
-func (w *waitSets) count(is func(lock string) bool) (n int) {
-	for _, a := range w.all() {
-		if is(a.lease.key.lock()) {
-			n++
-		}
+// cutOff reports whether the servers of so many masters fail, or refuse, that no quorum can serve this acquisition.
+func (e *Engine) cutOff(a *acquisition) bool {
+	lock, now := a.lease.key.lock(), e.clock.Now().Mono
+	fails := func(m *transport.Master) bool {
+		return m.At(lock).Failing() || e.waiters[m.Index].refuses(a.lease.name, now)
 	}
-	return n
-}
-
-// cutOff reports whether the servers of so many masters fail that no quorum can answer for this lock.
-func (e *Engine) cutOff(lock string) bool {
-	fails := func(m *transport.Master) bool { return m.At(lock).Failing() }
 	return e.count(fails) > len(e.masters)-e.quorum()
 }
 

@@ -91,10 +91,9 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
-		w.failed(s.node(), err)
+		w.failed(s.name, s.node(), err)
 	} else {
 		w.m.Sample(s.keys[0], sent, fields[0])
-		w.outages.over(s.node())
 		wake = time.Duration(fields[1]) * time.Millisecond
 		lapsed = fields[2]&refreshLapsed != 0
 		switch fields[2] &^ refreshLapsed {
@@ -118,7 +117,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	if granted {
 		s.polls = 0
 	}
-	s.answered(now, transport.Refused(err))
+	s.refreshAnswered(now, err)
 	s.busy, s.silence = false, silence
 	for _, a := range unknown {
 		if s.crowd.isNear(a) {

@@ -134,7 +134,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		fallthrough
 	default:
 		l.renewal.noteAnswer(m.Index)
-		l.e.unrenewed.over(m.At(l.key.lock()))
+		l.e.renews(m.At(l.key.lock()), now)
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of a round before

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // noteFailure keeps why a master did not renew: a cause of a round that stalls, and of a loss. An answer may come when
@@ -104,5 +105,13 @@ func (n *renewal) tell(l *Lease) {
 		l.e.observers.warn("a server does not renew leases, trying again until their deadlines",
 			slog.String("master", server.Addr()), slog.Int("leases", l.e.registry.countOn(server, l.e.clock.Now())),
 			slog.String("lock", l.name), slog.Duration("next_report", pause), slog.Any("error", cause.Err))
+	}
+}
+
+// renews notes that the server renews leases, and logs it where it has not done so before.
+func (e *Engine) renews(server *transport.Node, now clock.Instant) {
+	if after, ended := e.unrenewed.over(server, now.Mono); ended {
+		e.observers.info("a server renews leases again",
+			slog.String("master", server.Addr()), slog.Duration("after", after))
 	}
 }

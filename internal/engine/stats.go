@@ -33,16 +33,19 @@ func (e *Engine) Stats() Stats {
 		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),
 	}
-	if len(e.masters) == 1 { // it may be a Cluster, where each lock has its server
-		s.Unreachable = e.waiters[0].count(e.cutOff)
-		s.NoMessages = e.waiters[0].count(e.deafTo)
-		return s
+	waiting := make(map[*acquisition]struct{})
+	for _, w := range e.waiters { // not every master has each of them
+		for _, a := range w.all() {
+			waiting[a] = struct{}{}
+		}
 	}
-	if e.cutOff("") {
-		s.Unreachable = s.Waiting
-	}
-	if e.deafTo("") {
-		s.NoMessages = s.Waiting
+	for a := range waiting {
+		if e.cutOff(a) {
+			s.Unreachable++
+		}
+		if e.unheard(a) {
+			s.NoMessages++
+		}
 	}
 	return s
 }

@@ -31,19 +31,21 @@ func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 // waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, with one call
 // at a time, and asks again early where an expiry may let somebody in.
 type waitSet struct {
-	in      *waitSets // whose mutex guards what follows
-	keys    []string
-	crowd   crowd
-	every   time.Duration // the shortest interval that a waiter needs
-	due     time.Duration // when the nearest are asked about next
-	timer   timerqueue.Timer
-	busy    bool           // a refresh is under way
-	stale   bool           // there is news that it may be too old for
-	polls   int            // times that the nearest were asked about without news
-	refused bool           // the server's last answer: it cannot serve now, and tells nobody when it can
-	kept    bool           // the server has a lease of this process, which those behind the nearest live by
-	route   string         // as the server was told of those
-	silence *ballot.Answer // to the last refresh, which failed
+	name         string
+	in           *waitSets // whose mutex guards what follows
+	keys         []string
+	crowd        crowd
+	every        time.Duration // the shortest interval that a waiter needs
+	due          time.Duration // when the nearest are asked about next
+	timer        timerqueue.Timer
+	busy         bool // a refresh is under way
+	stale        bool // there is news that it may be too old for
+	polls        int  // times that the nearest were asked about without news
+	refused      bool // the server's last answer: it cannot serve now, and tells nobody when it can
+	refusedSince time.Duration
+	kept         bool           // the server has a lease of this process, which those behind the nearest live by
+	route        string         // as the server was told of those
+	silence      *ballot.Answer // to the last refresh, which failed
 	// While the server refuses, one of those who are not queued asks for the others until this time; then all ask.
 	askAllAt time.Duration
 }
@@ -69,7 +71,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		l.e.waiters[m.Index].wake(l.name)
 	}
 	if cause != nil {
-		l.e.waiters[m.Index].failed(m.At(l.key.lock()), cause)
+		l.e.waiters[m.Index].failed(l.name, m.At(l.key.lock()), cause)
 	}
 }
 
@@ -83,7 +85,8 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			in: w, keys: w.e.keys.forCall(a.lease.key), crowd: newCrowd(), every: clock.Never, due: clock.Never,
+			name: name, in: w, keys: w.e.keys.forCall(a.lease.key), crowd: newCrowd(), every: clock.Never,
+			due: clock.Never,
 		}
 		w.byName[name] = s
 	}
@@ -173,7 +176,18 @@ func (s *waitSet) answered(now time.Duration, refused bool) {
 	if s.refused && !refused {
 		s.askAt(now)
 	}
+	if refused && !s.refused {
+		s.refusedSince = now
+	}
 	s.refused = refused
+}
+
+// refreshAnswered notes what a refresh came to, under the mutex.
+func (s *waitSet) refreshAnswered(now time.Duration, err error) {
+	s.answered(now, transport.Refused(err))
+	if err == nil {
+		s.in.servedLocked(s.node())
+	}
 }
 
 // askAt has the nearest asked about at this time, or before, under the mutex.

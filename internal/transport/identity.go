@@ -25,6 +25,9 @@ type dialler interface {
 // silent for longer is replaced.
 type prompt interface{ AnswerWithin(limit time.Duration) }
 
+// closer is what such a client tells of its end.
+type closer interface{ Closed() bool }
+
 // connections holds what a master's client reports of its connections, and the identity of the master that they lead
 // to.
 type connections struct {
@@ -32,6 +35,7 @@ type connections struct {
 	tuned    tuned   // nil for a client that is not from rwlock.Dial
 	dialler  dialler // the same
 	prompt   prompt  // the same
+	closer   closer  // the same
 	identity atomic.Pointer[identity]
 }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -57,6 +58,7 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m.tuned, _ = client.(tuned)
 	m.dialler, _ = client.(dialler)
 	m.prompt, _ = client.(prompt)
+	m.closer, _ = client.(closer)
 	m.home = m.newNode("", nil)
 	m.SetIdentity(unknown, 0)
 	return m
@@ -65,6 +67,18 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 // Addr returns the addresses of the servers, for messages.
 func (m *Master) Addr() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.client.Nodes())), ",")
+}
+
+// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
+// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
+func (m *Master) isClosed(err error) bool {
+	if !errors.Is(err, rueidis.ErrClosing) {
+		return false
+	}
+	if m.closer != nil {
+		return m.closer.Closed()
+	}
+	return m.Standalone()
 }
 
 // Standalone reports whether the master is always the same server.

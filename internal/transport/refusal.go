@@ -75,7 +75,8 @@ func (m *Master) Permanent(err error) bool {
 	refusal, ok := refusalOf(err)
 	if !ok {
 		text := err.Error()
-		return errors.Is(err, ErrCounter) || strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
+		return m.isClosed(err) || errors.Is(err, ErrCounter) ||
+			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
 	}
 	text := refusal.Error()
 	switch code := refusalCode(text); {
@@ -133,12 +134,15 @@ const (
 		"the node in InitAddress"
 	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
 	slotsAdvice   = "a master of a quorum cannot be a cluster, not even one behind a single address"
+	closedAdvice  = "its client was closed, and a locker does not work without"
 	replicaAdvice = "it is a replica, and a lock needs its master"
 )
 
 // Explain returns the failure of a request to this master in the form that is reported to a user.
 func (m *Master) Explain(err error) error {
 	switch {
+	case m.isClosed(err):
+		return &Advised{err, closedAdvice}
 	case m.Standalone() && FromCluster(err):
 		return &Advised{err, ClusterAdvice}
 	case m.cfg.Quarantine > 0 && Refused(err) && crossesSlots(err.Error()):

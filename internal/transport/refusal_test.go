@@ -97,7 +97,7 @@ func TestFailuresToReachAServer(t *testing.T) {
 		"the connection broke":    {io.EOF, false, false},
 		"a read failed":           {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, false, false},
 		"no reply":                {&transport.NoReply{After: 1}, false, false},
-		"closed":                  {rueidis.ErrClosing, false, false},
+		"closed":                  {rueidis.ErrClosing, false, true},
 		"no password in a dial":   {errors.New("NOAUTH Authentication required."), false, true},
 		"another password needed": {errors.New("WRONGPASS invalid"), false, true},
 	} {
