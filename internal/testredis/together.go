@@ -13,9 +13,9 @@ import (
 const waiting = 16
 
 // Together is for the TestMain of a package with tests that mostly wait, for TTLs and for servers, and that are
-// parallel for this reason: it makes waiting of them run at once, regardless of the number of processors. The flag
-// -parallel overrides it. It also saves garbage collections: a server in fake time leaves much garbage behind and keeps
-// little memory.
+// parallel for this reason: it sets the number that run at once to the constant waiting, regardless of the number of
+// processors. The flag -parallel overrides it. It also saves garbage collections: a server in fake time leaves much
+// garbage behind and keeps little memory.
 func Together() {
 	if err := flag.Set("test.parallel", strconv.Itoa(waiting)); err != nil {
 		panic(err)
@@ -26,7 +26,7 @@ func Together() {
 }
 
 // LeftByClusters returns the goroutines that the client of a Cluster leaves behind: they sleep for up to 5 s before
-// they check the client again.
+// they refresh the topology or close a replaced connection.
 func LeftByClusters() (all []goleak.Option) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
 	for _, function := range []string{

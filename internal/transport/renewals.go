@@ -16,7 +16,7 @@ type Renewal struct {
 	Lock, Holds string // the keys of renew.lua
 	Hold, TTL   string
 	Token       uint64
-	Deadline    clock.Instant // after which the renewal is useless
+	Deadline    clock.Instant // from then on the renewal is useless
 	Done        func(renewed bool, err error, sent clock.Instant)
 	Wanted      func() // called before Done if another hold waits for the lock; may be nil
 }

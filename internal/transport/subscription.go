@@ -103,7 +103,7 @@ func (m *Master) Listen(key string) {
 	}
 }
 
-// Listened is closed when the first attempt to listen is over. The connection is open by then.
+// Listened is closed when the first attempt to listen is over. Its connection has been dialled by then.
 func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
 
 // Route returns how messages about this key reach this process, in the form of the details of a hold: p and a channel
