@@ -11,6 +11,13 @@
 // by it. Leases that stand on the other masters are taken again there. Only where all masters are flushed at once is
 // there no quarantine, and a lock that is taken again within a second may get tokens that go back by up to 1 s.
 //
+// A minority that is not in order has no vote either, for as long as it is like that: a replica, a master of another
+// set, one that came back from a save of before the set was changed, a server that the others do not know. The log
+// names it, and so do errors of acquisitions that lack its vote, as *rwlock.AbstainError. Name the masters alike in all
+// clients: under another name a master is known for as long as its process lives, and after a restart only once a
+// client has come that reaches it by the name of before. An address must lead all clients to one server at a time; what
+// was there before must not answer any more.
+//
 // Clients of [Dial] can tell when a connection is replaced, by another server perhaps. With other clients every script
 // compares the server's run id instead, which costs an INFO.
 //

@@ -1,9 +1,12 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +42,20 @@ type realPeer struct {
 // peer starts a process. change, which may be nil, changes the options of its clients.
 func (s *realSet) peer(change func(*rueidis.ClientOption), opts ...rwlock.Option) *realPeer {
 	s.t.Helper()
+	return s.start(rueidis.NewClient, change, opts...)
+}
+
+// dialled starts a process whose clients are those of rwlock.Dial.
+func (s *realSet) dialled(opts ...rwlock.Option) *realPeer {
+	s.t.Helper()
+	dial := func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
+	return s.start(dial, nil, opts...)
+}
+
+func (s *realSet) start(
+	dial func(rueidis.ClientOption) (rueidis.Client, error), change func(*rueidis.ClientOption), opts ...rwlock.Option,
+) *realPeer {
+	s.t.Helper()
 	p := &realPeer{}
 	var clients []rueidis.Client
 	for _, server := range s.servers {
@@ -47,7 +64,7 @@ func (s *realSet) peer(change func(*rueidis.ClientOption), opts ...rwlock.Option
 		if change != nil {
 			change(&option)
 		}
-		client, err := rueidis.NewClient(option)
+		client, err := dial(option)
 		require.NoError(s.t, err)
 		s.t.Cleanup(client.Close)
 		p.proxies, clients = append(p.proxies, proxy), append(clients, client)
@@ -130,4 +147,27 @@ func follow(t *testing.T, server, of *testredis.Server) {
 	host, port, err := net.SplitHostPort(of.Addr())
 	require.NoError(t, err)
 	command(t, server, "REPLICAOF", host, port)
+}
+
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// option has a locker write its log here.
+func (j *journal) option() rwlock.Option {
+	return rwlock.WithLogger(slog.New(slog.NewTextHandler(j, nil)))
 }

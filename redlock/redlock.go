@@ -19,9 +19,14 @@ func isQuorumSize(masters int) bool { return masters >= 3 && masters%2 == 1 }
 const quorumSize = "must be an odd number of at least 3"
 
 // New returns a Locker over a quorum of masters: an odd number, at least three, of servers that know nothing of each
-// other. Any minority of them may be dead, slow, frozen or emptied. New sends nothing; that the masters are distinct
-// servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked by the first
-// acquisition, whose error then matches rwlock.ErrOption and says which and why. The clients stay the caller's.
+// other. Any minority of them may be dead, slow, frozen, emptied, or not in order. New sends nothing; that the masters
+// are distinct servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked by
+// the first acquisition. Where that leaves no quorum, or at the first start of a set, its error matches rwlock.ErrOption
+// and says which and why. The clients stay the caller's.
+//
+// The first start of a set needs all of its masters to vote at once. While one does not answer, the others grant
+// nothing for the longest TTL, 2 s at the least: servers without a marker may have been members that lost their data at
+// different times, and a lease may stand on the one that does not answer.
 func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if err := checkMasters(masters); err != nil {
 		return nil, err
@@ -136,10 +141,11 @@ func WithDrift(factor float64) rwlock.Option {
 
 // WithQuarantine sets for how long a master that may have lost its data has no vote: the longest TTL that any client of
 // these masters uses, the locker's own by default. It lasts 2 s at the least, whatever is set, and begins when a client
-// first finds that the master has restarted or has lost its data. All clients must agree on it and on the masters
-// themselves; one that differs is refused. To change either, or to put another server in the
-// place of a master, stop all clients for that long, delete the key PREFIX:master on every master that stays, and start
-// them with the new setting. rwlock.New refuses it.
+// first finds that the master has restarted or has lost its data. All clients must agree on it, and on the masters
+// themselves: one that counts on another TTL or number of masters is refused, and one that names another server in the
+// place of a master gets no vote there. To change either, or to put another server in the place of a master, stop all
+// clients for that long, delete the key PREFIX:master on every server of the new list, and start them with the new
+// setting. A master that was down meanwhile has no vote until the key is deleted there too. rwlock.New refuses it.
 func WithQuarantine(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
 }

@@ -108,11 +108,21 @@ func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
 func (e *ReplicasError) Unwrap() error { return e.Err }
 
 // AbstainError is the cause of a master that answered but has no vote: it may have lost leases that still live. For is
-// how long that lasts; 0 is not known, for a master that has never voted.
-type AbstainError struct{ For time.Duration }
+// how long that lasts; 0 is not known, for a master that has never voted. Err is why, where time does not end it: the
+// master is not in order, for one a replica, or a server that the others do not know.
+type AbstainError struct {
+	For time.Duration
+	Err error
+}
 
-// Error says for how long, where that is known.
+// Unwrap returns Err.
+func (e *AbstainError) Unwrap() error { return e.Err }
+
+// Error says for how long, or why, where that is known.
 func (e *AbstainError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("has no vote: it %v", e.Err)
+	}
 	if e.For == 0 {
 		return "abstains until this client has read whether it may have lost leases that still live"
 	}

@@ -165,7 +165,7 @@ func nodeCause(err error) error {
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Abstaining:
-		return &AbstainError{For: e.For}
+		return &AbstainError{For: e.For, Err: e.Err}
 	}
 	return err
 }

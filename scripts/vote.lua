@@ -11,35 +11,34 @@
 --        of a master's vote. A script that grants a hold returns the refusal; settle.lua lets nobody in, refresh.lua
 --        confirms no grant, and renew.lua renews nothing for a client that has not seen the marker.
 --        unread: whether the client has to look at the marker before it counts on this master again
--- Twice  a changed run id starts the quarantine once: the second run finds it in the marker
--- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL HSET where the run id has changed
+-- Twice  nothing but the marker's id is changed, and that is gone then
+-- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL where the run id has changed
 local several, floor, abstains, changed, refusal, unread = ARGV[1] ~= '0', us, false, false, nil, false
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
-  local has = call('HMGET', marker, 'until', 'id', 'run', 'set', 'past')
+  local has = call('HMGET', marker, 'until', 'id', 'run')
   if check == '1' and has[1] then
     local info = redis.pcall('INFO', 'server')
     local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
-    if run and run ~= has[3] then
-      -- Data may be lost, unless only the run id was unknown: the marker's author may have been refused INFO.
-      call('HDEL', marker, 'id') -- accepted when the memory is full, and so is what follows it
-      if has[3] and has[3] ~= '' then
-        has[1] = string.format('%.0f', ms + quarantine)
-        has[2] = (has[4] or '') .. ':' .. run .. ':' .. has[1]
-      end
-      local past = string.sub((has[3] or '') .. ' ' .. (has[5] or ''), 1, 328)
-      call('HSET', marker, 'run', run, 'id', has[2], 'until', has[1], 'past', past)
+    -- Data may be lost, unless the run id was unknown: the marker's author may have been refused INFO. Whether this is
+    -- the server of its seat, and for how long it abstains then, is settled by marker.lua. Until then nobody's vote
+    -- counts, also one that was made before and has waited for the connection.
+    if run and has[3] and has[3] ~= '' and run ~= has[3] then
+      if has[2] then call('HDEL', marker, 'id') end -- accepted when the memory is full
+      has[2] = false
     end
   end
   -- What this master may have forgotten was counted before the end of its last quarantine.
   floor = math.max(math.min(tonumber(proposal), us + 1000000), (has[1] or 0) * 1000)
   abstains = not has[1] or has[1] - ms > 0
-  changed = seen ~= '-' and seen ~= has[2]
-  if abstains then
-    refusal = { 4, 0, has[1] and has[1] - ms or 0, us }
+  changed = not has[2] or seen ~= '-' and seen ~= has[2]
+  if not has[1] then
+    refusal = { 4, 0, 0, us }
   elseif changed then
     refusal = { 5, 0, 0, us }
+  elseif abstains then
+    refusal = { 4, 0, has[1] - ms, us }
   end
   -- A quarantine that is longer than any that a client starts was written by a clock that was ahead.
   unread = refusal and (changed or refusal[3] == 0 or refusal[3] - quarantine > 0)

@@ -93,7 +93,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(), l.e.keys.ofScript(&keys), args)
+	r, sent := m.Do(ctx, a.script(m), l.e.keys.ofScript(&keys), args)
 	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a
 	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
@@ -122,7 +122,7 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	if a.keys == nil {
 		a.keys = l.e.keys.forCall(l.key)
 	}
-	call := transport.Call{Script: a.script(), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
+	call := transport.Call{Script: a.script(m), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
 }

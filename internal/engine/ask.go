@@ -53,11 +53,11 @@ func (a *acquisition) args(vote string, into *[7]string) []string {
 	return into[:5]
 }
 
-// script returns the script that asks for the hold. It is read for each request: the set of masters may have been found
-// to be another one in between, and then its scripts have other digests.
-func (a *acquisition) script() *transport.Script {
+// script returns the script that asks for the hold. It is read for each request: the master may have been found to be
+// another process in between, and then its scripts have other digests.
+func (a *acquisition) script(m *transport.Master) *transport.Script {
 	if a.entry == Join {
-		return a.lease.e.scripts.Load().join
+		return a.lease.e.scriptsOf(m).join
 	}
-	return a.lease.e.scripts.Load().acquire
+	return a.lease.e.scriptsOf(m).acquire
 }

@@ -172,7 +172,19 @@
 //
 // A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
 // with another run id than the server has. Every client compares the two when it first sees a master, when a script had
-// to be sent whole, and when its connection was replaced; scripts are salted with the id of the set, so that nobody
-// else can have loaded them. A client that is not from rwlock.Dial cannot tell when its connection is replaced, so each
-// of its scripts compares.
+// to be sent whole, and when its connection was replaced. A client that is not from rwlock.Dial cannot tell when its
+// connection is replaced, so each of its scripts compares.
+//
+// Scripts are salted with the id of the set and the run id. A request that was made for the process before, and goes
+// out over a new connection, names a digest that nobody can have loaded into the new process: it is sent whole and
+// compares, and where the run ids differ it takes the marker's id away, so that no other request of that kind counts
+// either. vote.lua is the one place that decides whether a master votes; what lets somebody in without granting a hold
+// to the client (a release, a refresh, what has expired) follows it too, and tells the client to look at the marker.
+//
+// A set knows a master by its seat, and the process there by a term, which every master keeps of every seat. A process
+// whose term is over, as that of a server which was the master before a failover, is found by whoever reaches any other
+// master that has heard of the next one. A new term begins only for a client that reaches the seat by its name (the
+// founder's, or one that has led there). A copy of a master that is promoted under another name is no member, so lists
+// of masters that differ in that pair have no quorums apart: all votes for that seat are those of one server. What is
+// not in order has no vote and is in the log; the set is refused where that leaves no quorum.
 package engine

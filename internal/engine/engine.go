@@ -49,7 +49,7 @@ type Engine struct {
 	unconfirmed  unconfirmed
 	leaving      leaving
 	tokens       tokens
-	scripts      atomic.Pointer[scriptSet]
+	scripts      []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	markerScript *transport.Script
 	timers       *timerqueue.Queue
 	observers    observers
@@ -75,7 +75,10 @@ func New(cfg Config) *Engine {
 	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
-	e.scripts.Store(newScriptSet(""))
+	e.scripts = make([]atomic.Pointer[scriptSet], n)
+	for i := range e.scripts {
+		e.scripts[i].Store(newScriptSet(""))
+	}
 	e.markerScript = transport.NewScript(scripts.Marker, "")
 	e.membership = newMembership(e)
 	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(cfg.Clock.Now().Wall))}
@@ -106,7 +109,7 @@ func (e *Engine) connect() {
 		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
 		MarkerKey: e.keys.marker, Channel: e.mailbox.channel,
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
-		Renew: func() *transport.Script { return e.scripts.Load().renew },
+		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
 		OnMoved:   e.mailbox.onMoved,
 		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },

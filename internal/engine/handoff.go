@@ -106,6 +106,8 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 // another, and which may have granted the lock to somebody else. A grant from after the latest that the clock can show
 // means that it was set forward since.
 //
+// Of several masters, one whose marker is to be read again is asked.
+//
 // Too little trust costs a round trip, too much is two holders. So the clock is taken to show the latest that it can,
 // by the last sample and the drift, and a message that was long on its way grants what is left and no more.
 func (v *voting) handoffTrust(
@@ -113,7 +115,7 @@ func (v *voting) handoffTrust(
 ) (clock.Instant, bool) {
 	latest, known := m.ServerAtMost(v.key.lock(), from, g.server, now)
 	left := g.ttl - time.Duration(max(latest-g.grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || g.grantedAt > latest {
+	if !known || left <= 0 || g.grantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false
 	}
 	return v.e.drift.Trusted(now, left), true

@@ -41,7 +41,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 		ask := func() {
 			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 			defer cancel()
-			r, sent := m.Do(bounded, e.scripts.Load().inspect, k[:lockKeys], nil)
+			r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k[:lockKeys], nil)
 			v := readView(r)
 			// The time is this package's, or the caller's: either way the master is the one that did not answer in it.
 			if v.Err != nil && bounded.Err() != nil {

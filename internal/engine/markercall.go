@@ -18,6 +18,7 @@ const layout = "2"
 // changed; to give a marker does nothing where there is one.
 type markerRequest struct {
 	purpose, set, seat, seats string
+	terms                     terms  // of the seats, that it is told of
 	instead                   string // the set whose marker is replaced
 	unmarked                  int64  // the server's time at which it had no marker, in microseconds
 }
@@ -37,13 +38,24 @@ func all(n int, r markerRequest) []*markerRequest {
 // markerReply is what one master showed.
 type markerReply struct {
 	layout, rules, set, seat, seats, run, id, role string
+	known                                          string // the run id that it has in the marker
+	terms                                          terms
 	rival                                          string // another set than that of the others, founded at the same time
 	cluster                                        bool
 	micros                                         int64         // the server's time
 	left                                           time.Duration // of its quarantine
 	dials                                          uint64        // of the client, before the marker was read
 	err                                            error
+
+	unfit    error // what keeps it from having a vote
+	succeeds bool  // it is the server of its seat, and is to begin another term
 }
+
+// isMember reports whether the master is one of the set.
+func (c markerReply) isMember() bool { return c.err == nil && c.unfit == nil && c.set != "" }
+
+// inOrder reports whether the master may vote, unless it abstains.
+func (c markerReply) inOrder() bool { return c.isMember() && !c.succeeds && c.id != "" }
 
 // arrival is what one of several masters showed.
 type arrival struct {
@@ -110,7 +122,7 @@ func (s *survey) ask(ctx context.Context, i int, r *markerRequest) markerReply {
 	}
 	quarantine := millis(max(e.cfg.LongestTTL, quarantineMin))
 	args := []string{
-		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, s.of.runBefore(i), r.instead,
+		r.purpose, layout, s.of.rules(), r.set, r.seat, r.seats, quarantine, r.terms.text(), r.instead,
 		strconv.FormatInt(r.unmarked, 10),
 	}
 	// The marker counts for the connection that it was read over. If another was opened meanwhile, it is not known over
@@ -139,7 +151,7 @@ func readMarkerReply(r rueidis.RedisResult) markerReply {
 	if err != nil {
 		return markerReply{err: err}
 	}
-	if len(fields) != 11 {
+	if len(fields) != 13 {
 		return markerReply{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
 	}
 	text := row(fields)
@@ -148,5 +160,6 @@ func readMarkerReply(r rueidis.RedisResult) markerReply {
 		micros: now.Microseconds(), left: max(text.millis(6)-now, 0),
 		layout: text.text(1), rules: text.text(2), set: text.text(3), seat: text.text(4), seats: text.text(5),
 		run: text.text(7), id: text.text(8), role: text.text(9), cluster: text.text(10) == "1",
+		known: text.text(11), terms: readTerms(text.text(12)),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,7 +14,8 @@ import (
 // servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have
 // none: all at once to a new set, which may vote immediately; to one that has lost its data beside others that have
 // theirs, with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not
-// the one that was seen.
+// the one that was seen. A minority that is unfit has no vote, and the others work; only where no quorum can come about
+// without it is the set refused.
 type membership struct {
 	e *Engine
 
@@ -22,8 +24,10 @@ type membership struct {
 	ended   time.Duration // when the last one did
 	usable  bool          // one found nothing against the set, and a quorum in order
 	settled bool          // the last one found every master in order
-	seats   []string      // of the masters, as far as they were seen
-	runs    []string      // the run ids that they had
+	set     string        // that the masters belong to
+	seats   []string      // of the masters, as far as they were seen in order
+	terms   terms         // of the set's seats
+	unfit   []error       // of the masters, what keeps them from having a vote
 	logged  []string      // the markers whose quarantine is in the log
 	grace   time.Duration // how long a quorum is waited for
 
@@ -34,9 +38,17 @@ type membership struct {
 var ErrSet = errors.New("unusable set of masters")
 
 // Abstaining is the answer of a master that has no vote yet.
-type Abstaining struct{ For time.Duration }
+type Abstaining struct {
+	For time.Duration
+	Err error // what keeps it from having one, nil where that passes
+}
+
+func (e *Abstaining) Unwrap() error { return e.Err }
 
 func (e *Abstaining) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("has no vote: it %v", e.Err)
+	}
 	if e.For == 0 {
 		return "abstains: its marker is missing or has changed, and is being looked at"
 	}
@@ -57,7 +69,7 @@ const recheckPause = 50 * time.Millisecond
 
 func newMembership(e *Engine) *membership {
 	return &membership{
-		e: e, seats: make([]string, len(e.cfg.Clients)), runs: make([]string, len(e.cfg.Clients)),
+		e: e, seats: make([]string, len(e.cfg.Clients)), unfit: make([]error, len(e.cfg.Clients)),
 		logged: make([]string, len(e.cfg.Clients)),
 		grace:  max(e.cfg.NodeTimeout, graceFirst),
 	}
@@ -74,11 +86,21 @@ func (m *membership) visitTimes() (late, grace time.Duration) {
 	return m.grace / 2, m.grace // a set that is founded without one of its masters has to wait for it later
 }
 
-// runBefore returns the run id that master i had when it was last seen in order.
-func (m *membership) runBefore(i int) string {
+// termsOf returns the last terms of a set's seats that this client has seen.
+func (m *membership) termsOf(set string) terms {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.runs[i]
+	if set != m.set {
+		return nil
+	}
+	return slices.Clone(m.terms)
+}
+
+// unfitness returns what keeps master i from having a vote, nil if nothing is known to.
+func (m *membership) unfitness(i int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unfit[i]
 }
 
 // seatBefore returns the seat that master i had when it was last seen in order.
@@ -158,10 +180,7 @@ func (m *membership) startLocked() *survey {
 // back.
 func (m *membership) finish(s *survey) {
 	replies, changed, err := s.take(m.e.life)
-	inOrder, moved := 0, false
-	if err == nil {
-		inOrder, moved = m.adopt(replies)
-	}
+	inOrder, moved := m.adopt(replies)
 	m.mu.Lock()
 	before := m.usable
 	s.err, m.ended = err, m.e.clock.Now().Mono
@@ -190,16 +209,30 @@ func (m *membership) finish(s *survey) {
 
 // adopt takes over what the markers say of the masters, and returns how many are in order. The identity goes to the
 // transport, which puts it into every vote from then on: with it a master sees that this client has read the marker
-// that it has now, and not the one from before its last quarantine.
+// that it has now, and not the one from before its last quarantine. A master that is not in order goes on as a
+// stranger: it gets the calls, and refuses to vote.
 func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 	for i, c := range replies {
-		// Such a master goes on as a stranger: it gets the calls, and refuses to vote until its marker has been read.
-		if c.err != nil || c.layout == "" || len(replies) > 1 && c.set == "" {
+		if c.err != nil || len(replies) == 1 {
+			if c.err == nil && c.layout != "" {
+				inOrder++
+			}
+			continue
+		}
+		master := m.e.masters[i]
+		m.noteFitness(i, c.unfit)
+		if !c.inOrder() {
+			moved = master.Disown(c.dials) || moved
 			continue
 		}
 		inOrder++
 		m.mu.Lock()
-		m.seats[i], m.runs[i] = c.seat, c.run
+		if c.set != m.set {
+			m.set, m.terms = c.set, nil
+			clear(m.seats)
+		}
+		m.seats[i] = c.seat
+		m.terms.learn(c.terms)
 		abstains := c.left > 0 && c.id != m.logged[i]
 		if abstains {
 			m.logged[i] = c.id
@@ -207,29 +240,36 @@ func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 		m.mu.Unlock()
 		if abstains {
 			m.e.observers.warn("a master may have lost leases that still live, and abstains",
-				slog.String("master", m.e.masters[i].Addr()), slog.Duration("for", c.left))
+				slog.String("master", master.Addr()), slog.Duration("for", c.left))
 		}
-		if len(replies) > 1 {
-			moved = m.e.masters[i].SetIdentity(c.id, c.dials) || moved
-		}
-	}
-	for _, c := range replies {
-		if c.set != "" {
-			m.salt(c)
-			break
-		}
+		m.salt(i, c)
+		moved = master.SetIdentity(c.id, c.dials) || moved
 	}
 	return inOrder, moved
 }
 
-// salt gives the scripts digests that only clients of this set can have loaded. Those that may not read the run id have
-// others than those that may: what the former load says nothing of a restart.
-func (m *membership) salt(c markerReply) {
-	salt := c.set
-	if c.run == "" {
-		salt += " without run id"
+// noteFitness notes what keeps a master from having a vote, and writes it to the log when it begins.
+func (m *membership) noteFitness(i int, unfit error) {
+	m.mu.Lock()
+	before := m.unfit[i]
+	m.unfit[i] = unfit
+	m.mu.Unlock()
+	if unfit != nil && (before == nil || before.Error() != unfit.Error()) {
+		m.e.observers.warn("a master is not in order, and has no vote",
+			slog.String("master", m.e.masters[i].Addr()), slog.Any("error", unfit))
 	}
-	if old := m.e.scripts.Load(); old.salt != salt {
-		m.e.scripts.Store(newScriptSet(salt))
+}
+
+// salt gives the scripts for a master digests that only clients of this set can have loaded, and only into the very
+// process that the marker tells of: the cache of scripts does not survive a process. So a request that was made for the
+// process before, and goes out over a new connection, is not run by its digest; it is sent whole, and then the run id
+// is compared. Those that may not read the run id have scripts of their own: what they load says nothing of a restart.
+func (m *membership) salt(i int, c markerReply) {
+	salt := c.set + " " + c.run
+	if c.run == "" {
+		salt = c.set + " without run id"
+	}
+	if scripts := &m.e.scripts[i]; scripts.Load().salt != salt {
+		scripts.Store(newScriptSet(salt))
 	}
 }

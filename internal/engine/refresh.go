@@ -67,7 +67,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 		args = append(args, waiter.hold)
 	}
 	w.m.Post(transport.Call{
-		Script: w.e.scripts.Load().refresh, Keys: s.keys, Args: args,
+		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Args: args,
 		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, life != "0", r, sent) },
 	})
 }
@@ -195,7 +195,7 @@ func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 // next refresh of any waiter does it, so readers who could enter are late by a refresh interval and not stuck.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
-		Script: e.scripts.Load().refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-", "0", "0"},
+		Script: e.scriptsOf(m).refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-", "0", "0"},
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields {
 				e.goOn(m, keys, fields[2])

@@ -116,7 +116,7 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	v.mu.Unlock()
 	keys := v.e.keys.all(r.key)
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
-	result, sent := m.Do(ctx, v.e.scripts.Load().release, v.e.keys.ofScript(&keys), args[:])
+	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
 		if caller.Err() != nil { // no failure of the master: other releases do not wait for it
@@ -145,7 +145,7 @@ func (v *voting) postReleases(votes *releaseVotes) {
 		}
 		r := v.releaseOn(m)
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
-		call := transport.Call{Script: v.e.scripts.Load().release, Keys: keys, Args: args, Urgent: true}
+		call := transport.Call{Script: v.e.scriptsOf(m).release, Keys: keys, Args: args, Urgent: true}
 		call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
 			had, failure := v.e.released(r, result, sent)
 			votes.count(i, had, failure)

@@ -154,7 +154,7 @@ func (q *releaseQueue) sendLocked(most int) {
 		most, sent = most-1, true
 		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
 		m.Post(transport.Call{
-			Script: e.scripts.Load().release, Keys: e.keys.forCall(r.key), Args: args,
+			Script: e.scriptsOf(m).release, Keys: e.keys.forCall(r.key), Args: args,
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(r, result) },
 		})
 	}

@@ -97,7 +97,7 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
 			e.membership.recheck()
 		}
-		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{For: p.left}}
+		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{p.left, e.membership.unfitness(m.Index)}}
 	case p.status == statusClock:
 		// Case floor-no-bound of the model: without that refusal one master whose clock is ahead pulls all tokens
 		// there.

@@ -5,12 +5,15 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// scriptSet are the scripts of one engine, salted with the identity of its set of masters. It never changes; the engine
-// replaces it as a whole when the set is found to be another one, and a call keeps the script that it began with.
+// scriptSet are the scripts for one master, salted with its identity. It never changes; the engine replaces it as a
+// whole when the master is found to be another one, and a call keeps the script that it began with.
 type scriptSet struct {
 	salt                                                                  string
 	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script
 }
+
+// scriptsOf returns the scripts for a master.
+func (e *Engine) scriptsOf(m *transport.Master) *scriptSet { return e.scripts[m.Index].Load() }
 
 // newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
 func newScriptSet(salt string) *scriptSet {

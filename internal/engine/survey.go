@@ -33,51 +33,97 @@ func (s *survey) over() bool {
 }
 
 // take returns what every master showed, and whether any was given a marker.
+func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool, err error) {
+	if len(s.e.masters) == 1 {
+		replies = s.visit(ctx, all(1, markerRequest{purpose: "single"}))
+		return replies, false, s.of.validateAlone(replies[0])
+	}
+	replies, changed = s.complete(ctx)
+	if err = s.of.refuse(replies); err == nil {
+		replies = s.update(ctx, replies)
+	}
+	return replies, changed, err
+}
+
+// complete looks at the masters, and gives a marker to those that are due one.
 //
 // The danger is a master that has forgotten its leases and is taken for a new one, for it would vote at once (case
 // no-abstention). So a master without a marker is new only where no master has one and all of them answer. Whatever
 // else is missing a marker has lost it, and abstains for the quarantine. That costs a first start with a server down
-// two seconds or a TTL; the other mistake would cost exclusion.
-func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool, err error) {
-	if len(s.e.masters) == 1 {
-		replies = s.visit(ctx, all(1, markerRequest{purpose: "single"}))
-		return replies, false, s.of.validate(replies)
-	}
+// two seconds or a TTL; the other mistake would cost exclusion: a quorum without markers may be one master that was
+// emptied long ago, and has been away since, and one that was emptied now, while a lease stands on what is absent.
+func (s *survey) complete(ctx context.Context) (replies []markerReply, changed bool) {
 	requests := all(len(s.e.masters), markerRequest{purpose: "look"})
 	for look := 1; ; look++ {
 		replies = s.revisit(ctx, requests, replies)
-		s.reconcile(replies)
-		if err := s.of.validate(replies); err != nil {
-			return replies, false, err
-		}
-		answered, marked := 0, 0
+		answered, marked, unmarked := 0, 0, 0
 		for i, c := range replies {
-			if c.err == nil {
-				answered++
-			} else {
+			switch {
+			case c.err != nil:
 				requests[i] = nil // looked at again in the next survey
-			}
-			if c.set != "" {
+				continue
+			case c.unfit != nil:
+			case c.set != "":
 				marked++
+			default:
+				unmarked++
 			}
+			answered++
 		}
 		switch {
-		case marked == answered:
-			// Every master that answers has a marker: the ordinary case, also where some do not answer.
-			return replies, false, nil
+		case unmarked == 0 || s.of.refuse(replies) != nil:
+			// Every master that is fit has a marker: the ordinary case, also where some do not answer.
+			return replies, false
 		case answered == len(replies) && marked == 0:
 			// All answer and none has a marker. Only then is it a first start, at which nobody can have lost anything.
 			return s.found(ctx, replies, "birth")
-		case look == looks && marked == 0:
+		case look == looks && marked == 0 && answered >= s.e.quorum():
 			// Some do not answer, so these may have been members before and have lost their data: they abstain first.
 			return s.found(ctx, replies, "return")
+		case look == looks && marked == 0:
+			return replies, false // too few to be a set
 		case look == looks:
 			return s.readmit(ctx, replies)
 		}
 		if !pause(ctx) {
-			return replies, false, nil
+			return replies, false
 		}
 	}
+}
+
+// knownTerms are the last terms of the seats, as far as the members tell and this client has seen.
+func (s *survey) knownTerms(replies []markerReply) (known terms) {
+	for _, c := range replies {
+		if c.isMember() {
+			known.learn(s.of.termsOf(c.set))
+			known.learn(c.terms)
+		}
+	}
+	return known
+}
+
+// update has masters begin the terms that are due, and tells all of the terms that they do not know of. The second
+// round is for what the first has begun.
+func (s *survey) update(ctx context.Context, replies []markerReply) []markerReply {
+	for range 2 {
+		known := s.knownTerms(replies)
+		requests, due := make([]*markerRequest, len(replies)), false
+		for i, c := range replies {
+			request := markerRequest{purpose: "note", terms: known}
+			switch {
+			case c.succeeds:
+				request.purpose = "succeed"
+			case !c.inOrder() || !c.terms.misses(known) && (c.known != "" || c.run == ""):
+				continue
+			}
+			requests[i], due = &request, true
+		}
+		if !due {
+			break
+		}
+		replies = s.revisit(ctx, requests, replies)
+	}
+	return replies
 }
 
 // pause waits a moment, and reports false if ctx has ended. Its length differs from process to process, so that two of
@@ -98,15 +144,12 @@ func pause(ctx context.Context) bool {
 // stood still between seeing no marker and giving one, and the others have begun to lock meanwhile. Of several
 // processes that do so at once, the first to reach the master with the smallest run id names the set; the others take
 // its name from there.
-func (s *survey) found(ctx context.Context, replies []markerReply, purpose string) ([]markerReply, bool, error) {
+func (s *survey) found(ctx context.Context, replies []markerReply, purpose string) ([]markerReply, bool) {
 	first := -1
 	for i, c := range replies {
 		if c.err == nil && (first < 0 || c.run < replies[first].run) {
 			first = i
 		}
-	}
-	if first < 0 {
-		return replies, false, nil
 	}
 	seats := make([]string, len(replies))
 	for i, m := range s.e.masters {
@@ -121,76 +164,43 @@ func (s *survey) found(ctx context.Context, replies []markerReply, purpose strin
 	// All processes ask the same master first, so one of them is the first there; it names the set for all.
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
-		return replies, false, nil
+		return replies, false
 	}
+	replies[first] = founder
+	s.of.judge(replies) // by the seats that the founder has named
 	return s.give(ctx, replies, founder, purpose)
-}
-
-// reconcile settles which set counts where two processes have founded one over the same masters, each without seeing
-// what the other did: that of most masters, and of two the one with the smaller id. The others are taken for masters
-// without a marker, and so abstain before they vote for it.
-func (s *survey) reconcile(replies []markerReply) {
-	members := make(map[string]int)
-	best := ""
-	for _, c := range replies {
-		if c.set == "" || !s.of.sameMasters(c.seats) {
-			continue
-		}
-		members[c.set]++
-		if n := members[c.set]; best == "" || n > members[best] || n == members[best] && c.set < best {
-			best = c.set
-		}
-	}
-	for i := range replies {
-		if c := &replies[i]; c.set != "" && c.set != best && s.of.sameMasters(c.seats) {
-			c.rival, c.set, c.seat = c.set, "", ""
-		}
-	}
 }
 
 // readmit gives a marker to masters that have lost theirs. The next client to come finds it there, and need not wonder.
 // What is not where the set's founder saw a master is another server, which must not be counted on in its place.
-func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool, error) {
-	i := slices.IndexFunc(replies, func(c markerReply) bool { return c.set != "" })
+func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool) {
+	i := slices.IndexFunc(replies, markerReply.isMember)
 	return s.give(ctx, replies, replies[i], "return")
 }
 
 // give makes the masters without markers members of a set, and returns what all show then.
 func (s *survey) give(
 	ctx context.Context, replies []markerReply, member markerReply, purpose string,
-) ([]markerReply, bool, error) {
-	seats := strings.Fields(member.seats)
-	taken := make([]bool, len(seats))
-	for _, c := range replies {
-		if n, err := strconv.Atoi(c.seat); err == nil && n < len(taken) {
-			taken[n] = true
-		}
-	}
+) ([]markerReply, bool) {
+	known := s.knownTerms(replies)
 	requests := make([]*markerRequest, len(replies))
 	for i, c := range replies {
 		switch {
-		case c.err != nil:
-			continue
+		case c.err != nil || c.unfit != nil:
 		case c.set != "":
 			requests[i] = &markerRequest{purpose: "look"}
-			continue
-		}
-		seat := s.seatOf(i, seats, taken)
-		if seat < 0 {
-			return replies, false, s.of.refusedMember(i, seats)
-		}
-		taken[seat] = true
-		requests[i] = &markerRequest{
-			purpose: purpose, set: member.set, seat: strconv.Itoa(seat), seats: member.seats, instead: c.rival,
-			unmarked: c.micros,
+		default:
+			requests[i] = &markerRequest{
+				purpose: purpose, set: member.set, seat: c.seat, seats: member.seats, terms: known,
+				instead: c.rival, unmarked: c.micros,
+			}
 		}
 	}
-	now := s.revisit(ctx, requests, replies)
-	s.reconcile(now)
-	return now, true, s.of.validate(now)
+	return s.revisit(ctx, requests, replies), true
 }
 
-// revisit is visit for those that are asked; the others show what they showed before.
+// revisit is visit for those that are asked; the others show what they showed before. All are judged by what is known
+// then.
 func (s *survey) revisit(ctx context.Context, requests []*markerRequest, before []markerReply) []markerReply {
 	now := s.visit(ctx, requests)
 	for i := range before {
@@ -198,23 +208,6 @@ func (s *survey) revisit(ctx context.Context, requests []*markerRequest, before 
 			now[i] = before[i]
 		}
 	}
+	s.of.judge(now)
 	return now
-}
-
-// seatOf returns the seat of master i among those that are not taken: the one that it was seen on before, or one of its
-// address; -1 if it has none.
-func (s *survey) seatOf(i int, seats []string, taken []bool) int {
-	if before, err := strconv.Atoi(s.of.seatBefore(i)); err == nil && before < len(taken) && !taken[before] {
-		return before
-	}
-	addr := s.e.masters[i].Addr()
-	if i < len(seats) && seats[i] == addr && !taken[i] {
-		return i
-	}
-	for seat := range seats {
-		if seats[seat] == addr && !taken[seat] {
-			return seat
-		}
-	}
-	return -1
 }

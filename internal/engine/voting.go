@@ -64,9 +64,9 @@ func (v *voting) perform(actions []ballot.Action) {
 		m := v.e.masters[action.Master]
 		token := tokenArg(action.Token)
 		// A ballot asks for a raise or a yield; renewals and regains are the lease's own.
-		script, counted := v.e.scripts.Load().raise, v.raised
+		script, counted := v.e.scriptsOf(m).raise, v.raised
 		if action.Op == ballot.Yield {
-			script, counted = v.e.scripts.Load().yield, v.yielded
+			script, counted = v.e.scriptsOf(m).yield, v.yielded
 		}
 		v.post(m, script, []string{m.Vote(proposal), v.id, token}, func(p reply, a ballot.Answer) {
 			counted(m, action.Token, p, a)
@@ -142,7 +142,7 @@ func (v *voting) regain(now clock.Instant) {
 			unbroken = "1"
 		}
 		args := []string{m.Vote(v.e.tokens.proposal()), v.id, v.terms.ttlArg, tokenArg(v.token()), details, unbroken}
-		v.post(m, v.e.scripts.Load().regain, args, func(p reply, a ballot.Answer) {
+		v.post(m, v.e.scriptsOf(m).regain, args, func(p reply, a ballot.Answer) {
 			if p.err == nil && p.status != statusGranted {
 				a.Status = ballot.IsAbsent
 			}

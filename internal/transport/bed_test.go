@@ -56,7 +56,7 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	}
 	b.cfg = &transport.Config{
 		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Silence: time.Second, Channel: "channel",
-		Renew: func() *transport.Script { return renew }, Spawn: b.spawn,
+		Renew: func(*transport.Master) *transport.Script { return renew }, Spawn: b.spawn,
 		OnMessage: func(_ *transport.Master, _ *transport.Node, text string) { b.heard <- text },
 		OnListen:  func(*transport.Master, *transport.Node) { b.listens <- struct{}{} },
 		OnDeaf:    func(_ *transport.Master, _ *transport.Node, err error) { b.deaf <- err },

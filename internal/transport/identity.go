@@ -87,6 +87,17 @@ func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
 	return before == nil || *before != *now
 }
 
+// Disown makes this client a stranger to the master. dials is the number of connections that the client had opened when
+// it read the marker.
+func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(unknown, dials) }
+
+// Identified reports whether the marker of the master has been read over the current connection. It is always true for
+// a single master.
+func (c *connections) Identified() bool {
+	id := c.identity.Load()
+	return c.cfg.Quarantine == 0 || id.dials == c.Dials() && id.tail != id.stranger
+}
+
 // Vote returns the first argument of every script that changes a lock. With several masters it contains the token
 // floor, in microseconds. If the connection to a master was opened after the marker was read, the master does not vote
 // until the marker has been read again.

@@ -27,7 +27,7 @@ type Config struct {
 	ReplicaTimeout time.Duration // how long the replicas have to confirm
 
 	MarkerKey string                 // of each of several masters
-	Renew     func() *Script         // the script of Renew
+	Renew     func(*Master) *Script  // the script of Renew
 	Channel   string                 // where messages to this locker arrive
 	Spawn     func(task func()) bool // runs the task in a goroutine; the engine's end waits for it; false at the end
 

@@ -72,9 +72,8 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	if marker := p.n.m.cfg.MarkerKey; p.n.m.cfg.Quarantine > 0 {
 		keys = append(keys, marker)
 	}
-	call := Call{Script: p.n.m.cfg.Renew(), Keys: keys, Args: args, Done: func(r rueidis.RedisResult, sent clock.Instant) {
-		p.answered(due, r, sent)
-	}}
+	done := func(r rueidis.RedisResult, sent clock.Instant) { p.answered(due, r, sent) }
+	call := Call{Script: p.n.m.cfg.Renew(p.n.m), Keys: keys, Args: args, Done: done}
 	if len(due) > 1 {
 		call.split = func() []Call { return p.renewalCalls(due) }
 	}

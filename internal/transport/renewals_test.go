@@ -235,7 +235,7 @@ func TestARefusedCallIsARefusalOfAllItsRenewals(t *testing.T) {
 func TestAnAnswerOfAnotherLengthIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, testredis.NewMini(t).Client(t), func(cfg *transport.Config) {
-			cfg.Renew = func() *transport.Script { return refresh }
+			cfg.Renew = func(*transport.Master) *transport.Script { return refresh }
 		})
 		var done outcomes
 		r := done.renewal(b, 0, 1, time.Minute)

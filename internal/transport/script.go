@@ -20,7 +20,8 @@ type Script struct {
 }
 
 // NewScript returns the script of that name. A salt is added as a comment. Only clients that know the salt can have
-// loaded a script with that digest, so the first of these clients to call detects a server that lost its data.
+// loaded a script with that digest, so the first of these clients to call detects a server that lost its data, or that
+// is another process.
 func NewScript(name scripts.Name, salt string) *Script {
 	s := &Script{name: name, salt: salt}
 	s.digest = sync.OnceValue(func() string {
