@@ -20,9 +20,9 @@ const quorumSize = "must be an odd number of at least 3"
 
 // New returns a Locker over a quorum of masters: an odd number, at least three, of servers that know nothing of each
 // other. Any minority of them may be dead, slow, frozen, emptied, or not in order. New sends nothing; that the masters
-// are distinct servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked by
-// the first acquisition. Where that leaves no quorum, or at the first start of a set, its error matches rwlock.ErrOption
-// and says which and why. The clients stay the caller's.
+// are distinct servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked
+// by the first acquisition. Where that leaves no quorum, or at the first start of a set, its error matches
+// rwlock.ErrOption and says which and why. The clients stay the caller's.
 //
 // The first start of a set needs all of its masters to vote at once. While one does not answer, the others grant
 // nothing for the longest TTL, 2 s at the least: servers without a marker may have been members that lost their data at

@@ -66,6 +66,8 @@ type simulation struct {
 	skews   []time.Duration // of the masters' clocks, where no step has struck them
 	names   []string
 	patient bool // some waits are not cut short; see limit
+
+	showsRuns bool // the masters show their run ids, as real ones do
 }
 
 // dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
@@ -84,7 +86,11 @@ const (
 func newSimulation(t *testing.T, seed int64) *simulation {
 	s := &simulation{set: newSet(t, simMasters), seed: seed, checker: newChecker(t, fmt.Sprintf("seed %d", seed))}
 	rng := dice(seed, diceWorld, 0)
+	s.showsRuns = seed%4 != 2
 	for _, m := range s.minis {
+		if s.showsRuns {
+			m.NewProcess()
+		}
 		s.skews = append(s.skews, skew(rng))
 		m.Skew(s.skews[len(s.skews)-1])
 	}
@@ -92,7 +98,12 @@ func newSimulation(t *testing.T, seed int64) *simulation {
 		s.names = append(s.names, fmt.Sprintf("resource-%d", i))
 	}
 	for i := range simPeers {
-		p := &simPeer{peer: s.link(nil), index: i, rng: dice(seed, diceWork, i)}
+		p := &simPeer{index: i, rng: dice(seed, diceWork, i)}
+		if i%2 == 0 {
+			p.peer = s.link(nil)
+		} else {
+			p.peer = s.dial(0, nil)
+		}
 		for j, link := range p.links {
 			delays(link, dice(seed, diceDelay, i*simMasters+j))
 		}

@@ -27,8 +27,8 @@ func (e *env) abstains() bool {
 	return until > e.now().Add(5*time.Second).UnixMilli()
 }
 
-// A process has a term, and the next one begins with a quarantine. Whoever only looks begins none: that is for those who
-// know that it is the server of that seat.
+// A process has a term, and the next one begins with a quarantine. A client that only looks begins none: that is for
+// those that know that it is the server of that seat.
 func TestTermsOfASeat(t *testing.T) {
 	onServers(t, func(e *env) {
 		run := e.server.Info("server")["run_id"]

@@ -67,8 +67,8 @@ func (t terms) misses(other terms) bool {
 	return false
 }
 
-// replacedBy reports whether the process of this term is not in its seat any more. Two processes may have begun the same
-// term where some clients reached the one and some the other; then neither is taken to be the one.
+// replacedBy reports whether the process of this term is not in its seat any more. Two processes may have begun the
+// same term where some clients reached the one and some the other; then neither is taken to be the one.
 func (t term) replacedBy(last term) bool {
 	return last.number > t.number || last.number == t.number && last.run != t.run && last.run != "" && t.run != ""
 }

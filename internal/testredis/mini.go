@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type Mini struct {
 	frozen bool
 	skew   time.Duration
 	skewed bool
+	runID  atomic.Pointer[string] // the run id that INFO shows, nil for none
 }
 
 // NewMini returns an empty server. Its links and itself are closed when the test ends, after clients.

@@ -3,6 +3,8 @@ package testredis
 import (
 	"bufio"
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -14,11 +16,31 @@ func (m *Mini) FlushAll() { m.redis.FlushAll() }
 // FlushScripts makes the server forget all scripts.
 func (m *Mini) FlushScripts() { m.run("SCRIPT", "FLUSH") }
 
-// Crash cuts all connections, refuses new ones, and loses all keys and scripts, until Recover.
+// Crash cuts all connections, refuses new ones, and loses all keys and scripts, until Recover. INFO shows another run
+// id then, if it shows any.
 func (m *Mini) Crash() {
 	m.Stop()
 	m.FlushAll()
 	m.FlushScripts()
+	if m.runID.Load() != nil {
+		m.NewProcess()
+	}
+}
+
+// NewProcess has INFO show a run id, another one with each call, also inside scripts: to clients the server is another
+// process then. A server by itself shows none. Keys and scripts stay.
+func (m *Mini) NewProcess() {
+	id := fmt.Sprintf("%020x%020x", rand.Uint64(), rand.Uint64())
+	if m.runID.Swap(&id) != nil {
+		return
+	}
+	m.redis.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "INFO" {
+			return false
+		}
+		peer.WriteBulk("run_id:" + *m.runID.Load() + "\r\nrole:master\r\ncluster_enabled:0\r\n")
+		return true
+	})
 }
 
 // Stop is Crash without loss of keys and scripts, until Recover.
