@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -162,4 +163,47 @@ func TestCrowdOfReadersEntersTogether(t *testing.T) {
 		}
 		w.onlyTokensLeft()
 	})
+}
+
+// When all of a crowd give up at the same moment, their releases go together: those that do not fit into what may be on
+// its way are released many in a call.
+func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
+	const waiters = 3_000
+	for name, end := range map[string]func(p *process, stop context.CancelFunc){
+		"Close":                func(p *process, _ context.CancelFunc) { _ = p.Close() },
+		"the end of a context": func(_ *process, stop context.CancelFunc) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				held := w.process().lock("n", rwlock.Write)
+				p := w.process()
+				p.warmUp() // the scripts are known from now on
+				ctx, stop := context.WithCancel(w.ctx)
+				defer stop()
+				var all []*pending
+				for range waiters {
+					all = append(all, p.acquire(ctx, "n", rwlock.Write))
+				}
+				w.untilWaiting("n", waiters)
+				calls, named := 0, 0
+				p.link.OnCommand(func(cmd []string) {
+					if running(scripts.Release)(cmd) {
+						const before = 3 + 4 + 3 // EVALSHA, digest, number of keys; keys; arguments that name no other hold
+						calls++
+						named += len(cmd) - before
+					}
+				})
+				end(p, stop)
+				for _, a := range all {
+					require.Error(w.t, a.failed())
+				}
+				w.settle()
+				require.Equal(w.t, waiters, named)
+				require.LessOrEqual(w.t, calls, waiters/2)
+				require.Empty(w.t, w.inspect("n").Waiters)
+				w.release(held)
+				w.onlyTokensLeft()
+			})
+		})
+	}
 }

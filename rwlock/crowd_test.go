@@ -13,12 +13,12 @@ import (
 )
 
 // What one call of a script does at the most, however many wait: for each of 64 readers that enter six commands of 24
-// words in all, for each of 200 that it is asked about one command and four words, some more for itself, and eight for
-// the lease of those behind.
+// words in all, for each of 200 that it is asked about one command and five words, its field twice, its record, and its
+// member with the place, and some more for itself.
 const (
 	perRefresh   = 200
 	mostCommands = 64*6 + perRefresh + 8
-	mostWords    = 64*24 + perRefresh*4 + 32 + 8
+	mostWords    = 64*24 + perRefresh*5 + 32
 )
 
 // 5,000 goroutines of one process wait for a name. A server runs one call at a time, so what another name suffers is

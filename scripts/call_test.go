@@ -115,6 +115,16 @@ func acquireByID(r request) call                 { return ask(r, "h") }
 func release(hold string, tombstone int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0)
 }
+
+// releaseMany is release of several holds in one call.
+func releaseMany(first string, others ...string) call {
+	c := release(first, 0)
+	for _, hold := range others {
+		c.args = append(c.args, ulid(hold))
+	}
+	return c
+}
+
 func raise(hold string, token int64) call { return on("n", scripts.Raise, ulid(hold), token) }
 func yield(hold string, token int64) call { return on("n", scripts.Yield, ulid(hold), token) }
 func renew(hold string, ttl int, token any) call {

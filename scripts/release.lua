@@ -2,20 +2,21 @@
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
---        answer is known), 4 '1': more than one may be, so the one that was granted need not be the last
--- Reply  {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it was waiting,
---        {0, ...} it was gone; server us is 0 where the clock was not read; more as in settle.lua
+--        answer is known), 4 '1': more than one may be, so the one that was granted need not be the last; then other
+--        holds of this client, at most 1000, whose answers are known: a crowd that gives up
+-- Reply  of the first hold: {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it
+--        was waiting, {0, ...} it was gone; server us is 0 where the clock was not read; more as in settle.lua
 -- Twice  the second finds it gone; nobody else's hold is touched
 -- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off to
---        a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua; works while Redis is out
---        of memory
+--        a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, for each other hold as
+--        its drop; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
 local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
 
 -- Nobody waits, nothing is to be purged or left behind.
-if not (checks or leaves and ARGV[4] == '1') then
+if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
   local w, own = h[1], h[3]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
     if not string.find(w, ' n', 1, true) then
@@ -50,7 +51,7 @@ local ms = math.floor(us / 1000)
 -- taken out.
 -- include: process.lua
 local head
-local queued = KEYS[2] and ARGV[1] == '0' and not (leaves and ARGV[4] == '1')
+local queued = KEYS[2] and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
   and string.match(h[2] or '', '^0 (%d+) 0$')
 if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
   head = call('ZPOPMIN', KEYS[3])[1]
@@ -91,7 +92,8 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
 end
 
 local own = h[3]
-h[3], h[4], h.c = unpack(call('HMGET', lock, 't', 'tw', 'c'))
+local has = call('HMGET', lock, 't', 'tw', 'c', unpack(ARGV, 5))
+h[3], h[4], h.c = has[1], has[2], has[3]
 -- include: vote.lua
 -- include: lock.lua
 -- include: settle.lua
@@ -99,12 +101,22 @@ taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
 had[id] = own
-local status, state, details, _ = 0, 'w', nil, nil
-if wHold ~= id then state, _, _, _, details = find(id) end
-if state and state ~= 'x' then
-  status = (state == 'w' or state == 'g') and 1 or 2
-  drop(id, state, details)
-  if status == 2 and converted(details) and h.c then fields.c = '0' end -- its own process took that to be itself
+
+-- Returns what became of a hold, as the reply says it.
+local function giveBack(hold)
+  local state, details, _ = 'w', nil, nil
+  if wHold ~= hold then state, _, _, _, details = find(hold) end
+  if not state or state == 'x' then return 0 end
+  drop(hold, state, details)
+  if state == 'w' or state == 'g' then return 1 end
+  if converted(details) and h.c then fields.c = '0' end -- its own process took that to be itself
+  return 2
+end
+
+local status = giveBack(id)
+for i = 5, #ARGV do
+  had[ARGV[i]] = has[i - 1]
+  giveBack(ARGV[i])
 end
 purge()
 if leaves and (status == 0 or ARGV[4] == '1') then

@@ -264,3 +264,26 @@ func TestFarWaiterIsPassedOver(t *testing.T) {
 		e.onlyTokensStay()
 	})
 }
+
+// One call releases many holds of a client: those that wait, and one that was handed the lock meanwhile, which goes on to
+// the next who waits. What is gone already is left alone.
+func TestReleaseOfManyHolds(t *testing.T) {
+	everywhere(t, func(e *env) {
+		all := releaseMany("11", "12", "99", "13", "14")
+		e.run(acquire(writer("01")))
+		for _, hold := range []string{"11", "12", "13", "20", "14", "21"} {
+			e.run(acquire(writer(hold)))
+		}
+		e.run(refreshFar("b"+channel, claim, 1, "13", "14"))
+		e.run(release("01", 0)) // 11 has it
+		reply := e.run(all)
+		require.EqualValues(e.t, 1, reply[0])
+		require.EqualValues(e.t, 1, e.run(refresh("20"))[3])
+		require.Len(e.t, e.run(inspect())[4], 1)
+		require.EqualValues(e.t, 0, e.run(all)[0], "again")
+		require.EqualValues(e.t, 1, e.run(refresh("20"))[3])
+		e.run(release("20", 0))
+		e.run(release("21", 0))
+		e.onlyTokensStay()
+	})
+}

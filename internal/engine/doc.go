@@ -98,7 +98,8 @@
 // nothing changes in the order; but their leases are one lease of the process, which each refresh renews, and what the
 // master knows of them is asked when they have become the nearest. Were all of them named, 100,000 would take three
 // quarters of a server's time. If that lease has lapsed they are told of anew, and ask again if their places are gone.
-// There is one call for a lock at a time, so whatever a crowd has to say is said in turns with other names.
+// There is one call for a lock at a time, so whatever a crowd has to say is said in turns with other names. Where all
+// of it gives up at once, those whose releases cannot be sent yet are released together.
 //
 // # Cohorts
 //

@@ -47,7 +47,7 @@ func (p *pendingReleases) add(r *pendingRelease) {
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, r)
 	if q.failures == 0 {
-		q.sendLocked(len(q.waiting))
+		q.sendLocked(releasesUnderWay)
 	}
 }
 
@@ -98,12 +98,18 @@ type releaseQueue struct {
 	n        *transport.Node
 	mu       sync.Mutex // guards what follows
 	waiting  []*pendingRelease
+	underWay int // holds that calls on their way name
 	failures int // in a row
 	timer    timerqueue.Timer
 }
 
-// releasesAtOnce bounds what is sent when a node is back.
-const releasesAtOnce = 64
+// What is sent is bounded. Of a crowd that gives up at once those that have to wait are released together, many in a
+// call; the pipeline would not send more calls than that at a time either.
+const (
+	releasesAtOnce   = 64   // calls that follow an answer, when a node is back
+	releasesUnderWay = 1024 // holds
+	releasesPerCall  = 200  // holds of one lock
+)
 
 // takeAll takes out what waits. What is on its way comes back by its own answer, to the queue of whichever node answers
 // for its lock then.
@@ -130,60 +136,83 @@ func (q *releaseQueue) backOffLocked() {
 func (q *releaseQueue) Fire(clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	most := releasesAtOnce
+	most := releasesUnderWay
 	if q.failures > 0 {
-		most = 1
+		most = q.underWay + 1
 	}
 	q.sendLocked(most)
 }
 
-// sendLocked sends at most so many of those that wait, under mu, and drops those whose hold has expired by itself. So a
-// server that comes back after more than a TTL is not sent what was released before that.
+// sendLocked sends what waits until so many holds are on their way, under mu, and drops those that have expired by
+// themselves. So a server that comes back after more than a TTL is not sent what was released before that.
 func (q *releaseQueue) sendLocked(most int) {
 	e, m := q.p.e, q.p.m
 	now, proposal := e.clock.Now(), e.tokens.proposal()
-	sent := false
-	for len(q.waiting) > 0 && most > 0 {
-		r := q.waiting[0]
-		q.waiting[0] = nil
-		q.waiting = q.waiting[1:]
-		if r.until.Passed(now) {
-			e.unconfirmed.add(-1)
+	for len(q.waiting) > 0 && q.underWay < most {
+		batch := q.takeLocked(now)
+		if len(batch) == 0 {
 			continue
 		}
-		most, sent = most-1, true
-		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
+		q.underWay += len(batch)
+		first := batch[0]
+		args := []string{m.Vote(proposal), first.hold, first.tombstone.ms, first.tombstone.found}
+		for _, r := range batch[1:] {
+			args = append(args, r.hold)
+		}
 		m.Post(transport.Call{
-			Script: e.scriptsOf(m).release, Keys: e.keys.forCall(r.key), Args: args,
-			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(r, result) },
+			Script: e.scriptsOf(m).release, Keys: e.keys.forCall(first.key), Args: args,
+			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(batch, result) },
 		})
 	}
-	if !sent && len(q.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
+	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
 		q.failures = 0
 	}
 }
 
-// answered ends one release, or puts it back. A release that was put back keeps its tombstone, since what that is for
-// may still come. Every success lets the next ones go: the backoff is the node's, and one answer shows that it is over.
-func (q *releaseQueue) answered(r *pendingRelease, result rueidis.RedisResult) {
+// takeLocked takes the first of those that wait, and with it those behind it that one call can release: of the same
+// lock, without a tombstone. What has expired is dropped.
+func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
+	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
+		r := q.waiting[0]
+		if len(batch) > 0 && (r.key != batch[0].key || r.tombstone.ms != "0") {
+			break
+		}
+		q.waiting[0] = nil
+		q.waiting = q.waiting[1:]
+		if r.until.Passed(now) {
+			q.p.e.unconfirmed.add(-1)
+		} else {
+			batch = append(batch, r)
+		}
+	}
+	return batch
+}
+
+// answered ends the releases of a call, or puts them back. A release that was put back keeps its tombstone, since what
+// that is for may still come. Every success lets the next ones go: the backoff is the node's, and one answer shows that
+// it is over.
+func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
 	var reply [3]int64
 	err := readInts(result, reply[:])
 	if err == nil {
-		r.withdrawal.end()
-		q.p.confirmed(r)
+		for _, r := range batch {
+			r.withdrawal.end()
+			q.p.confirmed(r)
+		}
 		if reply[2] != 0 {
-			e.goOn(r.m, e.keys.forCall(r.key), reply[2])
+			e.goOn(q.p.m, e.keys.forCall(batch[0].key), reply[2])
 		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.underWay -= len(batch)
 	if err != nil && !q.p.m.Permanent(err) {
-		q.waiting = append(q.waiting, r)
+		q.waiting = append(q.waiting, batch...)
 		q.backOffLocked()
 		return
 	}
-	e.unconfirmed.add(-1)
+	e.unconfirmed.add(-int64(len(batch)))
 	q.failures = 0
-	q.sendLocked(releasesAtOnce)
+	q.sendLocked(min(releasesUnderWay, q.underWay+releasesAtOnce))
 }
