@@ -12,7 +12,7 @@
 -- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first of a cohort HSET more; behind a
 --        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a cohort:
 --        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; a conversion beside others: HGET, where its own
---        hold is the first to expire ZRANGE HGET; else as in lock.lua and settle.lua
+--        hold is the first to expire ZRANGE HGET; else as in lock.lua and settle.lua, purge 17 times at most
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -176,6 +176,11 @@ state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if isWaiter(state) then await(id, state, place, since, asked) end
 purge()
+for _ = 1, order == '0' and 16 or 0 do -- who does not wait is not refused for what has expired, up to a bound
+  if not firstExpiry or firstExpiry > ms then break end
+  more = 0
+  purge()
+end
 admit()
 
 local token

@@ -265,8 +265,8 @@ func TestFarWaiterIsPassedOver(t *testing.T) {
 	})
 }
 
-// One call releases many holds of a client: those that wait, and one that was handed the lock meanwhile, which goes on to
-// the next who waits. What is gone already is left alone.
+// One call releases many holds of a client: those that wait, and one that was handed the lock meanwhile, which goes on
+// to the next who waits. What is gone already is left alone.
 func TestReleaseOfManyHolds(t *testing.T) {
 	everywhere(t, func(e *env) {
 		all := releaseMany("11", "12", "99", "13", "14")
@@ -284,6 +284,21 @@ func TestReleaseOfManyHolds(t *testing.T) {
 		require.EqualValues(e.t, 1, e.run(refresh("20"))[3])
 		e.run(release("20", 0))
 		e.run(release("21", 0))
+		e.onlyTokensStay()
+	})
+}
+
+// Nobody is refused for holds that have expired, though a call purges no more than 64 of them where nothing depends on
+// the rest.
+func TestAnAttemptSeesThatManyHaveExpired(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, c := range many(300, func(hold string) call { return acquire(reader(hold)) }) {
+			e.run(c)
+		}
+		require.EqualValues(e.t, 2, e.run(tryAcquire(writer("01")))[0])
+		e.pass(ttl * time.Millisecond)
+		require.EqualValues(e.t, 1, e.run(tryAcquire(writer("01")))[0])
+		e.run(release("01", 0))
 		e.onlyTokensStay()
 	})
 }
