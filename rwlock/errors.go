@@ -75,7 +75,7 @@ type LostError struct {
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
 	Limit  time.Duration // the lease's TTL, that of a hand-off until it is confirmed, or WithMaxHold's; 0 if Taken
-	Err    error         // why the masters did not renew it: a *NodeError, or several joined; or nil
+	Err    error         // why the masters did not renew it, or that they evict keys: *NodeErrors, joined; or nil
 
 	handOff bool // Limit is that of a hand-off
 }

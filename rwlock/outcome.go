@@ -20,7 +20,7 @@ func outcome(err error) error {
 		return acquireOutcome(e)
 	case *engine.Loss:
 		return &LostError{
-			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: outcome(e.Err), handOff: e.HandOff,
+			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: outcome(e.Cause()), handOff: e.HandOff,
 		}
 	case *engine.Unconfirmed:
 		return releaseOutcome(e)

@@ -46,6 +46,7 @@ type Engine struct {
 	wakeUps      atomic.Uint64      // how often all waiters of a master were made to ask
 	releases     []*pendingReleases // of each master
 	unrenewed    outages            // of the servers that do not renew leases
+	evictions    evictions
 	unconfirmed  unconfirmed
 	leaving      leaving
 	tokens       tokens

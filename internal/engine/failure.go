@@ -144,6 +144,9 @@ type Loss struct {
 	Limit   time.Duration // the TTL, that of a hand-off, or MaxHold; 0 for Taken
 	HandOff bool          // it was one that no renewal had confirmed
 	Err     error         // why the masters did not renew it, or nil
+
+	by   *Engine // of Taken, whose servers may have evicted the hold
+	lock string  // its key
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }

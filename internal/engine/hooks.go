@@ -90,8 +90,8 @@ func (o *observers) lost(l *Lease, loss *Loss) {
 	if loss.Limit > 0 {
 		attributes = append(attributes, slog.Duration("limit", loss.Limit))
 	}
-	if loss.Err != nil {
-		attributes = append(attributes, slog.Any("error", loss.Err))
+	if cause := loss.Cause(); cause != nil {
+		attributes = append(attributes, slog.Any("error", cause))
 	}
 	o.warn("lease lost", attributes...)
 	if hook := o.hooks.Lost; hook != nil && !l.untold {

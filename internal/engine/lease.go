@@ -166,6 +166,8 @@ func lossOf(l *Lease, reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
 	switch {
 	case reason == Taken:
+		loss.by, loss.lock = l.e, l.key.lock()
+		l.e.suspect(loss.lock)
 	case reason == MaxHold:
 		loss.Limit = l.terms.MaxHold
 	case l.renewal.handOff:

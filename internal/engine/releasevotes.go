@@ -44,7 +44,8 @@ func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 func (c *releaseCount) verdict(of *voting) error {
 	switch {
 	case c.lost():
-		return &Loss{Name: of.name, Token: of.token(), Reason: Taken}
+		of.e.suspect(of.key.lock())
+		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.lock()}
 	case c.released():
 		return nil
 	}
