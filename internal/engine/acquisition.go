@@ -14,37 +14,37 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// acquisition asks for a hold until it is granted or given up. It is guarded by its lease's mutex, and gone once asking
-// is over.
+// acquisition asks for a hold until it is granted or given up. Its lease's mutex guards it, and the lease drops it once
+// asking is over.
 type acquisition struct {
 	lease    *Lease
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
-	began    time.Duration // the first attempt, by the wall clock
+	began    time.Duration // start of the first attempt, by the wall clock
 	route    string        // how messages about the hold reach this process
-	detail   string        // what a master keeps of the hold as it is
-	seen     fencing.Token // of the lock, by a cohort; 0 for others
-	keys     []string      // of the lock, for requests that nobody waits for on the stack; made for the first of them
+	detail   string        // what a master stores of the hold unchanged
+	seen     fencing.Token // largest token of the lock that a shared hold has had; 0 for other holds
+	keys     []string      // of the lock, for posted requests; made for the first of them
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
 	errs     []error       // of each master, from the last of those holds
-	holder   *Holder       // one of those in the way, as last seen
+	holder   *Holder       // a holder in the way, as last seen
 	waiting  bool          // in wait sets and in the count of waiters
-	wakeUps  uint64        // of the engine, before the first request
-	notified uint64        // masters, as bits, whose message came before the answer that the hold is queued
-	ready    chan struct{} // closed at the end; made by who waits for it
-	asked    chan struct{} // tells who waits that several masters are asked anew
+	wakeUps  uint64        // count of the engine before the first request
+	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
+	ready    chan struct{} // closed at the end; made by the waiter
+	asked    chan struct{} // signals to the waiter that several masters are asked again
 	failed   *Failure      // why it ended without a lease
 }
 
-// Acquire asks for a hold and, if the request's entry is Wait, waits until it is granted or ctx ends. On success l is a
-// live lease; on failure the error is a *Failure, and whatever the masters may have granted is released in the
-// background.
+// Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
+// success l is a live lease. On failure the error is a *Failure, and anything that the masters may have granted is
+// released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if r.Entry == Try {
 		e.leaving.await(ctx, e.keys.of(r.Name).lock(), e.cfg.ReleaseTimeout)
 	}
-	// The lease is filled in before it is registered: from then on messages find it, and Close.
+	// The lease is filled in before it is registered: from then on messages and Close find it.
 	now := e.clock.Now()
 	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
 	l.e, l.asking, l.limit = e, a, clock.Never
@@ -59,7 +59,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 		e.mailbox.listen(l.key.lock())
 	}
 	a.start()
-	// Nothing has been sent, so nothing has to be released: the failure is made, but the acquisition not given up.
+	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
 	if ctx.Err() != nil {
 		return a.failure(Contended, joined.EndOf(ctx))
 	}
@@ -72,7 +72,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	for _, m := range e.masters {
 		m.Serve(r.Terms.TTL)
 	}
-	// Before the request, as add compares it: a subscription that begins after this may have missed the grant.
+	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() {
 		a.askDirectly(ctx, e.masters[0])
@@ -83,9 +83,9 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return a.await(ctx)
 }
 
-// askDirectly sends the request to a single master on the caller's goroutine: the uncontended case is one round trip,
-// without another goroutine in it. With replicas it would not do, since what counts only once they have it goes over a
-// connection of its own.
+// askDirectly sends the request to a single master on the caller's goroutine, so that the uncontended case is one round
+// trip without another goroutine. It is not used with replicas: a call that counts only once replicas have it goes over
+// a connection of its own.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
 	var array [7]string
@@ -94,16 +94,16 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
 	r, sent := m.Do(ctx, a.script(m), l.e.keys.ofScript(&keys), args)
-	// The answer that the caller did not wait for is unknown, and the vote stays asked, so the release leaves a
+	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
-		return // await sees the same end, and this master as one that has not answered
+		return // await sees the same end of ctx, and a master that has not answered
 	}
 	a.answered(m, hold, r, sent)
 }
 
 // askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
-// them has counted further, and nothing has to be raised.
+// them has counted further. Then no grant has to be raised.
 func (a *acquisition) askAll() {
 	proposal := a.lease.e.tokens.proposalAfter(a.seen)
 	a.lease.mu.Lock()
@@ -113,9 +113,9 @@ func (a *acquisition) askAll() {
 	}
 }
 
-// post sends the request through the master's pipeline, under mu. The answer names the hold that was current then: the
-// acquisition may be at its next attempt when it comes. Sending the request twice does no harm, since a script that
-// finds its hold granted or queued answers with what there is.
+// post sends the request through the master's pipeline, under mu. The answer is matched with the hold that is current
+// now, because the acquisition may be at its next attempt when the answer arrives. A request may be sent twice: a
+// script that finds its hold granted or queued answers with that state.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([7]string))
@@ -127,26 +127,26 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l.mu.afterUnlock(func() { m.Post(call) })
 }
 
-// answered takes in the reply to the request. One for a hold that was given up does not count.
+// answered counts the reply to the request. A reply for a hold that was given up does not count.
 //
-// The reply is read, and the server's clock is noted, before the mutex is taken: a message that another server has sent
-// for this hold may be at the same point, and whichever comes second finds what the first has left. Tokens of one
-// master only grow, so the vote tells the later of the two, whatever their order here.
+// The reply is read and the server's clock is noted before the mutex is taken. A message from another server for this
+// hold may be at the same point, and the second of the two finds what the first has left. The tokens of a master only
+// grow, so the vote knows the later of the two in either order.
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
 	reply := readReply(r)
 	l := a.lease
 	answer := l.e.answer(m, l.key.lock(), a.entry == Join, reply, sent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A grant of the hold before this one is not lost by that: its release is under way, with a tombstone if this
-	// answer was outstanding then.
+	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
+	// outstanding when the release was made.
 	if hold != l.id || l.phase == ended {
 		return
 	}
 	vote := l.ballot.Vote(m.Index)
 	if l.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
-		// The request before this one may have been granted, or handed the lock, over another connection. WAIT behind
-		// this one said nothing of that, so the grant is confirmed as one that a message told of.
+		// The previous request may have been granted, or handed the lock, over another connection. The WAIT behind this
+		// request does not cover that, so the grant is confirmed like a grant that a message reported.
 		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
 		l.granted(m, answer.Token, answer.Until)
 	} else {
@@ -156,14 +156,15 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if reply.holder != nil {
 		a.holder = reply.holder
 	}
-	// A join takes the mode of the hold that it joins: reading inside one's own write lock counts on the write hold.
+	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
+	// hold.
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
 	if reply.err == nil {
 		l.e.waiters[m.Index].served(m.At(l.key.lock()))
 	}
-	// decide may have restarted the acquisition under another hold, or ended it; then this answer says nothing more.
+	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	a.decide()
 	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
@@ -173,21 +174,21 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 }
 
-// decide acts on what the votes come to, under mu. It runs after every change of a vote, also of a lease that is held:
-// a master that grants late is brought to the token of the others.
+// decide acts on the result of the votes, under mu. It runs after every change of a vote, also for a held lease: a
+// master that grants late is raised to the token of the other masters.
 //
-// The verdict comes before the actions. A hold that is granted needs no more raises to be one, but a verdict drawn
-// before the raises have been answered would report a token that no quorum has counted (case no-raise of the model).
+// The verdict comes before the actions. A granted hold needs no more raises to be one, but a verdict drawn before the
+// raises have been answered would report a token that no quorum has counted (case no-raise of the model).
 func (a *acquisition) decide() {
 	l := a.lease
 	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended
-	// while the last one was on its way. Checked before the raise, it would let a lease begin that has ended.
+	// while the last raise was under way. A check before the raise would let a lease begin that has already ended.
 	if l.phase == asking {
 		now := l.e.clock.Now()
 		switch verdict, token, until := l.ballot.Decide(now, l.e.tokens.reach); verdict {
 		case ballot.Open:
 		case ballot.Held:
-			// Asking ends first: begin tells the hooks, and they must find no waiter any more.
+			// Asking ends first: begin notifies the hooks, and they must find no waiter any more.
 			a.succeed()
 			l.begin(token, until, now, l.ballot.Votes().HandedOff())
 		case ballot.TooLate:
@@ -201,17 +202,16 @@ func (a *acquisition) decide() {
 	l.perform(l.ballot.Next(nil))
 }
 
-// kinds are the failures that the verdicts come to. Open, Held and TooLate are none.
+// kinds maps verdicts to failures. Open, Held and TooLate are not failures.
 var kinds = map[ballot.Verdict]Kind{
 	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict, ballot.Short: Short,
 	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
-// succeed ends asking with a grant, under mu. What it counts is why the grant came: at once, after waiting, or from the
-// one who held the lock before.
+// succeed ends asking with a grant, under mu. It counts how the grant came: at once, after waiting, or by a hand-off.
 func (a *acquisition) succeed() {
 	l := a.lease
-	// Counted before the caller can know of it, so that whoever sees the lease sees it counted.
+	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
 	if a.waiting {
 		l.e.counters.contended.Add(1)
 	}
@@ -221,9 +221,9 @@ func (a *acquisition) succeed() {
 	a.leave()
 }
 
-// giveUp ends asking with a failure, under mu, and releases whatever the masters have. A master that has not answered
-// is among them: its request may still run, and its release leaves a tombstone, so that the request finds that it came
-// too late (case overtake of the model: else a master would be held by nobody).
+// giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not
+// answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
+// (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
 func (a *acquisition) giveUp(f *Failure) {
 	l := a.lease
 	a.failed, l.phase = f, ended
@@ -232,8 +232,8 @@ func (a *acquisition) giveUp(f *Failure) {
 	l.releaseInBackground()
 }
 
-// leave is the only way out of asking, under mu. It takes the acquisition out of every wait set, so the refreshes stop;
-// one that is on its way names the hold, and finds it granted or gone.
+// leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
+// refreshes. A refresh that is under way names the hold and finds it granted or gone.
 func (a *acquisition) leave() {
 	if a.ready != nil {
 		close(a.ready)
@@ -247,27 +247,28 @@ func (a *acquisition) leave() {
 	}
 }
 
-// attempts bounds how often a single try is begun anew for grants that came to nothing: over a link slower than the TTL
-// every grant comes too late.
+// attempts bounds how often a single try starts again after grants that came to nothing: over a link slower than the
+// TTL every grant comes too late.
 const attempts = 3
 
 var errLate = errors.New("every grant came too late or without a common token")
 
 // restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
-// masters have it with a token that does not count any more, and one hold has one token. The new one has its time, so
-// it stands before all who came later. A join has no second try: what it wanted to join does not stand on a quorum.
+// masters have it with a token that does not count any more, and one hold has one token. The new id has the time of the
+// old one, so the new hold stands before all later contenders. A join has no second try: the hold that it wanted to
+// join does not stand on a quorum.
 func (a *acquisition) restart() {
 	l := a.lease
 	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}
-	// The releases are made from the votes of the hold that is given up, so this comes before the ballot starts anew. A
-	// message for the old hold must not find the lease under its new one: its grant is about to be released.
+	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
+	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
 	l.releaseInBackground()
 	a.keepErrors()
-	// Messages and answers that name the hold that was given up are not counted for this one. Each has the time of the
-	// first one in its id, so that it keeps its place in the queue.
+	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
+	// one, so that the acquisition keeps its place in the queue.
 	l.id = newULID(a.began)
 	a.start()
 	if !l.e.registry.add(l) {
@@ -277,13 +278,12 @@ func (a *acquisition) restart() {
 	proposal := l.e.tokens.proposalAfter(a.seen)
 	a.restarts++
 	for _, m := range l.e.masters {
-		// enqueue gives the acquisition up where messages cannot be had.
-		if l.phase != asking { // nobody may wait: messages cannot be had
+		if l.phase != asking { // the acquisition has ended
 			return
 		}
 		if a.restarts <= attempts {
 			a.post(m, proposal, true)
-		} else { // what makes grants come to nothing may last
+		} else { // the reason why grants come to nothing may last
 			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
 		}
 	}

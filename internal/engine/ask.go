@@ -6,12 +6,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// What a request for the hold says.
+// The request for the hold.
 
-// sending notes that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
-// here on, before anything is written: whatever happens to the request, a release will know that it may have run.
+// sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
+// here on, before anything is written, so that a release always knows that the request may have run.
 func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string) (hold string, args []string) {
-	if a.asks > 0 { // messages may reach this process by another way than they did
+	if a.asks > 0 { // the route of messages to this process may have changed
 		a.describe()
 	}
 	a.asks++
@@ -33,15 +33,15 @@ func (a *acquisition) start() {
 	l.ballot.Start(a.entry, len(l.e.masters))
 }
 
-// describe brings what masters are told of the hold up to date. It is made once for all masters and all requests, since
-// a route changes only where a listener follows a master to another server.
+// describe updates the details that masters get of the hold. They are made once for all masters and all requests,
+// because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
 	if route := a.lease.e.mailbox.route(a.lease.key.lock()); route != a.route {
 		a.route, a.detail = route, a.lease.details(route, a.converts)
 	}
 }
 
-// args fills the arguments of script into an array of the caller, which for a single master is on its stack.
+// args fills the arguments of script into an array of the caller, which is on its stack for a single master.
 func (a *acquisition) args(vote string, into *[7]string) []string {
 	l := a.lease
 	if a.entry == Join {
@@ -53,8 +53,8 @@ func (a *acquisition) args(vote string, into *[7]string) []string {
 	return into[:5]
 }
 
-// script returns the script that asks for the hold. It is read for each request: the master may have been found to be
-// another process in between, and then its scripts have other digests.
+// script returns the script that asks for the hold. It is looked up for each request: in the meantime the master may
+// have turned out to be another process, and then its scripts have other digests.
 func (a *acquisition) script(m *transport.Master) *transport.Script {
 	if a.entry == Join {
 		return a.lease.e.scriptsOf(m).join

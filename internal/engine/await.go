@@ -10,13 +10,13 @@ import (
 )
 
 // await returns when the lease is held or the acquisition has failed. It never decides by itself that a lock was
-// granted: what ends it is a verdict of the ballot, the end of ctx, or of the engine.
+// granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
 func (a *acquisition) await(ctx context.Context) error {
 	ready := a.untilReady()
 	if ready == nil {
 		return a.outcome()
 	}
-	// A single master is waited for as long as the caller waits: there is no other that could decide without it.
+	// The wait for a single master lasts as long as the caller waits: no other master could decide without it.
 	if len(a.lease.e.masters) == 1 {
 		select {
 		case <-ready:
@@ -25,7 +25,7 @@ func (a *acquisition) await(ctx context.Context) error {
 		}
 		return a.outcome()
 	}
-	// Of several masters those that are silent must not decide how long everybody waits.
+	// With several masters, the silent ones must not determine how long every caller waits.
 	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
 	defer timeout.Stop()
 	for {
@@ -43,8 +43,8 @@ func (a *acquisition) await(ctx context.Context) error {
 	}
 }
 
-// withoutLate lets the verdict fall without those masters that have not answered within the node timeout. What they say
-// later still counts.
+// withoutLate draws the verdict without the masters that have not answered within the node timeout. Their later answers
+// still count.
 func (a *acquisition) withoutLate() {
 	l := a.lease
 	l.mu.Lock()
@@ -52,27 +52,27 @@ func (a *acquisition) withoutLate() {
 	if l.phase != asking {
 		return
 	}
-	// Late does nothing to a vote that has been answered.
+	// Late does not change a vote that has been answered.
 	for i := range l.ballot.Votes().Masters() {
 		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
 	}
 	a.decide()
 }
 
-// untilReady returns what is closed at the end of asking, or nil if that has come.
+// untilReady returns a channel that is closed at the end of asking, or nil if asking has ended.
 func (a *acquisition) untilReady() <-chan struct{} {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	// The channel is made only where somebody has to wait: most acquisitions are over when their request returns.
+	// The channel is made only for a caller that has to wait: most acquisitions are over when their request returns.
 	if a.lease.phase == asking {
 		a.ready = make(chan struct{})
 	}
 	return a.ready
 }
 
-// cancel gives the acquisition up because ctx has ended. A grant that came in the meantime wins: then phase is held,
-// and the caller gets its lease although its context is over. Contended and NoQuorum tell a lock that others hold from
-// one that could not be asked for, as the votes stand at this moment.
+// cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
+// caller gets its lease although its context is over. The kind is Contended if other holds have the lock and NoQuorum
+// if the lock could not be asked for, by the votes at this moment.
 func (a *acquisition) cancel(ctx context.Context) {
 	l := a.lease
 	l.mu.Lock()
@@ -87,8 +87,9 @@ func (a *acquisition) cancel(ctx context.Context) {
 	}
 }
 
-// outcome is for after the end of asking. The caller has been woken while the one who ended it still held mu, and the
-// lease had yet to begin: under mu it has begun. A plain return of failed would be an error that is not nil.
+// outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still
+// holds mu, before the lease has begun. Once outcome has mu, the lease has begun. A plain return of failed would be a
+// non-nil error also where failed is nil.
 func (a *acquisition) outcome() error {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
@@ -98,8 +99,8 @@ func (a *acquisition) outcome() error {
 	return nil
 }
 
-// keepErrors keeps what the masters said of a hold that is given up, under mu: until they have said something of the
-// next one, it is the best answer to why there is no lease.
+// keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for
+// the next hold, these are the best explanation why there is no lease.
 func (a *acquisition) keepErrors() {
 	a.errs = make([]error, a.lease.ballot.Votes().Masters())
 	for i := range a.errs {
@@ -107,8 +108,9 @@ func (a *acquisition) keepErrors() {
 	}
 }
 
-// failure describes why no lease came about, under mu. It names every master that said why, and those that said nothing
-// until ctx ended. Unknown tells the caller that a request may still run; then its release goes on in the background.
+// failure describes why no lease came about, under mu. It names every master that gave a cause and every master that
+// had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
+// background.
 func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	l := a.lease
 	waited := l.e.clock.Now().Mono - l.begun
@@ -122,8 +124,8 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
-		// What the master said of the hold before this one, if it has said nothing of this one yet, or granted it too
-		// with a token that is not the others'.
+		// The master's error for the previous hold is used if it has not answered for this one, or has granted this one
+		// too with another token than the other masters.
 		disagrees := kind == NoQuorum && v.State == ballot.Granted
 		if v.Err == nil && (v.State == ballot.Unasked || disagrees) && a.errs != nil {
 			v.Err = a.errs[i]

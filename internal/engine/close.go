@@ -1,20 +1,20 @@
 package engine
 
 // Close fails every waiter, releases every lease, waits at most the release timeout for the masters to confirm and at
-// most as long again for the hooks, and returns when no goroutine of the engine is left, a second call too. It may be
-// called from a hook. A dial that is under way is waited for beyond that timeout.
+// most as long again for the hooks, and returns when no goroutine of the engine is left. A second call returns no
+// earlier. Close may be called from a hook. It waits for a dial that is under way even beyond that timeout.
 func (e *Engine) Close() {
 	if e.registry.close() {
 		e.shutDown()
 	} else {
 		<-e.gone
 	}
-	// The hooks come last, since they are told of the releases. One of them may have called Close itself. Each call
-	// waits for them, so that no caller frees what they use while one runs.
+	// The hooks come last, since they get the releases. A hook may have called Close itself. Each call waits for the
+	// hooks, so that no caller frees what they use while one runs.
 	e.observers.relay.Close(e.cfg.ReleaseTimeout)
 }
 
-// shutDown is the work of the first Close. No acquisition begins any more.
+// shutDown does the work of the first Close. No acquisition begins any more.
 func (e *Engine) shutDown() {
 	e.tasks.end() // nothing new is started; what runs may still post
 	for _, l := range e.registry.snapshot() {

@@ -4,13 +4,13 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// cohort is what a lease has that the goroutines of a process share: a block of tokens, and news of those who wait for
-// it elsewhere. It is guarded by the lease's mutex.
+// cohort is the part of a lease that a shared hold needs: a block of tokens, and whether the hold is contended. The
+// lease's mutex guards it.
 type cohort struct {
-	block    int           // tokens that it wants; 0: the hold is shared by nobody
-	first    fencing.Token // of those that were granted
-	wanted   bool          // somebody waits elsewhere; it stays so until the hold ends
-	onWanted func()        // told of that, once; nil before OnWanted and after the call
+	block    int           // size of the token block to ask for; 0: the hold is not shared
+	first    fencing.Token // first token of the granted block
+	wanted   bool          // the hold is contended; set until the hold ends, or until ForgetWanted
+	onWanted func()        // called once when wanted is set; nil before OnWanted and after the call
 	last     *withdrawal   // of the last conversion of the lease
 }
 
@@ -24,8 +24,8 @@ func (l *Lease) Block() (first, last fencing.Token) {
 	return l.extra.cohort.first, l.token()
 }
 
-// OnWanted calls f once when somebody waits for the lock elsewhere, at once if that is so already. f must not block. It
-// is for a lease whose request named a block: nobody tells the others of those who wait.
+// OnWanted calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease from
+// a request that named a block: the masters report waiters to no other lease.
 func (l *Lease) OnWanted(f func()) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -38,9 +38,9 @@ func (l *Lease) OnWanted(f func()) {
 	}
 }
 
-// ForgetWanted has a lease forget that somebody waits for the lock elsewhere, after a conversion that was given up, and
-// asks who does yet: their message may have come already, and is not sent again. It asks only when the masters have let
-// go of the conversion. The question could overtake its release, and the masters would answer that it waits.
+// ForgetWanted clears the contended state of a lease after a conversion that was given up, and asks again for waiters:
+// their message may have come already, and is not sent again. It asks only when the masters have released the
+// conversion. An earlier question could overtake that release, and the masters would report the conversion as a waiter.
 func ForgetWanted(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func ForgetWanted(l *Lease) {
 	})
 }
 
-// want notes that somebody waits for the lock elsewhere, under mu. It is nothing to a lease that nobody shares.
+// want records that the hold is contended, under mu. A nil x belongs to a lease that is not shared.
 func (x *extra) want(mu *guard) {
 	if x == nil {
 		return
@@ -72,8 +72,8 @@ func (x *extra) want(mu *guard) {
 	}
 }
 
-// wantedBy returns what follows a renewal's answer that somebody waits for the lock. It is the second way to learn of
-// that: the message is sent once, to the first who queues, and may be lost.
+// wantedBy returns the callback for a renewal's answer that reports a waiter. The answer is the second source of that
+// report: the message is sent once, for the first waiter that queues, and may be lost.
 func wantedBy(l *Lease) func() {
 	return func() {
 		l.mu.Lock()
@@ -84,7 +84,7 @@ func wantedBy(l *Lease) func() {
 	}
 }
 
-// wanted follows a message that somebody waits for this hold of the lease.
+// wanted handles a message that a waiter wants this hold of the lease.
 func (b *mailbox) wanted(l *Lease, hold string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *mailbox) wanted(l *Lease, hold string) {
 	}
 }
 
-// lookAgain has all cohorts look, whenever messages begin to arrive: those before may have been lost.
+// lookAgain renews all shared holds when messages begin to arrive: earlier messages may have been lost.
 func (r *registry) lookAgain() {
 	for _, l := range r.snapshot() {
 		l.mu.Lock()
@@ -102,8 +102,8 @@ func (r *registry) lookAgain() {
 	}
 }
 
-// renewForNews renews what a cohort has, under mu: the answer tells of those who wait. A round under way may have been
-// answered on the server before they came, so another one follows it.
+// renewForNews renews a shared hold, under mu, because the answer reports waiters. The server may have answered a round
+// that is under way before they queued, so another round follows it.
 func renewForNews(l *Lease) {
 	switch {
 	case l.block() == 0 || l.phase != held || !l.terms.Renew:

@@ -8,13 +8,14 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Convert takes the lock in the other mode, without a gap: another hold is granted beside the one that there is, and
-// only then that one is given back. So whoever fails, or gives up, has what it had. The entry of a reader that upgrades
-// is Upgrade, to wait for the other readers to leave, or Try; that of a writer that downgrades is Try. The lease is the
-// same, with a new token. Where goroutines of the process share the lease, alone returns when the others have left, and
-// is asked between the grant and the exchange; else it is nil. The error is a *Failure, also where the new hold is lost
-// while the others leave, or that of alone, or the end of the lease. The hold that is replaced is released before it
-// returns, or in the background once ctx has ended or the release timeout is over.
+// Convert takes the lock in the other mode without a gap: a new hold is granted while the old one still stands, and
+// only then the old one is released. So a caller that fails or gives up keeps what it had. The entry of a reader that
+// upgrades is Upgrade, to wait for the other readers to leave, or Try. The entry of a writer that downgrades is Try.
+// The lease stays the same, with a new token. If goroutines of the process share the lease, alone is called between the
+// grant and the exchange and returns when the other goroutines have left; otherwise alone is nil. The error is a
+// *Failure, also if the new hold is lost while the other goroutines leave, or the error of alone, or the end of the
+// lease. The old hold is released before Convert returns, or in the background once ctx has ended or the release
+// timeout is over.
 func (e *Engine) Convert(
 	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
 ) error {
@@ -32,7 +33,7 @@ func (e *Engine) Convert(
 	if err == nil && alone != nil {
 		into.OnEnd(func(err error) { cancel(err) })
 		err = alone(within)
-		if end := into.Err(); end != nil { // what alone says of that is the end of within
+		if end := into.Err(); end != nil { // the error of alone would only be the end of within
 			err = untaken(into, end)
 		}
 	}
@@ -46,8 +47,8 @@ func (e *Engine) Convert(
 	return e.become(ctx, l, into)
 }
 
-// Untaken is why a conversion failed whose new hold was lost before the lease went over to it. It is no loss: the lease
-// has what it had.
+// Untaken is the cause of a conversion that failed because its new hold was lost before the lease went over to it. It
+// is not a loss: the lease keeps what it had.
 type Untaken struct {
 	Mode   fencing.Mode
 	Reason Reason
@@ -57,7 +58,7 @@ func (u *Untaken) Error() string {
 	return fmt.Sprintf("the %s hold was granted, and lost before it was taken: %v", u.Mode, u.Reason)
 }
 
-// untaken is the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
+// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
 func untaken(l *Lease, end error) *Failure {
 	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
 	loss, lost := end.(*Loss)
@@ -72,8 +73,8 @@ func untaken(l *Lease, end error) *Failure {
 	return f
 }
 
-// conversion returns the request for the hold in the other mode. It names the hold that it takes the place of, so that
-// a master does not let the two wait for each other.
+// conversion returns the request for the hold in the other mode. The request names the hold that it replaces, so that a
+// master does not let the two wait for each other.
 func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -89,14 +90,14 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	return r, nil
 }
 
-// become puts a lease in the place of another, if that one has stood until now: else somebody may have been between
-// (case upgrade-unheld of the model: a read that was not valid any more became a write, and another had written in
-// between). One that has ended itself since it was granted is untaken, and the other stays.
+// become replaces the lease l by into, if l has stood until now. Otherwise another client may have held the lock in
+// between (case upgrade-unheld of the model: a read that was not valid any more became a write, and another client had
+// written in between). If into itself has ended since it was granted, the error is untaken, and l stays.
 //
-// Both mutexes are held while the one takes the place of the other, so that nobody sees neither. No other place takes
-// two leases' mutexes, and nobody else knows of the new lease yet, so there is no order to keep.
+// Both mutexes are held during the exchange, so that every reader sees one of the two leases. No other code takes the
+// mutexes of two leases, and no other goroutine knows the new lease at this point, so no order has to be kept.
 func (e *Engine) become(ctx context.Context, l, into *Lease) error {
-	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees one of the two
 	defer e.unconfirmed.add(-1)
 	from := l.lock()
 	if from.expire(e.clock.Now()); from.phase != held {
@@ -105,13 +106,13 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 		return from.ending.err()
 	}
 	into.mu.Lock()
-	if into.expire(e.clock.Now()); into.phase == ended { // in the moment since it was granted
+	if into.expire(e.clock.Now()); into.phase == ended { // between its grant and now
 		err := untaken(into, into.ending.err())
 		unlockBoth(&from.mu, &into.mu)
 		return err
 	}
-	// Those who asked for the old one's end are the new one's now: the release of the old hold must not end their
-	// contexts.
+	// The subscribers to the end of the old lease now belong to the new one: the release of the old hold must not end
+	// their contexts.
 	into.ending, into.limit, from.ending = from.ending, from.limit, ending{}
 	into.setTimer()
 	from.successor.Store(into)
@@ -119,7 +120,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	e.registry.forget(from.id)
 	from.renewal.abandon()
 	unlockBoth(&from.mu, &into.mu)
-	l.successor.Store(into) // past those in between, which may go
+	l.successor.Store(into) // skips the leases in between, so that they can be freed
 	from.giveBackWithin(ctx)
 	return nil
 }
@@ -132,8 +133,8 @@ func (l *Lease) current() *Lease {
 	return l
 }
 
-// lock returns the lease that this one has become, with its mutex taken. A conversion may come between finding the
-// lease and taking its mutex, so it looks again.
+// lock returns the lease that this one has become, with its mutex locked. A conversion may come between the lookup and
+// the lock, so lock checks again.
 func (l *Lease) lock() *Lease {
 	for {
 		l = l.current()
@@ -145,5 +146,5 @@ func (l *Lease) lock() *Lease {
 	}
 }
 
-// MaxWait is the limit of the waiting under the terms of a lease, 0 for none.
+// MaxWait returns the limit of the wait under the terms of a lease, 0 for none.
 func MaxWait(l *Lease) time.Duration { return l.terms.MaxWait }

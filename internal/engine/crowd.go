@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// crowd are the waiters of a set, in the order in which they came. The nearest have leases of their own, which every
-// refresh renews. Those behind them keep their places in the master's queue, but live by a lease of their process,
-// which the refresh of the nearest renews too: state f of lock.lua. So what a crowd costs in a second does not grow
-// with it. It is guarded by the mutex of the wait sets.
+// crowd holds the waiters of a set in order of arrival. The nearest have leases of their own, which every refresh
+// renews. The waiters behind them keep their places in the master's queue, but live by a lease of their process, which
+// the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow with its
+// size. The mutex of the wait sets guards it.
 type crowd struct {
 	places  map[*acquisition]place // of every waiter
 	nearest []*acquisition         // may name waiters that have left
-	near    int                    // of the nearest that wait
-	left    int                    // of the nearest that have left since they were last refreshed
+	near    int                    // how many of the nearest wait
+	left    int                    // how many of the nearest have left since their last refresh
 	behind  []*acquisition         // in their order; may name waiters that have left
-	untold  []*acquisition         // of those behind that the master has to be told of; may name waiters that have left
+	untold  []*acquisition         // waiters behind to report to the master; may name waiters that have left
 }
 
-// place is where a waiter of a crowd is.
+// place is the position of a waiter in a crowd.
 type place uint8
 
 const (
@@ -26,14 +26,14 @@ const (
 	isUntold                   // named by untold
 )
 
-// nearestMost is how many waiters of a process the refresh of a lock names, in one call. A server does nothing else
-// while a script runs, so this bounds what a crowd costs other locks.
+// nearestMost is how many waiters of a process one refresh of a lock names. A server does nothing else while a script
+// runs, so this bounds the delay that a crowd causes to other locks.
 const nearestMost = 200
 
 func newCrowd() crowd { return crowd{places: make(map[*acquisition]place)} }
 
-// add lets a waiter in, or has the master told again of one that is in already. One that upgrades waits at the head of
-// the master's queue, so it is among the nearest whenever it comes.
+// add adds a waiter, or has one reported to the master again if it is already in. An upgrade waits at the head of the
+// master's queue, so it is always among the nearest.
 func (c *crowd) add(a *acquisition) {
 	at, in := c.places[a]
 	switch {
@@ -55,13 +55,13 @@ func (c *crowd) bringNear(a *acquisition) {
 	c.nearest = append(c.nearest, a)
 }
 
-// tell has the master told of a waiter behind the nearest.
+// tell has a waiter behind the nearest reported to the master.
 func (c *crowd) tell(a *acquisition) {
 	c.places[a] |= isUntold
 	c.untold = append(c.untold, a)
 }
 
-// tellAll has the master told of all behind the nearest.
+// tellAll has all waiters behind the nearest reported to the master.
 func (c *crowd) tellAll() {
 	for _, a := range c.behind {
 		if at, in := c.places[a]; in && at&isUntold == 0 {
@@ -70,7 +70,7 @@ func (c *crowd) tellAll() {
 	}
 }
 
-// remove takes a waiter out. The slices name it until they are looked at again, or too much of them is of no use.
+// remove removes a waiter. The slices name it until they are next read, or until too many of their entries have left.
 func (c *crowd) remove(a *acquisition) {
 	if c.isNear(a) {
 		c.near--
@@ -94,14 +94,14 @@ func (c *crowd) isNear(a *acquisition) bool { return c.places[a]&isNear != 0 }
 // hasBehind reports whether waiters live by the lease of their process.
 func (c *crowd) hasBehind() bool { return len(c.places) > c.near }
 
-// drained reports whether so many of the nearest have left that others should take their places.
+// drained reports whether so many of the nearest have left that waiters behind should take their places.
 func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasBehind() }
 
-// hasNews reports whether a call beside the regular ones has something to say.
+// hasNews reports whether there is something to send in a call in addition to the regular ones.
 func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.untold) > 0) }
 
-// takeNearest returns the nearest, those who have waited longest first: on masters which order by arrival a queue that
-// is built anew then has the order of the old one.
+// takeNearest returns the nearest, longest wait first: on masters that order by arrival, a queue that is rebuilt then
+// has the order of the old one.
 func (c *crowd) takeNearest() []*acquisition {
 	c.advance()
 	slices.SortStableFunc(c.nearest, func(a, b *acquisition) int {
@@ -110,7 +110,7 @@ func (c *crowd) takeNearest() []*acquisition {
 	return slices.Clone(c.nearest)
 }
 
-// advance has others take the places of the nearest that have left, and returns them.
+// advance moves waiters from behind into the places of the nearest that have left, and returns the waiters it moved.
 func (c *crowd) advance() []*acquisition {
 	c.left = 0
 	c.nearest = slices.DeleteFunc(c.nearest, c.hasLeft)
@@ -123,7 +123,7 @@ func (c *crowd) advance() []*acquisition {
 	return slices.Clone(c.nearest[before:])
 }
 
-// takeUntold returns waiters of whom the master is to be told next.
+// takeUntold returns the waiters to report to the master next.
 func (c *crowd) takeUntold() (untold []*acquisition) {
 	for len(c.untold) > 0 && len(untold) < nearestMost {
 		a := takeFirst(&c.untold)

@@ -1,17 +1,17 @@
 package engine
 
-// ending tells whoever asked for it that a lease has ended. It is guarded by the lease's mutex. Thousands of leases are
-// held at once, and few of them are asked, so all that it needs is made with the first question or with the end.
+// ending notifies the subscribers to a lease's end. The lease's mutex guards it. Thousands of leases are held at once
+// and few have subscribers, so its state is allocated with the first subscription or with the end.
 type ending struct{ of *end }
 
-// end is that of one lease.
+// end is the state of an ending.
 type end struct {
 	err   error         // nil before it; then ErrReleased, *Failure or *Loss
-	done  chan struct{} // closed at the end; made when asked for
+	done  chan struct{} // closed at the end; made on request
 	calls map[*func(error)]struct{}
 }
 
-// released is the end of every lease that nobody has asked about and that its holder has released. It never changes.
+// released is the end of every lease without subscribers that its holder has released. It never changes.
 var released = func() *end {
 	e := &end{err: ErrReleased, done: make(chan struct{})}
 	close(e.done)
@@ -26,7 +26,7 @@ func (n *ending) err() error {
 	return n.of.err
 }
 
-// made returns the end, which is there from now on.
+// made returns the state, allocated if there was none.
 func (n *ending) made() *end {
 	if n.of == nil {
 		n.of = new(end)
@@ -34,7 +34,7 @@ func (n *ending) made() *end {
 	return n.of
 }
 
-// channel returns what is closed at the end. It is made once: who asks again gets the same one.
+// channel returns a channel that is closed at the end. Every call returns the same channel.
 func (n *ending) channel() <-chan struct{} {
 	e := n.made()
 	if e.done == nil {
@@ -46,8 +46,8 @@ func (n *ending) channel() <-chan struct{} {
 	return e.done
 }
 
-// add has f called at the end, which has not come. The pointer is its name: two equal functions cannot be told apart
-// otherwise.
+// add registers f to be called at the end, which has not come. The pointer identifies f, since two functions cannot be
+// compared.
 func (n *ending) add(f *func(error)) {
 	e := n.made()
 	if e.calls == nil {
@@ -62,7 +62,7 @@ func (n *ending) remove(f *func(error)) {
 	}
 }
 
-// come is the end. What was asked for is called when mu is given back.
+// come ends the lease. The registered calls run when mu is unlocked.
 func (n *ending) come(err error, mu *guard) {
 	if n.of == nil && err == ErrReleased {
 		n.of = released

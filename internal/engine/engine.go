@@ -16,23 +16,23 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// Config is what an Engine is made from. Every field is set: defaults and validation are the caller's.
+// Config is what an Engine is made from. Every field is set: defaults and validation are the caller's task.
 type Config struct {
 	Clients        []rueidis.Client // one for each master
 	Prefix         string           // of every key and channel
 	NodeTimeout    time.Duration    // how long a verdict waits for a master, and a round of renewals for a quorum
 	ReleaseTimeout time.Duration    // how long Release and Close wait for the masters
 	LongestTTL     time.Duration    // of any client of these masters
-	Replicas       int              // of each master that must have a grant before it counts; 0: none is asked
-	ReplicaTimeout time.Duration    // how long they are given
+	Replicas       int              // replicas of each master that must have a grant before it counts; 0: none
+	ReplicaTimeout time.Duration    // how long the replicas are given
 	Drift          float64          // how far the rates of two clocks may differ
 	Logger         *slog.Logger
 	Hooks          Hooks
 	Clock          clock.Clock
 }
 
-// Engine keeps the leases of one locker. Its fields are set by New and do not change; each part has a mutex of its own
-// where it needs one, named with the part.
+// Engine keeps the leases of one locker. New sets its fields, and they do not change. A part that needs a mutex has its
+// own.
 type Engine struct {
 	cfg          Config
 	clock        clock.Clock
@@ -64,7 +64,7 @@ type Engine struct {
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline. It sends
-// nothing; the first acquisition opens the connections and looks at what the masters are.
+// nothing. The first acquisition opens the connections and surveys the masters.
 func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
@@ -72,7 +72,7 @@ func New(cfg Config) *Engine {
 		registry: registry{leases: make(map[string]*Lease)}, unconfirmed: newUnconfirmed(),
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
-	// The parts hold atomics and mutexes, so they are filled in where they are.
+	// The parts hold atomics and mutexes, so they are filled in in place.
 	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
@@ -92,19 +92,19 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// patience is how long a batch of calls is waited for: longer than any link that a lock can be used over, and not past
-// the time at which a client that is tuned for locks finds a connection dead.
+// patience is how long the engine waits for a batch of calls: longer than any link over which a lock can be used, and
+// not past the time at which a client that is tuned for locks finds a connection dead.
 const patience = 5 * time.Second
 
-// Now reads the clocks that leases are trusted by.
+// Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 
-// quarantineMin is the least that a master abstains: tokens may run ahead of its clock by a second.
+// quarantineMin is the shortest quarantine of a master: tokens may run ahead of its clock by a second.
 const quarantineMin = 2 * time.Second
 
-// connect makes the masters and what the engine keeps of each. It opens no connection: that is done for the first call.
-// The masters know nothing of leases. They are told by these functions what to do with a message, with another server,
-// and where to start a goroutine that Close waits for.
+// connect makes the masters and the engine's state for each. It opens no connection: the first call does. The masters
+// know nothing of leases. These functions define what they do with a message and with another server, and where they
+// start a goroutine that Close waits for.
 func (e *Engine) connect() {
 	shared := &transport.Config{
 		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
@@ -119,7 +119,7 @@ func (e *Engine) connect() {
 				slog.String("master", n.Addr()), slog.Any("error", refusal))
 		},
 	}
-	// A single master cannot abstain: nobody else could decide. It has its clock as the floor of its tokens instead.
+	// A single master cannot abstain, because no other master could decide. Its clock is its token floor instead.
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)
 	}
@@ -133,18 +133,18 @@ func (e *Engine) connect() {
 
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
-// suspended looks at every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
-// timers that still count a minute; without this a lease that ended meanwhile would stand until they fire, or until
-// somebody asks.
+// suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
+// timers that still count a minute. Without this check a lease that ended during the sleep would stand until they fire,
+// or until a caller asks.
 func (e *Engine) suspended(now clock.Instant) {
-	// The timers count monotonic time, by which these leases may have much of theirs left.
+	// The timers count monotonic time, in which these leases may have much of theirs left.
 	for _, l := range e.registry.snapshot() {
 		l.Fire(now)
 	}
 }
 
-// newULID returns a ULID of a time of the wall clock. It draws all its 80 random bits from the system: a hold that met
-// another's id would be two holders.
+// newULID returns a ULID for a time of the wall clock. All its 80 random bits come from the system: two holds with one
+// id would be two holders.
 func newULID(wall time.Duration) string {
 	text := ulidText(wall)
 	return string(text[:])

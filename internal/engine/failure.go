@@ -12,18 +12,18 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// The plain causes.
+// The causes without details.
 var (
 	ErrClosed   = errors.New("locker closed")
 	ErrReleased = errors.New("lease released")
-	// ErrServerClock is the refusal of a master whose clock is behind a token that the others agreed on.
+	// ErrServerClock is the refusal of a master if its clock is behind a token on which the other masters agreed.
 	ErrServerClock = errors.New("its clock is more than a second behind the token that the other masters agreed on")
 )
 
-// NoReply says that a master did not answer within the time that it was given.
+// NoReply reports that a master did not answer within its time limit.
 type NoReply = transport.NoReply
 
-// NotSent says that a master was not asked, since it has failed a moment before.
+// NotSent reports that no request was sent to a master, because the master failed a moment before.
 type NotSent = transport.NotSent
 
 // Kind says why an acquisition ended without a lease.
@@ -31,7 +31,7 @@ type Kind uint8
 
 // The kinds of Failure.
 const (
-	Contended      Kind = iota // others hold the lock
+	Contended      Kind = iota // other holds have the lock
 	NoQuorum                   // fewer than a quorum of the masters answered
 	Conflict                   // a key of the lock holds something else
 	Short                      // too few replicas have it
@@ -49,15 +49,15 @@ type Failure struct {
 	Mode      fencing.Mode
 	Attempts  int
 	Waited    time.Duration
-	Holder    *Holder // one of those in the way, where a master showed it
-	Need, Got int     // masters: a quorum, and those that answered
+	Holder    *Holder // a holder in the way, if a master showed it
+	Need, Got int     // masters: a quorum, and how many answered
 	Nodes     []NodeFailure
 	Unknown   bool  // a request is unanswered, and the hold is being released in the background
-	Err       error // what ended the waiting: the context's error, or nil
+	Err       error // what ended the wait: the context's error, or nil
 }
 
-// refusal tells what keeps a quorum from carrying out a call, by the causes of the masters that did not. It is for good
-// where so many refuse in a way that does not pass that no quorum can come about by asking again.
+// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
+// reports that so many refusals are permanent that no quorum can come about by asking again.
 func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	conflicts, shorts, permanent := 0, 0, 0
 	for _, cause := range causes {
@@ -83,7 +83,7 @@ func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	}
 }
 
-// NodeFailure is one master's own cause.
+// NodeFailure is the cause of one master.
 type NodeFailure struct {
 	Index int
 	Addr  string
@@ -96,7 +96,7 @@ func (f *NodeFailure) Error() string {
 
 func (f *NodeFailure) Unwrap() error { return f.Err }
 
-// NodeFailures are several masters' own causes, each master's once, in their order.
+// NodeFailures are the causes of several masters, at most one for each master, in the order of the masters.
 type NodeFailures []NodeFailure
 
 func (f NodeFailures) Error() string { return joined.Errors(f.Unwrap()...).Error() }
@@ -109,7 +109,7 @@ func (f NodeFailures) Unwrap() []error {
 	return all
 }
 
-// find returns where the cause of a master is, or would be.
+// find returns the index of a master's cause, or the index at which it would be.
 func (f NodeFailures) find(master int) (i int, found bool) {
 	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
 }
@@ -123,7 +123,7 @@ type Reason uint8
 
 // The reasons of Loss.
 const (
-	Expired     Reason = iota + 1 // its time was over and nobody renewed it
+	Expired     Reason = iota + 1 // its time was over without a renewal
 	Taken                         // the masters do not have the hold any more
 	Unreachable                   // no quorum confirmed a renewal in time
 	Paused                        // this process or its machine stood still past the deadline
@@ -135,14 +135,14 @@ func (r Reason) String() string {
 	return [...]string{"", "expired", "gone from Redis", "no renewal was confirmed in time", "paused", "max hold"}[r]
 }
 
-// Loss is the end of a lease without Release. Whoever relied on the lock has to know, so every call of a lost lease
+// Loss is the end of a lease without Release. Every user of the lock has to learn of it, so every call of a lost lease
 // returns it, and its contexts end with it as their cause.
 type Loss struct {
 	Name    string
 	Token   fencing.Token
 	Reason  Reason
-	Limit   time.Duration // the TTL, that of a hand-off, or MaxHold; 0 for Taken
-	HandOff bool          // it was one that no renewal had confirmed
+	Limit   time.Duration // the TTL, the hand-off TTL, or MaxHold; 0 for Taken
+	HandOff bool          // the lease was a hand-off that no renewal had confirmed
 	Err     error         // why the masters did not renew it, or nil
 
 	by   *Engine // of Taken, whose servers may have evicted the hold
@@ -153,13 +153,14 @@ func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
 
 func (l *Loss) Unwrap() error { return l.Err }
 
-// Unconfirmed is a release that fewer than a quorum of the masters confirmed in time. It goes on in the background
-// until the hold must have expired, unless so many refuse it for good that no quorum can confirm any more.
+// Unconfirmed reports that fewer than a quorum of the masters confirmed a release in time. The release goes on in the
+// background until the hold must have expired, unless so many masters refuse it for good that no quorum can confirm any
+// more.
 type Unconfirmed struct {
 	Name      string
 	Need, Got int
-	Refused   bool // for good: where it is refused it is not tried again, and the hold ends with its TTL
-	Conflict  bool // that is since keys of the lock hold something else
+	Refused   bool // for good: a refused release is not tried again on its master, and the hold ends with its TTL
+	Conflict  bool // the refusal is because keys of the lock hold something else
 	Nodes     []NodeFailure
 }
 

@@ -2,24 +2,24 @@ package engine
 
 import "sync"
 
-// guard is the mutex of a lease. What must not run under it, such as the end of a context or a call to another part, is
-// put off until it is given back.
+// guard is the mutex of a lease. A call that must not run under it, such as the end of a context or a call to another
+// part, is deferred until it is unlocked.
 type guard struct {
 	mu       sync.Mutex
-	deferred *deferred // in the order in which they were put off
+	deferred *deferred // in the order of deferral
 }
 
-// deferred is one call that was put off. A list takes 16 bytes less of every lease than a slice, and is seldom long.
+// deferred is one deferred call. A list takes 16 bytes less of every lease than a slice, and is seldom long.
 type deferred struct {
 	run  func()
 	next *deferred
 }
 
-// Lock is not re-entrant. What is called under it says so: "under mu".
+// Lock is not re-entrant. The comments of functions that are called under it say "under mu".
 func (g *guard) Lock() { g.mu.Lock() }
 
-// Unlock gives the mutex back and then runs what was put off. Between the two another goroutine may take the mutex, so
-// what is put off must not rely on the state in which it was put off: it carries what it needs.
+// Unlock unlocks the mutex and then runs the deferred calls. Another goroutine may take the mutex between the two, so a
+// deferred call must not rely on the state at its deferral: it carries what it needs.
 func (g *guard) Unlock() {
 	first := g.deferred
 	g.deferred = nil
@@ -27,7 +27,7 @@ func (g *guard) Unlock() {
 	first.runAll()
 }
 
-// unlockBoth gives two mutexes back, and then runs what was put off under either.
+// unlockBoth unlocks two mutexes, and then runs what was deferred under either.
 func unlockBoth(g, other *guard) {
 	first, second := g.deferred, other.deferred
 	g.deferred, other.deferred = nil, nil
@@ -44,7 +44,7 @@ func (d *deferred) runAll() {
 	}
 }
 
-// afterUnlock puts f off until the mutex is given back.
+// afterUnlock defers f until the mutex is unlocked.
 func (g *guard) afterUnlock(f func()) {
 	last := &g.deferred
 	for *last != nil {

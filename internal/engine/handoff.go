@@ -11,10 +11,10 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// onMessage takes in a message of a master: `hold token us ttl server` is a hand-off, with `first waiting` behind it to
-// a cohort: the first token of its block, and how many wait for it; `hold` alone says that one that comes first waits
-// behind it, `hold wanted` that somebody waits for what a cohort has. Messages are hints; what they say of others is
-// ignored.
+// onMessage handles a message of a master. `hold token us ttl server` is a hand-off; for a shared hold, `first waiting`
+// follows: the first token of its block, and how many waiters want it. `hold` alone reports that a hold that comes
+// first waits behind it. `hold wanted` reports that a waiter wants a shared hold. Messages are hints. A message about
+// the hold of another client is ignored.
 func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) == 0 {
@@ -32,8 +32,8 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	}
 }
 
-// yieldRequested offers the master's grant to a hold that comes first. A hold that is held already does not yield: it
-// stands on a quorum, so the other one cannot have one before it is released.
+// yieldRequested offers the master's grant to a hold that comes first. A hold that is already held does not yield: it
+// stands on a quorum, so the other hold cannot have a quorum before the release.
 func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -43,20 +43,20 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	}
 }
 
-// handoff is a grant to a waiter, as a message tells of it. It is the server's word on a grant that nobody asked for at
-// this moment, so no request bounds its age from below; handoffTrust computes that from the server's clock.
+// handoff is a grant to a waiter, as a message reports it. No request was under way for it, so no request bounds its
+// age from below. handoffTrust computes that bound from the server's clock.
 type handoff struct {
 	hold      string
 	token     fencing.Token
 	grantedAt int64 // by the server's clock, in microseconds
 	ttl       time.Duration
-	server    string        // the process that has granted it
-	first     fencing.Token // of a cohort's block, or 0
-	wanted    bool          // somebody waits behind a cohort
+	server    string        // the process that granted it
+	first     fencing.Token // of the block of a shared hold, or 0
+	wanted    bool          // the shared hold is contended
 }
 
-// readHandoff reads the fields of a message. Anybody with the rights to publish can have sent it, so whatever is not as
-// a script writes it is none.
+// readHandoff parses the fields of a message. Any client with the rights to publish can have sent it, so a message that
+// a script would not write is not a hand-off.
 func readHandoff(f []string) (g handoff, ok bool) {
 	if len(f) != 5 && len(f) != 7 {
 		return g, false
@@ -75,11 +75,11 @@ func readHandoff(f []string) (g handoff, ok bool) {
 	return g, n[0] > 0 && isToken(n[0])
 }
 
-// handedOff takes in a grant to a waiter. It may come before the reply to the very request that queued the hold, from
-// another connection; then the vote is still asked, and a grant counts all the same. The lease has at least so much
-// left as its TTL exceeds the most that can have gone by on the server's clock since the grant. Where that is not
-// known, or nothing is left, the waiter asks the master; one that does not know yet that it is queued there asks as
-// soon as it does.
+// handedOff counts a grant to a waiter. The message may come over another connection before the reply to the very
+// request that queued the hold. Then the vote is still asked, and the grant counts all the same. The lease has at least
+// so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
+// unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
+// there asks as soon as it does.
 func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node, g handoff) {
 	now, v := b.e.clock.Now(), &l.voting
 	until, known := v.handoffTrust(m, from, g, now)
@@ -102,14 +102,14 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 }
 
 // handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
-// message is from: after a failover the message of the old master may arrive by way of the new one, whose clock is
-// another, and which may have granted the lock to somebody else. A grant from after the latest that the clock can show
-// means that it was set forward since.
+// message is from: after a failover the message of the old master may arrive through the new one, which has another
+// clock and may have granted the lock to another client. A grant from after the latest time that the clock can show
+// means that the clock was set forward since.
 //
-// Of several masters, one whose marker is to be read again is asked.
+// A hand-off of a master, one of several, is not trusted if the master's marker is to be read again: the waiter asks.
 //
-// Too little trust costs a round trip, too much is two holders. So the clock is taken to show the latest that it can,
-// by the last sample and the drift, and a message that was long on its way grants what is left and no more.
+// Too little trust costs a round trip, too much is two holders. So the clock is taken to show the latest time that it
+// can, by the last sample and the drift, and a message that was long under way grants what is left and no more.
 func (v *voting) handoffTrust(
 	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {

@@ -7,30 +7,30 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// hold is one attempt at a lock, as the masters know it. Thousands are held at once, so it has no more than a lease
-// needs: what only asking needs is its acquisition's, and what few holds have is apart.
+// hold is one attempt at a lock, as the masters know it. Thousands are held at once, so it has only what a lease needs:
+// fields that only asking needs are in acquisition, and fields that few holds need are in extra.
 type hold struct {
 	id    string // a ULID; each attempt has its own
 	name  string // of the lock
 	key   lockKey
 	terms *Terms
 	extra *extra        // nil for most
-	begun time.Duration // the first attempt, by the monotonic clock
+	begun time.Duration // start of the first attempt, by the monotonic clock
 	mode  fencing.Mode
 	phase phase
 
-	untold bool // the hooks have not been told of the beginning
+	untold bool // the hooks were not notified of the beginning
 }
 
-// extra is what few holds have.
+// extra has the fields that few holds need.
 type extra struct {
 	owner      string        // a ULID that the caller named, or ""
 	claimed    fencing.Token // of the hold that a Join is for, or 0
 	cohort     cohort
-	withdrawal *withdrawal // of a conversion of a cohort's hold to this one
+	withdrawal *withdrawal // of a conversion of a shared hold to this one
 }
 
-// owner is a ULID. Whose caller names none has the hold's id: it can be joined by nobody.
+// owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
 func (h *hold) owner() string {
 	if named := h.namedOwner(); named != "" {
 		return named
@@ -38,7 +38,7 @@ func (h *hold) owner() string {
 	return h.id
 }
 
-// namedOwner is "" where the caller has named none.
+// namedOwner returns "" if the caller named no owner.
 func (h *hold) namedOwner() string {
 	if h.extra == nil {
 		return ""
@@ -46,7 +46,7 @@ func (h *hold) namedOwner() string {
 	return h.extra.owner
 }
 
-// block is how many tokens it wants, of a cohort that shares it; 0 for all others.
+// block returns how many tokens a shared hold asks for; 0 for all other holds.
 func (h *hold) block() int {
 	if h.extra == nil {
 		return 0
@@ -54,8 +54,9 @@ func (h *hold) block() int {
 	return h.extra.cohort.block
 }
 
-// details are what a master keeps of it as it is: mode, hand-off TTL, owner ("-" where that is the hold itself, "+B"
-// where it is a cohort's besides, and "^hold" behind it where that one is converted), where its process listens, meta.
+// details returns what a master stores of the hold unchanged: mode, hand-off TTL, owner, route to its process, meta.
+// The owner is "-" if it is the hold itself, "+B" if the hold is also shared and asks for B tokens, and is followed by
+// "^hold" if that hold is converted.
 func (h *hold) details(route, converts string) string {
 	owner := "-"
 	switch named := h.namedOwner(); {
@@ -70,9 +71,9 @@ func (h *hold) details(route, converts string) string {
 	return modeArg(h.mode) + " " + h.terms.handoffArg + " " + owner + " " + route + " " + h.terms.Meta
 }
 
-// order is how a hold queues: by arrival where one master decides, and by hold id, which all masters order alike, where
-// several do. Were each of several to queue by arrival, two contenders could stand before each other on different
-// masters, and each would wait for the other to leave.
+// order returns how a hold queues: not at all, by arrival where one master decides, or by hold id, which all masters
+// order alike, where several do. If several masters queued by arrival, two contenders could stand before each other on
+// different masters, and each would wait for the other to leave.
 func order(entry Entry, single bool) string {
 	switch {
 	case entry != Wait && entry != Upgrade:
@@ -84,7 +85,7 @@ func order(entry Entry, single bool) string {
 	}
 }
 
-// tokenArg and millis write arguments of scripts. A token is written in full: Lua's own conversion loses digits from
+// tokenArg and millis format arguments of scripts. A token is written in full: Lua's own conversion loses digits from
 // 1e14 on.
 func tokenArg(t fencing.Token) string { return strconv.FormatUint(uint64(t), 10) }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/events"
 )
 
-// Event is something that happened to an acquisition or a lease, as it was then.
+// Event describes an acquisition or a lease at the time of the event.
 type Event struct {
 	Name  string
 	Mode  fencing.Mode
@@ -19,7 +19,7 @@ type Event struct {
 	Since time.Duration // since the acquisition began
 }
 
-// Hooks are told of a lease's life. Each may be nil. They run on a goroutine of their own, in order.
+// Hooks are called for events of a lease's life. Each may be nil. They run on a goroutine of their own, in order.
 type Hooks struct {
 	Waiting, Acquired, Renewed, Released func(Event)
 	Lost                                 func(Event, *Loss)
@@ -27,15 +27,15 @@ type Hooks struct {
 	NoMessages                           func(server string, cause error)
 }
 
-// observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block
-// or call the locker, and what it is told of happens under a lease's mutex.
+// observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
+// call the locker, and the events happen under a lease's mutex.
 type observers struct {
 	hooks  Hooks
 	logger *slog.Logger
 	relay  events.Relay
 }
 
-// tell offers what happened to a hook, under mu. Nothing depends on whether it arrives.
+// tell offers an event to a hook, under mu. Nothing depends on whether it arrives.
 func (o *observers) tell(hook func(Event), v *voting) {
 	if hook != nil {
 		event := v.event()
@@ -43,7 +43,7 @@ func (o *observers) tell(hook func(Event), v *voting) {
 	}
 }
 
-// warn writes to the log that something is wrong, info that it is over.
+// warn logs a fault, and info logs its end.
 func (o *observers) warn(message string, attributes ...slog.Attr) {
 	o.log(slog.LevelWarn, message, attributes)
 }
@@ -58,9 +58,9 @@ func (o *observers) log(level slog.Level, message string, attributes []slog.Attr
 	}
 }
 
-// acquired tells of a lease's beginning, under its mutex. Only then is its end told, whatever overflows in between: a
-// hook that counts leases up and down comes out even. It is offered even where only a hook of an end is set: ends are
-// taken in any case, and only the beginnings bound how many there are.
+// acquired reports a lease's beginning, under its mutex. The end is reported only if the beginning was, regardless of
+// overflow in between, so that a hook that counts leases up and down comes out even. The beginning is offered even if
+// only a hook of an end is set: ends are always taken, and only the beginnings bound how many there are.
 func (o *observers) acquired(l *Lease) {
 	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
@@ -74,7 +74,7 @@ func (o *observers) acquired(l *Lease) {
 	})
 }
 
-// released tells of a lease's end by its holder, under its mutex.
+// released reports a lease's end by its holder, under its mutex.
 func (o *observers) released(l *Lease) {
 	if hook := o.hooks.Released; hook != nil && !l.untold {
 		event := l.event()
@@ -82,7 +82,7 @@ func (o *observers) released(l *Lease) {
 	}
 }
 
-// lost tells of a lease's end without its holder's wish, under its mutex.
+// lost reports a lease's end without its holder's wish, under its mutex.
 func (o *observers) lost(l *Lease, loss *Loss) {
 	attributes := []slog.Attr{
 		slog.String("lock", l.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", loss.Reason.String()),

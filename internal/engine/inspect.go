@@ -22,15 +22,15 @@ type Waiter struct {
 type View struct {
 	Index   int
 	Addr    string
-	Mode    fencing.Mode // of the holders; without meaning where there are none
+	Mode    fencing.Mode // of the holders; without meaning if there are none
 	Token   fencing.Token
 	Holders []Holder
 	Waiters []Waiter
 	Err     error
 }
 
-// Inspect asks every master how the lock stands, and changes nothing. What they show is each for itself: a lock that
-// one of several masters shows as held may be nobody's, where no quorum shows the same. It is not open after Close.
+// Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
+// that one of several masters shows as held may have no holder, if no quorum shows the same. open is false after Close.
 func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
 	if e.registry.isClosed() {
 		return nil, false
@@ -43,14 +43,14 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 			defer cancel()
 			r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k[:lockKeys], nil)
 			v := readView(r)
-			// The time is this package's, or the caller's: either way the master is the one that did not answer in it.
+			// The time limit is this package's or the caller's. In both cases the master did not answer within it.
 			if v.Err != nil && bounded.Err() != nil {
 				v.Err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 			}
 			v.Index, v.Addr, v.Err = m.Index, m.At(k[0]).Addr(), m.Explain(v.Err)
 			views <- v
 		}
-		// The locker was closed meanwhile. Those that were asked answer into a channel that has room for all.
+		// The locker was closed in between. The masters that were asked answer into a channel that has room for all.
 		if !e.tasks.spawn(ask) {
 			return nil, false
 		}
@@ -63,8 +63,8 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	return all, true
 }
 
-// readView reads the reply of inspect.lua, a master's own words; nothing is checked against the others here. Fields
-// that a later version may add to a row are ignored.
+// readView parses one master's reply of inspect.lua. It checks nothing against the other masters. Fields that a later
+// version may add to a row are ignored.
 func readView(r rueidis.RedisResult) (v View) {
 	fields, err := r.ToArray()
 	if err != nil {
@@ -95,8 +95,8 @@ func readView(r rueidis.RedisResult) (v View) {
 	return v
 }
 
-// row reads the fields of one holder or waiter; a missing one is empty. So a client can read what a later version of
-// the scripts adds fields to, and what an earlier one has left out.
+// row reads the fields of one holder or waiter; a missing field is empty. So a client can read rows to which a later
+// version of the scripts adds fields, and rows from which an earlier version left some out.
 type row []rueidis.RedisMessage
 
 func newRow(m rueidis.RedisMessage) row {
@@ -120,8 +120,8 @@ func (r row) number(i int) int64 {
 	return n
 }
 
-// millis reads a time that has passed or is left. It is never negative: a server's clock that was set back since tells
-// so of what it noted before.
+// millis reads an elapsed or a remaining time. It is never negative, although a server's clock that was set back since
+// would yield a negative one.
 func (r row) millis(i int) time.Duration {
 	return time.Duration(max(r.number(i), 0)) * time.Millisecond
 }

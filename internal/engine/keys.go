@@ -6,7 +6,7 @@ import (
 )
 
 // lockKey names a lock on every master. It is the second of the lock's keys, holds, and begins with the first, lock. A
-// lease keeps no more than these two in one string: its renewals name them. The others are made for each call.
+// lease keeps only these two, in one string: its renewals name them. The other keys are made for each call.
 type lockKey string
 
 const holdsSuffix = ":h"
@@ -15,9 +15,9 @@ func (k lockKey) lock() string { return string(k[:len(k)-len(holdsSuffix)]) }
 
 func (k lockKey) holds() string { return string(k) }
 
-// keys are a lock's keys on every master, in the order that the scripts name them: lock, holds, queue, aside. They
-// share one hash tag, the encoded name, so a cluster keeps them in one slot. One of several masters has its marker as
-// the last.
+// keys are a lock's keys on every master, in the order in which the scripts name them: lock, holds, queue, aside. They
+// share one hash tag, the encoded name, so a cluster keeps them in one slot. With several masters the last key is the
+// marker of the master.
 type keys [5]string
 
 const lockKeys = 4
@@ -30,7 +30,7 @@ var tagEncoder = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 type keyspace struct {
 	prefix string
 	marker string // the key of a master's marker
-	single bool   // there is one master, whose scripts do not look at its marker
+	single bool   // there is one master; its scripts do not look at its marker
 }
 
 func newKeyspace(prefix string, masters int) keyspace {
@@ -64,7 +64,7 @@ func (s keyspace) all(of lockKey) keys {
 	return keys{lock, of.holds(), both[:half], both[half:], s.marker}
 }
 
-// ofScript returns those that go out with a script.
+// ofScript returns the keys that are sent with a script.
 func (s keyspace) ofScript(k *keys) []string {
 	if s.single {
 		return k[:lockKeys]
@@ -72,11 +72,11 @@ func (s keyspace) ofScript(k *keys) []string {
 	return k[:]
 }
 
-// forCall returns the keys of a lock that go out with a script which nobody waits for on the stack.
+// forCall returns the keys of a lock for a script call that outlives the caller's stack.
 func (s keyspace) forCall(of lockKey) []string {
 	k := s.all(of)
 	return s.ofScript(&k)
 }
 
-// channel is where a locker's messages arrive.
+// channel returns the channel on which a locker receives messages.
 func (s keyspace) channel(client string) string { return s.prefix + ":c:" + client }

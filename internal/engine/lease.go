@@ -9,17 +9,16 @@ import (
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 )
 
-// Lease is the client's side of one hold: the trust in it, from the grant to Release or loss. While the hold is asked
-// for, its acquisition has the say. The zero value is made for Engine.Acquire. All methods may be called from any
-// goroutine.
+// Lease is the client's side of one hold: the trust in it, from the grant to Release or loss. Before the grant its
+// acquisition decides. The zero value is made for Engine.Acquire. All methods may be called from any goroutine.
 type Lease struct {
 	voting
 	trust     trust         // until when the lease stands
-	limit     time.Duration // where MaxHold ends the lease, or never
+	limit     time.Duration // when MaxHold ends the lease, or never
 	renewal   renewal
 	timer     timerqueue.Timer // for the earliest of deadline, limit and renewal; set while the lease is held
 	ending    ending
-	successor atomic.Pointer[Lease] // what it was converted to
+	successor atomic.Pointer[Lease] // the lease that this one was converted to
 }
 
 // Name returns the lock's name.
@@ -53,12 +52,13 @@ func (l *Lease) Deadline() time.Time {
 	if l.expire(now); l.phase != held {
 		return time.Time{}
 	}
-	// The wall clock may have been set since the grant, so the moment is told from what is left by the monotonic one.
+	// The wall clock may have been set since the grant, so the moment is computed from what is left by the monotonic
+	// clock.
 	return time.Now().Add(min(l.trust.until().Mono, l.limit) - now.Mono)
 }
 
-// Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It looks at the clocks itself: a
-// process that was stopped learns of its loss at its first question, not when the timers come to it.
+// Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It reads the clocks itself, so a
+// process that was stopped learns of its loss with its first call and not when the timers fire.
 func (l *Lease) Err() error {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -73,8 +73,8 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.ending.channel()
 }
 
-// OnEnd calls f once with Err's value when the lease ends, at once if it has. f must not block. The function returned
-// takes f out.
+// OnEnd calls f once with Err's value when the lease ends, at once if it has ended. f must not block. The returned
+// function removes f.
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	if l.extra != nil {
 		l.extra.cohort.first = l.ballot.Votes().First(token)
 	}
-	// The limit counts from the grant as this process learns of it, so it is never shorter than agreed.
+	// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {
 		l.limit = now.Mono + limit
 	}
@@ -107,8 +107,8 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.e.counters.held.Add(1)
 	l.e.counters.acquired.Add(1)
 	l.e.observers.acquired(l)
-	// A grant from the queue, however it was heard of, lasts for the hand-off TTL until it is confirmed. An answer can
-	// bring one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
+	// A grant from the queue, reported in any way, lasts for the hand-off TTL until it is confirmed. An answer can
+	// report one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
 	// the way.
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
 	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
@@ -117,9 +117,9 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.setTimer()
 }
 
-// finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for those who ask without
-// the mutex; the contexts end when the mutex is given back, and before the caller sends any release. The caller has the
-// registry forget the lease once its release is counted.
+// finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for readers without the
+// mutex. The contexts end when the mutex is unlocked, before the caller sends any release. The caller has the registry
+// forget the lease once its release is counted.
 func (l *Lease) finish(end error) {
 	if end == ErrReleased {
 		l.e.observers.released(l)
@@ -131,31 +131,31 @@ func (l *Lease) finish(end error) {
 	l.ending.come(end, &l.mu)
 }
 
-// expire ends the lease if its time is over, under mu, whatever any call is doing. The masters keep the hold a little
-// longer, so nobody else is in yet.
+// expire ends the lease if its time is over, under mu, regardless of calls under way. The masters keep the hold a
+// little longer, so no other client has the lock at this time.
 func (l *Lease) expire(now clock.Instant) {
 	if l.phase != held {
 		return
 	}
 	deadline := l.trust.until()
 	switch {
-	// The order of the cases is that of the reasons: a limit that was agreed on is no failure, whatever else has ended
-	// too.
+	// The cases are in the order of the reasons: a limit that was agreed on is no failure, even if something else has
+	// ended too.
 	case now.Mono >= l.limit:
 		l.lose(lossOf(l, MaxHold, nil))
 	case !deadline.Passed(now):
 	case now.Mono < deadline.Mono:
-		l.lose(lossOf(l, Paused, nil)) // only the wall clock got there
+		l.lose(lossOf(l, Paused, nil)) // only the wall clock has reached it
 	default:
 		reason, cause := l.renewal.whyExpired(l, now)
 		l.lose(lossOf(l, reason, cause))
 	}
 }
 
-// lose ends the lease without its holder's wish, under mu. What a minority of the masters may still have is released:
-// it is of no use to anybody, and others would wait for its expiry.
+// lose ends the lease without its holder's wish, under mu. It releases what a minority of the masters may still have:
+// that is of no use, and other clients would wait for its expiry.
 func (l *Lease) lose(loss *Loss) {
-	l.e.counters.lost.Add(1) // first: whoever sees the end sees it counted
+	l.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
 	l.e.observers.lost(l, loss)
 	l.finish(loss)
 	l.releaseInBackground()
@@ -178,8 +178,8 @@ func lossOf(l *Lease, reason Reason, cause error) *Loss {
 	return loss
 }
 
-// LoseAt ends a lease that is held, since what goes on under it with that token has reached a limit of its own. It has
-// ended when LoseAt returns; it is given back in the background.
+// LoseAt ends a held lease, because the work under it with that token has reached a limit of its own. The lease has
+// ended when LoseAt returns, and is released in the background.
 func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -189,8 +189,8 @@ func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
 	}
 }
 
-// Fire is the timer's call at the lease's next moment. The timer may be late, or early by a call that was under way
-// when it was moved, so what is due is found from the clocks and not from the call.
+// Fire is the timer's call at the lease's next moment. The timer may be late, or early because of a call that was under
+// way when it was moved, so Fire finds what is due from the clocks.
 func (l *Lease) Fire(now clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,16 +202,16 @@ func (l *Lease) Fire(now clock.Instant) {
 	l.setTimer()
 }
 
-// setTimer sets the timer to whatever comes next, under mu.
+// setTimer sets the timer to the lease's next moment, under mu.
 func (l *Lease) setTimer() {
 	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.renewal.next(l.e)))
 }
 
-// shutDown ends whatever phase the lease is in, because the engine is closed.
+// shutDown ends the lease in either phase, because the engine is closed.
 func (l *Lease) shutDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Both ends leave releases to the background, which Close waits for.
+	// Both ends leave releases to the background, and Close waits for them.
 	switch l.phase {
 	case asking:
 		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// leaving are the locks that this process gives back although nobody in it has asked for that. A single attempt for one
-// of them waits for the masters' answers: it would be refused by a hold of its own process. An attempt that queues need
-// not wait: its place is behind that hold.
+// leaving are the locks that this process releases although no caller has asked for that. A single attempt for one of
+// them waits for the masters' answers: a hold of its own process would refuse it. An attempt that queues need not wait:
+// its place is behind that hold.
 type leaving struct {
 	mu    sync.Mutex // guards what follows; no other is taken under it
 	locks map[string]chan struct{}
 }
 
-// add notes a lock. left is called once, when the masters have answered.
+// add registers a lock. left is called once, when the masters have answered.
 func (v *leaving) add(lock string) (left func()) {
 	over := make(chan struct{})
 	v.mu.Lock()
@@ -22,7 +22,7 @@ func (v *leaving) add(lock string) (left func()) {
 	if v.locks == nil {
 		v.locks = make(map[string]chan struct{})
 	}
-	v.locks[lock] = over // one before it was answered before this hold was granted
+	v.locks[lock] = over // an earlier release was answered before this hold was granted
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -33,7 +33,7 @@ func (v *leaving) add(lock string) (left func()) {
 	}
 }
 
-// await returns when the lock has been given back, when ctx ends, or after the given time.
+// await returns when the lock has been released, when ctx ends, or after the given time.
 func (v *leaving) await(ctx context.Context, lock string, most time.Duration) {
 	v.mu.Lock()
 	over := v.locks[lock]
@@ -50,9 +50,9 @@ func (v *leaving) await(ctx context.Context, lock string, most time.Duration) {
 	}
 }
 
-// LetGo announces the release of a lease that the process has kept and does not use, and returns what releases it, as
-// ReleaseSoon does. It sends nothing itself. From the announcement on, single attempts of this process for the lock
-// wait until the masters have answered the release, at most for the release timeout.
+// LetGo announces the release of a lease that the process has kept and does not use. It returns a function that
+// releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
+// process for the lock wait until the masters have answered the release, at most for the release timeout.
 func (e *Engine) LetGo(l *Lease) (release func()) {
 	left := e.leaving.add(l.key.lock())
 	return func() {
@@ -62,7 +62,7 @@ func (e *Engine) LetGo(l *Lease) (release func()) {
 			left()
 			return
 		}
-		votes := newReleaseVotes(e) // before the registry forgets the lease, so that Close sees the one or the other
+		votes := newReleaseVotes(e) // before the registry forgets the lease, so that Close sees one of the two
 		votes.then = left
 		l.finish(ErrReleased)
 		e.registry.forget(l.id)
