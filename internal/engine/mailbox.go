@@ -6,15 +6,16 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// mailbox is where the messages of the masters arrive, and what is done where they cannot be had. Each tells what the
-// next refresh or renewal would tell later, so a lost one costs time and nothing else.
+// mailbox receives the messages of the masters and handles nodes whose messages are not available. A message reports
+// what the next refresh or renewal would report later, so a lost message costs time and nothing else.
 type mailbox struct {
 	e       *Engine
-	channel string // each master, and each node of a Cluster, has one that begins with it
+	channel string // prefix of the channel of each master, and of each node of a Cluster
 }
 
-// route is how messages about this lock reach this engine, as a hold's details name it. Its waiters are passed over
-// where nobody hears of a hand-off; over several masters not before each of them is listened to.
+// route returns how messages about this lock reach this engine, in the form of a hold's details. A route that begins
+// with b says that the count of receivers shows nothing, so the master does not pass over the waiter. With several
+// masters the result is such a route until the engine listens to each of them.
 func (b *mailbox) route(lock string) (route string) {
 	for _, m := range b.e.masters {
 		if route = m.Route(lock); route[0] == 'b' {
@@ -24,28 +25,30 @@ func (b *mailbox) route(lock string) (route string) {
 	return route
 }
 
-// onListen is called when messages of a node arrive from now on, or of all nodes where none is named. What was sent
-// before has reached nobody here, so all who could have been meant ask: the waiters, and the holders of cohorts.
+// onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
+// did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
 func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
-	b.e.registry.lookAgain() // first: what the waiters are granted now has nothing to catch up with
+	b.e.registry.lookAgain() // first: a hold that is granted after this has missed no message
 	b.e.waiters[m.Index].wakeAll()
 }
 
-// listen has the messages about this lock arrive: the holder of a cohort is told of those who wait.
+// listen subscribes to the messages about this lock, so that the holder of a shared hold learns about waiters in other
+// processes.
 func (b *mailbox) listen(lock string) {
 	for _, m := range b.e.masters {
 		m.Listen(lock)
 	}
 }
 
-// onMoved is called when other servers answer for some keys of the master. They may not know what the servers before
-// them were asked for: the waiters ask, and what was released a moment ago is released again.
+// onMoved is called when other servers answer for some keys of the master. They may not have the requests that the
+// servers before them answered, so the waiters ask again, and recent releases are sent again.
 func (b *mailbox) onMoved(m *transport.Master) {
 	b.e.releases[m.Index].repeat()
 	b.e.waiters[m.Index].wakeAll()
 }
 
-// onDeaf is called when messages of a node cannot be had, once until they can. Its waiters ask at an interval instead.
+// onDeaf is called when messages of a node are not available, once until they are available again. Its waiters ask at
+// an interval instead.
 func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
 	observers := &b.e.observers
 	observers.warn("messages to those who wait cannot be had; they ask instead, which costs more and takes longer",
@@ -56,10 +59,10 @@ func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
 	b.e.waiters[m.Index].wakeAll()
 }
 
-// unheard reports whether so many masters cannot tell of a hand-off to this acquisition that no quorum can.
+// unheard reports whether so many masters cannot send the hand-off message to this acquisition that no quorum can.
 func (e *Engine) unheard(a *acquisition) bool { return e.deafTo(a.lease.key.lock()) }
 
-// deafTo reports the same of whoever waits for this lock.
+// deafTo reports the same for every waiter of this lock.
 func (e *Engine) deafTo(lock string) bool {
 	deaf := func(m *transport.Master) bool { return m.Deaf(lock) }
 	return e.count(deaf) > len(e.masters)-e.quorum()

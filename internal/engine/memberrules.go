@@ -12,21 +12,23 @@ import (
 
 // The rules of a set of masters.
 
-// rules is what all clients of a set must agree on, as the marker keeps it. Two clients with other numbers of masters
-// have quorums that need not meet. One with a longer TTL has leases that outlive the quarantine of the others' making,
-// and a master that forgot such a lease would vote before it has expired (case no-abstention).
+// rules returns what all clients of a set must agree on, as the marker stores it. Clients with different numbers of
+// masters have quorums that need not intersect. A client with a longer TTL has leases that outlive a quarantine that
+// another client set, and a master that forgot such a lease would vote before the lease has expired (case
+// no-abstention).
 func (m *membership) rules() string {
 	return fmt.Sprintf("%d masters, quorum %d, longest TTL %v", len(m.e.masters), m.e.quorum(), m.e.cfg.LongestTTL)
 }
 
-// unfit is what keeps a master from being one of the set. It has no vote, and is named in the log; the others work.
+// unfit is the reason that a master cannot belong to the set. The master has no vote and is named in the log. The set
+// works with the remaining masters.
 type unfit string
 
 func (u unfit) Error() string { return string(u) }
 
 func unfitf(format string, args ...any) error { return unfit(fmt.Sprintf(format, args...)) }
 
-// validateAlone refuses a server that must not decide alone.
+// validateAlone returns an error for a server that must not be used as a single master.
 func (m *membership) validateAlone(c markerReply) error {
 	where := fmt.Sprintf("master 0 (%s)", m.e.masters[0].Addr())
 	switch {
@@ -44,9 +46,9 @@ func otherLayout(c markerReply) error {
 	return unfitf("keeps its locks in layout %s, this client in layout %s", c.layout, layout)
 }
 
-// judge finds out which masters are fit to be one of the set, and which of these have begun another term that the set
-// does not know of yet. A master that did not answer is not judged, since nothing is known of it; it does not vote
-// either.
+// judge finds the masters that are fit to belong to the set, and the masters among them that must begin a term that the
+// set does not know. A master that did not answer is not judged, because nothing is known about it, and it does not
+// vote either.
 func (m *membership) judge(replies []markerReply) {
 	for i := range replies {
 		if c := &replies[i]; c.err == nil {
@@ -55,10 +57,10 @@ func (m *membership) judge(replies []markerReply) {
 	}
 	set := m.commonSet(replies)
 	seats, known := m.about(replies, set)
-	// Two clients of one server would make two votes of one. Its run id tells where the ACL shows that, its seat
-	// elsewhere.
+	// Two clients of one server would turn its vote into two. The run id shows this if the ACL permits reading it.
+	// Otherwise the seat does.
 	runs, taken := make(map[string]int), make(map[int]int)
-	for _, marked := range []bool{true, false} { // a member has its seat before others are looked for one
+	for _, marked := range []bool{true, false} { // members take their seats before the rest look for one
 		for i := range replies {
 			c := &replies[i]
 			if c.err != nil || c.unfit != nil || (c.set != "") != marked {
@@ -77,7 +79,7 @@ func (m *membership) judge(replies []markerReply) {
 	}
 }
 
-// judgeServer looks at what the server is for itself.
+// judgeServer checks the server by itself, without regard to the set.
 func (m *membership) judgeServer(c *markerReply) error {
 	switch {
 	case c.layout != "" && c.layout != layout:
@@ -96,11 +98,12 @@ func (m *membership) sameServer(other int) error {
 	return unfitf("is the same server as master %d (%s)", other, m.e.masters[other].Addr())
 }
 
-// commonSet returns the set that counts: that of most masters, and of two with equally many the one whose masters this
-// client names, then the one with the smaller id. "" where no master has a marker.
+// commonSet returns the id of the set that counts: the set that most masters belong to. Of sets with equally many
+// masters, a set whose masters this client names comes first, then the set with the smaller id. The result is "" if no
+// master has a marker.
 //
-// Where two processes have founded one over the same masters, each without seeing what the other did, those of the
-// lesser set are taken for masters without a marker, and so abstain before they vote for it.
+// Two processes may each have founded a set over the same masters without seeing the other's markers. The masters of
+// the losing set are then treated as masters without a marker, so they abstain before they vote for the common set.
 func (m *membership) commonSet(replies []markerReply) (best string) {
 	type candidate struct {
 		members int
@@ -133,8 +136,8 @@ func (m *membership) commonSet(replies []markerReply) (best string) {
 	return best
 }
 
-// about returns what the members of a set tell of it: the addresses of its seats, and their last terms; and what this
-// client has known of these before.
+// about returns what is known about a set: the addresses of its seats from its members, and the last terms of these
+// seats from its members and from what this client has seen before.
 func (m *membership) about(replies []markerReply, set string) (seats []string, known terms) {
 	known = m.termsOf(set)
 	for _, c := range replies {
@@ -146,13 +149,14 @@ func (m *membership) about(replies []markerReply, set string) (seats []string, k
 	return seats, known
 }
 
-// judgeMember looks at what the server is to the set. taken are the seats that masters before it have.
+// judgeMember checks the server against the set. taken maps the seats of earlier masters to these masters.
 //
-// A server is the one in its seat if it is the process of the last term there, under whatever name it is reached. Else
-// it may have restarted, or have been given the place of another by whoever directs that name, as a pair of servers
-// behind one address is. Then a new term begins, with a quarantine; but only for a client that reaches the seat by its
-// name. Under any other it may be a copy of the master, promoted somewhere else, while others still use the master
-// itself: lists that differ in such a pair would have quorums that share no server.
+// A server holds its seat if it is the process of the last term there, whatever name the client reaches it by. Any
+// other process may be a restart of the server, or a server that took over the name of the seat, as in a pair of
+// servers behind one address. Then a new term begins, with a quarantine, but only for a client that reaches the seat by
+// its name. A process reached by any other name may be a copy of the master that was promoted elsewhere while other
+// clients still use the master itself. Two lists of masters that differ in such a pair would have quorums that share no
+// server.
 func (m *membership) judgeMember(
 	i int, c *markerReply, set string, seats []string, known terms, taken map[int]int,
 ) {
@@ -188,8 +192,9 @@ func (m *membership) judgeMember(
 	taken[seat] = i
 }
 
-// begins reports whether another process is in the seat than its marker and the other masters know. Where this client
-// may not read the run id, another may have, and has taken the marker's id away.
+// begins reports whether the process in the seat is another than its marker and the other masters know. A client that
+// may not read the run id relies on the marker's id, which the vote of a client that may read it removes when the run
+// id has changed.
 func (c *markerReply) begins(seat int, known terms) bool {
 	if c.run == "" {
 		return c.id == "" && c.known != ""
@@ -197,16 +202,17 @@ func (c *markerReply) begins(seat int, known terms) bool {
 	return c.known != "" && c.known != c.run || c.terms.of(seat).replacedBy(known.of(seat))
 }
 
-// names reports whether this client reaches a seat by the name of master i: it is that of the set's founder, or has led
-// there before. A group behind sentinels has no name of its own, and they see to it that it is one.
+// names reports whether this client reaches the seat by the name of master i: the name is the founder's name for the
+// seat, or has led to the seat before. A group of servers behind sentinels has no name of its own. The sentinels ensure
+// that the client reaches the right group.
 func (m *membership) names(i, seat int, seats []string) bool {
 	master := m.e.masters[i]
 	return !master.Standalone() || master.Addr() == seats[seat] || m.seatBefore(i) == strconv.Itoa(seat)
 }
 
-// seatOf returns the seat of master i, which has lost its marker: the one that it was seen on before, or one of its
-// address, or the one whose process it is; -1 if it has none. What is none of these is another server, which must not
-// be counted on: it would bring a quorum about that the real master, which may come back, knows nothing of.
+// seatOf returns the seat of master i, which has lost its marker: the seat where it was last seen, or a seat with its
+// address, or the seat of its process. It returns -1 if there is none. Then the master is another server and must not
+// count: it would complete a quorum that the real master, which may come back, knows nothing about.
 func (m *membership) seatOf(i int, c *markerReply, seats []string, known terms, taken map[int]int) int {
 	free := func(seat int) bool { _, is := taken[seat]; return !is }
 	if before, err := strconv.Atoi(m.seatBefore(i)); err == nil && before < len(seats) && free(before) {
@@ -229,8 +235,8 @@ func (m *membership) seatOf(i int, c *markerReply, seats []string, known terms, 
 	return -1
 }
 
-// refuse returns an error where no quorum can come about of the masters that are fit, or where a set is to be founded
-// and one of its masters is not. It names each and the rule.
+// refuse returns an error if the masters that are fit cannot form a quorum, or if a set is to be founded and one of its
+// masters is not fit. The error names each unfit master and the rule it breaks.
 func (m *membership) refuse(replies []markerReply) error {
 	var all []error
 	marked := 0
@@ -247,7 +253,7 @@ func (m *membership) refuse(replies []markerReply) error {
 	return fmt.Errorf("%w: %w", ErrSet, joined.Errors(all...))
 }
 
-// sameMasters reports whether seats are the addresses of this engine's masters, in whatever order.
+// sameMasters reports whether seats are the addresses of this engine's masters, in any order.
 func (m *membership) sameMasters(seats string) bool {
 	theirs := strings.Fields(seats)
 	ours := make([]string, 0, len(m.e.masters))

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// membership finds out what the masters are: that their locks have this layout and, of several, that they are distinct
-// servers which decide for themselves, and one set that all clients agree on. It gives a marker to those that have
-// none: all at once to a new set, which may vote immediately; to one that has lost its data beside others that have
-// theirs, with a quarantine. It runs before the first acquisition, and again when a master says that its marker is not
-// the one that was seen. A minority that is unfit has no vote, and the others work; only where no quorum can come about
-// without it is the set refused.
+// membership checks the masters. Their locks must have this layout. If there are several, they must be distinct servers
+// that decide for themselves, and one set that all clients agree on. It gives markers to masters without one: a new set
+// gets all its markers at once and may vote immediately, and a master that has lost its data while other masters of its
+// set have theirs gets a marker with a quarantine. It runs before the first acquisition, and again when a master
+// reports that its marker is not the one that was read. A minority that is unfit has no vote, and the remaining masters
+// work. The set is refused only if no quorum is possible without the unfit masters.
 type membership struct {
 	e *Engine
 
 	mu      sync.Mutex    // guards what follows
-	current *survey       // under way, or the last one
-	ended   time.Duration // when the last one did
-	usable  bool          // one found nothing against the set, and a quorum in order
-	settled bool          // the last one found every master in order
-	set     string        // that the masters belong to
-	seats   []string      // of the masters, as far as they were seen in order
+	current *survey       // under way, or the last to end
+	ended   time.Duration // when the last survey ended
+	usable  bool          // the last survey accepted the set and found a quorum in order
+	settled bool          // the last survey found every master in order
+	set     string        // id of the set that the masters belong to
+	seats   []string      // by master: its seat when it was last seen in order, or ""
 	terms   terms         // of the set's seats
-	unfit   []error       // of the masters, what keeps them from having a vote
-	logged  []string      // the markers whose quarantine is in the log
-	grace   time.Duration // how long a quorum is waited for
+	unfit   []error       // by master: the reason that it has no vote, or nil
+	logged  []string      // by master: the id of the last marker whose quarantine was logged
+	grace   time.Duration // how long a survey waits for a quorum
 
 	postponed bool // a recheck waits
 }
@@ -37,10 +37,10 @@ type membership struct {
 // ErrSet is a set of masters that must not be used together.
 var ErrSet = errors.New("unusable set of masters")
 
-// Abstaining is the answer of a master that has no vote yet.
+// Abstaining is the answer of a master that has no vote at present.
 type Abstaining struct {
 	For time.Duration
-	Err error // what keeps it from having one, nil where that passes
+	Err error // the reason that it has none; nil if that passes by itself
 }
 
 func (e *Abstaining) Unwrap() error { return e.Err }
@@ -55,16 +55,16 @@ func (e *Abstaining) Error() string {
 	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
 }
 
-// surveyPause is how long after an incomplete or refused survey the next acquisition starts another.
+// surveyPause is how long after an incomplete or refused survey the next acquisition starts another survey.
 const surveyPause = time.Second
 
-// A quorum is waited for a little longer in the first survey, for which connections have to be opened.
+// The first survey waits longer for a quorum, because it has to open the connections.
 const (
 	graceFirst = 2 * time.Second
 	graceMin   = 500 * time.Millisecond
 )
 
-// recheckPause is how long after a survey the next one starts at the earliest.
+// recheckPause is the minimum time between the end of a survey and a recheck.
 const recheckPause = 50 * time.Millisecond
 
 func newMembership(e *Engine) *membership {
@@ -75,15 +75,15 @@ func newMembership(e *Engine) *membership {
 	}
 }
 
-// visitTimes returns for how long all masters are waited for, and for how long a quorum. Neither is a matter of safety:
-// a master that is missed is a stranger, and has no vote, until a later survey has read its marker.
+// visitTimes returns how long a survey waits for all masters, and how long for a quorum. Neither affects safety: a
+// master that did not answer in time has no vote until a later survey has read its marker.
 func (m *membership) visitTimes() (late, grace time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.usable {
 		return m.e.cfg.NodeTimeout, m.grace
 	}
-	return m.grace / 2, m.grace // a set that is founded without one of its masters has to wait for it later
+	return m.grace / 2, m.grace // a set that is founded without one of its masters begins with a quarantine
 }
 
 // termsOf returns the last terms of a set's seats that this client has seen.
@@ -96,28 +96,28 @@ func (m *membership) termsOf(set string) terms {
 	return slices.Clone(m.terms)
 }
 
-// unfitness returns what keeps master i from having a vote, nil if nothing is known to.
+// unfitness returns the reason that master i has no vote, or nil if none is known.
 func (m *membership) unfitness(i int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unfit[i]
 }
 
-// seatBefore returns the seat that master i had when it was last seen in order.
+// seatBefore returns the seat of master i when it was last seen in order, or "".
 func (m *membership) seatBefore(i int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seats[i]
 }
 
-// check waits for the first survey, which every acquisition shares. While masters are missing from it, or the set was
-// refused, it is taken again, for a usable set without anybody waiting. A nil error does not promise that there is a
+// check waits for the first survey, which all acquisitions share. While masters are missing from the survey, or the set
+// was refused, check starts another one. If the set is usable, no caller waits for it. A nil error does not promise a
 // quorum: masters that were not seen in order do not vote.
 func (m *membership) check(ctx context.Context) error {
 	now := m.e.clock.Now().Mono
 	m.mu.Lock()
 	current := m.current
-	// Whoever acquires starts the survey that is due, so an idle locker asks nobody.
+	// An acquisition starts the survey that is due, so an idle locker sends no requests.
 	if current == nil || !m.settled && current.over() && now-m.ended >= surveyPause {
 		current = m.startLocked()
 	}
@@ -130,12 +130,12 @@ func (m *membership) check(ctx context.Context) error {
 	case <-current.done:
 		return current.err
 	case <-ctx.Done():
-		return nil // the acquisition itself tells what is wrong
+		return nil // the acquisition itself reports what is wrong
 	}
 }
 
 // recheck starts a survey unless one is under way or has just ended. Every answer of a master that refuses to vote may
-// call it, so the pause bounds what a master that goes on refusing costs.
+// call it, so the pause bounds the cost of a master that keeps refusing.
 func (m *membership) recheck() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *membership) recheck() {
 	}
 }
 
-// recheckAfter is the recheck that could not be made at once. Others that come meanwhile are the same one.
+// recheckAfter runs the recheck that was postponed. It serves all calls of recheck during the pause.
 func (m *membership) recheckAfter(pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -164,8 +164,8 @@ func (m *membership) recheckAfter(pause time.Duration) {
 	m.recheck()
 }
 
-// startLocked starts a survey, under mu. It goes on when the acquisition that started it has given up, since others
-// wait for it too.
+// startLocked starts a survey, under mu. The survey continues if the acquisition that started it gives up, because
+// other acquisitions wait for it too.
 func (m *membership) startLocked() *survey {
 	s := &survey{e: m.e, of: m, done: make(chan struct{})}
 	m.current, m.settled = s, false
@@ -175,25 +175,26 @@ func (m *membership) startLocked() *survey {
 	return s
 }
 
-// finish takes the survey and acts on what it found. A set that is refused fails all who wait: no later answer can make
-// it usable without a change of its servers. A set of which too few are in order fails nobody, since they may come
-// back.
+// finish runs the survey and applies its result. If the set is refused, all waiters fail: no later answer can make the
+// set usable unless its servers change. If too few masters of a set are in order, no waiter fails, because the masters
+// may come back.
 func (m *membership) finish(s *survey) {
 	replies, changed, err := s.take(m.e.life)
 	inOrder, moved := m.adopt(replies)
 	m.mu.Lock()
 	before := m.usable
 	s.err, m.ended = err, m.e.clock.Now().Mono
-	// Settled needs every master, usable a quorum: with one missing the locker works, and looks for it again.
+	// settled requires every master, usable a quorum. With a master missing, the locker works and keeps looking for
+	// that master.
 	m.settled = err == nil && inOrder == len(replies)
 	m.usable = err == nil && inOrder >= m.e.quorum()
-	if !m.usable { // the links may be slow
+	if !m.usable { // the connections may be slow
 		m.grace = min(2*m.grace, patience)
 	}
 	if m.usable {
 		m.grace = max(m.e.cfg.NodeTimeout, graceMin)
 	}
-	// Waiters whose votes were refused by a master that is in order now need not wait for their next refresh.
+	// Waiters that were refused a vote by a master that is now in order need not wait for their next refresh.
 	news := changed || moved || m.usable && !before
 	m.mu.Unlock()
 	close(s.done)
@@ -207,10 +208,10 @@ func (m *membership) finish(s *survey) {
 	}
 }
 
-// adopt takes over what the markers say of the masters, and returns how many are in order. The identity goes to the
-// transport, which puts it into every vote from then on: with it a master sees that this client has read the marker
-// that it has now, and not the one from before its last quarantine. A master that is not in order goes on as a
-// stranger: it gets the calls, and refuses to vote.
+// adopt applies the markers, and returns how many masters are in order. It gives each master's identity to the
+// transport, which sends it with every request for a vote. The identity proves to the master that this client has read
+// its current marker, and not the marker from before its last quarantine. A master that is not in order keeps no
+// identity: it gets the requests, and refuses to vote.
 func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 	for i, c := range replies {
 		if c.err != nil || len(replies) == 1 {
@@ -248,7 +249,7 @@ func (m *membership) adopt(replies []markerReply) (inOrder int, moved bool) {
 	return inOrder, moved
 }
 
-// noteFitness notes what keeps a master from having a vote, and writes it to the log when it begins.
+// noteFitness records the reason that a master has no vote, and logs it when it appears or changes.
 func (m *membership) noteFitness(i int, unfit error) {
 	m.mu.Lock()
 	before := m.unfit[i]
@@ -260,10 +261,11 @@ func (m *membership) noteFitness(i int, unfit error) {
 	}
 }
 
-// salt gives the scripts for a master digests that only clients of this set can have loaded, and only into the very
-// process that the marker tells of: the cache of scripts does not survive a process. So a request that was made for the
-// process before, and goes out over a new connection, is not run by its digest; it is sent whole, and then the run id
-// is compared. Those that may not read the run id have scripts of their own: what they load says nothing of a restart.
+// salt gives a master's scripts digests that only clients of this set can have loaded, and only into the process that
+// the marker names, because the script cache does not survive the process. A request that was made for an earlier
+// process and leaves over a new connection therefore does not run by its digest. It is sent again in full, and then the
+// master compares the run id. Clients that may not read the run id have scripts of their own, because the scripts that
+// they load prove nothing about a restart.
 func (m *membership) salt(i int, c markerReply) {
 	salt := c.set + " " + c.run
 	if c.run == "" {

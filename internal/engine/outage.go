@@ -10,27 +10,27 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// outages are the servers that do not answer, or refuse for a while, and when each is told of again: at once, then at
-// growing intervals, and once more when it is over. The mutex is taken under any other.
+// outages holds the servers that do not answer, or that have refused for a while, and when each is reported next: at
+// once, then at growing intervals, and once more when the outage is over. Its mutex is acquired last, under any other.
 type outages struct {
-	any atomic.Bool // whether there are any: most answers find none
+	any atomic.Bool // whether of is not empty: most answers find no outage
 	mu  sync.Mutex
 	of  map[*transport.Node]*outage
 }
 
 type outage struct {
 	since time.Duration
-	next  time.Duration // when to tell again
-	pause time.Duration // until then
+	next  time.Duration // time of the next report
+	pause time.Duration // between the last report and the next
 }
 
-// The pauses between two reports double from the first to the most.
+// The pause between two reports doubles from outageFirst to outageMost.
 const (
 	outageFirst = time.Second
 	outageMost  = time.Minute
 )
 
-// due reports whether this failure of the server is to be told, and how long no further one is.
+// due reports whether to report this failure of the server, and the pause until the next report.
 func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration, due bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +41,7 @@ func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration
 		if o.of == nil {
 			o.of = make(map[*transport.Node]*outage)
 		}
-		// One that was replaced never answers again, and nobody calls over for it.
+		// A node that was replaced never answers again, so over is not called for it.
 		maps.DeleteFunc(o.of, func(other *transport.Node, _ *outage) bool { return other.Ended() })
 		o.of[n] = out
 	}
@@ -53,8 +53,8 @@ func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration
 	return out.pause, true
 }
 
-// over notes that the server answers, so that its next outage is told at once. It reports whether that ends one, and
-// after how long.
+// over records that the server answers, so that its next outage is reported at once. It reports whether that ends an
+// outage, and how long the outage was.
 func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duration, ended bool) {
 	if !o.any.Load() {
 		return 0, false
@@ -70,18 +70,18 @@ func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duratio
 	return now - out.since, true
 }
 
-// refusalLasts is how long a server refuses a lock before that counts as an outage. A failover or a slot on its way has
-// it refuse for a moment.
+// refusalLasts is how long a server refuses a lock before the refusal counts as an outage. During a failover or the
+// migration of a slot a server refuses for a moment.
 const refusalLasts = time.Second
 
-// failed notes that the server did not answer those who wait for this lock, or refused them again.
+// failed records that the server did not answer the waiters of this lock, or refused them again.
 func (w *waitSets) failed(name string, n *transport.Node, cause error) {
 	if n.Failing() || w.refuses(name, w.e.clock.Now().Mono) {
 		w.report(n, cause)
 	}
 }
 
-// refuses reports whether the server has refused those who wait for the lock for so long that this is an outage.
+// refuses reports whether the server has refused the waiters of the lock for so long that this is an outage.
 func (w *waitSets) refuses(name string, now time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *waitSets) refuses(name string, now time.Duration) bool {
 	return s != nil && s.refused && now-s.refusedSince >= refusalLasts
 }
 
-// served notes that the server has served one of its locks. Its outage goes on while it refuses another one.
+// served records that the server has served one of its locks. Its outage continues while it refuses another lock.
 func (w *waitSets) served(n *transport.Node) {
 	if w.outages.any.Load() {
 		w.mu.Lock()
@@ -113,8 +113,8 @@ func (w *waitSets) servedLocked(n *transport.Node) {
 	}
 }
 
-// report tells of an outage, if that is due. Each of a thousand waiters may call it for the same outage, at every
-// refresh; one of them tells.
+// report logs an outage if a report is due. A thousand waiters may call it for the same outage, at every refresh, and
+// only one of them reports.
 func (w *waitSets) report(n *transport.Node, cause error) {
 	pause, due := w.outages.due(n, w.e.clock.Now().Mono)
 	if !due {
@@ -131,8 +131,8 @@ func (w *waitSets) report(n *transport.Node, cause error) {
 	}
 }
 
-// tellUnreachable tells each of those who wait for a lock of this server, and have no quorum without it. Others go on
-// by the masters that answer, and are told nothing.
+// tellUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
+// remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		if w.m.At(a.lease.key.lock()) != n || !w.e.cutOff(a) {
@@ -145,7 +145,7 @@ func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), c
 	}
 }
 
-// cutOff reports whether the servers of so many masters fail, or refuse, that no quorum can serve this acquisition.
+// cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
 func (e *Engine) cutOff(a *acquisition) bool {
 	lock, now := a.lease.key.lock(), e.clock.Now().Mono
 	fails := func(m *transport.Master) bool {
@@ -154,7 +154,7 @@ func (e *Engine) cutOff(a *acquisition) bool {
 	return e.count(fails) > len(e.masters)-e.quorum()
 }
 
-// count returns how many masters are such.
+// count returns how many masters satisfy is.
 func (e *Engine) count(is func(*transport.Master) bool) (n int) {
 	for _, m := range e.masters {
 		if is(m) {

@@ -7,14 +7,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// tombstone is what a release leaves for an acquire of its hold that comes later, as arguments of release.lua: for how
-// many ms, and '1' for doing so also where it finds the hold.
+// tombstone is what a release leaves for an acquire of its hold that arrives later, as arguments of release.lua: for
+// how many ms, and '1' to leave it even if the release finds the hold.
 type tombstone struct{ ms, found string }
 
-// tombstoneOn returns what may still reach the master, under mu: without a tombstone a request that arrives after the
-// release would be granted, and the lock be nobody's for a TTL (cases no-tombstone and overtake). A request without an
-// answer may be the one that was granted; one that had failed before it may be on its way all the same, over a
-// connection that was replaced since. It cannot be for longer than the grant that it asks for would last.
+// tombstoneOn returns the tombstone that a release leaves on this master, under mu. Without a tombstone, a request that
+// arrives after the release would be granted, and the lock would be held without a holder for a TTL (cases no-tombstone
+// and overtake). A request without an answer may be the request that was granted. An earlier request that failed may
+// still be on its way too, over a connection that was replaced since. It cannot do harm for longer than the grant that
+// it asks for would last.
 func (v *voting) tombstoneOn(m *transport.Master) tombstone {
 	switch vote := v.ballot.Vote(m.Index); {
 	case vote.Straggles():
@@ -26,38 +27,39 @@ func (v *voting) tombstoneOn(m *transport.Master) tombstone {
 	}
 }
 
-// lateness bounds how long a request may be on its way to a master after its client has given up on it: the client's
-// connection is closed by then.
+// lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
+// client's connection is closed.
 const lateness = time.Minute
 
-// tombstoneArg is how long a tombstone stays: as long as the late request can do harm. Beyond the TTL of its grant, or
-// once its connection is closed, it cannot.
+// tombstoneArg returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
+// beyond the TTL of its grant, or once its connection is closed.
 func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
 
-// pendingRelease is a hold that one master may still have. It has all that a release needs, so the lease itself may be
-// gone: a server that is down for an hour keeps no leases alive.
+// pendingRelease is a hold that one master may still have. It contains all that a release needs, so the lease itself
+// may be collected: a server that is down for an hour keeps no leases in memory.
 type pendingRelease struct {
 	m         *transport.Master
 	key       lockKey
 	hold      string
 	tombstone tombstone
-	until     clock.Instant // by then the hold must have expired there
+	until     clock.Instant // the hold has expired there by then
 
-	withdrawal *withdrawal // that it is part of, if it is that of a conversion; of no meaning once that was taken
+	withdrawal *withdrawal // set if the hold is a conversion; meaningless after the conversion was granted
 }
 
-// releaseOn describes what one master may have of this hold, under mu.
+// releaseOn returns the release of what one master may have of this hold, under mu.
 func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	return pendingRelease{
 		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m),
-		// Renewals end with the lease, so nothing can have moved the expiry since; the node timeout covers a call that
-		// is on its way.
+		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
+		// is still on its way.
 		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
 	}
 }
 
-// releaseInBackground releases whatever any master may have of this hold, under mu, and has the registry forget it. The
-// releases are counted before that, so that Close sees the one or the other; they leave when mu is given back.
+// releaseInBackground releases all that any master may have of this hold, under mu, and removes the hold from the
+// registry. The releases are counted first, so that Close sees either the lease or its releases. They are sent when mu
+// is unlocked.
 func (v *voting) releaseInBackground() {
 	for i, m := range v.e.masters {
 		if v.ballot.Vote(i).Live() {

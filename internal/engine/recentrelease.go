@@ -7,24 +7,25 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// recentReleases are those that one master has confirmed last. A server that has been replaced, and has not noticed it,
-// confirms releases that its successor never hears of: there the hold would stand for the rest of its TTL. So when
-// another server answers, they are sent once more. The oldest are dropped where they are too many: their locks are free
-// a little later, no more.
+// recentReleases are the last releases that one master has confirmed. A server that was replaced and has not noticed it
+// confirms releases that its successor does not receive, and on the successor the hold would last for the rest of its
+// TTL. The releases are therefore sent again when another server answers. If there are too many, the oldest are
+// dropped, and their locks become free a little later.
 type recentReleases struct {
 	mu   sync.Mutex
 	ring []recentRelease
-	next int // the oldest, once the ring is full
+	next int // index of the oldest, once the ring is full
 }
 
 type recentRelease struct {
 	key   lockKey
 	hold  string
-	node  *transport.Node // that confirmed it
-	until clock.Instant   // by then the hold must have expired
+	node  *transport.Node // the node that confirmed the release
+	until clock.Instant   // the hold has expired by then
 }
 
-// recentMost bounds what is remembered: the releases of a second or two, which is how long a client takes to follow.
+// recentMost bounds how many releases are remembered: the releases of a second or two, which is how long a client takes
+// to follow a replacement.
 const recentMost = 1024
 
 func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
@@ -39,8 +40,8 @@ func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
 	x.next = (x.next + 1) % recentMost
 }
 
-// take returns what is to be released again, and forgets it. In a Cluster a node is one server, so there only the locks
-// that another node answers for have to be released again.
+// take removes and returns the releases to send again. A node of a Cluster is one server, so there only the releases of
+// locks that another node now answers for are sent again.
 func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingRelease) {
 	now := e.clock.Now()
 	x.mu.Lock()
@@ -48,7 +49,7 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 	kept := x.ring[:0]
 	for _, r := range x.ring {
 		switch {
-		// It has expired there by itself, and is forgotten.
+		// The hold has expired by itself, so its release is dropped.
 		case r.until.Passed(now):
 		case m.Replaced(r.node, r.key.lock()):
 			again = append(again, &pendingRelease{

@@ -18,11 +18,11 @@ type waiter struct {
 	hold string
 }
 
-// refreshFields are the fields of refresh.lua's reply before those of the waiters, and for each waiter.
+// refreshFields is the number of fields in refresh.lua's reply before the fields of the waiters, and for each waiter.
 const refreshFields = 3
 
-// What refresh.lua and release.lua say beside their answers: that a call has left some who may enter, or that nobody
-// was let in, since this client has to look at the master's marker first.
+// What refresh.lua and release.lua report besides their answers: the call has left waiters that may enter, or it
+// admitted no waiter because this client has to read the master's marker first.
 const (
 	moreToAdmit = 1
 	moreToRead  = 2
@@ -34,13 +34,12 @@ const (
 	refreshUnknown = 2
 )
 
-// refreshLapsed is added to what else refresh.lua says that there is to do: the waiters behind the nearest that the
-// master had been told of before this call are dead.
+// refreshLapsed is added to these: the far waiters that the master recorded before this call are dead.
 const refreshLapsed = 4
 
-// refresh keeps the waiters alive on the master and learns what became of them; far ones live by the lease of the
-// process, which every call renews where there are such. It goes through the pipeline and is not urgent: while the
-// server is in backoff it fails at once, and the timer that is set already tries again.
+// refresh keeps the waiters alive on the master and learns their state. Far waiters live by the lease of the process,
+// which every call renews if there are any. The call goes through the pipeline and is not urgent: while the server is
+// in backoff it fails at once, and the timer that is set already tries again.
 func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w := s.in
 	route, life, state := w.e.mailbox.route(s.keys[0]), "0", "0"
@@ -48,7 +47,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	if s.crowd.hasBehind() {
 		life = millis(refreshes * s.every)
 		if s.route != route {
-			s.crowd.tellAll() // the lease that they live by has another name now
+			s.crowd.tellAll() // the lease that they live by is named by its route
 		}
 	}
 	if s.busy || len(batch) == 0 && life == "0" {
@@ -72,8 +71,8 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	})
 }
 
-// refreshed hands each waiter its part of the reply, and sets when to ask next. Each waiter's lease is locked by
-// itself: its mutex comes before that of the wait sets, so none of this happens under the latter.
+// refreshed passes each waiter its part of the reply, and sets the time of the next refresh. It locks the leases one by
+// one, outside the mutex of the wait sets, because a lease's mutex is acquired before that mutex.
 func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	fields, err := r.AsIntSlice()
@@ -84,7 +83,8 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	var unknown []*acquisition
 	var silence *ballot.Answer
 	more, lapsed, granted := false, false, false
-	// No reply says nothing of any waiter. Each keeps its place, if a later refresh comes before its lease ends.
+	// Without a reply nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease
+	// ends.
 	if err != nil {
 		answer := w.e.answer(w.m, s.keys[0], false, reply{err: err}, sent)
 		silence = &answer
@@ -127,14 +127,14 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		}
 	}
 	switch {
-	case err != nil || lapsed && s.kept: // a reply that was lost may have said that they are dead
+	case err != nil || lapsed && s.kept: // a reply that was lost may have reported that they are dead
 		s.crowd.tellAll()
 	case keeps:
 		s.kept = true
 	}
 	s.setTimer(now, wake)
-	// What was asked while this one was on its way may be newer than its answers, so it is asked once more. Where the
-	// message of one grant was lost, those of the next may have been lost too.
+	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more. If
+	// the message of one grant was lost, the messages of the next grants may be lost too.
 	if (more || s.stale || granted && s.crowd.hasBehind()) && len(s.crowd.places) > 0 {
 		s.askAt(now)
 	}
@@ -144,9 +144,9 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	}
 }
 
-// refreshAnswer turns what a refresh says of one waiter into what the ballot counts. Trust counts from when the refresh
-// was sent, and for what is left: the grant is older than that. A hold that is granted here was handed off, and the
-// message was lost or is still on its way.
+// refreshAnswer converts the state of one waiter in a refresh to an answer for the ballot. Trust counts from the time
+// the refresh was sent, and for the remaining time, because the grant is older than the refresh. A hold that is granted
+// here was handed off, and the message was lost or is still on its way.
 func (e *Engine) refreshAnswer(
 	m *transport.Master, status, token int64, left time.Duration, sent clock.Instant,
 ) ballot.Answer {
@@ -162,9 +162,9 @@ func (e *Engine) refreshAnswer(
 	}
 }
 
-// refreshed counts what the refresh says of this waiter. It reports whether the master must be asked anew: it does not
-// know the hold, because its lease as a waiter ended or its data is gone. The hold asks again under the same id, and so
-// keeps its place where masters order by id; on a single one it goes to the end.
+// refreshed applies the refresh to this waiter. It reports whether the master must be asked anew because it does not
+// know the hold: the waiter's lease ended, or the master lost its data. The hold asks again under the same id, so it
+// keeps its place on masters that order by id. On a single master it goes to the end of the queue.
 func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	l := x.a.lease
 	l.mu.Lock()
@@ -181,7 +181,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	return askAgain
 }
 
-// goOn does what a master has left to this client.
+// goOn does the work that a master has left to this client.
 func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 	switch more {
 	case moreToAdmit:
@@ -191,8 +191,9 @@ func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 	}
 }
 
-// continueAdmission lets a master go on with what it left undone to keep a call short. If this client dies before, the
-// next refresh of any waiter does it, so readers who could enter are late by a refresh interval and not stuck.
+// continueAdmission has a master continue the work that it left undone to keep a call short. If this client dies first,
+// the next refresh of any waiter does the same, so readers that could enter are late by a refresh interval and do not
+// get stuck.
 func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 	m.Post(transport.Call{
 		Script: e.scriptsOf(m).refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-", "0", "0"},

@@ -8,10 +8,10 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// registry are the leases of an engine by hold, from the first request on. It is what messages and Close find them by,
-// so a lease is added before anything is sent for it, and forgotten when nothing may change it any more.
+// registry holds the leases of an engine by hold. Messages and Close find a lease through it, so a lease is added
+// before its first request is sent, and removed when nothing may change it any more.
 type registry struct {
-	mu     sync.Mutex // guards what follows; taken under a lease's mutex, never the other way round
+	mu     sync.Mutex // guards what follows; acquired under a lease's mutex, never the other way round
 	closed bool
 	leases map[string]*Lease
 }
@@ -26,22 +26,22 @@ func (r *registry) add(l *Lease) bool {
 	return !r.closed
 }
 
-// forget takes the hold out. Messages for it are ignored from then on.
+// forget removes the hold. Messages for it are ignored from then on.
 func (r *registry) forget(hold string) {
 	r.mu.Lock()
 	delete(r.leases, hold)
 	r.mu.Unlock()
 }
 
-// lookup returns nil for a hold that is over, or another process's.
+// lookup returns nil for a hold that has ended, or that belongs to another process.
 func (r *registry) lookup(hold string) *Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leases[hold]
 }
 
-// snapshot copies, since the mutex of a lease is never taken under that of the registry. A lease of the copy may end
-// before the caller comes to it, so each call looks at the phase.
+// snapshot returns a copy, because the mutex of a lease is never acquired under the registry's mutex. A lease in the
+// copy may end before the caller reaches it, so each use checks the phase.
 func (r *registry) snapshot() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *registry) snapshot() []*Lease {
 	return all
 }
 
-// countOn counts the leases that stand and whose locks are on this server.
+// countOn returns the number of trusted leases that have their locks on this server.
 func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	for _, l := range r.snapshot() {
 		on := func(m *transport.Master) bool { return m.At(l.key.lock()) == server }
@@ -63,8 +63,8 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	return n
 }
 
-// close lets no more leases in. It reports whether it is the first call. A restart of an acquisition is refused too,
-// and fails with ErrClosed.
+// close stops the registry from accepting leases. It reports whether it is the first call. A restart of an acquisition
+// is refused too, and fails with ErrClosed.
 func (r *registry) close() (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// Release gives the lock back. It ignores ctx's end, keeps its values, and waits at most the release timeout for a
-// quorum to confirm; what is not confirmed by then is pursued in the background. It returns nil for a lease released
-// before, the *Loss of one that was lost, and *Unconfirmed.
+// Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
+// quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
+// lease that was released before, the *Loss of a lease that was lost, and *Unconfirmed.
 func (l *Lease) Release(ctx context.Context) error {
 	l = l.lock()
 	l.expire(l.e.clock.Now())
-	// A release after a release is none; one after a loss says so each time.
+	// A second release does nothing. A release after a loss returns the loss each time.
 	if l.phase != held {
 		defer l.mu.Unlock()
 		if l.ending.err() == ErrReleased {
@@ -24,13 +24,13 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 		return l.ending.err()
 	}
-	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the one or the other
+	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	defer l.e.unconfirmed.add(-1)
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
-	// The lease has ended before the request leaves: nobody takes it for trusted while another is let in.
+	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
 	l.mu.Unlock()
-	// The end of the caller's context is no reason to keep a lock that nobody uses any more.
+	// The end of the caller's context is no reason to keep a lock that is not used any more.
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
 	err := l.giveBack(within, context.Background())
@@ -40,7 +40,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// warnOf writes to the log what Release returns: whether it goes on is told in both alike.
+// warnOf logs the error that Release returns. The log and the error agree on whether the release continues.
 func (v *voting) warnOf(u *Unconfirmed) {
 	message := "release not confirmed, trying again in the background"
 	if u.Refused {
@@ -50,8 +50,9 @@ func (v *voting) warnOf(u *Unconfirmed) {
 		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
 }
 
-// ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed that or ctx ends, at
-// most for the release timeout. It is for those who have no use for the verdict, and whose caller has set a time.
+// ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed the release or ctx
+// ends, and at most for the release timeout. It is for callers that do not need the result and have set a time limit
+// themselves.
 func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 	l = l.lock()
 	l.expire(e.clock.Now())
@@ -67,9 +68,10 @@ func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 	l.giveBackWithin(ctx)
 }
 
-// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for those
-// who must not wait: a timer, a goroutine that only unlocks. The lease has ended when it returns, so nobody here relies
-// on it while another is let in; what is not confirmed is pursued until the hold must have expired.
+// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
+// that must not wait: a timer, or a goroutine that only unlocks. The lease has ended when ReleaseSoon returns, so
+// nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until
+// the hold has expired.
 func (e *Engine) ReleaseSoon(l *Lease) {
 	l = l.lock()
 	defer l.mu.Unlock()
@@ -80,25 +82,26 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 	}
 }
 
-// giveBackWithin gives back what is of no use any more, and waits for that: then what the process asks for next does
-// not meet a hold of its own, and whoever waits elsewhere for a downgrade is in. But the caller has what it asked for,
-// or goes on to ask for it, without that. So, unlike Release, it does not keep the caller beyond the end of ctx: the
-// release goes on in the background then, and Close waits for it.
+// giveBackWithin gives back a hold that is not needed any more, and waits until that is done. After that, the next
+// request of this process does not meet a hold of its own, and a waiter elsewhere that needed a downgrade has entered.
+// The caller has what it asked for, or continues to ask for it, without that wait. Unlike Release, giveBackWithin
+// therefore does not wait beyond the end of ctx: the release then continues in the background, and Close waits for it.
 func (v *voting) giveBackWithin(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, v.e.cfg.ReleaseTimeout)
 	defer cancel()
 	_ = v.giveBack(within, ctx)
 }
 
-// giveBack sends the release to all masters and waits for its verdict until ctx ends. A master that has not answered by
-// then is left to the background. The end of caller says nothing of a master that has not answered.
+// giveBack sends the release to all masters and waits for its verdict until ctx ends. Releases of masters that have not
+// answered by then continue in the background. If caller has ended, a master that has not answered does not count as
+// failed.
 func (v *voting) giveBack(ctx, caller context.Context) error {
 	if len(v.e.masters) == 1 {
 		count := releaseCount{need: 1, all: 1}
 		count.add(v.giveBackTo(ctx, caller, v.e.masters[0]))
 		return count.verdict(v)
 	}
-	// It outlives this call: answers may come after the end of ctx.
+	// votes outlives this call, because answers may arrive after the end of ctx.
 	votes := newReleaseVotes(v.e)
 	v.postReleases(votes)
 	select {
@@ -109,17 +112,17 @@ func (v *voting) giveBack(ctx, caller context.Context) error {
 }
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
-// before the release; for one that was not, the release leaves a tombstone where it finds no hold.
+// before the release. For a request that was not answered, the release leaves a tombstone if it finds no hold.
 func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
 	v.mu.Lock()
-	r := v.releaseOn(m) // answers may still come in
+	r := v.releaseOn(m) // answers may still arrive
 	v.mu.Unlock()
 	keys := v.e.keys.all(r.key)
 	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
 	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.ofScript(&keys), args[:])
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
-		if caller.Err() != nil { // no failure of the master: other releases do not wait for it
+		if caller.Err() != nil { // not a failure of the master, so no backoff delays other releases
 			pending := r
 			v.e.unconfirmed.add(+1)
 			v.e.releases[m.Index].add(&pending)
@@ -130,15 +133,15 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	return v.e.released(r, result, sent)
 }
 
-// postReleases releases the hold on each of several masters, with one proposal for the tokens that hand-offs mint: the
-// next holder is granted on all of them in this moment, and needs no raise where they agree.
+// postReleases releases the hold on each of several masters, with one token floor for the tokens that hand-offs mint.
+// All masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
 func (v *voting) postReleases(votes *releaseVotes) {
 	keys := v.e.keys.forCall(v.key)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	proposal := v.e.tokens.proposalAfter(v.token())
 	for i, m := range v.e.masters {
-		// A master that cannot have anything of the hold has let go of it.
+		// A master that cannot have any state of the hold has let go of it.
 		if !v.ballot.Vote(i).Live() {
 			v.mu.afterUnlock(func() { votes.count(i, false, nil) })
 			continue
@@ -160,8 +163,8 @@ const (
 	releaseGranted = 1
 )
 
-// released reads the reply to a release. One that failed goes on in the background until the hold must have expired. It
-// may have run: the second time the script finds the hold gone, and nobody else's is touched.
+// released reads the reply to a release. A release that failed is retried in the background until the hold has expired.
+// It may have run: the second run then finds the hold gone, and touches no other hold.
 func (e *Engine) released(
 	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
 ) (had bool, failure *NodeFailure) {

@@ -10,15 +10,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// pendingReleases are the releases of one master that nobody waits for, in a queue for each of its nodes. Each is
-// counted as unconfirmed, by whoever calls add or by retry, until it is confirmed, refused for good or expired; Close
-// waits for that count.
+// pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each
+// release is counted as unconfirmed, by the caller of add or by retry, until it is confirmed, refused for good or
+// expired. Close waits for that count.
 type pendingReleases struct {
 	e      *Engine
 	m      *transport.Master
 	recent recentReleases
 
-	mu     sync.Mutex // guards byNode; the queues have their own
+	mu     sync.Mutex // guards byNode; each queue has its own mutex
 	byNode map[*transport.Node]*releaseQueue
 }
 
@@ -26,7 +26,7 @@ func newPendingReleases(e *Engine, m *transport.Master) *pendingReleases {
 	return &pendingReleases{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)}
 }
 
-// queue returns that of the node which answers for this lock.
+// queue returns the queue of the node that answers for this lock.
 func (p *pendingReleases) queue(lock string) *releaseQueue {
 	n := p.m.At(lock)
 	p.mu.Lock()
@@ -39,8 +39,8 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 	return q
 }
 
-// add has the hold released, which is counted already. While its node fails it joins those that wait for the next
-// probe: a server that comes back is not met by as many requests as were given up meanwhile.
+// add queues the release of a hold that is counted already. While its node fails, the release waits for the next probe,
+// so that a server that comes back does not receive all accumulated requests at once.
 func (p *pendingReleases) add(r *pendingRelease) {
 	q := p.queue(r.key.lock())
 	q.mu.Lock()
@@ -51,8 +51,8 @@ func (p *pendingReleases) add(r *pendingRelease) {
 	}
 }
 
-// retry notes that a release failed, and tries it again later. One that the server will never run, because it refuses
-// the user or a key holds something else, is dropped: the hold expires by itself.
+// retry records that a release failed, and schedules another attempt. A release that the server will never run, because
+// it refuses the user or a key has a value of another type, is dropped, and the hold expires by itself.
 func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	if p.m.Permanent(cause) {
 		return
@@ -65,19 +65,20 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	q.backOffLocked()
 }
 
-// confirmed notes that the master has ended the hold, in case that another server takes its place.
+// confirmed records that the master has ended the hold, in case another server takes its place.
 func (p *pendingReleases) confirmed(r *pendingRelease) {
 	if !p.m.Standalone() {
 		p.recent.note(r, p.m.At(r.key.lock()))
 	}
 }
 
-// repeat is called when other servers answer for some of the locks: what waits is due at once, and what the servers
-// before them have confirmed is released again where they answer no more.
+// repeat is called when other servers answer for some of the locks. All waiting releases are due at once, and the
+// releases that the servers before them have confirmed are sent again for locks that those servers do not answer for
+// any more.
 func (p *pendingReleases) repeat() {
 	p.mu.Lock()
 	queues := p.byNode
-	// Whoever is released from here on finds the queue of the node that answers now.
+	// Releases that are added from here on go to the queue of the node that answers now.
 	p.byNode = make(map[*transport.Node]*releaseQueue)
 	p.mu.Unlock()
 	for _, q := range queues {
@@ -91,28 +92,28 @@ func (p *pendingReleases) repeat() {
 	}
 }
 
-// releaseQueue are the releases for one node. One that fails or is refused is tried again with a backoff, which is the
-// node's and not the hold's: while it refuses, one probe goes out for all of them.
+// releaseQueue holds the releases for one node. A release that fails or is refused is retried with a backoff. The
+// backoff belongs to the node and not to the hold: while the node refuses, one probe is sent for all releases.
 type releaseQueue struct {
 	p        *pendingReleases
 	n        *transport.Node
 	mu       sync.Mutex // guards what follows
 	waiting  []*pendingRelease
-	underWay int // holds that calls on their way name
+	underWay int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
 }
 
-// What is sent is bounded. Of a crowd that gives up at once those that have to wait are released together, many in a
-// call; the pipeline would not send more calls than that at a time either.
+// These constants bound what is sent. When a crowd gives up at once, the releases that have to wait are sent together,
+// many in a call. The pipeline would not send more calls at a time either.
 const (
 	releasesAtOnce   = 64   // calls that follow an answer, when a node is back
-	releasesUnderWay = 1024 // holds
+	releasesUnderWay = 1024 // holds in calls without an answer
 	releasesPerCall  = 200  // holds of one lock
 )
 
-// takeAll takes out what waits. What is on its way comes back by its own answer, to the queue of whichever node answers
-// for its lock then.
+// takeAll removes and returns the waiting releases. A release that is on its way returns with its own answer, to the
+// queue of the node that answers for its lock then.
 func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +122,8 @@ func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	return waiting
 }
 
-// backOffLocked sets the next probe, under mu: not before the node's own backoff is over, since it would not be sent.
+// backOffLocked schedules the next probe, under mu. The probe waits for the end of the node's own backoff, because it
+// would not be sent before.
 func (q *releaseQueue) backOffLocked() {
 	now := q.p.e.clock.Now().Mono
 	at := now + transport.Backoff(q.failures)
@@ -132,7 +134,7 @@ func (q *releaseQueue) backOffLocked() {
 	q.p.e.timers.SetEarlier(&q.timer, q, at)
 }
 
-// Fire sends a probe, or all where the node has taken the last one.
+// Fire sends one probe if the last call failed, and else all that releasesUnderWay permits.
 func (q *releaseQueue) Fire(clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,8 +145,9 @@ func (q *releaseQueue) Fire(clock.Instant) {
 	q.sendLocked(most)
 }
 
-// sendLocked sends what waits until so many holds are on their way, under mu, and drops those that have expired by
-// themselves. So a server that comes back after more than a TTL is not sent what was released before that.
+// sendLocked sends waiting releases until that many holds are on their way, under mu, and drops the releases whose hold
+// has expired by itself. A server that comes back after more than a TTL therefore receives no releases from before its
+// failure.
 func (q *releaseQueue) sendLocked(most int) {
 	e, m := q.p.e, q.p.m
 	now, proposal := e.clock.Now(), e.tokens.proposal()
@@ -164,13 +167,13 @@ func (q *releaseQueue) sendLocked(most int) {
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(batch, result) },
 		})
 	}
-	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer is to come that would end the backoff
+	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
 		q.failures = 0
 	}
 }
 
-// takeLocked takes the first of those that wait, and with it those behind it that one call can release: of the same
-// lock, without a tombstone. What has expired is dropped.
+// takeLocked removes and returns the first waiting release and the releases behind it that the same call can carry:
+// releases of the same lock without a tombstone. It drops releases that have expired.
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
@@ -188,9 +191,9 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 	return batch
 }
 
-// answered ends the releases of a call, or puts them back. A release that was put back keeps its tombstone, since what
-// that is for may still come. Every success lets the next ones go: the backoff is the node's, and one answer shows that
-// it is over.
+// answered completes the releases of a call, or queues them again. A release that is queued again keeps its tombstone,
+// because the request that the tombstone is for may still arrive. Every success sends the next releases: the backoff
+// belongs to the node, and one answer shows that it is over.
 func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
 	var reply [3]int64

@@ -8,8 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// releaseCount counts the masters' answers to a release. It has no mutex: that of a single master is on the caller's
-// stack.
+// releaseCount counts the masters' answers to a release. It has no mutex: the count of a single master is on the
+// caller's stack.
 type releaseCount struct {
 	need, all   int
 	had, hadNot int
@@ -27,20 +27,22 @@ func (c *releaseCount) add(had bool, failure *NodeFailure) {
 	}
 }
 
-// isCertain reports whether the answers to come can change neither of the verdict's two parts: that a quorum let go,
-// and that a quorum had nothing to let go of.
+// isCertain reports whether the outstanding answers cannot change either part of the verdict: that a quorum let go, and
+// that a quorum had nothing to let go of.
 func (c *releaseCount) isCertain() bool {
 	open := c.all - c.had - c.hadNot - len(c.failures)
 	return c.released() && c.hadNot+open < c.need || c.lost() || open == 0
 }
 
-// released reports whether a quorum has the hold no more, and so may let others in.
+// released reports whether a quorum does not have the hold any more, and so may grant the lock to other holds.
 func (c *releaseCount) released() bool { return c.had+c.hadNot >= c.need }
 
-// lost reports whether a quorum did not have the hold any more when the release came: it was no lock by then.
+// lost reports whether a quorum no longer had the hold when the release arrived. The lease did not protect anything by
+// then.
 func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 
-// verdict is a *Loss where it was no lock any more when the release came: whoever relied on it has to know.
+// verdict returns a *Loss if the hold did not stand any more when the release arrived, because the caller that relied
+// on it must know.
 func (c *releaseCount) verdict(of *voting) error {
 	switch {
 	case c.lost():
@@ -55,12 +57,13 @@ func (c *releaseCount) verdict(of *voting) error {
 	return u
 }
 
-// releaseVotes is the count of several masters. It outlives the call that waits for it: answers may come after its
-// timeout. Until it is certain the release is unconfirmed, whether that call still waits or not.
+// releaseVotes counts the answers of several masters. It outlives the call that waits for it, because answers may
+// arrive after the call's timeout. Until the count is certain, the release is unconfirmed, whether the call still waits
+// or not.
 type releaseVotes struct {
 	e       *Engine
-	certain chan struct{} // closed when more answers change nothing
-	then    func()        // called after that; nil for nothing
+	certain chan struct{} // closed when further answers change nothing
+	then    func()        // called after certain is closed; may be nil
 
 	mu       sync.Mutex // guards what follows
 	decided  bool       // certain is closed
@@ -76,7 +79,7 @@ func newReleaseVotes(e *Engine) *releaseVotes {
 	}
 }
 
-// count takes in one master's answer.
+// count counts one master's answer.
 func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	v.answered[master] = true
@@ -93,9 +96,9 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	}
 }
 
-// verdict is that of the answers so far. Those that come later change nothing for the caller; a release that they show
-// to have failed goes on in the background. Where no quorum has confirmed, the masters that are still silent are causes
-// too: since the release timeout, for Release, and nobody else wants to know.
+// verdict returns the verdict of the answers so far. Later answers change nothing for the caller. A release that they
+// show to have failed continues in the background. If no quorum has confirmed, the masters that are still silent are
+// causes too. The silence is given as the release timeout, which is right for Release, the only caller that uses it.
 func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
