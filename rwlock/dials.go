@@ -11,35 +11,35 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// dials are the connections that a client has opened.
+// dials counts the connections that a client has opened.
 type dials struct {
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards n, newest, call and next
 	n            uint64
-	newest, call string        // the far ends of the newest connection of all, and of one for calls
+	newest, call string        // the remote addresses of the newest connection, and of the newest for calls
 	next         chan struct{} // closed by the next connection
 
-	answerWithin atomic.Int64 // in nanoseconds; 0 where no locker has told
+	answerWithin atomic.Int64 // in nanoseconds; 0 if no locker has called AnswerWithin
 }
 
-// Dials returns how many connections have been opened. An attempt that failed does not count: what was sent before goes
-// to the same server as what is sent after it.
+// Dials returns how many connections have been opened. A failed attempt does not count: requests before and after it go
+// to the same server.
 func (d *dials) Dials() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.n
 }
 
-// LastDials, by which a locker follows a client to another server, returns the far ends of the newest connection and of
-// the newest for calls, and what is closed when there is a newer one. The first connection of a client counts as
-// another's than a call's.
+// LastDials returns the remote addresses of the newest connection and of the newest connection for calls, and a channel
+// that is closed when a newer connection opens. With them a locker follows a client to another server. The first
+// connection of a client does not count as a connection for calls.
 func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.newest, d.call, d.next
 }
 
-// AnswerWithin has connections replaced over which nothing comes for that time after something was sent. The least time
-// that a locker has told counts; at most it is that of a client without a locker.
+// AnswerWithin sets how long a connection may stay silent after something was sent, before it is replaced. The shortest
+// limit of all lockers counts. It is never longer than the limit of a client without a locker.
 func (d *dials) AnswerWithin(limit time.Duration) {
 	for {
 		before := d.answerWithin.Load()
@@ -56,8 +56,8 @@ func (d *dials) silenceLimit() time.Duration {
 	return silenceMost
 }
 
-// opened counts a connection, before anything is sent over it: a locker that reads the count after an answer then sees
-// every connection by which the answer can have come.
+// opened counts a connection before anything is sent over it. So a locker that reads the count after an answer sees
+// every connection over which the answer may have come.
 func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	remote := ""
 	if addr := conn.RemoteAddr(); addr != nil {
@@ -67,15 +67,14 @@ func (d *dials) opened(ctx context.Context, conn net.Conn) {
 	defer d.mu.Unlock()
 	d.n++
 	d.newest = remote
-	if ctx != context.Background() { // the client dials with its caller's context, and by itself with this one
+	if ctx != context.Background() { // the client dials for a call with the caller's context, else with Background
 		d.call = remote
 	}
 	close(d.next)
 	d.next = make(chan struct{})
 }
 
-// counting counts the connections that a client opens. A function of the user's that dials is called as the client
-// would have called it.
+// counting counts the connections that a client opens. It calls a dial function of the user as the client would.
 func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	dial := o.DialCtxFn
 	if dial == nil {
@@ -107,7 +106,7 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// gatherInSystem does what the client does for this option where it knows the kind of its connection.
+// gatherInSystem does what the client does for DisableTCPNoDelay if it knows the type of its connection.
 func gatherInSystem(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

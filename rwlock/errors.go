@@ -9,35 +9,36 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// The causes, for errors.Is. Those with a type beside them come as that type, for errors.As.
+// The causes, for errors.Is. A cause with a type in its comment comes as that type, for errors.As.
 var (
-	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // held by others, or no time left to ask: *AcquireError
+	ErrNotAcquired = errors.New("rwlock: lock not acquired")    // it is held, or ctx ended before: *AcquireError
 	ErrNoQuorum    = errors.New("rwlock: no quorum of masters") // too few answered: *QuorumError
 	ErrLost        = fencing.ErrLost                            // ended without Release: *LostError
 	ErrReleased    = errors.New("rwlock: lease released")       // used after Release
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
 	ErrNested      = errors.New("rwlock: the caller already holds this lock")
-	ErrReplicas    = errors.New("rwlock: too few replicas")           // have the grant: *QuorumError; it is released
+	ErrReplicas    = errors.New("rwlock: too few replicas")           // hold the grant, which is released: *QuorumError
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
-	ErrMessages    = errors.New("rwlock: messages cannot be had")     // told to Trace.NoMessages only
+	ErrMessages    = errors.New("rwlock: messages cannot be had")     // passed to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )
 
-// AcquireError is an acquisition that ended while others held the lock, or because ctx had ended before it began.
+// AcquireError is returned by an acquisition that ended while another client held the lock, or whose ctx had ended
+// before the acquisition began.
 type AcquireError struct {
 	Name     string
 	Mode     Mode
 	Attempts int           // requests sent to a master
-	Waited   time.Duration // from the call on
-	Holder   *Holder       // one of those in the way, as last seen; nil if none was shown
-	Err      error         // what ended the waiting: matches ctx.Err() if ctx ended; nil if a single attempt met a holder
+	Waited   time.Duration // since the call
+	Holder   *Holder       // a holder that blocks the acquisition, as last seen; nil if no master showed one
+	Err      error         // what ended the wait: matches ctx.Err() if ctx ended; nil if a single attempt met a holder
 
 	unknown bool // see Indeterminate
 }
 
-// Error names the lock, how long it was waited for, and one of those in the way, where a master showed one.
+// Error names the lock, the time waited, and a holder that blocks it if a master showed one.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
@@ -54,7 +55,7 @@ func (e *AcquireError) Error() string {
 // Is matches ErrNotAcquired.
 func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
 
-// Unwrap returns what ended the waiting.
+// Unwrap returns what ended the wait.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
 // Reason says why a lease was lost.
@@ -62,25 +63,25 @@ type Reason string
 
 // The reasons of a LostError.
 const (
-	Expired  Reason = "expired"                          // its time was over and it was not to be renewed
-	Taken    Reason = "gone from Redis"                  // Redis (of several: a quorum) has the hold no more
+	Expired  Reason = "expired"                          // its time was over and it had no renewal
+	Taken    Reason = "gone from Redis"                  // Redis (of several: a quorum) no longer has the hold
 	NoQuorum Reason = "no renewal was confirmed in time" // by Redis (of several: a quorum) before the deadline
-	Paused   Reason = "paused"                           // this process or machine stood still past the deadline
+	Paused   Reason = "paused"                           // this process or machine was suspended past the deadline
 	MaxHold  Reason = "max hold"                         // the limit of WithMaxHold was reached
 )
 
-// LostError is the end of a lease that was not released. The lock may be held by others since.
+// LostError reports the end of a lease that was not released. Another client may hold the lock since then.
 type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Limit  time.Duration // the lease's TTL, that of a hand-off until it is confirmed, or WithMaxHold's; 0 if Taken
+	Limit  time.Duration // the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if Taken
 	Err    error         // why the masters did not renew it, or that they evict keys: *NodeErrors, joined; or nil
 
-	handOff bool // Limit is that of a hand-off
+	handOff bool // Limit is the time limit of a hand-off
 }
 
-// Error names the lock, the token, why it was lost, and the limit that was hit.
+// Error names the lock, the token, the reason of the loss, and the limit that was hit.
 func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
 	switch {
@@ -104,7 +105,7 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || ok && other != nil && other.Name == e.Name && other.Token == e.Token
 }
 
-// As makes a *fencing.LostError of it, which is how the loss is told to another process.
+// As converts the error to a *fencing.LostError, the form in which a loss is sent to another process.
 func (e *LostError) As(target any) bool {
 	told, ok := target.(**fencing.LostError)
 	if ok {
@@ -113,11 +114,12 @@ func (e *LostError) As(target any) bool {
 	return ok
 }
 
-// Unwrap returns why the masters did not renew it.
+// Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// OptionError is an option, a name or another argument that breaks a rule: no lock was asked for. Only that masters
-// cannot be used together is found by asking them, and fails those who wait already too.
+// OptionError reports an option, a name or another argument that breaks a rule. No request for a lock was sent, with
+// one exception: the rule that masters must be usable together is checked by requests to them, and a violation also
+// fails the acquisitions that already wait.
 type OptionError struct {
 	Option string // the option or argument
 	Value  any
@@ -133,7 +135,7 @@ func (e *OptionError) Error() string {
 func (e *OptionError) Is(target error) bool { return target == ErrOption }
 
 // Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. After an
-// acquisition or a release the library goes on releasing the hold in the background until it must have expired.
+// acquisition or a release the library keeps releasing the hold in the background until it must have expired.
 func Indeterminate(err error) bool {
 	if a, ok := errors.AsType[*AcquireError](err); ok {
 		return a.unknown

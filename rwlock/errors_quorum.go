@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// QuorumError is a call that fewer masters carried out than a quorum needs. Nothing is known of the lock's holders
-// then. It matches ErrNoQuorum; ErrConflict where no quorum can come about since masters hold something else under a
-// key of the lock, be it one beside others that refuse; ErrReplicas where they have granted it and too few replicas
-// have confirmed that.
+// QuorumError reports a call that fewer masters carried out than a quorum needs. The holders of the lock are unknown
+// then. It matches ErrNoQuorum, with two exceptions. It matches ErrConflict if no quorum is possible because masters
+// hold something else under a key of the lock, even if only one master does and the rest refuse for another reason. It
+// matches ErrReplicas if masters have granted the lock and too few replicas have confirmed the grant.
 type QuorumError struct {
 	Name      string
 	Need, Got int         // masters; one Redis is a quorum of one
-	Nodes     []NodeError // those that failed, each with its own cause
-	Err       error       // what ended the waiting, or becomes of a release or a renewal; or nil
+	Nodes     []NodeError // the masters that failed, each with its own cause
+	Err       error       // what ended the wait, or what happens to a release or a renewal; or nil
 
 	cause   error // ErrConflict or ErrReplicas; nil for ErrNoQuorum
 	unknown bool  // see Indeterminate
 }
 
-// Error names the lock, what was missing, and each master that failed with its own cause.
+// Error names the lock, what was missing, and each failed master with its own cause.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	b.WriteString("rwlock: ")
@@ -54,7 +54,7 @@ func (e *QuorumError) Is(target error) bool {
 	return target == ErrNoQuorum
 }
 
-// Unwrap returns the masters' causes and what ended the waiting.
+// Unwrap returns the masters' causes and what ended the wait.
 func (e *QuorumError) Unwrap() []error {
 	all := asErrors(e.Nodes)
 	if e.Err != nil {
@@ -67,7 +67,7 @@ func (e *QuorumError) Unwrap() []error {
 type NodeError struct {
 	Index int // in the order given to New
 	Addr  string
-	Err   error // the server's refusal, the failure of the link, *NoReplyError, *AbstainError or *ReplicasError
+	Err   error // the server's refusal, a failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
 // Error names the master by its address, and the cause.
@@ -76,24 +76,24 @@ func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err)
 // Unwrap returns the cause.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// NoReplyError is the cause of a master that did not answer within the time that one master is given: the node timeout,
-// for a release the release timeout, or what ctx left. It never matches the end of a context.
+// NoReplyError is the cause of a master that did not answer within its time: the node timeout, for a release the
+// release timeout, or what ctx left. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
-// Error says how long the master was given.
+// Error names the time that the master had.
 func (e *NoReplyError) Error() string {
 	return "no reply in " + e.After.Round(time.Millisecond).String()
 }
 
-// ReplicasError is the cause of a master that has granted a lock, or renewed a lease, and whose replicas have not
-// confirmed it in time.
+// ReplicasError is the cause of a master that has granted a lock or renewed a lease, and whose replicas did not confirm
+// this in time.
 type ReplicasError struct {
 	Need, Got int           // replicas
-	After     time.Duration // how long they were given
-	Err       error         // why the master could not tell, or nil
+	After     time.Duration // the time that they had
+	Err       error         // why the number is unknown, or nil
 }
 
-// Error says how many were too few, or why that is not known.
+// Error names the number of replicas that confirmed, or why it is unknown.
 func (e *ReplicasError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("not known whether %d replicas have it: %v", e.Need, e.Err)
@@ -104,12 +104,13 @@ func (e *ReplicasError) Error() string {
 // Is matches ErrReplicas.
 func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
 
-// Unwrap returns why the master could not tell.
+// Unwrap returns why the number is unknown.
 func (e *ReplicasError) Unwrap() error { return e.Err }
 
-// AbstainError is the cause of a master that answered but has no vote: it may have lost leases that still live. For is
-// how long that lasts; 0 is not known, for a master that has never voted. Err is why, where time does not end it: the
-// master is not in order, for one a replica, or a server that the others do not know.
+// AbstainError is the cause of a master that answered but has no vote, because it may have lost leases that are still
+// valid. For is the time until it votes again; 0 means unknown, for a master that has never voted. Err is the reason if
+// time alone does not end this: the master is not in order, for example a replica, or a server that the other masters
+// do not know.
 type AbstainError struct {
 	For time.Duration
 	Err error
@@ -118,7 +119,7 @@ type AbstainError struct {
 // Unwrap returns Err.
 func (e *AbstainError) Unwrap() error { return e.Err }
 
-// Error says for how long, or why, where that is known.
+// Error names the time or the reason, if known.
 func (e *AbstainError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("has no vote: it %v", e.Err)

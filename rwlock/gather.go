@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// gatheringConn has the commands of many callers leave in few writes. One goroutine writes for all of them. It runs as
-// soon as the first caller of a burst has posted a command, so without this it would find one or two at a time, and a
-// write costs the client more than anything else. After a write that followed another one closely it lets those go
-// first who are ready to run: they post their commands, and the next write carries all of them. Where nobody is ready
-// it goes on at once, so a single caller waits for nothing. A pause of a fixed length, such as rueidis' MaxFlushDelay,
-// would be paid by few callers too.
+// gatheringConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
+// It becomes runnable as soon as the first caller of a burst has posted a command, so without gatheringConn it would
+// find one or two commands at a time, and a write costs the client more than anything else. After a write that closely
+// followed another write, gatheringConn yields to the goroutines that are ready to run: they post their commands, and
+// the next write carries all of them. If no goroutine is ready, it continues at once, so a single caller does not wait.
+// A pause of a fixed length, such as rueidis' MaxFlushDelay, would delay a few callers too.
 //
-// Where other goroutines keep the processors busy, the next write waits for one turn of theirs, as the goroutine that
+// If other goroutines keep the processors busy, the next write waits for one of their turns, as the goroutine that
 // reads the replies does anyway.
 type gatheringConn struct {
 	net.Conn
-	last     time.Time // of the last write; only the goroutine that writes uses it
-	greeting greeting  // only the goroutine that reads uses it
+	last     time.Time // of the last write; used only by the goroutine that writes
+	greeting greeting  // used only by the goroutine that reads
 }
 
-// gatherWithin is how closely writes follow each other where many callers share a connection. A single caller's are a
-// round trip apart.
+// gatherWithin is the largest distance of two writes that count as a burst of many callers on one connection. The
+// writes of a single caller are a round trip apart.
 const gatherWithin = 200 * time.Microsecond
 
 func (c *gatheringConn) Read(b []byte) (int, error) {

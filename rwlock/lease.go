@@ -11,15 +11,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// Lease is the trust in one granted hold, from the grant to Release or loss. Its methods are safe for concurrent use.
-// The zero value and nil have nothing: their errors are an *OptionError, but Release of nil returns nil. The methods of
-// a Locker make one.
+// Lease is the client's side of one granted hold, from the grant to Release or loss. Its methods are safe for
+// concurrent use. Only the methods of a Locker make one. The zero value and nil have no hold: their methods return an
+// *OptionError, except Release of nil, which returns nil.
 type Lease struct {
 	inner  engine.Lease
 	locker *Locker
-	owned  bool // taken for an owner that the caller named
+	owned  bool // acquired for an owner that the caller named
 
-	converting sync.Mutex // by Upgrade or Downgrade
+	converting sync.Mutex // held by Upgrade or Downgrade
 	contexts   atomic.Pointer[leaseContexts]
 }
 
@@ -39,7 +39,7 @@ func (l *Lease) Name() string {
 	return l.inner.Name()
 }
 
-// Mode returns what the lock was taken for.
+// Mode returns the mode in which the lease holds the lock.
 func (l *Lease) Mode() Mode {
 	if l.isUnusable() {
 		return 0
@@ -55,8 +55,9 @@ func (l *Lease) Owner() string {
 	return l.inner.Owner()
 }
 
-// Token returns the fencing token. On one Redis it is greater than that of every grant of this lock before it. Over a
-// quorum a write's token is so, and a read's is greater than that of every write before it; two readers may share one.
+// Token returns the fencing token. On one Redis it is greater than the token of every earlier grant of this lock. Over
+// a quorum this holds for a writer's token. A reader's token is greater than the token of every earlier write there,
+// and two readers may share one token.
 func (l *Lease) Token() fencing.Token {
 	if l.isUnusable() {
 		return 0
@@ -69,8 +70,9 @@ func (l *Lease) Fence() fencing.Fence {
 	return fencing.Fence{Resource: l.Name(), Token: l.Token(), Mode: l.Mode()}
 }
 
-// Context returns parent with the fence, cancelled when the lease ends; context.Cause is Err's value then. Work under
-// the lock belongs under this context. Waiting there for the same lock of the same locker is ErrNested.
+// Context returns parent with the fence. It is cancelled when the lease ends; context.Cause is then the value of Err.
+// Run work under the lock with this context. An acquisition that waits under it for the same lock of the same locker is
+// ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if l.isUnusable() {
 		return endedContext(parent, l.unusable())
@@ -79,7 +81,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	return fencing.NewSourceContext(own, l)
 }
 
-// leaseContexts are those of a lease. Few leases are asked for any, so they are made with the first.
+// leaseContexts has the contexts of a lease. Most leases need none, so they are made with the first one.
 type leaseContexts struct {
 	contexts
 	watched sync.Once
@@ -89,7 +91,7 @@ type leaseContexts struct {
 func (l *Lease) ownContexts() *contexts {
 	c := l.contexts.Load()
 	if c == nil {
-		l.contexts.CompareAndSwap(nil, new(leaseContexts)) // else another call was first
+		l.contexts.CompareAndSwap(nil, new(leaseContexts)) // fails if another call was first
 		c = l.contexts.Load()
 	}
 	c.watched.Do(func() {
@@ -110,7 +112,7 @@ func (l *Lease) Done() <-chan struct{} {
 }
 
 // Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
-// loss. It reads the clocks, so it knows of a deadline that passed while the process stood still.
+// loss. It reads the clocks, so it also reports a deadline that passed while the process was paused.
 func (l *Lease) Err() error {
 	if l.isUnusable() {
 		return l.unusable()
@@ -118,8 +120,8 @@ func (l *Lease) Err() error {
 	return l.outcome(l.inner.Err())
 }
 
-// Deadline returns until when the lease is trusted, by this process's clocks, and the zero time once it has ended. Each
-// renewal moves it.
+// Deadline returns the time until which the lease is trusted, by this process's clocks, and the zero time once it has
+// ended. Each renewal extends it.
 func (l *Lease) Deadline() time.Time {
 	if l.isUnusable() {
 		return time.Time{}
@@ -128,9 +130,9 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
-// matches ctx.Err(), says that this is not confirmed: the lease stands until its Deadline, and the request may extend
-// it yet. What else the error matches then is the cause of ctx, which may be the loss of another lease.
-// ErrReleased or a *LostError: the lease has ended. Without an answer it returns after the node timeout.
+// matches ctx.Err(), means that the renewal is not confirmed: the lease stands until its Deadline, and the request may
+// still extend it. Such an error also matches the cause of ctx, which may be the loss of another lease. ErrReleased or
+// a *LostError means that the lease has ended. Without an answer Renew returns after the node timeout.
 func (l *Lease) Renew(ctx context.Context) error {
 	if l.isUnusable() {
 		return l.unusable()
@@ -138,11 +140,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.outcome(l.inner.Renew(ctx))
 }
 
-// Release gives the lock back and lets the next in. It goes on when ctx has ended, and waits at most the release
-// timeout; a *QuorumError says that the release is not confirmed and goes on in the background. One that is not
-// Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the release for good, and
-// there the hold ends with its TTL. A lease that was lost before returns its *LostError; a second Release, and one of a
-// nil lease, nil.
+// Release gives the lock back, so that the next waiter can enter. It continues when ctx has ended, and waits at most
+// the release timeout. A *QuorumError means that the release is not confirmed and continues in the background. A
+// *QuorumError that is not Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the
+// release for good, and the hold ends with its TTL. If the lease was lost before, Release returns its *LostError. A
+// second Release, and Release of a nil lease, returns nil.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Mode is what a lock is taken for.
+// Mode is what a lock is held for: reading or writing.
 type Mode = fencing.Mode
 
 // The modes of a lock.
@@ -21,19 +21,19 @@ const (
 	Write = fencing.Write
 )
 
-// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. The zero value cannot
-// be used; New makes one.
+// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. New makes one: the
+// zero value cannot be used.
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
-	minTTL   time.Duration // of one acquisition; what its replicas leave time for
-	maxTTL   time.Duration // the same; what the other clients of the masters count on
-	terms    *engine.Terms // of the defaults
+	minTTL   time.Duration // lower bound for an acquisition: leaves time for replicas to confirm
+	maxTTL   time.Duration // upper bound: the TTL that the other clients of the masters rely on
+	terms    *engine.Terms // of defaults
 	mutexes  *mutexes
 }
 
-// New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any rueidis client works;
-// one from Dial is tuned for locks. New sends nothing; Close it when done, and the client after that.
+// New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any rueidis client works; a
+// client from Dial is tuned for locks. New sends nothing. Close the Locker when done, and the client after that.
 func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	s := settings.Default()
 	s.Masters = []rueidis.Client{client}
@@ -58,27 +58,27 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	}, nil
 }
 
-// Lock takes the lock for writing: alone. It waits in the order of arrival until it is granted, until ctx ends
-// (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. A ctx that belongs to a
-// section under the same lock is ErrNested at once: it would wait for itself. ctx bounds the waiting only; work under
-// Lease.Context. Release the lease when done: as long as the process lives it is renewed, unless WithMaxHold or
-// WithoutRenewal says otherwise.
+// Lock takes the lock for writing, which excludes all other holders. It waits in the order of arrival until the lock is
+// granted, until ctx ends (*AcquireError, or *QuorumError if the master does not answer) or the locker is closed. If
+// ctx belongs to a section under the same lock, Lock returns ErrNested at once, because it would wait for its own
+// caller. ctx bounds only the wait: run the work under Lease.Context. Release the lease when done. It is renewed as
+// long as the process lives, up to the limit of WithMaxHold, and not with WithoutRenewal.
 //
-// After Close the error is ErrClosed. A name or option that breaks a rule is an *OptionError before anything is sent.
-// ErrConflict and ErrReplicas come as a *QuorumError. With every error there is no lease, and what a master may have
-// granted is released in the background.
+// After Close the error is ErrClosed. A name or option that breaks a rule is an *OptionError, before anything is sent.
+// ErrConflict and ErrReplicas come as a *QuorumError. With every error there is no lease, and a hold that a master may
+// have granted is released in the background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Wait, opts)
 }
 
-// TryLock is Lock with a single attempt: *AcquireError at once if others hold the lock or wait for it. A server that
-// does not answer is waited for until ctx ends or the client gives the connection up, which takes up to 6 s with a
-// client from Dial; over a quorum, for the node timeout. The error is a *QuorumError then.
+// TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
+// for it. If a server does not answer, TryLock waits until ctx ends or the client gives up the connection, which takes
+// up to 6 s with a client from Dial; over a quorum it waits for the node timeout. The error is then a *QuorumError.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
 
-// RLock takes the lock for reading: beside other readers. It waits behind a writer that came first.
+// RLock takes the lock for reading, which it shares with other readers. It waits behind a writer that came first.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Read, engine.Wait, opts)
 }
@@ -88,7 +88,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
-// acquire is every way to a Lease: it checks what the caller has given before anything is sent.
+// acquire makes every Lease. It checks the caller's arguments before anything is sent.
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
@@ -107,8 +107,8 @@ func (l *Locker) acquire(
 	return l.request(ctx, r)
 }
 
-// request is an acquisition whose options have been checked. The limit of WithMaxWait is a context of its own, so that
-// an error can tell it from the end of the caller's: only the latter matches ctx.Err().
+// request is an acquisition whose options have been checked. The limit of WithMaxWait has a context of its own. So an
+// error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
 func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
 	if r.Entry == engine.Wait {
 		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
@@ -117,18 +117,18 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	}
 	within, begun := ctx, time.Time{}
 	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
-		begun = time.Now() // before the limit begins to count: what was waited is never less than it
+		begun = time.Now() // before the limit starts: the measured wait is never shorter than the limit
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
-	// The lease is made first and filled by the engine: it and its hold are one allocation.
+	// The engine fills the lease, so the lease and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
 		failure, ok := err.(*engine.Failure)
 		limited := !begun.IsZero() && ctx.Err() == nil && within.Err() != nil
 		if ok && limited && failure.Err != nil {
-			failure.Err = context.Cause(within) // not as the end of the caller's context
+			failure.Err = context.Cause(within) // must not match the end of the caller's context
 			failure.Waited = time.Since(begun)
 		}
 		return nil, outcome(err)
@@ -136,11 +136,11 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	return lease, nil
 }
 
-// applyLockOptions is for an acquisition with options of its own. Without any, the terms of all are shared: they hold
-// the arguments of scripts as text, which would be written anew with every acquisition.
+// applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
+// locker: terms have the arguments of scripts as text, which would otherwise be formatted for every acquisition.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	defaults := l.defaults
-	defaults.Linger = 0 // of an RWMutex only: no rule about it applies here
+	defaults.Linger = 0 // for an RWMutex only: its rules do not apply here
 	s, err := l.lockSettings(defaults, opts)
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	return nil
 }
 
-// lockSettings returns the defaults with the options of one acquisition over them. A longer TTL than the masters know
-// of is refused here: their quarantine would end before such a lease that was forgotten.
+// lockSettings returns the defaults with the options of one acquisition applied. It refuses a longer TTL than the
+// masters know: their quarantine would end before such a lease, if a master forgot it.
 func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock, error) {
 	for _, opt := range opts {
 		if opt == nil {
@@ -177,27 +177,28 @@ func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock
 	return s, nil
 }
 
-// maxWaitError ends the waiting where WithMaxWait said so. It matches no context's end: the caller's has not ended.
+// maxWaitError ends the wait at the limit of WithMaxWait. It matches no context error, because the caller's context has
+// not ended.
 type maxWaitError struct{ limit time.Duration }
 
 func (e *maxWaitError) Error() string {
 	return "the limit of WithMaxWait, " + e.limit.String() + ", was reached"
 }
 
-// Stats counts what this locker has done, and what it has now.
+// Stats has the counters of a locker since it was made, and its current numbers.
 type Stats struct {
-	Held          int    // leases at this moment
-	Waiting       int    // acquisitions at this moment
-	Unreachable   int    // waiting acquisitions that no quorum answers, or that a quorum has refused to serve for 1 s
+	Held          int    // leases held now
+	Waiting       int    // acquisitions that wait now
+	Unreachable   int    // waiting acquisitions without the answer of a quorum, or refused by a quorum for 1 s
 	NoMessages    int    // waiting acquisitions that poll because messages do not arrive: see Trace.NoMessages
-	Lingering     int    // leases that an RWMutex keeps although nobody uses them
-	Acquired      uint64 // leases got
-	Contended     uint64 // of those, after waiting
-	HandedOff     uint64 // of those, by the one who held the lock before
+	Lingering     int    // leases that an RWMutex keeps without a current user
+	Acquired      uint64 // leases granted
+	Contended     uint64 // of Acquired: after a wait
+	HandedOff     uint64 // of Acquired: by a hand-off from the previous holder
 	Lost          uint64 // leases that ended without Release
 	Renewed       uint64 // renewals confirmed
-	RenewFailed   uint64 // renewals that were not, each tried again until the deadline
-	EventsDropped uint64 // events that neither Logger nor Trace has seen, because too many waited for them
+	RenewFailed   uint64 // renewals not confirmed; each is tried again until the deadline
+	EventsDropped uint64 // events not passed to Logger and Trace, because too many were pending
 }
 
 // Stats returns the counters.
@@ -214,10 +215,11 @@ func (l *Locker) Stats() Stats {
 	}
 }
 
-// Close ends the locker: waiters fail with ErrClosed, leases are released, and when it returns none of its goroutines
-// is left. It waits at most the release timeout for the masters, as long again for functions of Trace and Logger, and
-// for a dial that is under way. Only a function of Trace or Logger that still blocks then is left running. The clients
-// stay open; they are the caller's. Close returns nil, also when called again; each call waits as the first does.
+// Close ends the locker: waiters fail with ErrClosed, leases are released, and none of its goroutines is left when
+// Close returns. It waits at most the release timeout for the masters, the same time again for functions of Trace and
+// Logger, and for a dial that is in progress. The only goroutine that may remain runs a function of Trace or Logger
+// that still blocks then. The clients stay open; the caller owns them. Close returns nil, also when called again; each
+// call waits as the first does.
 func (l *Locker) Close() error {
 	if l.isZero() {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// misdirected returns why the client of one server must not be used, where that server is none that decides alone. It
-// returns nil also where the server does not tell: a proxy, a user without the right to HELLO, a server that is down.
-// What Redis itself would refuse later is told early; nothing depends on it.
+// misdirected returns the reason why the client must not be used: its one server does not decide alone. It returns nil
+// also if the server does not report its mode: a proxy, a user without the right to HELLO, a server that is down. The
+// check only reports early what Redis itself would refuse later; nothing depends on it.
 func misdirected(client rueidis.Client, addr string, limit time.Duration) error {
 	if client.Mode() != rueidis.ClientModeStandalone {
 		return nil
@@ -35,8 +35,8 @@ func misdirected(client rueidis.Client, addr string, limit time.Duration) error 
 	}
 }
 
-// misnamed returns why a client without an address of its own cannot be had, where the servers that the options name
-// say by a refusal that they are of another kind. It returns nil for any other error.
+// misnamed returns the reason why no client without an own address is possible, if a refusal shows that the servers in
+// the options are of another kind. It returns nil for any other error.
 func misnamed(addrs []string, err error) error {
 	refusal, ok := errors.AsType[*rueidis.RedisError](err)
 	if !ok {

@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxName bounds a lock's name, in bytes. A fence carries the name, so it is fencing.MaxResource too; and each of its
-// keys on the server has the name in it.
+// maxName bounds a lock's name, in bytes. It equals fencing.MaxResource, because a fence carries the name. Each key of
+// the lock on the server contains the name too.
 const maxName = 512
 
-// checkName refuses a name before anything is sent: scripts, keys, headers and logs take any name that it lets pass.
+// checkName refuses a name before anything is sent. Scripts, keys, headers and logs accept any name that passes.
 func checkName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:

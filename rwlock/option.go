@@ -7,88 +7,90 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Option configures a Locker. Options are made by the With functions of rwlock and redlock only.
+// Option configures a Locker. Only the With functions of rwlock and redlock make options.
 type Option interface{ ApplyLocker(*settings.Locker) }
 
-// LockOption configures one acquisition. Given to New it is the default of all.
+// LockOption configures one acquisition. Given to New it is the default of all acquisitions.
 type LockOption interface {
 	Option
 	ApplyLock(*settings.Lock)
 }
 
 // WithPrefix sets the first part of every key and channel, "fencelock" by default: 1 to 128 bytes without white space
-// and braces. Lockers exclude each other only under the same prefix.
-// Fences carry the name of the lock alone: behind one guard the names of different prefixes have to differ.
+// and braces. Lockers exclude each other only under the same prefix. A fence carries only the name of the lock: under
+// one guard, locks of different prefixes need different names.
 func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
 
-// WithLogger sets where losses, failing renewals, unconfirmed releases, servers that do not answer those who wait, or
-// refuse them for a second, masters that abstain, and messages that cannot be had are reported, at level Warn. That a
-// server answers, or renews, again is reported at level Info, with how long it did not. Nothing else is logged, and
-// without this option nothing at all. The logger may block: it runs where the functions of a Trace do.
+// WithLogger sets the logger. At level Warn it gets losses, failing renewals, unconfirmed releases, servers that do not
+// answer waiting acquisitions or refuse them for a second, masters that abstain, and servers whose messages do not
+// arrive. At level Info it gets the return of a server that answers or renews again, with the length of the outage.
+// Nothing else is logged, and without this option nothing at all. The logger may block: it runs on the goroutine of the
+// Trace functions.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }
 
-// WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, the smaller of TTL and 2 s by
-// default. What is not confirmed by then goes on in the background until the hold must have expired.
+// WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, by default the smaller of TTL and
+// 2 s. A release that is not confirmed by then continues in the background until the hold must have expired.
 func WithReleaseTimeout(d time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.ReleaseTimeout = l.Lock.Positive("WithReleaseTimeout", d) })
 }
 
-// WithReplicas makes an acquisition count only once n replicas of the master have it (of several masters: of each that
-// counts), and a renewal too: a server that takes the master's place knows of the lease then, if it is one of them.
-// They are given the timeout for it, 1 ms to a third of the TTL and 3 s at most. Where fewer confirm it in time, the
-// hold is released and the acquisition fails with ErrReplicas; a renewal is tried again until the deadline. Off by
-// default, when a failover may lose what the master has granted last. Any n of the replicas confirm: for a promise that
-// no failover breaks, n is all of those that may be promoted. It costs one more connection, and for each batch of calls
-// a WAIT.
+// WithReplicas makes an acquisition count only once n replicas of the master have it (of several masters: of each
+// master that counts), and a renewal too. So a server that takes the master's place knows the lease, if it is one of
+// these replicas. timeout bounds the wait for the replicas: 1 ms to a third of the TTL, and 3 s at most. If fewer
+// replicas confirm in time, the hold is released and the acquisition fails with ErrReplicas; a renewal is tried again
+// until the deadline. The option is off by default; a failover may then lose the last grants of the master. Any n of
+// the replicas may confirm: if no failover may break exclusion, n must be the number of all replicas that can be
+// promoted. The option costs one more connection, and a WAIT for each batch of calls.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
 }
 
-// WithTTL sets how long a hold outlives its last renewal, which is how long a crashed holder blocks the others: 10 s
-// by default, 100 ms at the least and 24 h at the most. Over a quorum it must not exceed WithQuarantine; with
-// WithReplicas it must be at least three times the timeout given there.
+// WithTTL sets how long a hold outlives its last renewal, which is how long a crashed holder blocks other clients: 10 s
+// by default, at least 100 ms and at most 24 h. Over a quorum it must not exceed WithQuarantine. With WithReplicas it
+// must be at least three times the timeout given there.
 func WithTTL(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.TTL = d })
 }
 
-// WithMaxWait bounds how long Lock, RLock, Do, RDo, an RWMutex and Upgrade wait, beside ctx. It must be positive; there
-// is no bound by default. At its end the error is an *AcquireError or a *QuorumError and matches no context error.
-// TryLock and TryRLock ignore it.
+// WithMaxWait bounds how long Lock, RLock, Do, RDo, an RWMutex and Upgrade wait, in addition to ctx. It must be
+// positive; there is no bound by default. At its end the error is an *AcquireError or a *QuorumError and matches no
+// context error. TryLock and TryRLock ignore it.
 func WithMaxWait(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = l.Positive("WithMaxWait", d) })
 }
 
-// WithMaxHold bounds the life of a lease, counted from the grant: it ends there as lost, with the reason MaxHold. It
-// must be positive, and with WithoutRenewal it must not exceed the TTL. There is no bound by default.
+// WithMaxHold bounds the life of a lease, counted from the grant: the lease is then lost with the reason MaxHold. The
+// bound must be positive, and with WithoutRenewal it must not exceed the TTL. There is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = l.Positive("WithMaxHold", d) })
 }
 
-// WithMeta sets what Inspect and the errors of others show of this holder: at most 256 bytes, host:pid by default.
+// WithMeta sets the text that Inspect and the errors of other clients show for this holder: at most 256 bytes, host:pid
+// by default.
 func WithMeta(meta string) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Meta = meta })
 }
 
-// WithoutRenewal leaves the lease to end after its TTL. By default it is renewed every third of the TTL, with a jitter
-// of 10 %. A lease that was waited for is renewed once all the same: a hand-off lasts for 3 s at most until
-// its holder has confirmed it, and the TTL counts from there.
+// WithoutRenewal lets the lease end after its TTL. By default a lease is renewed every third of the TTL, with a jitter
+// of 10 %. A lease that was waited for is renewed once even with this option: a hand-off lasts for 3 s at most until
+// its holder has confirmed it, and the TTL counts from that renewal.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
 
-// WithLinger keeps the lock of an RWMutex in this process for so long after the last Unlock: to lock it again in that
-// time costs no command. A waiter in another process ends that at once, and so does Close; single attempts of other
-// processes fail meanwhile. It must be positive, and is off by default. Given to Lock or Do it is an *OptionError; as a
-// default of New they ignore it. An RWMutex cannot combine it with WithoutRenewal.
+// WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock within that
+// time costs no command. A waiter in another process ends it at once, and so does Close; single attempts of other
+// processes fail during that time. It must be positive, and is off by default. Given to Lock or Do it is an
+// *OptionError; as a default of New they ignore it. An RWMutex cannot combine it with WithoutRenewal.
 func WithLinger(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }
 
-// optionError keeps a nil *Invalid from becoming an error that is not nil.
+// optionError keeps a nil *Invalid from becoming a non-nil error.
 func optionError(i *settings.Invalid) error {
 	if i == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// outcome turns the engine's errors into this package's. It is the only place that does. The engine's say what
-// happened, this package's what it means to the caller: who holds the lock, or who could not be asked. An error that is
-// neither is passed on as it is.
+// outcome converts the engine's errors into errors of this package. No other function does. The engine's errors
+// describe the event; the errors of this package describe what it means to the caller: the holder of the lock, or the
+// masters that did not answer. Any other error is returned unchanged.
 func outcome(err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -37,7 +37,7 @@ func outcome(err error) error {
 	return nodeCause(err)
 }
 
-// outcome is that of a call of this lease, and adds which lock was released.
+// outcome converts the error of a call of this lease, and adds the name of a released lock.
 func (l *Lease) outcome(err error) error {
 	if err == engine.ErrReleased {
 		return &releasedError{l.Name()}
@@ -45,27 +45,28 @@ func (l *Lease) outcome(err error) error {
 	return outcome(err)
 }
 
-// releasedError is ErrReleased of one lock.
+// releasedError is ErrReleased with the name of the lock.
 type releasedError struct{ name string }
 
 func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrReleased, e.name) }
 
 func (e *releasedError) Unwrap() error { return ErrReleased }
 
-// What a release comes to that is not confirmed.
+// What happens after a release that is not confirmed.
 var (
 	errPending = errors.New("the release goes on in the background until the hold must have expired")
 	errRefused = errors.New("the release is refused and not tried again: the hold ends with its TTL")
 )
 
-// reasons name the ends of a lease in this package's words.
+// reasons maps the engine's reasons for the end of a lease to the Reasons of this package.
 var reasons = map[engine.Reason]Reason{
 	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: NoQuorum,
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
-// acquireOutcome tells apart who holds the lock from what could not be asked. Each failure matches one sentinel. A lock
-// that is held is nobody's fault and is tried again later; masters that do not answer are for whoever runs them.
+// acquireOutcome separates a lock that is held from masters that did not answer. Each failure matches one sentinel
+// error. A held lock is no fault, and the caller tries again later. Masters that do not answer are a case for their
+// operator.
 func acquireOutcome(f *engine.Failure) error {
 	end := f.Err
 	if u, ok := end.(*engine.Untaken); ok {
@@ -105,8 +106,8 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 }
 
-// releaseOutcome tells a release that is not answered, and goes on, from one that the masters refuse for good. After
-// the first the lock is free by the TTL at the latest; after the second too, but nobody works on it.
+// releaseOutcome separates a release that has no answer and continues from a release that the masters refuse for good.
+// In both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
 func releaseOutcome(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
 	switch {
@@ -120,10 +121,10 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 	return quorum
 }
 
-// errUnrenewed is what a renewal comes to that is not confirmed.
+// errUnrenewed describes the state after a renewal that is not confirmed.
 var errUnrenewed = errors.New("the renewal is not confirmed, and the lease stands until its deadline")
 
-// renewOutcome tells a renewal that too few masters have confirmed from one that the caller did not wait for.
+// renewOutcome separates a renewal that too few masters have confirmed from a renewal that the caller did not wait for.
 func renewOutcome(u *engine.Unrenewed) error {
 	if u.Err != nil {
 		return fmt.Errorf("rwlock: lock %q: the renewal is not confirmed: %w", u.Name, u.Err)
@@ -137,7 +138,7 @@ func renewOutcome(u *engine.Unrenewed) error {
 	return quorum
 }
 
-// nodeErrors names each master's own cause. A caller finds it with errors.As.
+// nodeErrors returns each master's own cause, which a caller finds with errors.As.
 func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {
@@ -153,7 +154,7 @@ func asErrors(nodes []NodeError) (all []error) {
 	return all
 }
 
-// nodeCause turns the engine's own causes of a master's failure into those of this package.
+// nodeCause converts the engine's causes of a master's failure into causes of this package.
 func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:

@@ -10,25 +10,25 @@ import (
 
 // Holder is one granted hold.
 type Holder struct {
-	Owner, Hold string        // ULIDs; the same where no owner was named
-	Meta        string        // of WithMeta, as the holder gave it: not to be printed raw
+	Owner, Hold string        // ULIDs; equal if no owner was named
+	Meta        string        // of WithMeta, as the holder set it: escape it before printing
 	Mode        Mode          // Read or Write
-	Count       int           // acquisitions of the owner that share it; of this process's RWMutex, goroutines in it
-	Cohort      bool          // of an RWMutex: the goroutines of a process share it
-	Lingering   bool          // of an RWMutex of this locker: WithLinger keeps it, and nobody is in
-	Remaining   time.Duration // until the master lets go of it, unless it is renewed
+	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
+	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
+	Lingering   bool          // of an RWMutex of this locker: kept by WithLinger, without a current holder
+	Remaining   time.Duration // until the master drops it, unless it is renewed
 	Held        time.Duration // since the grant
 }
 
 // Waiter is one queued acquisition.
 type Waiter struct {
-	Owner, Hold string // as a Holder's
+	Owner, Hold string // as in Holder
 	Meta        string
 	Mode        Mode
 	Waited      time.Duration // since it was queued
 }
 
-// MasterState is how one master shows a lock.
+// MasterState is the view of one master on a lock.
 type MasterState struct {
 	Index   int // in the order given to New
 	Addr    string
@@ -38,20 +38,22 @@ type MasterState struct {
 	Err     error // why this master showed nothing
 }
 
-// State is a snapshot of one lock. Its Holders and Waiters are those that a quorum of the masters shows, its Token is
-// the largest of any master: where an RWMutex has the lock, the last that its sections may use under this lease.
+// State is a snapshot of one lock. Its Holders and Waiters are shown by a quorum of the masters. Its Token is the
+// largest token of any master. If an RWMutex has the lock, Token is the last token that its sections may use under the
+// current lease.
 type State struct {
 	Name    string
-	Mode    Mode // 0 where nobody holds it
+	Mode    Mode // 0 if the lock is free
 	Token   fencing.Token
 	Holders []Holder
 	Waiters []Waiter // in the order in which they will be served
 	Masters []MasterState
 }
 
-// Inspect returns who holds a lock and who waits for it. It changes nothing and is meant for people: between masters
-// and between its reading and yours things move. Each master is given the release timeout, or what ctx leaves. The
-// error is a *QuorumError when too few masters answered; the state then has what there is. After Close it is ErrClosed.
+// Inspect returns the holders and the waiters of a lock. It changes nothing and is meant for operators: the state may
+// change between the answers of the masters, and before the caller reads it. Each master has the release timeout to
+// answer, or what ctx leaves. If too few masters answered, the error is a *QuorumError and the state has what the other
+// masters showed. After Close the error is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if l.isZero() {
 		return State{}, errZeroLocker
@@ -73,7 +75,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 			continue
 		}
 		failed.Got++
-		// The newest token of any master is at least that of every grant that a quorum has made.
+		// The newest token of any master is no smaller than the token of any grant that a quorum has made.
 		s.Token = max(s.Token, v.Token)
 		for _, h := range v.Holders {
 			holders.vote(h.Hold, holder(h))
@@ -95,7 +97,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
-// masterState shows a master as it is, whatever the others say: whoever looks for a fault wants to see them differ.
+// masterState returns one master's own view, without regard to the other masters: a search for a fault needs the
+// differences.
 func masterState(v engine.View) MasterState {
 	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
 	for _, h := range v.Holders {
@@ -107,7 +110,7 @@ func masterState(v engine.View) MasterState {
 	return m
 }
 
-// holder is a hold as this package shows it. Lingering is added by showIn.
+// holder converts a hold of the engine. showIn adds Lingering.
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
@@ -115,8 +118,8 @@ func holder(h engine.Holder) Holder {
 	}
 }
 
-// showIn adds to the hold of this RWMutex, if it is there, what only its process knows: Redis has one hold for all of
-// its goroutines.
+// showIn adds to the hold of this RWMutex, if holders has it, what only its process knows. Redis has one hold for all
+// goroutines of the process.
 func (m *place) showIn(holders []Holder) {
 	m.mu.Lock()
 	id, in := "", m.local.readers.number()
@@ -134,8 +137,9 @@ func (m *place) showIn(holders []Holder) {
 	}
 }
 
-// poll elects what enough masters show, in the order in which they got there. What fewer show is a hold that is being
-// granted, yielded or released at this moment, or that some have lost: it is in nobody's way for long.
+// poll elects the holds that at least need masters show, in the order in which they reach that number. A hold that
+// fewer masters show is being granted, yielded or released at this moment, or some masters have lost it. It does not
+// block another client for long.
 type poll[T any] struct {
 	need    int
 	votes   map[string]int
@@ -144,8 +148,8 @@ type poll[T any] struct {
 
 func newPoll[T any](need int) *poll[T] { return &poll[T]{need: need, votes: make(map[string]int)} }
 
-// vote counts a hold that one more master shows. It is elected once, with what the master that decides shows of it: the
-// times of different masters are by different clocks, and cannot be put together.
+// vote counts one more master that shows a hold. The hold is elected once, with the view of the master that completes
+// the number. The times of different masters come from different clocks and cannot be combined.
 func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)

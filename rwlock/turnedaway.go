@@ -6,19 +6,19 @@ import (
 	"net"
 )
 
-// greeting is what a server says first on a connection. One that takes no more connections says why, unasked, and
-// closes this one. Its client has sent the first commands by then, takes the end of the connection for the answer to
-// each of them, and would tell of EOF only.
+// greeting is the first text that a server sends on a connection. A server that accepts no more connections sends the
+// reason without a request, and closes the connection. The client has sent its first commands by then. It takes the end
+// of the connection for the answer to each of them, and would report only EOF.
 type greeting struct {
-	heard []byte // as long as it may be a refusal
-	over  bool   // it was none
+	heard []byte // kept while it may be a refusal
+	over  bool   // it was no refusal
 }
 
-// turnedAway are the beginnings of what such a server says. It says nothing else before or after it.
+// turnedAway has the beginnings of such refusals. The server sends nothing else before or after them.
 var turnedAway = [][]byte{[]byte("-ERR max number of clients"), []byte("-DENIED ")}
 
-// hear takes in what was read first, and the error that ended reading. A refusal counts as a failure to connect:
-// nothing that was sent has run.
+// hear takes the first text that was read, and the error that ended reading. It returns a refusal as a failure to
+// connect, because no command that was sent has run.
 func (g *greeting) hear(conn net.Conn, read []byte, err error) error {
 	g.heard = append(g.heard, read...)
 	line, more, whole := bytes.Cut(g.heard, []byte("\r\n"))
@@ -31,7 +31,7 @@ func (g *greeting) hear(conn net.Conn, read []byte, err error) error {
 	return err
 }
 
-// begins reports whether the line begins with one of these, as far as it has been read.
+// begins reports whether the line, as far as it has been read, begins with one of the texts.
 func begins(line []byte, with [][]byte) bool {
 	for _, w := range with {
 		if bytes.HasPrefix(line, w) || bytes.HasPrefix(w, line) {

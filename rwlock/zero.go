@@ -1,6 +1,6 @@
 package rwlock
 
-// Why a value cannot be used that was not made by this package.
+// The errors of values that this package did not make.
 var (
 	errZeroLocker = &OptionError{"Locker", "zero value", "must be made by New"}
 	errZeroLease  = &OptionError{"Lease", "zero value", "must be made by a Locker"}
@@ -14,7 +14,7 @@ func (l *Locker) isZero() bool { return l.engine == nil }
 // isUnusable reports whether the lease was not granted by a Locker.
 func (l *Lease) isUnusable() bool { return l == nil || l.locker == nil }
 
-// unusable returns why.
+// unusable returns the reason.
 func (l *Lease) unusable() error {
 	if l == nil {
 		return errNilLease
@@ -22,10 +22,10 @@ func (l *Lease) unusable() error {
 	return errZeroLease
 }
 
-// isUnusable reports whether the RWMutex has no Locker: it was not made by one, or that has refused it.
+// isUnusable reports whether the RWMutex has no Locker: no Locker made it, or the Locker refused its name or options.
 func (m *RWMutex) isUnusable() bool { return m.locker == nil }
 
-// unusable returns why.
+// unusable returns the reason.
 func (m *RWMutex) unusable() error {
 	if m.refused != nil {
 		return m.refused
