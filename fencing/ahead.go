@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// ExtractOption sets a limit to what [Extract] takes from outside.
+// ExtractOption limits what [Extract] accepts from another process.
 type ExtractOption func(*extractLimits)
 
-// MaxAhead has [Extract] refuse a token that is more than d ahead of this machine's
-// clock, as a [*MalformedError]. The locks of this module count in microseconds since
-// 1970: a token is at least the time of its grant, and above it by little more than a
-// second. So a token from the far future is no grant's; it comes from a mistake, a lie or
-// a clock that is far off, and a register that it has raised would refuse every later
-// holder until somebody resets it (see [Watermark.Reset]).
+// MaxAhead makes [Extract] refuse, with a [*MalformedError], a token that is more than d ahead of this machine's clock.
+// The locks of this module count in microseconds since 1970: a token is at least the time of its grant, and exceeds
+// that time by little more than a second. A token from the far future therefore belongs to no grant. It comes from a
+// mistake, a forgery or a clock that is far off, and a register that it has raised refuses every later holder until it
+// is reset (see [Watermark.Reset]).
 //
-// Let d be more than the clocks of the machines may differ: a minute is plenty. Smaller
-// tokens always pass, those of a lock that counts from 1 too.
+// Let d exceed the difference between the clocks of the machines: a minute is plenty. Smaller tokens always pass,
+// including the tokens of a lock that counts from 1.
 func MaxAhead(d time.Duration) ExtractOption {
 	return func(l *extractLimits) { l.ahead, l.bounded = d, true }
 }
@@ -33,7 +32,7 @@ func (l extractLimits) check(fences []Fence) error {
 	}
 	now := time.Now()
 	for _, f := range fences {
-		// No overflow: 2^53 microseconds are 285 years.
+		// This cannot overflow: 2^53 microseconds are 285 years.
 		if granted := time.UnixMicro(int64(f.Token)); granted.After(now.Add(l.ahead)) {
 			return malformed("token", f.Token.String(), fmt.Sprintf(
 				"for %q it is %v ahead of the clock here, the limit is %v",

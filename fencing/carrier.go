@@ -7,35 +7,31 @@ import (
 	"strings"
 )
 
-// Carrier is where fences travel between processes: [net/http.Header] is one,
-// [MapCarrier] makes one of a map.
+// Carrier transports fences between processes: [net/http.Header] implements it, and [MapCarrier] adapts a map.
 type Carrier interface {
 	// Values returns every value of key, in the order in which they were added.
 	Values(key string) []string
-	// Add adds a value to those that key has.
+	// Add appends a value to the values of key.
 	Add(key, value string)
 }
 
-// MapCarrier is a Carrier whose keys are in lower case, as gRPC's metadata has
-// them: MapCarrier(md) is a Carrier over md.
+// MapCarrier is a Carrier with keys in lower case, as in gRPC's metadata: MapCarrier(md) is a Carrier over md.
 type MapCarrier map[string][]string
 
-// Values returns the values of key, whose case does not matter.
+// Values returns the values of key. The case of key does not matter.
 func (m MapCarrier) Values(key string) []string { return m[strings.ToLower(key)] }
 
-// Add adds a value to those of key, whose case does not matter. The map must not
-// be nil.
+// Add appends a value to the values of key. The case of key does not matter. The map must not be nil.
 func (m MapCarrier) Add(key, value string) {
 	key = strings.ToLower(key)
 	m[key] = append(m[key], value)
 }
 
-// Inject adds each fence of ctx to c as a value of [HeaderName], and the owner of
-// ctx as one of [OwnerHeaderName]. What c carries already, in whatever valid
-// encoding, is not added again: injecting twice is harmless, and so is a proxy that
-// copies the header and injects as well. If c carries another fence of the same
-// resource, both are there, and the receiver refuses them. A fence that does not
-// pass [Fence.Validate] is left out: the receiver finds it missing.
+// Inject adds each fence of ctx to c as a value of [HeaderName], and the owner of ctx as a value of [OwnerHeaderName].
+// A fence that c already carries, in any valid encoding, is not added again: injecting twice is harmless, and so is a
+// proxy that copies the header and injects as well. If c carries a different fence of the same resource, both are sent,
+// and the receiver refuses them. A fence that does not pass [Fence.Validate] is left out: the receiver finds it
+// missing.
 func Inject(ctx context.Context, c Carrier) {
 	present := carried(c)
 	for f := range All(ctx) {
@@ -46,7 +42,7 @@ func Inject(ctx context.Context, c Carrier) {
 	injectOwner(ctx, c)
 }
 
-// carried returns the fences of c's values that can be read.
+// carried returns the fences of c that can be parsed.
 func carried(c Carrier) []Fence {
 	var fences []Fence
 	for _, value := range c.Values(HeaderName) {
@@ -57,12 +53,10 @@ func carried(c Carrier) []Fence {
 	return fences
 }
 
-// Extract returns ctx with the fences and the owner that c carries. Without any it
-// returns ctx as it is and no error: whether a fence is needed is for the [Guard]
-// to say. If any value is refused, none is taken, and the error is a
-// [*MalformedError]; see [ParseHeader] for what is refused, [OwnerHeaderName] for
-// the form of an owner, and [MaxAhead] for tokens from the future. A nil option is
-// refused with another error.
+// Extract returns ctx with the fences and the owner that c carries. If c carries none, Extract returns ctx unchanged
+// and no error: the [Guard] decides whether a fence is required. If any value is refused, none is taken, and the error
+// is a [*MalformedError]; see [ParseHeader] for what is refused, [OwnerHeaderName] for the form of an owner, and
+// [MaxAhead] for tokens from the future. A nil option is refused with another error.
 func Extract(ctx context.Context, c Carrier, opts ...ExtractOption) (context.Context, error) {
 	var limits extractLimits
 	for _, opt := range opts {
@@ -85,7 +79,7 @@ func Extract(ctx context.Context, c Carrier, opts ...ExtractOption) (context.Con
 	if owner != "" {
 		ctx = NewOwnerContext(ctx, owner)
 	}
-	// Backwards, so that All yields them in the sender's order.
+	// Backwards, because All yields the fence added last first: the receiver's order is then the sender's.
 	for _, f := range slices.Backward(fences) {
 		ctx = NewContext(ctx, f)
 	}

@@ -5,21 +5,19 @@ import (
 	"iter"
 )
 
-// Source yields the fence of one hold as it is now: converting a lock from
-// reading to writing changes its token and its mode, never its resource. A lease
-// is a Source. Fence must be safe for concurrent use.
+// Source returns the current fence of one hold: converting a lock from reading to writing changes its token and its
+// mode, never its resource. A lease is a Source. Fence must be safe for concurrent use.
 type Source interface{ Fence() Fence }
 
-// NewContext returns a context that carries f beside the fences that ctx has. A
-// fence of the same resource is replaced for the new context, whichever token is
-// greater: the innermost section is the one that acts. f is not checked here but
-// where it is used.
+// NewContext returns a context that carries f in addition to the fences of ctx. In the new context, f replaces a fence
+// of the same resource, even a fence with a greater token: the innermost section is the acting one. f is checked where
+// it is used, not here.
 func NewContext(ctx context.Context, f Fence) context.Context {
 	return NewSourceContext(ctx, f)
 }
 
-// NewSourceContext is [NewContext] for a fence that may change while the context
-// lives: whoever looks gets what src yields at that moment.
+// NewSourceContext is [NewContext] for a fence that may change during the life of the context: each lookup calls
+// src.Fence.
 func NewSourceContext(ctx context.Context, src Source) context.Context {
 	return context.WithValue(ctx, contextKey{}, &link{
 		resource: src.Fence().Resource,
@@ -28,8 +26,7 @@ func NewSourceContext(ctx context.Context, src Source) context.Context {
 	})
 }
 
-// FromContext returns the fence that ctx carries for resource, and whether there
-// is one.
+// FromContext returns the fence that ctx carries for resource, and whether there is one.
 func FromContext(ctx context.Context, resource string) (Fence, bool) {
 	for l := innermost(ctx); l != nil; l = l.outer {
 		if l.resource == resource {
@@ -39,10 +36,9 @@ func FromContext(ctx context.Context, resource string) (Fence, bool) {
 	return Fence{}, false
 }
 
-// Require is [FromContext] for those who cannot go on without: a missing fence
-// is an error that matches [ErrMissing] and names the resource. That the lock is
-// still held it does not say: ctx ends with the lock, and a guard refuses the
-// fence once a newer one has been there.
+// Require is [FromContext] for a caller that needs a fence: a missing fence is an error that matches [ErrMissing] and
+// names the resource. It does not report whether the lock is still held: ctx ends with the lock, and a guard refuses
+// the fence after it has accepted a newer one.
 func Require(ctx context.Context, resource string) (Fence, error) {
 	if f, ok := FromContext(ctx, resource); ok {
 		return f, nil
@@ -50,8 +46,7 @@ func Require(ctx context.Context, resource string) (Fence, error) {
 	return Fence{}, missing(resource)
 }
 
-// All yields the fences that ctx carries, one for each resource, the one added
-// last first.
+// All yields the fences that ctx carries, one for each resource, the one added last first.
 func All(ctx context.Context) iter.Seq[Fence] {
 	return func(yield func(Fence) bool) {
 		first := innermost(ctx)
@@ -78,8 +73,8 @@ func innermost(ctx context.Context) *link {
 	return l
 }
 
-// hides reports whether a link between l and the given one, l included, has the
-// same resource. A context has a handful of fences: looking beats a set.
+// hides reports whether a link from l up to, but not including, other has the same resource as other. A context has few
+// fences, so a linear search is faster than a set.
 func (l *link) hides(other *link) bool {
 	for ; l != other; l = l.outer {
 		if l.resource == other.resource {

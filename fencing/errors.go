@@ -7,33 +7,31 @@ import (
 )
 
 var (
-	// ErrStale says that a newer token has been seen: whoever shows this one lost
-	// its lock without noticing. Trying again with the same token never helps.
-	// It comes as a [*StaleError].
+	// ErrStale reports that the guard has accepted a newer token: the holder of this token lost its lock without
+	// noticing. Retrying with the same token never helps. It comes as a [*StaleError].
 	ErrStale = errors.New("fencing: stale token")
 
-	// ErrLost says that whoever held a lock has lost it without giving it up. It
-	// comes as the lock's own error, such as a *rwlock.LostError, or as a
-	// [*LostError] from another process. It says nothing of the work: what a guard
-	// had accepted before the loss stands.
+	// ErrLost reports that a holder lost its lock without releasing it. It comes as the lock's own error, such as a
+	// *rwlock.LostError, or as a [*LostError] from another process. It does not describe the work: accesses that a
+	// guard accepted before the loss stand.
 	ErrLost = errors.New("fencing: lock lost")
 
-	// ErrMissing says that an access to a guarded resource carries no token.
+	// ErrMissing reports that an access to a guarded resource carries no token.
 	ErrMissing = errors.New("fencing: no token")
 
-	// ErrMalformed says that something is no token, mode, resource or header.
-	// It comes as a [*MalformedError].
+	// ErrMalformed reports that a value is not a valid token, mode, resource or header. It comes as a
+	// [*MalformedError].
 	ErrMalformed = errors.New("fencing: malformed")
 
-	// ErrNested says that a resource was accessed inside an access of the same
-	// resource, under its context: it would wait for itself. Nothing was done.
+	// ErrNested reports that a resource was accessed inside an access of the same resource, under its context: it would
+	// wait for itself. Nothing was done.
 	ErrNested = errors.New("fencing: access inside an access of the same resource")
 )
 
-// StaleError is an access that was refused; it matches [ErrStale].
+// StaleError is a refused access; it matches [ErrStale].
 type StaleError struct {
 	Resource string
-	Got      Token // what the access showed
+	Got      Token // the token of the access
 	Seen     Token // the greatest token that refused it
 }
 
@@ -45,12 +43,12 @@ func (e *StaleError) Error() string {
 // Unwrap returns [ErrStale].
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// LostError is the loss of a lock as it is told from one process to another; it
-// matches [ErrLost]. [errors.As] makes one of a *rwlock.LostError.
+// LostError is the loss of a lock as one process reports it to another; it matches [ErrLost]. [errors.As] converts a
+// *rwlock.LostError into one.
 type LostError struct {
 	Resource string
 	Token    Token  // of the hold that was lost
-	Reason   string // for people
+	Reason   string // human-readable
 }
 
 // Error names the resource, the token and the reason.
@@ -61,14 +59,14 @@ func (e *LostError) Error() string {
 // Unwrap returns [ErrLost].
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// MalformedError is a text or value that was refused; it matches [ErrMalformed].
+// MalformedError is a refused text or value; it matches [ErrMalformed].
 type MalformedError struct {
-	What   string // what it was to be: "token", "mode", "resource", "header", ...
-	Input  string // what was refused, cut to some 64 bytes
-	Reason string // the rule that it breaks
+	What   string // the expected kind: "token", "mode", "resource", "header", ...
+	Input  string // the refused input, cut to some 64 bytes
+	Reason string // the violated rule
 }
 
-// Error names what the input was to be, the input and the rule.
+// Error names the expected kind, the input and the rule.
 func (e *MalformedError) Error() string {
 	return fmt.Sprintf("%v %s %q: %s", ErrMalformed, e.What, e.Input, e.Reason)
 }
@@ -84,7 +82,7 @@ func missing(resource string) error {
 	return fmt.Errorf("%w for %q", ErrMissing, clip(resource))
 }
 
-// clip keeps hostile input from filling somebody's log; it cuts between runes.
+// clip keeps hostile input from filling a log; it cuts between runes.
 func clip(s string) string {
 	const limit = 64
 	if len(s) <= limit {

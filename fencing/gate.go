@@ -8,13 +8,12 @@ import (
 	"sync"
 )
 
-// gate is a lock for readers and writers whose waiting ends with a context,
-// which that of sync.RWMutex does not. Who came first enters first; readers that
-// queue next to each other enter together.
+// gate is a readers-writer lock whose waiting ends with a context, unlike sync.RWMutex. Visitors enter in the order of
+// their arrival; readers that are adjacent in the queue enter together.
 type gate struct {
 	mu     sync.Mutex
 	shared int  // readers inside
-	alone  bool // a writer inside
+	alone  bool // a writer is inside
 	queue  []*visitor
 }
 
@@ -23,8 +22,8 @@ type visitor struct {
 	entered chan struct{} // closed when inside
 }
 
-// enter returns nil once inside, or why ctx has ended if it did so first; then
-// the gate is as if enter had not been called.
+// enter returns nil once the caller is inside. If ctx ends first, it returns ctx's error with the cause, and the gate
+// is as if enter had not been called.
 func (g *gate) enter(ctx context.Context, alone bool) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -48,7 +47,7 @@ func (g *gate) enter(ctx context.Context, alone bool) error {
 	}
 }
 
-// ended returns ctx.Err(), with the cause where that says more.
+// ended returns ctx.Err(), with the cause if that adds information.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -57,8 +56,8 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// giveUp ends v's waiting. Either way others may fit in now: v was let in at the
-// same moment and leaves, or it stood before them in the queue.
+// giveUp ends v's waiting. In both cases other visitors may fit in now: either v was admitted at the same moment and
+// leaves, or v stood before them in the queue.
 func (g *gate) giveUp(v *visitor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +76,7 @@ func (g *gate) leave(alone bool) {
 	g.admit()
 }
 
-// admit lets in whoever is first in the queue and fits beside those inside.
+// admit lets in visitors from the front of the queue while they are compatible with the ones inside.
 func (g *gate) admit() {
 	for len(g.queue) > 0 && g.fits(g.queue[0].alone) {
 		first := g.queue[0]

@@ -20,8 +20,8 @@ import (
 // between, as intermediaries may join them.
 const HeaderName = "Fencing-Token"
 
-// What one message may carry. They bound a receiver's work before it knows whom
-// it serves; the size of a header is mostly limited to something like that anyway.
+// The limits of one message. They bound a receiver's work before it has authenticated the sender; servers limit the
+// size of a header to a similar value anyway.
 const (
 	MaxFences = 64
 	MaxHeader = 16 << 10 // bytes, all values of the field together
@@ -32,14 +32,12 @@ func FormatHeader(f Fence) string {
 	return fmt.Sprintf(`"%s";lock="%s";mode=%s`, f.Token, escape(f.Resource), f.Mode)
 }
 
-// ParseHeader reads the values of [HeaderName], as [FormatHeader] and other
-// senders write them, in their order. It refuses, with a [*MalformedError]:
-// whatever is not the structured field described there, an unknown, missing or
-// repeated parameter, a token that is zero or not one for [ParseToken], a
-// resource that is not one for [Fence.Validate], two different fences of one
-// resource (whichever is meant, the other is a lie), more than [MaxFences] fences,
-// and more than [MaxHeader] bytes. An empty value has no fence. A fence that comes
-// twice, as from two interceptors or a proxy, is returned once.
+// ParseHeader parses the values of [HeaderName], as [FormatHeader] and other senders write them, in their order. It
+// refuses, with a [*MalformedError]: a value that is not the structured field described there, an unknown, missing or
+// repeated parameter, a token that is zero or that [ParseToken] refuses, a resource that [Fence.Validate] refuses, two
+// different fences of one resource (at most one of them can be true), more than [MaxFences] fences, and more than
+// [MaxHeader] bytes. An empty value has no fence. A fence that comes twice, as from two interceptors or a proxy, is
+// returned once.
 func ParseHeader(values []string) ([]Fence, error) {
 	if err := checkSize(values); err != nil {
 		return nil, err
@@ -77,8 +75,8 @@ func checkSize(values []string) error {
 	return nil
 }
 
-// escape percent-encodes for the parameter lock. What it leaves alone needs no
-// escape in a structured field's String either.
+// escape percent-encodes s for the parameter lock. The characters that it leaves alone need no escape in a structured
+// field's String either.
 func escape(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

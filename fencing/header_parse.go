@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// scanner reads one value of the header from left to right. Its methods consume
-// what they accept.
+// scanner parses one value of the header from left to right. Its methods consume the text that they accept.
 type scanner struct{ value, rest string }
 
-// parseMembers reads the fences of one value: a List of RFC 8941, section 4.2.1.
+// parseMembers parses the fences of one value: a List of RFC 8941, section 4.2.1.
 func parseMembers(value string) ([]Fence, error) {
 	s := &scanner{value: value, rest: strings.Trim(value, " ")}
 	var fences []Fence
@@ -26,8 +25,8 @@ func parseMembers(value string) ([]Fence, error) {
 	return fences, nil
 }
 
-// separator consumes what is between two members of a List, or nothing at its end. A comma
-// at the end is refused, as the standard has it.
+// separator consumes the text between two members of a List, or nothing at the end of the List. It refuses a comma at
+// the end, as the standard requires.
 func (s *scanner) separator() error {
 	s.skip(" \t")
 	if s.rest == "" {

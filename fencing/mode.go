@@ -2,9 +2,8 @@ package fencing
 
 import "fmt"
 
-// Mode says what a lock was taken for. Its zero value is neither reading nor
-// writing: a fence whose mode was forgotten is refused instead of taken for one
-// of them.
+// Mode is the mode in which a lock was taken. Its zero value is neither reading nor writing: a fence with a forgotten
+// mode is refused instead of being taken for one of them.
 type Mode uint8
 
 // The modes of a lock.
@@ -27,8 +26,7 @@ func (m Mode) String() string {
 	}
 }
 
-// ParseMode reads "read" or "write" and nothing else; anything else is a
-// [*MalformedError].
+// ParseMode parses "read" or "write"; anything else is a [*MalformedError].
 func ParseMode(s string) (Mode, error) {
 	switch s {
 	case "read":
@@ -40,8 +38,7 @@ func ParseMode(s string) (Mode, error) {
 	}
 }
 
-// MarshalText returns what [Mode.String] does. A mode that does not exist is a
-// [*MalformedError].
+// MarshalText returns the text of [Mode.String]. A mode that does not exist is a [*MalformedError].
 func (m Mode) MarshalText() ([]byte, error) {
 	if m > Write {
 		return nil, malformed("mode", m.String(), "there is no such mode")
@@ -49,8 +46,7 @@ func (m Mode) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes, "none" included; on an error m is
-// unchanged.
+// UnmarshalText parses the output of MarshalText, "none" included; on an error m is unchanged.
 func (m *Mode) UnmarshalText(text []byte) error {
 	if string(text) == "none" {
 		*m = 0

@@ -6,15 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// visit is an access that runs. Whoever asks for the same register inside it waits for it to end, and it waits for
-// whoever asks: a write at once, a read as soon as a write queues between the two.
+// visit is a running access. An access of the same register from inside it would deadlock: the inner access waits for
+// the outer one to end, and the outer one waits for the inner. A write waits at once; a read waits as soon as a write
+// queues between the two.
 type visit struct {
 	of    *register
 	over  atomic.Bool // the access has returned
 	outer *visit
 }
 
-// visitKey asks a context for its innermost *visit.
+// visitKey is the context key of the innermost *visit.
 type visitKey struct{}
 
 func innermostVisit(ctx context.Context) *visit {
@@ -22,7 +23,7 @@ func innermostVisit(ctx context.Context) *visit {
 	return v
 }
 
-// refuseNested returns an error if ctx belongs to an access of r that still runs.
+// refuseNested returns an error if ctx belongs to a running access of r.
 func (r *register) refuseNested(ctx context.Context, f Fence) error {
 	for v := innermostVisit(ctx); v != nil; v = v.outer {
 		if v.of == r && !v.over.Load() {
@@ -32,7 +33,7 @@ func (r *register) refuseNested(ctx context.Context, f Fence) error {
 	return nil
 }
 
-// visit runs access under a context that tells that it comes from inside.
+// visit runs access under a context that marks it as an access of r.
 func (r *register) visit(ctx context.Context, access func(context.Context) error) error {
 	v := &visit{of: r, outer: innermostVisit(ctx)}
 	defer v.over.Store(true)

@@ -6,16 +6,14 @@ import (
 	"strings"
 )
 
-// OwnerHeaderName is the field that carries the owner: the logical thread of control for
-// which package reentrant takes locks, so that a process that serves a call joins the
-// holds of its caller. In gRPC's metadata its name is in lower case. It is a structured
-// field (RFC 8941) with one String:
+// OwnerHeaderName is the field that carries the owner: the logical thread of control for which package reentrant takes
+// locks, so that a process that serves a call joins the holds of its caller. In gRPC's metadata its name is in lower
+// case. It is a structured field (RFC 8941) with one String:
 //
 //	Fencing-Owner: "01K9Z3NDEKTSV4RRFFQ69G5FAV"
 //
-// An owner is a ULID other than zero: 26 digits of Crockford's base 32, in either case.
-// Who knows it can join the owner's holds, so it belongs to callers that are
-// authenticated, and not into public logs.
+// An owner is a ULID other than zero: 26 digits of Crockford's base 32, in either case. Any client that knows it can
+// join the owner's holds, so accept it from authenticated callers only, and keep it out of public logs.
 const OwnerHeaderName = "Fencing-Owner"
 
 // ownerLen is the number of digits of a ULID.
@@ -23,28 +21,27 @@ const ownerLen = 26
 
 type ownerKey struct{}
 
-// NewOwnerContext returns a context for which locks are taken on behalf of owner, in the
-// place of any owner that ctx has. It is for packages that take locks, such as reentrant.
-// owner.String returns a ULID as [OwnerHeaderName] has it, or "" to say that there is no
-// owner.
+// NewOwnerContext returns a context for which locks are taken on behalf of owner, in the place of any owner that ctx
+// has. It is for packages that take locks, such as reentrant. owner.String returns a ULID in the form of
+// [OwnerHeaderName], or "" for no owner.
 func NewOwnerContext(ctx context.Context, owner fmt.Stringer) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// OwnerFromContext returns the owner that was given to [NewOwnerContext], or one that
-// [Extract] found; nil if there is none.
+// OwnerFromContext returns the owner that was given to [NewOwnerContext] or extracted by [Extract]; nil if there is
+// none.
 func OwnerFromContext(ctx context.Context) fmt.Stringer {
 	owner, _ := ctx.Value(ownerKey{}).(fmt.Stringer)
 	return owner
 }
 
-// ownerText is an owner that came from another process, in capitals.
+// ownerText is an owner from another process, in capitals.
 type ownerText string
 
 func (o ownerText) String() string { return string(o) }
 
-// injectOwner adds nothing to an owner that c carries already. Another one is not
-// replaced: the receiver refuses the two.
+// injectOwner adds the owner of ctx to c, unless c carries it already. A different owner in c is not replaced: the
+// receiver refuses the two.
 func injectOwner(ctx context.Context, c Carrier) {
 	owner := OwnerFromContext(ctx)
 	if owner == nil {
@@ -59,8 +56,8 @@ func injectOwner(ctx context.Context, c Carrier) {
 	}
 }
 
-// parseOwner reads the values of [OwnerHeaderName], empty if they name nobody. Several are
-// accepted where they are the same.
+// parseOwner parses the values of [OwnerHeaderName] and returns "" if they name no owner. Several values are accepted
+// if they are the same.
 func parseOwner(values []string) (ownerText, error) {
 	if err := checkSize(values); err != nil {
 		return "", err

@@ -1,17 +1,15 @@
 package fencing
 
-// Registers is what a guarded storage remembers of a resource: the greatest
-// token that has read it and the greatest that has written it. The zero value
-// has seen nothing. Its methods are the rule of this package as pure functions,
-// for whoever keeps registers elsewhere than in a [Watermark].
+// Registers is the state that a guarded storage keeps for a resource: the greatest token that has read it and the
+// greatest that has written it. The zero value has seen nothing. Its methods are the rule of this package as pure
+// functions, for storages that keep registers elsewhere than in a [Watermark].
 type Registers struct {
 	MaxRead, MaxWrite Token
 }
 
-// Check returns nil if an access under f is accepted: a read while its token is
-// not older than the newest write, a write while it is not older than the newest
-// read either. Otherwise it returns a [*StaleError]; for an f that is not valid,
-// what [Fence.Validate] reports.
+// Check returns nil if an access under f is accepted: a read while its token is not older than the newest write, a
+// write while it is not older than the newest read either. Otherwise it returns a [*StaleError]; for an invalid f, it
+// returns the error of [Fence.Validate].
 func (r Registers) Check(f Fence) error {
 	limit := r.MaxWrite
 	if f.Mode == Write {
@@ -20,8 +18,8 @@ func (r Registers) Check(f Fence) error {
 	return atLeast(f, limit)
 }
 
-// CheckDerived is [Registers.Check] for storing what was derived from a read: it
-// asks only that nothing newer has been written, whatever f's mode.
+// CheckDerived is [Registers.Check] for storing a value that was derived from a read: it requires only that nothing
+// newer has been written, independent of f's mode.
 func (r Registers) CheckDerived(f Fence) error { return atLeast(f, r.MaxWrite) }
 
 // Raise returns the registers after an access under f that Check accepted.

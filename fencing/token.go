@@ -19,17 +19,16 @@ import (
 // not every JSON library keeps an integer of 16 digits. In SQL it is a BIGINT.
 type Token uint64
 
-// MaxToken is the greatest token that there can be.
+// MaxToken is the greatest possible token.
 const MaxToken Token = 1<<53 - 1
 
-// paddedLen is the number of digits of the greatest uint64: the width of a
-// column that sorts any unsigned number as text.
+// paddedLen is the number of digits of the greatest uint64: the width of a column that sorts any unsigned number as
+// text.
 const paddedLen = 20
 
-// ParseToken reads a token as [Token.String] or [Token.Padded] writes it: decimal
-// digits and nothing else, no sign, no space, and leading zeros only where they
-// fill 20 digits. "0" is the token that means none. Anything else, a number above
-// [MaxToken] included, is a [*MalformedError] and the token is zero.
+// ParseToken parses a token in the form of [Token.String] or [Token.Padded]: decimal digits only, no sign, no space,
+// and leading zeros only in a text of 20 digits. "0" is the token that means none. Any other text, including a number
+// above [MaxToken], is a [*MalformedError] and the token is zero.
 func ParseToken(s string) (Token, error) {
 	switch {
 	case s == "":
@@ -44,7 +43,7 @@ func ParseToken(s string) (Token, error) {
 			return 0, malformed("token", s, "only decimal digits are allowed")
 		}
 	}
-	// Twenty digits may exceed even a uint64; ParseUint says so.
+	// Twenty digits may exceed even a uint64; ParseUint reports that.
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || Token(n) > MaxToken {
 		return 0, malformed("token", s, fmt.Sprintf("the limit is %d", MaxToken))
@@ -55,16 +54,15 @@ func ParseToken(s string) (Token, error) {
 // String returns the token in decimal digits without leading zeros.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
-// Padded returns the token in 20 decimal digits, so that the order of texts is
-// the order of tokens: for object names, and stores that compare bytes.
+// Padded returns the token in 20 decimal digits, so that the order of the texts is the order of the tokens: for object
+// names, and stores that compare bytes.
 func (t Token) Padded() string { return fmt.Sprintf("%0*d", paddedLen, uint64(t)) }
 
 // Compare returns -1 if t is older than u, +1 if it is newer and 0 if they are
 // equal. It fits [slices.SortFunc] as Token.Compare.
 func (t Token) Compare(u Token) int { return cmp.Compare(t, u) }
 
-// MarshalText returns what [Token.String] does. A token above [MaxToken] is a
-// [*MalformedError].
+// MarshalText returns the text of [Token.String]. A token above [MaxToken] is a [*MalformedError].
 func (t Token) MarshalText() ([]byte, error) {
 	if err := t.inRange(); err != nil {
 		return nil, err
@@ -72,7 +70,7 @@ func (t Token) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(t), 10), nil
 }
 
-// UnmarshalText reads what [ParseToken] reads; on an error t is unchanged.
+// UnmarshalText parses text as [ParseToken] does; on an error t is unchanged.
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := ParseToken(string(text))
 	if err != nil {

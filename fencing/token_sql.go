@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Value makes a Token an argument of a SQL statement: an int64, for a column of
-// type BIGINT. No token is 0, not NULL, so that a comparison with it stays a
-// comparison. A token above [MaxToken] is a [*MalformedError].
+// Value makes a Token an argument of a SQL statement: an int64, for a column of type BIGINT. The token zero is 0, not
+// NULL, so that a comparison with it remains defined. A token above [MaxToken] is a [*MalformedError].
 func (t Token) Value() (driver.Value, error) {
 	if err := t.inRange(); err != nil {
 		return nil, err
@@ -15,9 +14,8 @@ func (t Token) Value() (driver.Value, error) {
 	return int64(t), nil
 }
 
-// Scan reads a token from a column: an integer, or text that [ParseToken]
-// accepts; NULL is no token. A number that is no token, and a value of another
-// type (a float would have rounded it), is a [*MalformedError], and t is
+// Scan reads a token from a column: an integer, or text that [ParseToken] accepts; NULL is the token zero. A number
+// that is not a token, and a value of another type (a float would have rounded it), is a [*MalformedError], and t is
 // unchanged.
 func (t *Token) Scan(src any) error {
 	switch v := src.(type) {

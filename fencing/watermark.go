@@ -6,27 +6,24 @@ import (
 	"sync"
 )
 
-// Watermark is the [Guard] of what one process keeps: data in its memory, a file,
-// a device that it alone writes to. The zero value is ready; it must not be
-// copied and is safe for concurrent use.
+// Watermark is the [Guard] of data that a single process keeps: data in its memory, a file, a device that only this
+// process writes to. The zero value is ready; it must not be copied and is safe for concurrent use.
 //
-// Accesses of different resources never wait for each other. Those of one
-// resource do as with a [sync.RWMutex]: a write runs alone, reads and derived
-// stores run side by side, first come first served. Hence while a write runs no
-// newer access runs, and the check, made once inside, is true until the access
-// ends. An access that is stale on arrival is refused at once.
+// Accesses of different resources never wait for each other. Accesses of one resource wait as with a [sync.RWMutex]: a
+// write runs alone, reads and derived stores run side by side, first come first served. Hence no newer access runs
+// during a write, and the check, which runs once inside, stays true until the access ends. An access that is stale on
+// arrival is refused at once.
 //
-// A Watermark remembers the registers of every resource that it has seen, some
-// 200 bytes each, for as long as it lives: a register that is forgotten lets the
-// next stale write through. They do not survive the process; data that does
-// needs a guard that stores its registers beside it.
+// A Watermark keeps the registers of every resource that it has seen, some 200 bytes each, for its whole life:
+// forgetting a register would let the next stale write through. The registers do not survive the process; data that
+// survives it needs a guard that stores its registers with the data.
 type Watermark struct {
-	mu        sync.Mutex // guards the map, never held while anybody waits
+	mu        sync.Mutex // guards the map, never held while a goroutine waits
 	resources map[string]*register
 }
 
-// register is one resource: the gate orders the accesses, mu guards the values,
-// which readers inside the gate raise concurrently.
+// register is the state of one resource: the gate orders the accesses, mu guards the values, which readers inside the
+// gate raise concurrently.
 type register struct {
 	gate   gate
 	mu     sync.Mutex
@@ -35,11 +32,11 @@ type register struct {
 
 var _ Guard = (*Watermark)(nil)
 
-// Do implements [Guard]. While the access of another waits to end, ctx bounds
-// the waiting: the error matches ctx.Err() and its cause, such as [ErrLost], and nothing has changed.
+// Do implements [Guard]. While Do waits for another access to end, ctx bounds the waiting: the error matches ctx.Err()
+// and its cause, such as [ErrLost], and nothing has changed.
 //
-// access gets a context that tells that it comes from inside; hand it on. Under it, any access of the same resource of
-// the same Watermark is [ErrNested] at once: it would wait for itself.
+// access gets a context that marks it as running inside; pass it on. Under this context, any access of the same
+// resource of the same Watermark returns [ErrNested] at once: it would wait for itself.
 func (w *Watermark) Do(ctx context.Context, f Fence, access func(context.Context) error) error {
 	return w.run(ctx, f, rule{
 		alone: f.Mode == Write,
@@ -48,10 +45,9 @@ func (w *Watermark) Do(ctx context.Context, f Fence, access func(context.Context
 	}, access)
 }
 
-// Derive is Do for storing what was derived from a read, such as a cache entry:
-// accepted while nothing newer has been written, it raises no register. So a
-// value that was read before a newer write is refused, and one that was read
-// beside newer readers is not. Derived stores run side by side, whatever f's mode.
+// Derive is Do for storing a value that was derived from a read, such as a cache entry: it is accepted while nothing
+// newer has been written, and it raises no register. So a value that was read before a newer write is refused, and a
+// value that was read concurrently with newer readers is not. Derived stores run side by side, independent of f's mode.
 func (w *Watermark) Derive(ctx context.Context, f Fence, store func(context.Context) error) error {
 	return w.run(ctx, f, rule{
 		check: Registers.CheckDerived,
@@ -59,25 +55,22 @@ func (w *Watermark) Derive(ctx context.Context, f Fence, store func(context.Cont
 	}, store)
 }
 
-// Claim raises f's register before the first access, so that from here on
-// everything older is refused. It is Do with an access that does nothing, and
-// waits like Do for accesses that were accepted before: when it has returned, no
-// older write is still under way, and what the holder reads next stays true until
-// it writes. The waiting has no limit but those accesses; use Do for one that has.
-// Inside an access of the same resource it would wait for itself, and without a
-// context nothing tells it so: claim before.
+// Claim raises f's register before the first access, so that from here on everything older is refused. It is Do with an
+// access that does nothing, and like Do it waits for accesses that were accepted before: after it has returned, no
+// older write is still running, and what the holder reads next stays true until it writes. Only those accesses bound
+// the waiting; use Do to bound it with a context. Inside an access of the same resource Claim would wait for itself,
+// and without a context it cannot detect that: call it before the access.
 func (w *Watermark) Claim(f Fence) error {
 	return w.Do(context.Background(), f, func(context.Context) error { return nil })
 }
 
-// Reset sets both registers of f's resource to f's token, also where that takes them
-// back: for a register that a token from the far future has raised, which refuses every
-// holder since. f is the [Write] fence of whoever repairs it, from a lock taken for that
-// purpose: everything older is refused afterwards, everything granted later is
-// accepted. Reset waits like [Watermark.Do] for accesses that are under way.
+// Reset sets both registers of f's resource to f's token, even if that lowers them: it repairs a register that a token
+// from the far future has raised, which refuses every later holder. f is a [Write] fence from a lock that the operator
+// took for the repair: everything older is refused afterwards, everything granted later is accepted. Reset waits like
+// [Watermark.Do] for running accesses.
 //
-// It is the only access that an old token could misuse: call it from an operator's
-// tool, never with a fence from a request.
+// It is the only access that an old token could misuse: call it from an operator's tool, never with a fence from a
+// request.
 func (w *Watermark) Reset(ctx context.Context, f Fence) error {
 	if f.Mode == Read {
 		return malformed("mode", f.Mode.String(), "a reset needs the fence of a write lock")
@@ -89,8 +82,7 @@ func (w *Watermark) Reset(ctx context.Context, f Fence) error {
 	}, func(context.Context) error { return nil })
 }
 
-// Seen returns the greatest tokens that have read and written the resource, zero
-// where none has.
+// Seen returns the greatest tokens that have read and written the resource, or zero if there are none.
 func (w *Watermark) Seen(resource string) (maxRead, maxWrite Token) {
 	w.mu.Lock()
 	r := w.resources[resource]
@@ -102,9 +94,9 @@ func (w *Watermark) Seen(resource string) (maxRead, maxWrite Token) {
 	return seen.MaxRead, seen.MaxWrite
 }
 
-// rule is what sets Do and Derive apart.
+// rule is the difference between Do and Derive.
 type rule struct {
-	alone bool // nobody else inside
+	alone bool // excludes every other access
 	check func(Registers, Fence) error
 	raise func(Registers, Fence) Registers
 }
@@ -120,8 +112,7 @@ func (w *Watermark) run(ctx context.Context, f Fence, by rule, access func(conte
 	if err := r.refuseNested(ctx, f); err != nil {
 		return err
 	}
-	// Registers only grow, so what is stale now is stale later: it need not wait,
-	// nor hold up others in the queue.
+	// Registers only grow, so a stale access stays stale: it need not wait, nor delay accesses behind it in the queue.
 	if err := by.check(r.load(), f); err != nil {
 		return err
 	}
@@ -155,7 +146,7 @@ func (r *register) load() Registers {
 	return r.values
 }
 
-// admit checks and raises in one step.
+// admit checks f and raises the register in one step.
 func (r *register) admit(f Fence, by rule) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
