@@ -9,8 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// UnaryClient is a [grpc.UnaryClientInterceptor] that sends the fences and the
-// owner of the call's context, to every service of its connection.
+// UnaryClient is a [grpc.UnaryClientInterceptor] that sends the fences and the owner of the call's context to every
+// service of its connection.
 func UnaryClient(
 	ctx context.Context, method string, req, reply any,
 	cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -18,8 +18,8 @@ func UnaryClient(
 	return invoke(outgoing(ctx), method, req, reply, cc, opts...)
 }
 
-// StreamClient is a [grpc.StreamClientInterceptor] that sends the fences and the
-// owner that the stream's context has when the stream begins.
+// StreamClient is a [grpc.StreamClientInterceptor] that sends the fences and the owner of the stream's context, as they
+// are when the stream begins.
 func StreamClient(
 	ctx context.Context, desc *grpc.StreamDesc,
 	cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,

@@ -9,10 +9,9 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// UnaryServerExtract returns an interceptor that runs the handler with the call's
-// fences and owner in its context, and returns its error as [ToStatus] does. A call
-// without any passes, since whether it needs one is for the storage to say; one whose
-// metadata is malformed, or breaks a limit of opts, does not.
+// UnaryServerExtract returns an interceptor that runs the handler with the call's fences and owner in its context, and
+// converts its error with [ToStatus]. A call without any fence passes, because the storage decides whether a fence is
+// required; a call with malformed metadata, or with metadata that breaks a limit of opts, is refused.
 func UnaryServerExtract(opts ...fencing.ExtractOption) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		ctx, err := incoming(ctx, opts)

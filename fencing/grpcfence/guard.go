@@ -9,23 +9,21 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Need is what a call accesses: it must show a fence of this resource, and for
-// [fencing.Write] a write lock's. A writer's fence is good for reading too.
+// Need is the resource that a call accesses and the mode of the access: the call must carry a fence of this resource,
+// and for [fencing.Write] the fence of a write lock. A writer's fence permits reading too.
 type Need struct {
 	Resource string
 	Mode     fencing.Mode
 }
 
-// NeedFunc tells what a call needs, or false where it needs nothing and is to run
-// unguarded. method is its full name, such as "/shop.Orders/Ship"; req is its
-// request, nil for a stream, which has none when it begins.
+// NeedFunc returns the need of a call, or false if the call needs nothing and runs unguarded. method is its full name,
+// such as "/shop.Orders/Ship"; req is its request, nil for a stream, which has none when it begins.
 type NeedFunc func(ctx context.Context, method string, req any) (Need, bool)
 
-// UnaryServerGuard returns an interceptor that runs the handler inside guard.Do
-// under the call's fence, with all its fences and its owner in the context; opts
-// limit what is taken from the metadata. What the guard refuses does not reach the
-// handler; errors are returned as [ToStatus] does. The response is sent when guard.Do
-// has returned nil.
+// UnaryServerGuard returns an interceptor that runs the handler inside guard.Do under the call's fence, with all its
+// fences and its owner in the context; opts limit what is accepted from the metadata. A call that the guard refuses
+// does not reach the handler; errors are converted with [ToStatus]. The response is sent after guard.Do has returned
+// nil.
 func UnaryServerGuard(
 	guard fencing.Guard, need NeedFunc, opts ...fencing.ExtractOption,
 ) grpc.UnaryServerInterceptor {
@@ -46,10 +44,9 @@ func UnaryServerGuard(
 	}
 }
 
-// StreamServerGuard is [UnaryServerGuard] for streams. The whole stream is one
-// access: while it lasts, guard keeps conflicting ones waiting, and what it sends
-// is received before guard.Do has returned. A long stream is better off with
-// [StreamServerExtract] and a check for each message.
+// StreamServerGuard is [UnaryServerGuard] for streams. The whole stream is one access: while it lasts, guard keeps
+// conflicting accesses waiting, and the client receives messages before guard.Do has returned. For a long stream,
+// prefer [StreamServerExtract] and a check for each message.
 func StreamServerGuard(
 	guard fencing.Guard, need NeedFunc, opts ...fencing.ExtractOption,
 ) grpc.StreamServerInterceptor {

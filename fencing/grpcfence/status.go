@@ -13,19 +13,18 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// What the ErrorInfo of a refusal says, for callers in other languages. That of a
-// stale call has the metadata "resource", "got" and "seen", tokens in decimal
-// digits; that of a lost lock "resource", "got" and "reason".
+// The reasons in the ErrorInfo of a refusal, for callers in other languages. A stale call has the metadata "resource",
+// "got" and "seen", with tokens in decimal digits; a lost lock has "resource", "got" and "reason".
 const (
 	Domain          = "github.com/seed74116694/fencelock"
-	ReasonStale     = "FENCING_STALE"     // FailedPrecondition; trying again is of no use
+	ReasonStale     = "FENCING_STALE"     // FailedPrecondition; retrying does not help
 	ReasonLost      = "FENCING_LOST"      // FailedPrecondition; the handler's section has lost its lock
 	ReasonMissing   = "FENCING_MISSING"   // FailedPrecondition
 	ReasonMalformed = "FENCING_MALFORMED" // InvalidArgument
 )
 
-// ToStatus returns the status for an error that ends a call, which may be several
-// that were joined. Of the causes the first of these decides:
+// ToStatus returns the status for an error that ends a call, which may be several joined errors. The first of these
+// causes decides:
 //
 //	fencing.ErrStale        FailedPrecondition: a guard refused, nothing was done
 //	fencing.ErrLost         FailedPrecondition: the handler's section has lost its lock
@@ -34,8 +33,7 @@ const (
 //	a status                as it is
 //	a context that ended    DeadlineExceeded or Canceled
 //
-// A refusal that another service reported is passed on as it is. Any other error, and
-// nil, is returned unchanged.
+// A refusal that another service reported is passed on unchanged. Any other error, and nil, is returned unchanged.
 func ToStatus(err error) error {
 	if refused(err) != nil {
 		return err
@@ -85,16 +83,15 @@ func lostStatus(err error) error {
 func refusal(code codes.Code, reason string, err error, metadata map[string]string) error {
 	st := status.New(code, strings.ReplaceAll(err.Error(), "\n", "; ")) // errors.Join has a line for each error
 	detailed, detailErr := st.WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: Domain, Metadata: metadata})
-	if detailErr != nil { // the code and the message say enough
+	if detailErr != nil { // without details, the code and the message suffice
 		return st.Err()
 	}
 	return detailed.Err()
 }
 
-// FromStatus returns what a service reported with [ToStatus]: a
-// [*fencing.StaleError], a [*fencing.LostError], or an error that matches
-// [fencing.ErrMissing] or [fencing.ErrMalformed]. Any other error is returned as it
-// is, so a call that failed stays one that failed.
+// FromStatus returns the error that a service reported with [ToStatus]: a [*fencing.StaleError], a
+// [*fencing.LostError], or an error that matches [fencing.ErrMissing] or [fencing.ErrMalformed]. Any other error is
+// returned unchanged, so a failed call never becomes a successful one.
 func FromStatus(err error) error {
 	if reported := refused(err); reported != nil {
 		return reported
@@ -102,7 +99,7 @@ func FromStatus(err error) error {
 	return err
 }
 
-// refused returns the refusal in a status, nil if err has none.
+// refused returns the refusal in a status, or nil if err has none.
 func refused(err error) error {
 	for _, detail := range status.Convert(err).Details() {
 		info, ok := detail.(*errdetails.ErrorInfo)
@@ -137,7 +134,7 @@ func reported(cause, err error) error {
 	return fmt.Errorf("%w: reported by the service: %w", cause, err)
 }
 
-// token is zero for what is no token: the refusal counts, whatever its detail.
+// token returns zero for digits that are not a token: the refusal counts even if its detail is malformed.
 func token(digits string) fencing.Token {
 	t, err := fencing.ParseToken(digits)
 	if err != nil {

@@ -8,19 +8,16 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Guarded returns a handler that runs next inside guard.Do under the request's
-// fence for the resource that resource names, with all the request's fences and its
-// owner in its context; opts limit what is taken from the request, as in [Extract]. What the guard refuses does not
-// reach next and is answered as [WriteProblem] does; so is a request without a fence for the resource, and one
-// with a [fencing.Read] fence whose method is not a safe one (GET, HEAD, OPTIONS,
-// TRACE): readers do not exclude each other, so a reader that writes would be a
-// hole that no token closes.
+// Guarded returns a handler that runs next inside guard.Do under the request's fence for the resource that the function
+// resource returns, with all the request's fences and its owner in its context; opts limit what is accepted from the
+// request, as in [Extract]. A request that the guard refuses does not reach next and is answered with [WriteProblem].
+// The same happens to a request without a fence for the resource, and to a request with a [fencing.Read] fence and a
+// method that is not safe (safe are GET, HEAD, OPTIONS and TRACE): readers do not exclude each other, so no token could
+// protect the data from a reader that writes.
 //
-// The response is held in memory until guard.Do has returned nil, and only then
-// sent. So nobody sees a success that the guard could not complete, and a client
-// that reads slowly does not keep others from the resource. A client that sends
-// slowly does: give the server a ReadTimeout. Handlers that stream their response
-// use [Extract].
+// The response is held in memory and sent after guard.Do has returned nil. So no client sees a success that the guard
+// could not complete, and a client that reads slowly does not delay other requests for the resource. A client that
+// sends slowly does delay them: give the server a ReadTimeout. Handlers that stream their response use [Extract].
 func Guarded(
 	guard fencing.Guard, resource func(*http.Request) string, next http.Handler, opts ...fencing.ExtractOption,
 ) http.Handler {
@@ -56,7 +53,7 @@ func required(r *http.Request, resource string) (fencing.Fence, error) {
 	return f, nil
 }
 
-// safe reports whether the method is one that only reads (RFC 9110, 9.2.1).
+// safe reports whether the method only reads (RFC 9110, 9.2.1).
 func safe(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// heldResponse keeps a handler's response in memory. It has no Flush and no
-// Hijack: http.ResponseController reports ErrNotSupported to who asks.
+// heldResponse keeps a handler's response in memory. It has no Flush and no Hijack: http.ResponseController reports
+// ErrNotSupported for them.
 type heldResponse struct {
 	header http.Header // as the handler sees it
 	sent   http.Header // as it was when the status was written
@@ -22,9 +22,8 @@ func holdResponse(w http.ResponseWriter) *heldResponse {
 
 func (h *heldResponse) Header() http.Header { return h.header }
 
-// WriteHeader keeps the first final status; later changes of the header are lost
-// as they are in net/http, except for trailers. Informational statuses are dropped:
-// they are of use only while the response is still being made.
+// WriteHeader keeps the first final status; later changes of the header are lost as they are in net/http, except for
+// trailers. Informational statuses are dropped: they are useful only while the handler still runs.
 func (h *heldResponse) WriteHeader(status int) {
 	if h.status != 0 || 100 <= status && status <= 199 {
 		return
@@ -38,7 +37,7 @@ func (h *heldResponse) Write(p []byte) (int, error) {
 	return h.body.Write(p)
 }
 
-// sendTo writes what is held. Errors of w mean that the client has gone.
+// sendTo writes the held response. Errors of w mean that the client has gone.
 func (h *heldResponse) sendTo(w http.ResponseWriter) {
 	h.WriteHeader(http.StatusOK)
 	clear(w.Header())

@@ -2,7 +2,7 @@ package httpfence
 
 import "net/http"
 
-// kind is what all problems of a type have in common.
+// kind is the status and the cause that all problems of a type share.
 type kind struct {
 	name   string // the type
 	title  string

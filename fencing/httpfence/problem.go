@@ -10,20 +10,19 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// ProblemHeaderName is the field of a response that says that a guard wrote it. Its value is
-// one of the types below, the same as in the body: the answer to a HEAD request has no body,
-// and intermediaries may replace one.
+// ProblemHeaderName is the field that marks a response as written by a guard. Its value is one of the types below, the
+// same as in the body: the answer to a HEAD request has no body, and intermediaries may replace one.
 const ProblemHeaderName = "Fencing-Problem"
 
-// The types of problem bodies: they tell these answers from others with the same status, such
-// as the 412 of an If-Match.
+// The types of problem bodies. They distinguish these answers from other answers with the same status, such as the 412
+// of an If-Match.
 const (
-	TypeStale     = typeBase + "TypeStale"     // 412: the token is out of date; trying again is of no use
+	TypeStale     = typeBase + "TypeStale"     // 412: the token is out of date; retrying does not help
 	TypeLost      = typeBase + "TypeLost"      // 412: the lock was lost while the request was served
-	TypeMissing   = typeBase + "TypeMissing"   // 428: the request carries no fence, or a reader's where it writes
-	TypeMalformed = typeBase + "TypeMalformed" // 400: the header is malformed
-	TypeBusy      = typeBase + "TypeBusy"      // 503: a context ended, as where the resource was busy for too long
-	TypeFailed    = typeBase + "TypeFailed"    // 500: anything else
+	TypeMissing   = typeBase + "TypeMissing"   // 428: the request has no fence, or a reader's fence and an unsafe method
+	TypeMalformed = typeBase + "TypeMalformed" // 428: no fence, or a reader's fence and an unsafe method
+	TypeBusy      = typeBase + "TypeBusy"      // 503: a context ended, for example because the resource was busy for too long
+	TypeFailed    = typeBase + "TypeFailed"    // 503: a context ended, such as by a timeout
 
 	typeBase = "https://pkg.go.dev/github.com/seed74116694/fencelock/fencing/httpfence#"
 )
@@ -43,23 +42,23 @@ type problem struct {
 	Reason   string        `json:"reason,omitempty"`
 }
 
-// WriteProblem answers a request that err has ended, which may be several errors that were
-// joined. Of the causes the first of these decides:
+// WriteProblem answers a request that failed with err, which may be several joined errors. The first of these causes
+// decides:
 //
 //	fencing.ErrStale            412, TypeStale: a guard refused, nothing was done
 //	fencing.ErrLost             412, TypeLost: the handler's section has lost its lock
 //	fencing.ErrMissing          428, TypeMissing
 //	fencing.ErrMalformed        400, TypeMalformed
 //	a context that has ended    503, TypeBusy
-//	a [*GuardError]             as it was: the next service has said so
+//	a [*GuardError]             unchanged: the next service reported it
 //	anything else               500, TypeFailed
 //
-// The detail is the text of that cause. The text of anything else, joined to it or alone, stays
-// here: it is the service's own matter. [ResponseError] makes an error of each of them.
+// The detail is the text of that cause. The text of any other error, joined to it or alone, is internal to the service
+// and is not sent. [ResponseError] turns each of the answers back into an error.
 func WriteProblem(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	body, encodeErr := json.Marshal(p)
-	if encodeErr != nil { // a guard's token out of range; the status says enough
+	if encodeErr != nil { // a guard's token is out of range; the status suffices
 		body = []byte("{}")
 	}
 	h := w.Header()

@@ -11,30 +11,28 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// maxProblem is the most that is read of a problem body, in bytes; ours have at
-// most some 8 KiB, for a name of 512 bytes that JSON escapes, twice.
+// maxProblem is the most that is read of a problem body, in bytes. The bodies of this package have at most some 8 KiB:
+// a name of 512 bytes, escaped by JSON, twice.
 const maxProblem = 16 << 10
 
-// GuardError is the answer of a guard that could not decide or complete: a 503 or a 500 of
-// [WriteProblem]. It says nothing of the token, and leaves open whether the request was carried
-// out. To repeat it is right where carrying it out twice does no harm.
+// GuardError is the answer of a guard that could not decide or complete: a 503 or a 500 of [WriteProblem]. It does not
+// report on the token, and leaves open whether the request was carried out. Retry if carrying it out twice is harmless.
 type GuardError struct {
 	Status int    // 503 or 500
-	From   string // who answered: the request's method and address, where they are known
+	From   string // the origin of the answer: the request's method and address, if known
 }
 
-// Error says who answered, and that the request may have been carried out.
+// Error names the origin of the answer, and adds that the request may have been carried out.
 func (e *GuardError) Error() string {
 	return "httpfence: the guard failed, the request may have been carried out: " + e.From
 }
 
-// ResponseError returns the error that a service reported with [WriteProblem]: a
-// [*fencing.StaleError], a [*fencing.LostError], one that matches [fencing.ErrMissing] or
-// [fencing.ErrMalformed], or a [*GuardError]. It knows them by the field [ProblemHeaderName] and
-// the status; what the body adds is optional. So it never returns nil for what a guard refused,
-// the answer to a HEAD request included. For any other response it returns nil, also for a
-// failed one: that is the handler's own, and resp.StatusCode tells. The body can still be read
-// from its beginning, and is still the caller's to close.
+// ResponseError returns the error that a service reported with [WriteProblem]: a [*fencing.StaleError], a
+// [*fencing.LostError], an error that matches [fencing.ErrMissing] or [fencing.ErrMalformed], or a [*GuardError]. It
+// recognizes these answers by the field [ProblemHeaderName] and the status; the body only adds details. So it never
+// returns nil for a refusal of a guard, including the answer to a HEAD request. For any other response it returns nil,
+// even for a failed one, which comes from the handler itself: check resp.StatusCode. The body can still be read from
+// its beginning, and the caller must still close it.
 func ResponseError(resp *http.Response) error {
 	name := resp.Header.Get(ProblemHeaderName)
 	if k, known := kinds[name]; !known || k.status != resp.StatusCode {
@@ -60,7 +58,7 @@ func ResponseError(resp *http.Response) error {
 	}
 }
 
-// body reads the problem, empty where it is none, and leaves the body as it was.
+// body parses the problem, empty if the body is not a problem, and leaves the body readable from its beginning.
 func body(resp *http.Response) (p problem) {
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || mediaType != problemMediaType || resp.Body == nil {
@@ -74,7 +72,7 @@ func body(resp *http.Response) (p problem) {
 	return p
 }
 
-// reported is a cause with what the service says of it.
+// reported returns the error for a cause, with the details that the service reported.
 func reported(cause error, p problem, resp *http.Response) error {
 	if p.Detail == "" {
 		return fmt.Errorf("%w: reported by %s", cause, from(resp))
@@ -82,7 +80,7 @@ func reported(cause error, p problem, resp *http.Response) error {
 	return fmt.Errorf("%w: reported by %s: %s", cause, from(resp), p.Detail)
 }
 
-// from names who refused, by the request where there is one.
+// from names the origin of the answer by its request, if there is one.
 func from(resp *http.Response) string {
 	if resp.Request == nil || resp.Request.URL == nil {
 		return resp.Status

@@ -6,12 +6,11 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Transport is an [http.RoundTripper] that sends the fences and the owner of each
-// request's context, as [fencing.Inject] does. The zero value is ready.
+// Transport is an [http.RoundTripper] that sends the fences and the owner of each request's context, as
+// [fencing.Inject] does. The zero value is ready.
 //
-// They go to every host that the client calls or is redirected to, name the locks,
-// and let the receiver join the owner's holds: keep a client with a Transport for
-// services that are to know.
+// They go to every host that the client calls or is redirected to, name the locks, and let the receiver join the
+// owner's holds: use a client with a Transport only for services that may learn them.
 type Transport struct {
 	// Base sends the requests; nil is [http.DefaultTransport].
 	Base http.RoundTripper
@@ -32,7 +31,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Header == nil {
 			req.Header = make(http.Header)
 		}
-		fencing.Inject(req.Context(), req.Header) // beside what is there, which it does not repeat
+		fencing.Inject(req.Context(), req.Header) // Inject does not repeat existing values
 	}
 	return base.RoundTrip(req)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// object is an object as it is, or as it is going to be.
+// object is an object as it was read, or as it is to be written.
 type object struct {
 	header
 	data       []byte
-	generation string            // what it was read as
-	attributes map[string]string // what it was read with
+	generation string            // the generation that was read
+	attributes map[string]string // the attributes that were read
 	changed    bool              // it has to be written
 }
 
@@ -30,15 +30,15 @@ func (o object) with(data []byte) object {
 	return o
 }
 
-// access is what a method of a Guard does with an object.
+// access is the operation of a Guard's method on an object.
 type access struct {
 	check  func(fencing.Registers, fencing.Fence) error
 	change func(object) (object, error)
-	adopts bool // it takes an object without a header for the data of a guarded one
+	adopts bool // accepts an object without a header as the data of a guarded one
 }
 
-// do is every access: it reads, checks, changes and writes until nobody has come
-// in between, and returns the object as it then is.
+// do is the common path of all accesses: it reads, checks, changes and writes, and repeats that until no other access
+// has intervened. It returns the resulting object.
 func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (object, error) {
 	if g.bucket == nil {
 		return object{}, errNoBucket
@@ -97,18 +97,18 @@ func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object
 	return o, nil
 }
 
-// store writes o if the object is still what o was read as. Where the bucket's
-// answer does not say whether it did, the object does, as long as it is ours: the
-// id is in no other write. While the object is still what o was read as, the same
-// content is sent again: if the first comes after all, one of the two finds its
-// condition broken. Once the object is neither, ours may have been overwritten.
+// store writes o if the object still has the generation that o was read as. If the bucket's answer does not say whether
+// the write took place, the object does, as long as it holds this write: the id is in no other write. While the object
+// still has the generation that was read, the same content is sent again: if the first request arrives after all, one
+// of the two finds its condition broken. Once the object has neither that generation nor this id, this write may have
+// taken place and been overwritten.
 func (g *Guard) store(ctx context.Context, key string, o object, p *pace) error {
 	content, id, err := seal(o.header, o.data)
 	if err != nil {
 		return err
 	}
 	put := Object{Content: content, Generation: o.generation, Attributes: o.attributes}
-	var doubt error // of the last call that may have stored it
+	var doubt error // the error of the last call that may have stored it
 	for {
 		err := g.bucket.PutIf(ctx, key, put)
 		refused, conflict := errors.Is(err, ErrRefused), errors.Is(err, ErrConflict)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// ErrUnguarded says that an object was not written by this package, so nothing is
-// known of who wrote it. Only [Guard.Adopt] touches it.
+// ErrUnguarded reports that an object was not written by this package, so its writers are unknown. Only [Guard.Adopt]
+// accepts it.
 var ErrUnguarded = errors.New("objectguard: not a guarded object")
 
 // header is the line before the data.
@@ -20,8 +20,8 @@ type header struct {
 	Lock     string        `json:"lock"`
 	MaxWrite fencing.Token `json:"max_write"`
 	MaxRead  fencing.Token `json:"max_read"`
-	ID       string        `json:"id"`                // of the write, random
-	Deleted  bool          `json:"deleted,omitempty"` // or there is no data yet
+	ID       string        `json:"id"`                // random for each write
+	Deleted  bool          `json:"deleted,omitempty"` // or not written so far
 }
 
 const (
@@ -66,10 +66,9 @@ func open(content []byte) (h header, data []byte, err error) {
 	return h, data, nil
 }
 
-// Open takes the data out of a guarded object's content, for readers that go past
-// the guard and hold no lock: nothing is raised, and what they read may be older
-// than what they read before. A deleted object has no data. A content that is not
-// a guarded object's is [ErrUnguarded].
+// Open extracts the data of a guarded object's content, for readers that bypass the guard and hold no lock: no register
+// is raised, and such a reader may see older data than it saw before. A deleted object has no data. A content that is
+// not a guarded object's is [ErrUnguarded].
 func Open(content []byte) (data []byte, seen fencing.Registers, err error) {
 	h, data, err := open(content)
 	if err != nil {

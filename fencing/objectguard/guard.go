@@ -10,27 +10,25 @@ import (
 )
 
 var (
-	// ErrLock says that an object belongs to another lock.
+	// ErrLock reports that an object belongs to another lock.
 	ErrLock = errors.New("objectguard: the object belongs to another lock")
 
-	// ErrUnknown says that it is not known whether an access took place: the store
-	// did not answer, or not clearly, until ctx ended or the guard gave up.
+	// ErrUnknown reports that it is not known whether an access took place: the store did not answer, or not clearly,
+	// until ctx ended or the guard gave up.
 	ErrUnknown = errors.New("objectguard: it is not known whether the write took place")
 )
 
-// Guard checks fences against the registers in the objects of a bucket. It holds
-// no state and is safe for concurrent use.
+// Guard checks fences against the registers in the objects of a bucket. It holds no state and is safe for concurrent
+// use.
 //
-// Of its methods, those that refuse an access return an error that matches
-// [fencing.ErrStale], [fencing.ErrMissing] (no token, or a [fencing.Read] fence
-// for a write), [fencing.ErrMalformed], [ErrLock] or [ErrUnguarded]; where the
-// store refuses it, [ErrRefused]. An error that matches [ErrUnknown] leaves it
-// open whether the access took place. After any other nothing was stored.
+// A method that refuses an access returns an error that matches [fencing.ErrStale], [fencing.ErrMissing] (no token, or
+// a [fencing.Read] fence for a write), [fencing.ErrMalformed], [ErrLock] or [ErrUnguarded]; if the store refuses the
+// access, the error matches [ErrRefused]. An error that matches [ErrUnknown] leaves it open whether the access took
+// place. After any other error nothing was stored.
 //
-// While others change the object a method begins anew, with growing pauses, and
-// each time somebody has succeeded; this ends when ctx does. Where the store fails
-// or reports conflicts although the object stays what it was, a method gives up
-// after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
+// While other accesses change the object, a method begins anew, with growing pauses; each change is an access that
+// succeeded. This ends when ctx does. If the store fails, or reports conflicts although the object is unchanged, a
+// method gives up after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
 //
 // The zero value, and the guard of a nil bucket, refuse every access.
 type Guard struct{ bucket Bucket }
@@ -43,9 +41,8 @@ var (
 // New returns a guard of the objects in bucket.
 func New(bucket Bucket) *Guard { return &Guard{bucket: bucket} }
 
-// Read returns the object's data after raising the register of f's mode: once a
-// reader has read, older writers are refused, once a writer has read, older
-// readers are too. An object that does not exist is an error that matches
+// Read returns the object's data after raising the register of f's mode: once a reader has read, older writers are
+// refused; once a writer has read, older readers are too. For an object that does not exist the error matches
 // [fs.ErrNotExist], and its register is raised as well.
 func (g *Guard) Read(ctx context.Context, f fencing.Fence, key string) ([]byte, error) {
 	o, err := g.do(ctx, f, key, access{check: fencing.Registers.Check, change: raising(f)})
@@ -58,8 +55,7 @@ func (g *Guard) Read(ctx context.Context, f fencing.Fence, key string) ([]byte, 
 	return o.data, nil
 }
 
-// Claim raises the register of f's mode and does nothing else: before the first
-// read that goes past the guard.
+// Claim raises the register of f's mode and does nothing else: call it before the first read that bypasses the guard.
 func (g *Guard) Claim(ctx context.Context, f fencing.Fence, key string) error {
 	_, err := g.Read(ctx, f, key)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,10 +69,9 @@ func (g *Guard) Write(ctx context.Context, f fencing.Fence, key string, data []b
 	return g.Update(ctx, f, key, func([]byte) ([]byte, error) { return data, nil })
 }
 
-// Update replaces the data by what change makes of it, nil where there is no
-// object, in one atomic step under a [fencing.Write] fence. change must not keep
-// or modify what it is given; it is called again if the object has changed
-// meanwhile. If it returns an error nothing is stored, and that is Update's error.
+// Update replaces the data by the result of change, which gets nil if there is no object, in one atomic step under a
+// [fencing.Write] fence. change must not keep or modify its argument; it is called again if the object has changed in
+// the meantime. If change returns an error, nothing is stored and Update returns that error.
 func (g *Guard) Update(
 	ctx context.Context, f fencing.Fence, key string, change func(data []byte) ([]byte, error),
 ) error {
@@ -92,8 +87,8 @@ func (g *Guard) Update(
 	})
 }
 
-// Delete removes the data under a [fencing.Write] fence. The object stays, with
-// its registers alone, so that a stale write after it is still refused.
+// Delete removes the data under a [fencing.Write] fence. The object stays, with its registers alone, so that a later
+// stale write is still refused.
 func (g *Guard) Delete(ctx context.Context, f fencing.Fence, key string) error {
 	return g.write(ctx, f, key, func(o object) (object, error) {
 		o.data, o.Deleted, o.changed = nil, true, true
@@ -101,12 +96,11 @@ func (g *Guard) Delete(ctx context.Context, f fencing.Fence, key string) error {
 	})
 }
 
-// Derive stores what was derived from a read, such as a rendered page: accepted
-// while nothing newer has been written to this object, it raises no register, and
-// newer readers do not matter.
+// Derive stores a value that was derived from a read, such as a rendered page: it is accepted while nothing newer has
+// been written to this object, it raises no register, and newer readers do not matter.
 //
-// It compares with the registers of this object. So whoever changes the data that
-// this one is derived from deletes this object first, under the same lock.
+// It compares with the registers of this object. So a writer that changes the source data must first delete this
+// object, under the same lock.
 func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key string, data []byte) error {
 	_, err := g.do(ctx, f, key, access{
 		check:  fencing.Registers.CheckDerived,
@@ -115,7 +109,7 @@ func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key string, data []
 	return err
 }
 
-// Seen returns the registers of an object, zero where nothing has claimed it.
+// Seen returns the registers of an object, zero if it was never claimed.
 func (g *Guard) Seen(ctx context.Context, key string) (fencing.Registers, error) {
 	if g.bucket == nil {
 		return fencing.Registers{}, errNoBucket
@@ -142,7 +136,7 @@ func (g *Guard) write(ctx context.Context, f fencing.Fence, key string, change f
 	return err
 }
 
-// allowed refuses a fence that does not let its holder write.
+// allowed refuses a fence that does not permit writing.
 func allowed(f fencing.Fence, key string) error {
 	if err := f.Validate(); err != nil {
 		return err

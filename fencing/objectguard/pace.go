@@ -15,18 +15,17 @@ const (
 	maxStanding = 10 // attempts; the pauses between them last 1.3 to 2.6 s together
 )
 
-// pace spaces the attempts of one access, and ends them where nothing moves: each
-// time that the object changes somebody has succeeded, so then it goes on.
+// pace spaces the attempts of one access, and ends them if there is no progress: each change of the object is another
+// access that succeeded, so a change resets the count.
 type pace struct {
 	pause      time.Duration
 	standing   int    // attempts since the object last changed
-	generation string // what it was then
+	generation string // the generation of that change
 }
 
-// wait pauses before the next attempt, if the last one found the object with this
-// generation. The pause doubles each time, and is up to half as long by chance,
-// so that those who met once do not meet again. The error says why there is to be
-// no next attempt.
+// wait pauses before the next attempt, if the last attempt found the object with this generation. The pause doubles
+// each time, up to maxPause, and is shortened by a random part of up to half its length, so that accesses that collided
+// do not collide again. The error is the reason why there must be no next attempt.
 func (p *pace) wait(ctx context.Context, generation string) error {
 	if generation != p.generation {
 		p.generation, p.standing = generation, 0

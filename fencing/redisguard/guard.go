@@ -14,13 +14,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// ErrEvicts says that the server may have evicted the registers of a resource: it
-// has none, and maxmemory-policy lets the server evict them. Nothing was done.
+// ErrEvicts reports that the server may have evicted the registers of a resource: it has none, and maxmemory-policy
+// lets the server evict them. Nothing was done.
 var ErrEvicts = errors.New("redisguard: the server evicts registers")
 
-// Guard does fenced accesses to the data of one Redis or Cluster. It is safe for
-// concurrent use and holds nothing that must be closed; the client stays the
-// caller's. The zero value refuses every access; New makes one.
+// Guard does fenced accesses to the data of one Redis or Cluster. It is safe for concurrent use and has nothing to
+// close; the client remains the caller's. The zero value refuses every access; create a Guard with New.
 type Guard struct {
 	client      rueidis.Client
 	registerTTL time.Duration
@@ -30,14 +29,13 @@ type Guard struct {
 // Option configures a Guard.
 type Option func(*Guard) error
 
-// WithRegisterTTL lets the registers of a resource expire when they have not been
-// used for d, at least 1 s. Without it they stay, a hundred bytes or so for every
-// resource and hash tag: a forgotten register lets the next stale token pass. So d
-// must exceed the longest pause that a holder may survive; it is for resources
-// whose number only grows. It needs a server with maxmemory-policy noeviction.
+// WithRegisterTTL lets the registers of a resource expire when they have not been used for d, at least 1 s. Without it
+// they stay, a hundred bytes or so for every resource and hash tag: a forgotten register lets the next stale token
+// pass. So d must exceed the longest pause that a holder may survive; the option is for sets of resources that only
+// grow. It needs a server with maxmemory-policy noeviction.
 //
-// Of guards that use one register, the longest setting wins: none shortens its
-// life, and once a guard without a TTL has used it, it stays.
+// If several guards use one register, the longest setting wins: none shortens the register's life, and once a guard
+// without a TTL has used it, it stays.
 func WithRegisterTTL(d time.Duration) Option {
 	return func(g *Guard) error {
 		if d < time.Second {
@@ -48,11 +46,11 @@ func WithRegisterTTL(d time.Duration) Option {
 	}
 }
 
-// errZeroGuard says that a Guard was not made by New.
+// errZeroGuard reports that a Guard was not made by New.
 var errZeroGuard = errors.New("redisguard: the zero Guard, make it with New")
 
-// New returns a Guard that works through client. A nil client and an option that
-// is nil or out of its range are refused.
+// New returns a Guard that works through client. A nil client and an option that is nil or out of its range are
+// refused.
 func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 	if client == nil {
 		return nil, errors.New("redisguard: the client is nil")
@@ -69,15 +67,13 @@ func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 	return g, nil
 }
 
-// Do runs a script under f, and returns the script's reply, whose IsNil is true
-// where it returned nothing. A [fencing.Read] fence is accepted while its token is
-// at least the newest write's and raises the register for reads; a
-// [fencing.Write] fence is accepted while it is at least the newest read's too
-// and raises the register for writes. The script is believed to write only where
-// f is a Write fence. The keys, at least one, must have one hash tag.
+// Do runs a script under f and returns the script's reply. The reply's IsNil is true if the script returned nothing. A
+// [fencing.Read] fence is accepted while its token is at least the newest write's and raises the register for reads; a
+// [fencing.Write] fence is accepted while it is at least the newest read's too and raises the register for writes. The
+// script must write only if f is a Write fence; Do does not check that. The keys, at least one, must have one hash tag.
 //
-// Refused, nothing is done; see the package for what an error says. The register
-// is raised when the script fails too.
+// On refusal, nothing is done; see the package documentation for the meaning of each error. The register is raised even
+// if the script fails.
 func (g *Guard) Do(
 	ctx context.Context, f fencing.Fence, script *Script, keys, args []string,
 ) (rueidis.RedisMessage, error) {
@@ -88,16 +84,15 @@ func (g *Guard) Do(
 	return g.run(ctx, f, rule, script, keys, args)
 }
 
-// Claim raises f's register beside key and does nothing else, so that from here on
-// everything older is refused there. A holder claims before it reads by other
-// means than this package, or before it writes to another store what is cached
-// here.
+// Claim raises f's register in the slot of key and does nothing else, so that from here on everything older is refused
+// there. A holder claims before it reads by other means than this package, or before it writes to another store that is
+// cached here.
 func (g *Guard) Claim(ctx context.Context, f fencing.Fence, key string) error {
 	_, err := g.Do(ctx, f, g.builtin.claim, []string{key}, nil)
 	return err
 }
 
-// Seen returns the registers of the resource beside key, as they are now.
+// Seen returns the current registers of the resource in the slot of key.
 func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registers, error) {
 	if g.client == nil {
 		return fencing.Registers{}, errZeroGuard
@@ -160,7 +155,7 @@ func (g *Guard) run(
 	return g.verdict(f, keys[0], reply)
 }
 
-// verdict reads {1, reply}, {0, token} and {2, policy}.
+// verdict parses {1, reply}, {0, token} and {2, policy}.
 func (g *Guard) verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
 	if len(reply) != 2 {

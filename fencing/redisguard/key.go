@@ -7,8 +7,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// registerKey returns the name of the hash of resource's registers in the slot of
-// keys, or a *fencing.MalformedError if there is none.
+// registerKey returns the name of the hash of resource's registers in the slot of keys, or a *fencing.MalformedError if
+// there is none.
 func registerKey(resource string, keys ...string) (string, error) {
 	if len(keys) == 0 {
 		return "", &fencing.MalformedError{What: "key", Reason: "a script needs at least one"}
@@ -29,13 +29,11 @@ func registerKey(resource string, keys ...string) (string, error) {
 	return "fencing:{" + tag + "}:" + resource, nil
 }
 
-// hashTag returns the part of key that decides on its slot in a Cluster: what is
-// between the first { and the first } behind it, or the whole key where there is
-// nothing. Keys of one tag are in one slot.
+// hashTag returns the part of key that decides its slot in a Cluster: the text between the first { and the first }
+// behind it, or the whole key if that text is empty or missing. Keys of one tag are in one slot.
 //
-// A whole key that has a } cannot be the tag of another key, as that tag would end
-// there; such a key is refused on a single master too, where it would work until
-// the data moves to a Cluster.
+// A whole key that has a } cannot be the tag of another key, as that tag would end there; such a key is refused on a
+// single master too, where it would work until the data moves to a Cluster.
 func hashTag(key string) (string, error) {
 	if key == "" {
 		return "", badKey(key, "it is empty")

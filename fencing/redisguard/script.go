@@ -11,18 +11,17 @@ import (
 //go:embed guard.lua
 var guardScript string
 
-// Script is an access in Lua that is run behind the check. [Guard.Do] refuses the
-// zero value and nil; NewScript makes one.
+// Script is an access in Lua that runs behind the check. [Guard.Do] refuses the zero value and nil; create a Script
+// with NewScript.
 type Script struct{ lua *rueidis.Lua }
 
 var errZeroScript = errors.New("redisguard: the script is nil or zero, make it with NewScript")
 
 func (s *Script) isZero() bool { return s == nil || s.lua == nil }
 
-// NewScript returns a Script of a body as one would give it to EVAL, which may
-// return a reply, with the caller's KEYS and ARGV. Once made, use it many times:
-// it is sent as EVALSHA, and in full only where the server does not know it. It
-// is never repeated by itself after a failed connection.
+// NewScript returns a Script with a body as for EVAL, which may return a reply, with the caller's KEYS and ARGV. Create
+// it once and use it many times: it is sent as EVALSHA, and in full only if the server does not know it. It is never
+// repeated automatically after a failed connection.
 func NewScript(body string) *Script {
 	return &Script{lua: rueidis.NewLuaScript(strings.Replace(guardScript, "-- ACCESS", body, 1))}
 }

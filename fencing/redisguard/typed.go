@@ -11,9 +11,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Get returns the string at key. It raises the register of f's mode: once a
-// reader has read, older writers are refused; once a writer has read, older
-// readers are too. A key that does not exist is rueidis.Nil, see
+// Get returns the string at key. It raises the register of f's mode: once a reader has read, older writers are refused;
+// once a writer has read, older readers are too. For a key that does not exist it returns rueidis.Nil, see
 // [rueidis.IsRedisNil].
 func (g *Guard) Get(ctx context.Context, f fencing.Fence, key string) (string, error) {
 	reply, err := g.Do(ctx, f, g.builtin.get, []string{key}, nil)
@@ -30,9 +29,8 @@ func (g *Guard) Get(ctx context.Context, f fencing.Fence, key string) (string, e
 	return value, nil
 }
 
-// Set stores the string at key, for ttl or, with a ttl of 0, for good. It needs a
-// [fencing.Write] fence, as HSet and Del do; one for reading is refused with an
-// error that matches [fencing.ErrMissing].
+// Set stores the string at key, for ttl or, with a ttl of 0, without expiry. It needs a [fencing.Write] fence, as HSet
+// and Del do; a read fence is refused with an error that matches [fencing.ErrMissing].
 func (g *Guard) Set(ctx context.Context, f fencing.Fence, key, value string, ttl time.Duration) error {
 	px, err := milliseconds(ttl)
 	if err != nil {
@@ -53,16 +51,14 @@ func (g *Guard) HSet(ctx context.Context, f fencing.Fence, key string, fields ma
 	return g.write(ctx, f, g.builtin.hset, key, args...)
 }
 
-// Del removes key, whatever it holds; that there is none is no error.
+// Del removes key, of any type; a missing key is not an error.
 func (g *Guard) Del(ctx context.Context, f fencing.Fence, key string) error {
 	return g.write(ctx, f, g.builtin.del, key)
 }
 
-// Derive stores, as Set does, what f's holder derived from what it read: a cache
-// entry. It is accepted while nothing newer has been written and raises no
-// register, so readers never refuse each other's entries. That the entry is never
-// out of date takes a writer that deletes it, with Del, before it writes to the
-// store that is cached.
+// Derive stores, as Set does, a value that f's holder derived from a read: a cache entry. It is accepted while nothing
+// newer has been written and raises no register, so readers never refuse each other's entries. An entry is never out of
+// date only if each writer deletes it, with Del, before it writes to the store that is cached.
 func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key, value string, ttl time.Duration) error {
 	px, err := milliseconds(ttl)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// metaPrefix is that of the headers with the user's metadata.
+// metaPrefix is the prefix of the headers with the user's metadata.
 const metaPrefix = "x-amz-meta-"
 
-// attributesOf returns, by the names of their headers, those properties of an
-// object that a GET returns and a PUT replaces.
+// attributesOf returns the properties of an object that a GET returns and a PUT replaces, by the names of their
+// headers.
 func attributesOf(output *s3.GetObjectOutput) map[string]string {
 	attributes := map[string]string{}
 	for name, value := range map[string]*string{

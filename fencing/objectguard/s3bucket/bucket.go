@@ -14,7 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
 
-// Bucket is a bucket of S3. It is safe for concurrent use. Without a client or a name, as the zero value is, it refuses
+// Bucket is a bucket of S3. It is safe for concurrent use. Without a client or a name, as in the zero value, it refuses
 // every call.
 type Bucket struct {
 	client *s3.Client
@@ -23,9 +23,8 @@ type Bucket struct {
 
 var _ objectguard.Bucket = (*Bucket)(nil)
 
-// New returns the bucket of this name. The client needs s3:GetObject,
-// s3:PutObject and, to tell an object that does not exist from one that is
-// forbidden, s3:ListBucket.
+// New returns the bucket of this name. The client needs s3:GetObject, s3:PutObject and s3:ListBucket; without the last,
+// S3 answers 403 both for a missing object and for a forbidden one.
 func New(client *s3.Client, name string) *Bucket { return &Bucket{client: client, name: name} }
 
 var errUnusable = errors.New("s3bucket: the bucket has no client or no name, make it with New")
@@ -56,8 +55,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (objectguard.Object, error
 	return objectguard.Object{Content: content, Generation: *output.ETag, Attributes: attributesOf(output)}, nil
 }
 
-// PutIf implements [objectguard.Bucket]. The request is sent once, whatever the
-// client's settings for retries are.
+// PutIf implements [objectguard.Bucket]. The request is sent once, regardless of the client's settings for retries.
 func (b *Bucket) PutIf(ctx context.Context, key string, o objectguard.Object) error {
 	if b.isUnusable() {
 		return fmt.Errorf("%w: %w", objectguard.ErrRefused, errUnusable)
@@ -79,8 +77,8 @@ func (b *Bucket) PutIf(ctx context.Context, key string, o objectguard.Object) er
 	return b.failed("put", key, err)
 }
 
-// once keeps the client from repeating a request whose answer was lost: if the
-// first was carried out, the second would be refused because of the first.
+// once keeps the client from repeating a request after its answer was lost: if the first was carried out, the second
+// would be refused because of the first.
 func once(o *s3.Options) { o.Retryer = aws.NopRetryer{} }
 
 func (b *Bucket) failed(operation, key string, err error) error {

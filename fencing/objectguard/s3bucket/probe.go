@@ -11,14 +11,12 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
 
-// ErrUnconditional says that the store does not honour the conditions.
+// ErrUnconditional reports that the store does not honour the conditions.
 var ErrUnconditional = errors.New("s3bucket: the store ignores conditions on PUT")
 
-// Probe finds out whether the store honours conditions, with a small object that
-// it makes under prefix and deletes. If a write was carried out whose condition
-// did not hold, or refused though it did, the error is [ErrUnconditional]. It
-// needs s3:DeleteObject. It cannot find out whether the store compares and writes
-// in one step.
+// Probe checks whether the store honours conditions, with a small object that it creates under prefix and deletes. The
+// error is [ErrUnconditional] if a write was carried out although its condition did not hold, or refused although it
+// did. It needs s3:DeleteObject. It cannot check whether the store compares and writes in one step.
 func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
 	if b.isUnusable() {
 		return errUnusable
@@ -46,7 +44,7 @@ func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
 	return b.attempt(ctx, key, "four", first.Generation, false)
 }
 
-// attempt writes conditionally and compares the outcome with what it has to be.
+// attempt writes conditionally and compares the outcome with the expected one.
 func (b *Bucket) attempt(ctx context.Context, key, content, generation string, holds bool) error {
 	err := b.PutIf(ctx, key, objectguard.Object{Content: []byte(content), Generation: generation})
 	switch {

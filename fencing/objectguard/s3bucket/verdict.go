@@ -12,16 +12,15 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
 
-// verdict returns what an error of a PUT says for certain. The write was not
-// carried out, and is
+// verdict returns what an error of a PUT proves. The write was not carried out, and is
 //
-//   - [objectguard.ErrConflict]: 412 where the condition does not hold, 409 where
-//     another write is under way, 404 for If-Match where the object is gone;
-//   - [objectguard.ErrRefused]: another 3xx or 4xx, or 501, unless the SDK would
-//     try it again (throttling, a request that arrived too slowly).
+//   - [objectguard.ErrConflict]: 412 if the condition does not hold, 409 if another write is under way, 404 for
+//     If-Match if the object is gone;
+//   - [objectguard.ErrRefused]: another 3xx or 4xx, or 501, unless the SDK would try it again (throttling, a request
+//     that arrived too slowly).
 //
-// All else is nil. A 500, 502, 503 or 504 may come from a gateway that has passed
-// the request on, so it says nothing, as no answer does.
+// Any other error is nil. A 500, 502, 503 or 504 may come from a gateway that has passed the request on, so like a
+// missing answer it proves nothing.
 func verdict(err error) error {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) {
