@@ -19,10 +19,10 @@ const ProblemHeaderName = "Fencing-Problem"
 const (
 	TypeStale     = typeBase + "TypeStale"     // 412: the token is out of date; retrying does not help
 	TypeLost      = typeBase + "TypeLost"      // 412: the lock was lost while the request was served
-	TypeMissing   = typeBase + "TypeMissing"   // 428: the request has no fence, or a reader's fence and an unsafe method
-	TypeMalformed = typeBase + "TypeMalformed" // 428: no fence, or a reader's fence and an unsafe method
-	TypeBusy      = typeBase + "TypeBusy"      // 503: a context ended, for example because the resource was busy for too long
-	TypeFailed    = typeBase + "TypeFailed"    // 503: a context ended, such as by a timeout
+	TypeMissing   = typeBase + "TypeMissing"   // 428: no fence, or a reader's fence and an unsafe method
+	TypeMalformed = typeBase + "TypeMalformed" // 400: the header is malformed
+	TypeBusy      = typeBase + "TypeBusy"      // 503: a context ended, for example the resource was busy too long
+	TypeFailed    = typeBase + "TypeFailed"    // 500: anything else
 
 	typeBase = "https://pkg.go.dev/github.com/seed74116694/fencelock/fencing/httpfence#"
 )

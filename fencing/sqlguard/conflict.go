@@ -10,15 +10,15 @@ import (
 
 // IsConflict reports whether the database rolled a transaction back because of another one: a deadlock or a
 // serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213) and 40P01, or a row that has changed since
-// the transaction's snapshot, which is MariaDB's error 1020 where innodb_snapshot_isolation is on. Nothing of the
+// the transaction's snapshot, which is MariaDB's error 1020 with innodb_snapshot_isolation on. Nothing of the
 // transaction was kept, so all of it may be run again, from its claim on. An error that matches [ErrTransactionEnded]
-// is no conflict.
+// is not a conflict.
 //
 // Roll back first: in MySQL and MariaDB each further statement of the same *[sql.Tx] is committed by itself, and the
-// claim was rolled back with the rest. [Guard.Do] does so, and finds work that goes on.
+// claim was rolled back with the rest. [Guard.Do] does so, and detects work that continues after a conflict.
 //
-// It looks through wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or for the
-// fields Number and SQLState, as those of go-sql-driver/mysql have.
+// It searches the wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or for the
+// fields Number and SQLState, as the errors of go-sql-driver/mysql have.
 func IsConflict(err error) bool {
 	if errors.Is(err, ErrTransactionEnded) {
 		return false
@@ -33,7 +33,7 @@ const recordChanged = 1020
 // sqlState returns the SQLSTATE of err, or "".
 func sqlState(err error) string { return codeOf(err).state }
 
-// code is what a database says of an error.
+// code is a database's code of an error.
 type code struct {
 	state  string // SQLSTATE
 	number uint16 // MySQL's
@@ -60,7 +60,7 @@ func codeOf(err error) code {
 	return code{}
 }
 
-// codeFields returns the fields SQLState [5]byte and Number uint16 of a struct, as *mysql.MySQLError is one.
+// codeFields returns the fields SQLState [5]byte and Number uint16 of a struct such as *mysql.MySQLError.
 func codeFields(err error) (found code) {
 	value := reflect.Indirect(reflect.ValueOf(err))
 	if value.Kind() != reflect.Struct {
@@ -83,11 +83,11 @@ func fieldOf[T any](value reflect.Value, name string) (content T, ok bool) {
 
 const (
 	conflictRetries = 10
-	conflictBackoff = time.Millisecond // doubled with each try, and then a random part of it
+	conflictBackoff = time.Millisecond // doubled with each try; the wait is a random part of it
 )
 
-// retryConflicts repeats a try that failed by a conflict. Each conflict lets at least one of those in it go on, so a
-// few tries are enough; the random wait keeps the others from meeting again.
+// retryConflicts repeats a try that failed by a conflict. Each conflict lets at least one of its transactions proceed,
+// so a few tries are enough; the random wait keeps the other transactions from colliding again.
 func retryConflicts(ctx context.Context, try func() error) error {
 	for n := 0; ; n++ {
 		err := try()

@@ -10,9 +10,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// Guard checks fences against the registers in its table. It holds no connection
-// and no state, and is safe for concurrent use. The zero value refuses every call
-// with [ErrOption]; New makes one.
+// Guard checks fences against the registers in its table. It holds no connection and no state, and is safe for
+// concurrent use. The zero value refuses every call with [ErrOption]; create a Guard with New.
 type Guard struct {
 	dialect    Dialect
 	table      string // quoted
@@ -24,10 +23,9 @@ type Option func(*config)
 
 type config struct{ table string }
 
-// WithTable names the guard table, [DefaultTable] otherwise: "table" or
-// "schema.table" in lower case, digits and underscores. It is the developer's
-// choice and never comes from a request; still, a name that is anything but an
-// identifier is [ErrTable].
+// WithTable names the guard table, [DefaultTable] otherwise: "table" or "schema.table" in lower case, digits and
+// underscores. It is the developer's choice and never comes from a request; still, a name that is not an identifier is
+// [ErrTable].
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
 
 // New returns a guard for databases of this dialect. It opens nothing; a dialect
@@ -58,25 +56,22 @@ func (g *Guard) refuseZero() error {
 	return nil
 }
 
-// Claim checks f in the transaction tx and raises its register: a [fencing.Read]
-// is accepted while its token is at least the newest write's, a [fencing.Write]
-// while it is at least the newest read's too. Refused, it returns a
-// [*fencing.StaleError]; roll back. An f that is not valid is what
-// [fencing.Fence.Validate] reports, and nothing is sent.
+// Claim checks f in the transaction tx and raises its register: a [fencing.Read] is accepted while its token is at
+// least the newest write's, a [fencing.Write] while it is at least the newest read's too. On refusal, it returns a
+// [*fencing.StaleError]; roll back. For an invalid f it returns the error of [fencing.Fence.Validate], and sends
+// nothing.
 //
-// Make it the first statement of tx. It locks the resource's guard row until tx
-// ends, so whatever tx reads and writes after it happens as one step with the
-// check, at READ COMMITTED or any stronger level. A transaction that read before
-// it may act on what it read before the check.
+// Make it the first statement of tx. It locks the resource's guard row until tx ends, so all later reads and writes of
+// tx are one step with the check, at READ COMMITTED or any stronger level. A transaction that reads before the claim
+// may act on data from before the check.
 //
-// A rollback takes the raised register back: forget what was read in there.
+// A rollback takes the raised register back: discard what the transaction has read.
 //
-// Given a *[sql.DB] instead of a transaction it commits at once, to claim before
-// the first read when the work is not in the database or not in one transaction.
-// Given a *[sql.Conn] it is a part of the transaction that is under way there.
+// Given a *[sql.DB] instead of a transaction it commits at once, to claim before the first read when the work is not in
+// the database or not in one transaction. Given a *[sql.Conn] it is a part of the transaction that is under way there.
 //
-// Claims of one resource wait for each other's transactions, readers' too; readers
-// that shall not should use [Guard.Do].
+// Claims of one resource wait for each other's transactions, even claims of readers; readers that must not wait use
+// [Guard.Do].
 //
 // Inside a write under [Guard.Do] on the same resource, and its context, a *sql.DB or another transaction is
 // [ErrNested].
@@ -92,10 +87,9 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 	return g.check(ctx, tx, g.statements.claimRead, arguments{fence: f}, fencing.Registers.Check)
 }
 
-// Derive is [Guard.Claim] for storing what was derived from a read, such as a row
-// of a cache table: accepted while nothing newer has been written, it raises no
-// register, and newer readers do not matter. Until tx ends nothing newer is
-// written, so what tx stores is never outdated when it becomes visible.
+// Derive is [Guard.Claim] for storing a value that was derived from a read, such as a row of a cache table: it is
+// accepted while nothing newer has been written, it raises no register, and newer readers do not matter. Until tx ends
+// nothing newer is written, so a value that tx stores is never outdated when it becomes visible.
 func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
@@ -103,7 +97,7 @@ func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 	return g.check(ctx, tx, g.statements.derive, arguments{fence: f}, fencing.Registers.CheckDerived)
 }
 
-// allowed refuses what needs no database to be refused.
+// allowed makes the checks that need no database.
 func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := g.refuseZero(); err != nil {
 		return err
@@ -117,10 +111,9 @@ func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 	return g.refuseNested(ctx, tx, f.Resource)
 }
 
-// Statement returns what [Guard.Claim] sends, for handles that are not those of
-// database/sql, such as a pgx.Tx or pgx.Batch. In PostgreSQL and SQLite f is
-// accepted if it changed a row; in MySQL if the insert id in its reply, less one,
-// is 0 to the token. Anything else, MySQL's insert id 0 too, is a refusal.
+// Statement returns the statement of [Guard.Claim], for handles outside database/sql, such as a pgx.Tx or pgx.Batch. In
+// PostgreSQL and SQLite f is accepted if it changed a row; in MySQL if the insert id in its reply, less one, is in the
+// range from 0 to the token. Any other result, including MySQL's insert id 0, is a refusal.
 func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error) {
 	if err := g.refuseZero(); err != nil {
 		return "", nil, err
@@ -135,7 +128,7 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 	return s.text, s.args(arguments{fence: f}), nil
 }
 
-// Seen returns the registers of a resource, zero where nothing has claimed it.
+// Seen returns the registers of a resource, zero if it was never claimed.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
 	if err := g.refuseZero(); err != nil {
 		return fencing.Registers{}, err
@@ -154,12 +147,12 @@ func (g *Guard) registers(ctx context.Context, tx Tx, s statement, with argument
 	return seen, nil
 }
 
-// outOfRange is the SQLSTATE of MySQL's error 1690: a register to which no one can be added.
+// outOfRange is the SQLSTATE of MySQL's error 1690: a register that cannot be incremented.
 const outOfRange = "22003"
 
 type rule func(fencing.Registers, fencing.Fence) error
 
-// check runs a statement that decides and raises; by only words the refusal.
+// check runs a statement that checks the fence and raises the register. by only supplies the error of a refusal.
 func (g *Guard) check(ctx context.Context, tx Tx, s statement, with arguments, by rule) error {
 	f := with.fence
 	result, err := tx.ExecContext(ctx, s.text, s.args(with)...)
@@ -186,12 +179,12 @@ func (g *Guard) check(ctx context.Context, tx Tx, s statement, with arguments, b
 	if err := by(seen, f); err != nil {
 		return err
 	}
-	// Somebody deleted the row since: that does not turn the verdict round.
+	// The row was deleted in the meantime. That does not reverse the verdict.
 	return fmt.Errorf("%w: %v, and its registers went back", fencing.ErrStale, f)
 }
 
-// checkInsertID reads MySQL's verdict: the insert id, less one, is the greatest
-// token that the fence must not be older than.
+// checkInsertID interprets MySQL's verdict: the insert id, less one, is the greatest token that the fence must not be
+// older than.
 func checkInsertID(result sql.Result, f fencing.Fence) error {
 	id, err := result.LastInsertId()
 	switch seen := fencing.Token(id - 1); {

@@ -7,9 +7,9 @@ import (
 	"reflect"
 )
 
-// Tx runs statements: *sql.Tx, *sql.Conn, *sql.DB, their counterparts in sqlx,
-// and any of these over pgx's stdlib driver. A handle of bun is refused with
-// [ErrOption]: it rewrites the placeholders. Use the one inside it, such as tx.Tx.
+// Tx runs statements: *sql.Tx, *sql.Conn, *sql.DB, their counterparts in sqlx, and any of these over pgx's stdlib
+// driver. A handle of bun is refused with [ErrOption]: it rewrites the placeholders. Use the handle inside it, such as
+// tx.Tx.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	minIdle = time.Second                      // or a slow network would be taken for a pause
+	minIdle = time.Second                      // below it, a slow network would look like a pause
 	maxIdle = math.MaxInt32 * time.Millisecond // PostgreSQL's
 )
 
-// idleLimit returns what the lease behind ctx's fence, and ctx itself, have left; 0 if neither has a deadline.
+// idleLimit returns the time that the lease behind ctx's fence, and ctx itself, have left; 0 if neither has a deadline.
 func idleLimit(ctx context.Context, resource string) time.Duration {
 	limit, bounded := maxIdle, false
 	for _, deadline := range []func() (time.Time, bool){

@@ -10,13 +10,13 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// marked is a transaction with a mark: something that ends with the transaction and that no other one has. A mark that
-// is still there before the commit proves that the transaction is the one that was checked.
+// marked is a transaction with a mark: a value that ends with the transaction and that no other transaction has. A mark
+// that is still there before the commit proves that the transaction is the one that was checked.
 //
-// No database says so by itself. PostgreSQL takes BEGIN inside a transaction and COMMIT outside of one with a warning;
-// after a COMMIT of the work, or of another user of the connection, each further statement is a transaction of its own.
-// MySQL and MariaDB go on in the same way after a deadlock or DDL. "COMMIT; BEGIN" and COMMIT AND CHAIN leave a
-// transaction open, but another one.
+// No database reports a change of the transaction. PostgreSQL accepts BEGIN inside a transaction and COMMIT outside of
+// one with a warning; after a COMMIT by the work, or by another user of the connection, each further statement is a
+// transaction by itself. MySQL and MariaDB continue in the same way after a deadlock or DDL. "COMMIT; BEGIN" and COMMIT
+// AND CHAIN leave a transaction open, but another one.
 //
 // In PostgreSQL the mark is the value of a setting that is local to the transaction; the check sets it. A savepoint
 // would cost a round trip more and make a subtransaction of the work. In the other databases the mark is a savepoint.
@@ -26,13 +26,13 @@ type marked struct {
 }
 
 func (d Dialect) newMark() string {
-	if d == MySQL { // performance_schema would keep each name for good, as the digest of another statement
+	if d == MySQL { // performance_schema would keep each name forever, as the digest of another statement
 		return "fencelock_guard"
 	}
 	return "fencelock_" + rand.Text()
 }
 
-// setMark sets the mark, where the check has not done it.
+// setMark sets the mark, if the check has not set it.
 func (g *Guard) setMark(ctx context.Context, tx marked) error {
 	if g.dialect == PostgreSQL {
 		return nil
@@ -82,8 +82,8 @@ func (g *Guard) isNoSavepoint(err error) bool {
 }
 
 // refuseOpen returns an error if db is a connection that is inside a transaction: the next COMMIT or ROLLBACK would end
-// that one. PostgreSQL has to be asked. The others refuse to begin; a read asks them before its claim, which would
-// become a part of the transaction.
+// that transaction. PostgreSQL needs a probe. The others refuse to begin; for a read, refuseOpen begins an empty
+// transaction before the claim, which would otherwise become a part of the open transaction.
 func (g *Guard) refuseOpen(ctx context.Context, db DB, mode fencing.Mode) error {
 	_, isConn := db.(interface{ Raw(func(any) error) error })
 	switch {
@@ -106,7 +106,8 @@ const (
 	selectProbe = `SELECT coalesce(current_setting('fencelock.probe', true), '')`
 )
 
-// probe asks PostgreSQL by a setting that is local to the transaction: outside of one it ends with its own statement.
+// probe tests for a transaction in PostgreSQL by a setting that is local to the transaction: outside of a transaction
+// the setting ends with its own statement.
 func (g *Guard) probe(ctx context.Context, conn Tx) error {
 	var set, found string
 	err := conn.QueryRowContext(ctx, setProbe, g.dialect.newMark()).Scan(&set)
@@ -122,7 +123,7 @@ func (g *Guard) probe(ctx context.Context, conn Tx) error {
 	return nil
 }
 
-// activeTransaction is the SQLSTATE of an error that says that a transaction is under way.
+// activeTransaction is the SQLSTATE for a transaction that is already under way.
 const activeTransaction = "25001"
 
 // beginError is the error of a BeginTx that failed with err.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// section is the work of a write under Do. Its transaction holds the lock of the resource's guard row, so whoever
-// claims that resource in another transaction waits until the section has ended.
+// section is the work of a write under Do. Its transaction holds the lock of the resource's guard row, so a claim of
+// that resource in another transaction waits until the section has ended.
 type section struct {
 	guard    *Guard
 	resource string
@@ -17,7 +17,7 @@ type section struct {
 	outer    *section
 }
 
-// sectionKey asks a context for its innermost *section.
+// sectionKey is the context key of the innermost *section.
 type sectionKey struct{}
 
 func innermostSection(ctx context.Context) *section {
@@ -34,11 +34,11 @@ func (g *Guard) inSection(
 	return work(context.WithValue(ctx, sectionKey{}, s), tx)
 }
 
-// sectionOf returns the section of resource that ctx belongs to, or nil. To claim the resource from there in another
-// transaction is to wait for oneself, and the database cannot tell: what the section waits for is its own code.
+// sectionOf returns the section of resource that ctx belongs to, or nil. A claim of the resource from there in another
+// transaction would wait for itself, and the database cannot detect it, because the section waits for its own code.
 //
-// A guard does not know its database, so the name of its table stands for it. Handles would not do: *sql.DB and
-// *sqlx.DB differ for one database, and not every type can be compared.
+// A guard does not know its database, so the name of its table stands for it. Handles cannot identify the database:
+// *sql.DB and *sqlx.DB differ for one database, and not every type can be compared.
 func (g *Guard) sectionOf(ctx context.Context, resource string) *section {
 	for s := innermostSection(ctx); s != nil; s = s.outer {
 		if s.resource == resource && s.guard.table == g.table && s.guard.dialect == g.dialect && !s.over.Load() {
@@ -55,8 +55,9 @@ func nestedIn(s *section) error {
 }
 
 // refuseNested returns an error if a claim of resource through handle waits for the section that ctx belongs to. It
-// does where it is certainly no part of the section's transaction: a pool takes another connection, and another
-// transaction is another one. A *sql.Conn may be the one of the transaction, and a type of another package may wrap it.
+// does so only if handle is certainly not part of the section's transaction: a pool takes another connection, and
+// another transaction is a different one. A *sql.Conn may be the connection of the transaction, and a type of another
+// package may wrap it.
 func (g *Guard) refuseNested(ctx context.Context, handle Tx, resource string) error {
 	s := g.sectionOf(ctx, resource)
 	if s == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// changes are what tells that an SQLite connection has written: rows, and what is not counted by rows, which are the
-// schema and the version that belongs to the user.
+// changes are the counters that show whether an SQLite connection has written: the changed rows, and, because changes
+// of the schema and of the user version do not count as rows, the versions of both.
 type changes struct {
 	rows     int64
 	versions string
@@ -21,7 +21,7 @@ FROM pragma_schema_version, pragma_user_version`
 //
 // SQLite has no read-only transactions. Its PRAGMA query_only would refuse the write itself, but belongs to the
 // connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
-// ends, and there is no statement between. So the counters decide, which leave nothing behind.
+// ends, and there is no statement between. So the counters decide, which leave no state behind.
 func (g *Guard) onlyReading(ctx context.Context, tx marked, f fencing.Fence, work func() error) error {
 	if g.dialect != SQLite {
 		return work()

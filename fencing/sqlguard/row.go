@@ -15,20 +15,18 @@ import (
 //		`UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`, ...)
 //	err = sqlguard.PostgreSQL.CheckUpdate(ctx, tx, f, result, `SELECT fence FROM accounts WHERE id = $1`, id)
 //
-// In MySQL, whose count leaves out a row that had the new values already, the
-// statement has to say that it found the row:
+// MySQL's count leaves out a row that had the new values already, so there the statement has to report that it found
+// the row:
 //
 //	UPDATE accounts SET balance = ?, fence = LAST_INSERT_ID(?) WHERE id = ? AND fence <= ?
 //
-// If a row was changed it returns nil and sends nothing. If none was, lookup
-// decides, which selects the row's fence alone and has no locking clause: a newer
-// fence is a [*fencing.StaleError]; otherwise no row met the statement's
-// conditions, which is [ErrNoRow]. A MySQL statement without LAST_INSERT_ID, or
-// one with a further condition, that changed no row while the row has this very
-// token is [ErrNoVerdict].
+// If a row was changed, CheckUpdate returns nil and sends nothing. If none was, it decides by lookup, a statement that
+// selects only the row's fence and has no locking clause: a newer fence is a [*fencing.StaleError]; otherwise no row
+// met the statement's conditions, which is [ErrNoRow]. In MySQL, a statement that has no LAST_INSERT_ID, or has a
+// further condition, and that changed no row while the row has this very token, is [ErrNoVerdict].
 //
-// The fence column is BIGINT NOT NULL, and a row that has one is never deleted: with it
-// goes the memory of who wrote last. Mark it as deleted instead, by an UPDATE.
+// The fence column is BIGINT NOT NULL, and a row that has one is never deleted: a deleted row loses the token of its
+// last writer. Mark it as deleted instead, by an UPDATE.
 func (d Dialect) CheckUpdate(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
@@ -51,16 +49,15 @@ func (d Dialect) CheckUpdate(
 	}
 }
 
-// foundRow reports whether an UPDATE with LAST_INSERT_ID(token) found a row: the
-// server evaluates it for each row that it writes, and puts it into the reply.
+// foundRow reports whether an UPDATE with LAST_INSERT_ID(token) found a row: the server evaluates it for each row that
+// it writes, and puts it into the reply.
 func foundRow(result sql.Result, f fencing.Fence) bool {
 	id, err := result.LastInsertId()
 	return err == nil && id > 0 && fencing.Token(id) == f.Token
 }
 
-// CheckUpsert is [Dialect.CheckUpdate] for a statement that inserts the row where
-// there is none and updates it only if its fence is not newer. In PostgreSQL and
-// SQLite:
+// CheckUpsert is [Dialect.CheckUpdate] for a statement that inserts the row if there is none and updates it only if its
+// fence is not newer. In PostgreSQL and SQLite:
 //
 //	INSERT INTO accounts (id, balance, fence) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
@@ -72,13 +69,11 @@ func foundRow(result sql.Result, f fencing.Fence) bool {
 //	ON DUPLICATE KEY UPDATE
 //	balance = IF(fence <= VALUES(fence), VALUES(balance), balance), fence = GREATEST(fence, VALUES(fence))
 //
-// There the count says nothing, so CheckUpsert always looks the fence up. Run it
-// in a transaction and roll back on an error: a column without its IF was written
-// even though the fence is refused.
+// There the count proves nothing, so CheckUpsert always looks the fence up. Run it in a transaction and roll back on an
+// error: a column without its IF was written even though the fence is refused.
 //
-// The stale upsert of a row that was deleted is an insert like any other and is
-// accepted. Rows that are upserted are marked as deleted, never deleted; or their
-// lock is checked by the guard table.
+// The stale upsert of a row that was deleted is an insert like any other and is accepted. Rows that are upserted are
+// marked as deleted, never deleted; or their lock is checked by the guard table.
 func (d Dialect) CheckUpsert(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
@@ -102,13 +97,13 @@ func (d Dialect) CheckUpsert(
 	}
 }
 
-// fenceOf returns the fence of the row as it is now, or why f is refused.
+// fenceOf returns the current fence of the row, or the error that refuses f.
 func (d Dialect) fenceOf(
 	ctx context.Context, tx Tx, f fencing.Fence, lookup string, args []any,
 ) (fencing.Token, error) {
 	if d == MySQL {
-		// A plain SELECT at REPEATABLE READ would look at the transaction's
-		// snapshot, which may be older than what the statement before was refused by.
+		// A plain SELECT at REPEATABLE READ would read the transaction's snapshot, which may be older than the row that
+		// refused the statement before.
 		lookup += " FOR UPDATE"
 	}
 	var column sql.Null[fencing.Token]

@@ -9,8 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// statement is a text with the dialect's placeholders, and which argument each
-// of them stands for.
+// statement is a text with the dialect's placeholders, and the argument that each of them stands for.
 type statement struct {
 	text  string
 	order []string

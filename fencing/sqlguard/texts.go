@@ -1,6 +1,6 @@
 package sqlguard
 
-// statements are everything that a Guard sends, but for what marks a transaction.
+// statements are all statements of a Guard, except for the ones that mark a transaction.
 type statements struct {
 	claimRead, claimWrite, derive, registers statement
 	// claimSection and recheck are claimWrite and registers inside Do. In PostgreSQL they mark the transaction, and
@@ -30,11 +30,10 @@ func newStatements(d Dialect, table string) statements {
 
 const selectRegisters = `SELECT max_write, max_read FROM {table} WHERE resource = :resource`
 
-// In PostgreSQL and SQLite an upsert whose WHERE does not hold changes no row, and
-// one that writes the value that is there already does: the number of rows
-// affected is the verdict. Waiting for another transaction on the row,
-// PostgreSQL decides by what that one has committed, at any isolation level, or
-// fails with a serialization error.
+// In PostgreSQL and SQLite an upsert changes no row if its WHERE does not hold, and it counts a row that had the
+// written value already: the number of rows affected is the verdict. PostgreSQL, after waiting for another transaction
+// on the row, decides by the values that the other one has committed, at any isolation level, or fails with a
+// serialization error.
 const (
 	conflictClaimRead = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, :token)
 ON CONFLICT (resource) DO UPDATE
@@ -47,14 +46,14 @@ WHERE guard.max_write <= excluded.max_read`
 	raiseWrite = `ON CONFLICT (resource) DO UPDATE SET max_write = excluded.max_write
 WHERE guard.max_write <= excluded.max_write AND guard.max_read <= excluded.max_write`
 
-	// It writes only to lock the row, or to make one that can be locked.
+	// It writes only to lock the row, or to insert a row that can be locked.
 	conflictDerive = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, 0)
 ON CONFLICT (resource) DO UPDATE SET max_read = guard.max_read
 WHERE guard.max_write <= :token`
 )
 
-// A statement more would cost a round trip, so the check itself sets what ends with its transaction (the third argument
-// of set_config). A limit that is there already and is shorter stays; 0 is none.
+// One more statement would cost a round trip, so the check itself makes the settings that end with its transaction (the
+// third argument of set_config). A shorter limit that is set already stays; 0 is none.
 const (
 	markingClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read)
 SELECT :resource::bytea, :token::bigint, 0
@@ -65,19 +64,18 @@ FROM set_config('fencelock.mark', :mark::text, true) AS mark, set_config('idle_i
 ), true) AS idle
 ` + raiseWrite
 
-	// Without a row there is no mark either: such a read is refused.
+	// Without a row there is no mark: such a read is refused.
 	markingRegisters = selectRegisters + ` AND set_config('fencelock.mark', :mark::text, true) = :mark::text`
 )
 
-// MySQL's number of rows affected does not tell a refusal from an equal token: 0
-// for both, or 1 for both where the client asks for found rows. So the statement
-// answers with the register that decides: LAST_INSERT_ID(x) returns x and puts it
-// into the reply as the insert id. One is added, to a register of a new row too,
-// so that an insert id of 0 is no verdict at all.
+// MySQL's number of rows affected does not distinguish a refusal from an equal token: 0 for both, or 1 for both if the
+// client asks for found rows. So the statement answers with the register that decides: LAST_INSERT_ID(x) returns x and
+// puts it into the reply as the insert id. One is added, also for a new row's register, so that an insert id of 0 is no
+// verdict at all.
 //
-// The value of LAST_INSERT_ID(x) has to be stored or compared with something that
-// the server knows only when it executes: MySQL 9 does not evaluate what it can
-// decide before. The lock of the row is held in either case.
+// The value of LAST_INSERT_ID(x) has to be stored, or compared with a value that the server knows only when it
+// executes: MySQL 9 does not evaluate a comparison that it can decide before. The lock of the row is held in either
+// case.
 const (
 	duplicateClaimRead = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, LAST_INSERT_ID(1) - 1, :token)

@@ -25,8 +25,8 @@ func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, check,
 	return nil
 }
 
-// begin returns a transaction that check has passed. A conflict ended the transaction that it was in, so the next try
-// begins another.
+// begin returns a transaction that check has passed. A conflict ends the transaction in which it occurs, so the next
+// try begins another.
 func (g *Guard) begin(ctx context.Context, db DB, opts *sql.TxOptions, check func(marked) error) (marked, error) {
 	var tx marked
 	err := retryConflicts(ctx, func() error {

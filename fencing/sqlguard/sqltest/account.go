@@ -11,11 +11,10 @@ import (
 	"syscall"
 )
 
-// account is who runs a server: the zero value is whoever runs the test.
+// account is the operating system's account that runs a server: the zero value is the account of the test.
 type account struct{ credential *syscall.Credential }
 
-// unprivileged returns the account to run a server as: the named one, or else
-// nobody, in place of root.
+// unprivileged returns the account to run a server as: in place of root, the named one, or else the account "nobody".
 func unprivileged(name string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil
@@ -44,7 +43,7 @@ func (a account) give(path string) error {
 	return os.Chown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// attributes say who runs a process, and that it must not outlive the tests.
+// attributes set the account of a process, and the signal that keeps it from outliving the tests.
 func (a account) attributes() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Credential: a.credential}
 	endWithParent(attributes)

@@ -15,7 +15,7 @@ var mariadb = kind{
 	program: []string{"/usr/sbin/mariadbd", "/usr/local/bin/mariadbd", "/usr/local/mysql/bin/mariadbd"},
 	user:    "mysql",
 	driver:  "mysql",
-	stop:    syscall.SIGKILL, // a clean end takes seconds, and nobody reads the data again
+	stop:    syscall.SIGKILL, // a clean end takes seconds, and the data is never read again
 	prepare: func(_, dir string) *exec.Cmd {
 		return exec.Command("mariadb-install-db", "--no-defaults", "--datadir="+filepath.Join(dir, "data"),
 			"--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal")
@@ -24,7 +24,7 @@ var mariadb = kind{
 		return exec.Command(program, "--no-defaults", "--datadir="+filepath.Join(dir, "data"),
 			"--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", port),
 			"--socket="+filepath.Join(dir, "socket"), "--pid-file="+filepath.Join(dir, "pid"),
-			// Without the grant tables anybody on this machine may connect, as with PostgreSQL's "trust".
+			// Without the grant tables any user of this machine may connect, as with PostgreSQL's "trust".
 			"--skip-grant-tables", "--skip-networking=0", "--skip-name-resolve",
 			"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-buffer-pool-size=64M")
 	},

@@ -23,8 +23,8 @@ var mysql = kind{
 	},
 	user:   "mysql",
 	driver: "mysql",
-	stop:   syscall.SIGKILL, // a clean end takes seconds, and nobody reads the data again
-	// MySQL allows root from "localhost" alone, which without name resolution 127.0.0.1 is not.
+	stop:   syscall.SIGKILL, // a clean end takes seconds, and the data is never read again
+	// MySQL allows root from "localhost" only, and without name resolution 127.0.0.1 does not count as that.
 	initFile: "CREATE USER root@'127.0.0.1';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n",
 	prepare: func(program, dir string) *exec.Cmd {
 		return exec.Command(program, append(mysqlOptions(dir), "--initialize-insecure",

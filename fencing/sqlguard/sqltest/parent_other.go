@@ -4,6 +4,6 @@ package sqltest
 
 import "syscall"
 
-// endWithParent does nothing where the kernel cannot tell a process that its
-// parent has ended: there a server outlives tests that were killed.
+// endWithParent does nothing: this kernel cannot signal the end of a parent, so a server outlives a test process that
+// was killed.
 func endWithParent(*syscall.SysProcAttr) {}

@@ -16,31 +16,30 @@ import (
 	"github.com/seed74116694/fencelock/internal/scratch"
 )
 
-// startLimit bounds the making of the data directory and the start of a server,
-// each. Both take some seconds on an idle machine; on a busy one they are waited
-// for, and only a server that hangs is given up.
+// startLimit bounds the creation of the data directory and the start of a server, each. Both take some seconds on an
+// idle machine; a busy machine is given time, and only a server that hangs is given up.
 const startLimit = 5 * time.Minute
 
 // server is a running database server.
 type server struct {
 	dir     string
 	process *exec.Cmd
-	exited  chan error // closed after the process's state came out of it
+	exited  chan error // closed after the process's state was sent on it
 	stop    os.Signal
 	dsn     func(database string) string
 	driver  string
 	admin   *sql.DB
 }
 
-// kind is what sets the servers apart.
+// kind is a kind of server.
 type kind struct {
 	name    string
-	install string   // what to do where it is missing
-	program []string // where it may be, as patterns
-	// variable names the environment variable that says where it is, or "none": that it cannot be had here.
+	install string   // how to install it if it is missing
+	program []string // its possible paths, as patterns
+	// variable names the environment variable with the path, or with "none" if it is not available on this machine.
 	variable string
 	isOurs   func(program string) bool // nil: any
-	user     string                    // who runs it in place of root
+	user     string                    // the account to run it in place of root
 	driver   string
 	stop     os.Signal
 	initial  string // the database to connect to first
@@ -50,10 +49,10 @@ type kind struct {
 	prepare func(program, dir string) *exec.Cmd           // makes dir/data
 	serve   func(program, dir string, port int) *exec.Cmd // runs in the foreground
 	dsn     func(port int, database string) string
-	dataDir string // asks a server where its data is
+	dataDir string // the query for a server's data directory
 }
 
-// find returns the program's path, or a missingError that says what to do.
+// find returns the program's path, or a missingError with a hint how to install it.
 func (k kind) find() (string, error) {
 	patterns := k.program
 	switch said := os.Getenv(k.variable); {
@@ -75,10 +74,10 @@ func (k kind) find() (string, error) {
 	return "", &missingError{what: fmt.Sprintf("%s is not here: %s", k.name, k.install)}
 }
 
-// missingError says that a server's program is missing.
+// missingError reports that a server's program is missing.
 type missingError struct {
 	what  string
-	known bool // whoever started the tests said so: no failure, not even where CI=true
+	known bool // the environment declares it missing: no failure, not even with CI=true
 }
 
 func (e *missingError) Error() string { return e.what }
@@ -152,8 +151,7 @@ func (k kind) serveOn(who account, program, dir string) (*server, error) {
 	return s, nil
 }
 
-// awaitReady waits until this very process answers: a server that somebody else
-// runs on the port has another data directory.
+// awaitReady waits until this very process answers: a foreign server on the port has another data directory.
 func (s *server) awaitReady(k kind) error {
 	db, err := sql.Open(s.driver, s.dsn(k.initial))
 	if err != nil {

@@ -25,14 +25,14 @@ type Store struct {
 	create func(tb testing.TB) (driver, dsn string)
 }
 
-// Database makes an empty database and returns how to open it: the driver's name
-// and the data source. It ends with the servers, SQLite's with the test.
+// Database creates an empty database and returns the driver's name and the data source to open it. It ends with the
+// servers, SQLite's with the test.
 func (s Store) Database(tb testing.TB) (driver, dsn string) {
 	tb.Helper()
 	return s.create(tb)
 }
 
-// Open makes an empty database and opens it until the test ends.
+// Open creates an empty database and opens it until the test ends.
 func (s Store) Open(tb testing.TB) *sql.DB {
 	tb.Helper()
 	driver, dsn := s.create(tb)
@@ -59,7 +59,7 @@ type Servers struct {
 	databases                atomic.Int64
 }
 
-// once makes a value when it is first asked for.
+// once creates a value at the first request for it.
 type once[T any] struct {
 	sync.Once
 	value T
@@ -110,15 +110,15 @@ func (s *Servers) Store(name string) Store {
 	panic("sqltest: no store " + name)
 }
 
-// SQLiteDSN is the data source of a file that several connections write to: they
-// wait for each other instead of failing, and readers do not wait at all.
+// SQLiteDSN is the data source of a file that several connections write to: they wait for each other instead of
+// failing, and readers do not wait at all.
 func SQLiteDSN(file string) string {
 	return "file:" + file + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 }
 
 func newFolder() (*scratch.Folder, error) { return scratch.New("sqltest") }
 
-// file returns a file for SQLite, which goes with the test.
+// file returns a file for SQLite, which is removed with the test.
 func (s *Servers) file(tb testing.TB) (driver, dsn string) {
 	tb.Helper()
 	in, err := s.folder.get(newFolder)
