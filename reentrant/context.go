@@ -6,12 +6,12 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// identity is what a context says of its owner. It is kept where package fencing keeps owners, so that its transports
-// send it on, and a later owner replaces it whoever sets that.
+// identity is the owner in a context. It is stored where package fencing keeps owners. So the transports of package
+// fencing send it on, and any later owner replaces it, even if another package sets that owner.
 type identity struct {
 	owner  Owner
 	joins  bool   // the owner may have holds that other processes took
-	string string // owner.String(), made once; empty for the zero Owner, which is nobody's
+	string string // owner.String(), made once; empty for the zero Owner, which stands for no owner
 }
 
 // String returns what the transports send.
@@ -35,14 +35,14 @@ func identityFrom(ctx context.Context) (*identity, bool) {
 		return nil, false
 	case *identity:
 		return owner, owner.owner != Owner{}
-	default: // came with a call or a message: it is another process's
+	default: // it came with a call or a message from another process
 		o, err := ParseOwner(owner.String())
 		return newIdentity(o, true), err == nil
 	}
 }
 
-// WithOwner returns ctx with a new owner, or ctx itself if it has one. Call it once, at the edge: where a request
-// comes in, where a job begins.
+// WithOwner returns ctx with a new owner, or ctx itself if it has an owner. Call it once, at the edge: at the entry of
+// a request or the start of a job.
 func WithOwner(ctx context.Context) context.Context {
 	if _, ok := identityFrom(ctx); ok {
 		return ctx
@@ -50,14 +50,14 @@ func WithOwner(ctx context.Context) context.Context {
 	return with(ctx, NewOwner(), false)
 }
 
-// AsOwner returns ctx for work on behalf of an owner that comes from another process, in the place of any owner that
-// ctx has. A context that fencing.Extract or a server's middleware has made of a call is one already. The first
-// acquisition of a lock under it joins what the owner holds on the masters; see the package's documentation for an
-// owner that holds nothing. The zero Owner leaves the context without an owner.
+// AsOwner returns ctx for work on behalf of an owner from another process. It replaces any owner of ctx. A context that
+// fencing.Extract or a server's middleware has made from a call already has such an owner. The first acquisition of a
+// lock under it joins the owner's hold on the masters; the package documentation describes the case of an owner without
+// a hold. The zero Owner leaves the context without an owner.
 func AsOwner(ctx context.Context, o Owner) context.Context { return with(ctx, o, true) }
 
 // OwnerFrom returns the owner of ctx and whether there is one. fencing.Inject and the transports of httpfence and
-// grpcfence send it beside the fence.
+// grpcfence send it together with the fence.
 func OwnerFrom(ctx context.Context) (Owner, bool) {
 	if id, ok := identityFrom(ctx); ok {
 		return id.owner, true
@@ -65,6 +65,7 @@ func OwnerFrom(ctx context.Context) (Owner, bool) {
 	return Owner{}, false
 }
 
-// Fork returns ctx with a new owner, for a goroutine that runs beside its parent: it waits for the parent's locks as
-// anybody does. What AsOwner said of the old owner does not apply to the new one.
+// Fork returns ctx with a new owner, for a goroutine that runs concurrently with its parent. The goroutine waits for
+// the parent's locks as any other client does. If the old owner came from AsOwner, this does not apply to the new
+// owner.
 func Fork(ctx context.Context) context.Context { return with(ctx, NewOwner(), false) }

@@ -9,9 +9,10 @@ import (
 )
 
 // Do runs fn while the owner in ctx holds the lock for writing; a ctx without an owner gets a new one. fn runs under
-// Hold.Context, which carries the owner too, so Do nests in Do. It returns fn's error, joined with a *rwlock.LostError
-// if the lease was lost while fn ran, and with ErrOrder if fn left a hold of this lock behind. When Do returns, also
-// by a panic of fn, its hold has ended and whatever nested in it has too: a hold left behind would be renewed for ever.
+// Hold.Context, which carries the owner too, so Do nests in Do. Do returns fn's error, joined with a *rwlock.LostError
+// if the lease was lost while fn ran, and with ErrOrder if fn did not release a hold of this lock. When Do returns,
+// also by a panic of fn, its hold has ended and so has every hold nested in it: a hold that fn did not release would be
+// renewed for ever.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
 	if fn == nil {
 		return errNilFn
@@ -42,7 +43,7 @@ func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) er
 	defer func() {
 		order, err := hold.end(ctx)
 		if errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, err) {
-			outcome = joined.Errors(outcome, err) // a release that is not confirmed goes on in the background
+			outcome = joined.Errors(outcome, err) // an unconfirmed release continues in the background
 		}
 		if order != nil {
 			outcome = joined.Errors(outcome, order)

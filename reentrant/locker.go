@@ -10,18 +10,18 @@ import (
 )
 
 // Locker takes locks for the owners that contexts name. It is safe for concurrent use. A process needs one for each
-// rwlock.Locker: two do not know of each other's holds. The zero value cannot be used; New makes one.
+// rwlock.Locker: two Lockers do not share their holds. New makes one: the zero value cannot be used.
 type Locker struct {
 	remote   *rwlock.Locker
 	maxDepth int
-	invalid  error // what New was given and cannot work
+	invalid  error // the first argument of New that broke a rule, or nil
 
-	mu       sync.Mutex // never held over a call of the remote locker or of a lease
+	mu       sync.Mutex // never held during a call of the remote locker or of a lease
 	sections map[sectionKey]*section
 }
 
-// New returns a Locker over l, which stays the caller's to close. It holds nothing that needs closing itself. If an
-// argument breaks a rule, every acquisition fails with the *rwlock.OptionError that says so.
+// New returns a Locker over l. The caller still has to close l; the Locker itself needs no Close. If an argument breaks
+// a rule, every acquisition fails with the *rwlock.OptionError that describes it.
 func New(l *rwlock.Locker, opts ...Option) *Locker {
 	locker := &Locker{remote: l, maxDepth: defaultMaxDepth, sections: make(map[sectionKey]*section)}
 	if l == nil {
@@ -37,22 +37,23 @@ func New(l *rwlock.Locker, opts ...Option) *Locker {
 	return locker
 }
 
-// Lock takes the lock for writing, for the owner in ctx. The owner's first acquisition is that of rwlock.Locker.Lock,
-// with its options and errors; under AsOwner it joins first, in a single attempt. A nested one counts on the lease that
-// is there, or fails with the lease's *rwlock.LostError, with ErrDepth, or with *rwlock.AcquireError if ctx has ended.
-// Inside a read lock it upgrades that, which may wait for other readers; see rwlock.Lease.Upgrade for its errors. Every
-// Hold must be released, also after a loss.
+// Lock takes the lock for writing, for the owner in ctx. The owner's first acquisition is an rwlock.Locker.Lock, with
+// its options and errors; under AsOwner it first tries to join, in a single attempt. A nested acquisition shares the
+// existing lease, or fails with the lease's *rwlock.LostError, with ErrDepth, or with *rwlock.AcquireError if ctx has
+// ended. Inside a read lock it upgrades that lock, which may wait for other readers; see rwlock.Lease.Upgrade for its
+// errors. Every Hold must be released, also after a loss.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...rwlock.LockOption) (*Hold, error) {
 	return l.acquire(ctx, request{name: name, mode: rwlock.Write, opts: opts})
 }
 
-// TryLock is Lock with a single attempt: *rwlock.AcquireError at once if others hold the lock or wait for it.
+// TryLock is Lock with a single attempt: it returns *rwlock.AcquireError at once if another client holds the lock or
+// waits for it.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...rwlock.LockOption) (*Hold, error) {
 	return l.acquire(ctx, request{name: name, mode: rwlock.Write, try: true, opts: opts})
 }
 
-// RLock takes the lock for reading, for the owner in ctx. Inside the owner's write lock it counts on that one, and its
-// fence stays that of a writer.
+// RLock takes the lock for reading, for the owner in ctx. Inside the owner's write lock it shares that lease, and its
+// fence remains a writer's fence.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...rwlock.LockOption) (*Hold, error) {
 	return l.acquire(ctx, request{name: name, mode: rwlock.Read, opts: opts})
 }
@@ -62,7 +63,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...rwlock.LockO
 	return l.acquire(ctx, request{name: name, mode: rwlock.Read, try: true, opts: opts})
 }
 
-// request is one acquisition as the caller wants it.
+// request is one acquisition with the caller's arguments.
 type request struct {
 	name string
 	mode rwlock.Mode
@@ -96,15 +97,16 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 		if err := s.await(ctx, r); err != nil {
 			return nil, err
 		}
-		// A section that was never opened or is closed by now is out of the table: look again.
+		// A section that failed to open, or is closed, is no longer in the table: look again.
 		if h, err := s.nest(ctx, id, r); h != nil || err != nil {
 			return h, err
 		}
 	}
 }
 
-// nestIn nests in the section of that key if its lease has the token that ctx claims. It returns nil and no error if it
-// has another one: an owner may have several read holds of a lock, and that one may be in another process.
+// nestIn nests in the section of that key if its lease has the token that ctx claims. It returns nil and no error if
+// the lease has another token: an owner may have several read holds of a lock, and the claimed hold may be in another
+// process.
 func (l *Locker) nestIn(
 	ctx context.Context, key sectionKey, claimed fencing.Token, id *identity, r request,
 ) (*Hold, error) {
@@ -123,7 +125,7 @@ func (l *Locker) nestIn(
 	return s.nest(ctx, id, r)
 }
 
-// enter returns the owner's section of a lock. The one for whom it is first has to open it.
+// enter returns the owner's section of a lock. If first is true, the caller has to open the section.
 func (l *Locker) enter(k sectionKey) (s *section, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

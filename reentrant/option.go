@@ -8,7 +8,7 @@ type Option func(*Locker)
 const defaultMaxDepth = 64
 
 // WithMaxDepth bounds how many holds an owner may have of one lock in this process, the outermost included: 64 by
-// default, at least 1. The next one is ErrDepth. A recursion that never ends is found that way.
+// default, at least 1. A further hold is ErrDepth. The limit detects an endless recursion.
 func WithMaxDepth(n int) Option {
 	return func(l *Locker) {
 		l.maxDepth = n
@@ -18,7 +18,7 @@ func WithMaxDepth(n int) Option {
 	}
 }
 
-// refuse keeps the first broken rule for the first acquisition: New has no error to return, and a silent repair would
+// refuse records the first broken rule for the first acquisition. New returns no error, and a silent correction would
 // hide the mistake.
 func (l *Locker) refuse(option string, value any, rule string) {
 	if l.invalid == nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Owner names one logical thread of control, across processes. The zero Owner is nobody's.
+// Owner names one logical thread of control, across processes. The zero Owner stands for no owner.
 type Owner ulid.ULID
 
-// NewOwner returns an owner that nobody else has. All its 80 random bits come from crypto/rand: two threads of one
-// owner would hold a lock together.
+// NewOwner returns a unique owner. All its 80 random bits come from crypto/rand: if two threads had the same owner,
+// they would hold a lock at the same time.
 func NewOwner() Owner { return Owner(ulid.MustNew(ulid.Now(), rand.Reader)) }
 
-// ParseOwner reads an owner as String writes it: 26 characters of Crockford's base 32, in either case. Anything else,
-// the zero Owner included, is a *rwlock.OptionError.
+// ParseOwner parses the result of String: 26 characters of Crockford's base 32, in either case. Any other text, the
+// zero Owner included, is a *rwlock.OptionError.
 func ParseOwner(s string) (Owner, error) {
 	id, err := ulid.ParseStrict(s)
 	if err != nil || id.IsZero() {
@@ -29,7 +29,7 @@ func ParseOwner(s string) (Owner, error) {
 // String returns the owner as a ULID of 26 characters, as Inspect shows it.
 func (o Owner) String() string { return ulid.ULID(o).String() }
 
-// clip quotes what came from outside, and no more of it than is needed to recognise it.
+// clip quotes a text from outside the program, shortened to a length that suffices to recognise it.
 func clip(s string) string {
 	const most = 40
 	if len(s) > most {

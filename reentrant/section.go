@@ -14,10 +14,10 @@ import (
 type sectionKey struct {
 	owner   Owner
 	name    string
-	claimed fencing.Token // by who joined that hold of the owner; 0 for all others
+	claimed fencing.Token // the token by which the section joined a hold of the owner; else 0
 }
 
-// section is what one owner has of one lock in this process: a lease, and the holds that count on it. It is in the
+// section is the state of one owner and one lock in this process: a lease, and the holds that share it. It is in the
 // locker's table from the first acquisition until the last release.
 type section struct {
 	locker *Locker
@@ -28,9 +28,9 @@ type section struct {
 	innermost *Hold // under the locker's mu; nil before the section is open and after it is closed
 }
 
-// open is the first acquisition.
+// open makes the first acquisition.
 func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
-	defer func() { // also when a hook of the locker panics: nobody may wait for this section for ever
+	defer func() { // also when a hook of the locker panics, so that no goroutine waits for this section for ever
 		s.locker.mu.Lock()
 		defer s.locker.mu.Unlock()
 		if s.innermost = h; h == nil {
@@ -44,8 +44,8 @@ func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, e
 	return &Hold{section: s, depth: 1}, nil
 }
 
-// await returns nil when the first acquisition is over, whatever came of it. Only a goroutine that shares the owner
-// with the one that acquires has to wait here.
+// await returns nil when the first acquisition is over, also if it failed. Only a goroutine with the same owner as the
+// acquiring goroutine has to wait here.
 func (s *section) await(ctx context.Context, r request) error {
 	select {
 	case <-s.opened:
@@ -64,15 +64,15 @@ func (s *section) await(ctx context.Context, r request) error {
 	}
 }
 
-// nest counts one more hold on the lease. It returns nil and no error if the section is not open any more.
+// nest adds one hold to the lease. It returns nil and no error if the section is no longer open.
 func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, error) {
 	if s.lease == nil {
 		return nil, nil
 	}
-	// Before the mutex: the end of a lease that is noticed here runs the locker's hooks.
+	// Before the mutex: if the check finds that the lease has ended, it runs the locker's hooks.
 	refusal := s.refusal(ctx, id, r)
 	if refusal == nil {
-		refusal = s.full() // before the upgrade, which cannot be taken back
+		refusal = s.full() // before the upgrade, which cannot be undone
 	}
 	if refusal == nil {
 		refusal = s.upgrade(ctx, r)
@@ -80,7 +80,7 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	if refusal == nil {
-		refusal = s.fullLocked() // another goroutine of the owner may have nested since
+		refusal = s.fullLocked() // another goroutine of the owner may have nested in between
 	}
 	switch {
 	case s.innermost == nil:
@@ -93,7 +93,7 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	return h, nil
 }
 
-// full says that nothing more may nest in this section.
+// full returns ErrDepth if no further hold may nest in this section.
 func (s *section) full() error {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *section) fullLocked() error {
 		ErrDepth, s.key.name, s.innermost.depth)
 }
 
-// refusal says why nothing may nest in this section now.
+// refusal returns the reason why no hold may nest in this section now, or nil.
 func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	switch err := s.lease.Err(); {
 	case errors.Is(err, rwlock.ErrLost):
@@ -124,8 +124,8 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	return nil
 }
 
-// upgrade turns the read lock of the section into the write lock that is asked for. Where the owner is another
-// process's it is refused before: that one may read too, and would be waited for.
+// upgrade turns the section's read lock into a write lock if the request is for writing. For an owner from another
+// process refusal has already refused this: the other process may read too, and the upgrade would wait for it.
 func (s *section) upgrade(ctx context.Context, r request) error {
 	switch {
 	case r.mode == rwlock.Read:
@@ -141,10 +141,10 @@ func (r request) notAcquired(waited time.Duration, cause error) error {
 	return &rwlock.AcquireError{Name: r.name, Mode: r.mode, Waited: waited, Err: cause}
 }
 
-// released is the end of the contexts of a hold that was released, while the lease goes on.
+// released returns the cause for the contexts of a released hold whose lease continues.
 func (s *section) released() error { return fmt.Errorf("%w: lock %q", rwlock.ErrReleased, s.key.name) }
 
-// attach has a context end with a hold. It reports whether the hold is still there.
+// attach makes a context end with a hold. It returns false if the hold was already released.
 func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
 	return !h.released
 }
 
-// leave takes out the innermost hold and returns the contexts that end with it. It reports whether the hold was still
-// there; one that others nest in stays.
+// leave removes the innermost hold and returns the contexts that end with it. left is false if the hold was already
+// released, or if another hold nests in it; such a hold stays.
 func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
@@ -168,8 +168,8 @@ func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc,
 	return true, s.takeOut(h), nil
 }
 
-// unwind takes out a hold with all that nest in it, and returns the contexts that end with them. The error says that
-// there were some.
+// unwind removes a hold with all holds nested in it, and returns the contexts that end with them. err is ErrOrder if
+// there were nested holds.
 func (s *section) unwind(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
@@ -182,8 +182,8 @@ func (s *section) unwind(h *Hold) (left bool, contexts []context.CancelCauseFunc
 	return true, s.takeOut(h), err
 }
 
-// takeOut takes out the holds from the innermost to h, under the locker's mu. A hold that is not released is one of
-// them: holds leave from the inside only.
+// takeOut removes the holds from the innermost to h, under the locker's mu. A hold that is not released is among them,
+// because holds are removed only from the inside.
 func (s *section) takeOut(h *Hold) (contexts []context.CancelCauseFunc) {
 	for s.innermost != h.outer {
 		in := s.innermost
@@ -196,7 +196,7 @@ func (s *section) takeOut(h *Hold) (contexts []context.CancelCauseFunc) {
 	return contexts
 }
 
-// outOfOrder says which hold the others nest in, under the locker's mu.
+// outOfOrder returns an ErrOrder with the depth of the hold. The caller holds the locker's mu.
 func (s *section) outOfOrder(h *Hold) error {
 	return fmt.Errorf("%w: lock %q: it is hold %d of %d", ErrOrder, s.key.name, h.depth, s.innermost.depth)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// take gets a lease for an owner that has none of this lock here.
+// take acquires a lease for an owner that has no lease of this lock in this process.
 func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	if id.joins {
 		if lease, err := l.join(ctx, id, r); lease != nil || err != nil {
@@ -18,16 +18,16 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	return l.call(ctx, r, settings.LockOption(func(s *settings.Lock) { s.Owner = id.string }))
 }
 
-// join nests in what the owner holds on the masters. It returns nil and no error if that is nothing and ctx claims
-// nothing. A fence in ctx is a claim: the section that it comes from relies on the hold with that token. The owner may
-// have other holds of the lock beside it, but none takes its place: if it is gone, that is a loss, also where the lock
-// was taken again since.
+// join nests in a hold that the owner has on the masters. It returns nil and no error if there is no such hold and ctx
+// claims none. A fence in ctx is a claim: the section of the fence relies on the hold with that token. The owner may
+// have other holds of the lock too, but none of them replaces it. If it is gone, that is a loss, even if the owner has
+// taken the lock again since.
 func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	claim, claimed := fencing.FromContext(ctx, r.name)
 	lease, err := l.call(ctx, r, settings.LockOption(func(s *settings.Lock) {
 		s.Owner, s.Join, s.Claimed = id.string, true, claim.Token
 	}))
-	_, gone := err.(*rwlock.LostError) // not one in the tree: ctx may have ended with the loss of another lock
+	_, gone := err.(*rwlock.LostError) // not errors.As: the loss of another lock may have ended ctx
 	switch {
 	case gone && claimed:
 		return nil, &rwlock.LostError{Name: r.name, Token: claim.Token, Reason: rwlock.Taken}
@@ -39,7 +39,7 @@ func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	return lease, nil
 }
 
-// call is the remote acquisition. The extra option comes last: nobody else says who the owner is.
+// call makes the remote acquisition. The extra option comes last, so that no option of the caller overrides the owner.
 func (l *Locker) call(ctx context.Context, r request, extra rwlock.LockOption) (*rwlock.Lease, error) {
 	opts := append(r.opts[:len(r.opts):len(r.opts)], extra)
 	switch {

@@ -2,7 +2,7 @@ package reentrant
 
 import "github.com/seed74116694/fencelock/rwlock"
 
-// Why a value cannot be used that was not made by this package.
+// The errors of values that this package did not make.
 var (
 	errZeroLocker = &rwlock.OptionError{Option: "reentrant.Locker", Value: "zero value", Rule: "must be made by New"}
 	errZeroHold   = &rwlock.OptionError{Option: "reentrant.Hold", Value: "zero value", Rule: "must be made by a Locker"}
