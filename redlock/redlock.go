@@ -12,21 +12,21 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// isQuorumSize reports whether so many masters make a quorum. An even number outlives no more failures than the odd one
-// below it, and two outlive none.
+// isQuorumSize reports whether this number of masters can make a quorum. An even number survives no more failures than
+// the odd number below it, and two masters survive none.
 func isQuorumSize(masters int) bool { return masters >= 3 && masters%2 == 1 }
 
 const quorumSize = "must be an odd number of at least 3"
 
-// New returns a Locker over a quorum of masters: an odd number, at least three, of servers that know nothing of each
-// other. Any minority of them may be dead, slow, frozen, emptied, or not in order. New sends nothing; that the masters
-// are distinct servers, no replicas, no nodes of a cluster, and set up by the same rules as other clients' is checked
-// by the first acquisition. Where that leaves no quorum, or at the first start of a set, its error matches
-// rwlock.ErrOption and says which and why. The clients stay the caller's.
+// New returns a Locker over a quorum of masters: an odd number, at least three, of servers that do not know each other.
+// Any minority of them may be dead, slow, frozen, emptied, or not in order. New sends nothing. The first acquisition
+// checks that the masters are distinct servers, that none is a replica or a node of a cluster, and that they are set up
+// by the same rules as for other clients. If too few masters pass to make a quorum, or one fails at the first start of
+// a set, its error matches rwlock.ErrOption and names the master and the reason. The caller still owns the clients.
 //
-// The first start of a set needs all of its masters to vote at once. While one does not answer, the others grant
-// nothing for the longest TTL, 2 s at the least: servers without a marker may have been members that lost their data at
-// different times, and a lease may stand on the one that does not answer.
+// At the first start of a set all of its masters must vote at once. While a master does not answer, the others grant
+// nothing for the longest TTL, and at least for 2 s: servers without a marker may have been members that lost their
+// data at different times, and a lease may stand on the master that does not answer.
 func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if err := checkMasters(masters); err != nil {
 		return nil, err
@@ -58,10 +58,11 @@ func checkMasters(masters []rueidis.Client) error {
 	return nil
 }
 
-// Dial returns a client for each address, tuned as rwlock.Dial does it: an odd number of distinct addresses, at least
-// three, or the error is an *rwlock.OptionError before anybody is dialled. It succeeds while a minority is down: their
-// clients connect when they are back. With a majority down the error names each and matches rwlock.ErrNoQuorum, and
-// with any error no client is left open. The clients are the caller's to close, also when New refuses them.
+// Dial returns a client for each address, tuned as by rwlock.Dial. It needs an odd number of distinct addresses, at
+// least three; otherwise the error is an *rwlock.OptionError, before any connection is opened. It succeeds while a
+// minority is down: the clients of these servers connect when they are back. If a majority is down, the error names
+// each of them and matches rwlock.ErrNoQuorum. With any error no client is left open. The caller has to close the
+// clients, also if New refuses them.
 func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 	if err := checkAddrs(addrs, base); err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 		client, err := rwlock.Dial(addr, base)
 		clients[i] = client
 		switch {
-		case client == nil: // refused: one that does not answer yet has a client
+		case client == nil: // refused: a server that does not answer has a client
 			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
 		case err != nil:
 			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)})
@@ -85,7 +86,7 @@ func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 	return clients, nil
 }
 
-// causeOf returns what rwlock.Dial says of its one server.
+// causeOf returns the cause that rwlock.Dial reports for its one server.
 func causeOf(err error) error {
 	if of, ok := errors.AsType[*rwlock.QuorumError](err); ok {
 		return of.Nodes[0].Err
@@ -93,7 +94,7 @@ func causeOf(err error) error {
 	return err
 }
 
-// checkAddrs finds out what New would refuse of the clients, as far as the addresses tell.
+// checkAddrs refuses the addresses that New would refuse as clients, as far as the addresses show it.
 func checkAddrs(addrs []string, base rueidis.ClientOption) error {
 	refused := func(value any, rule string) error {
 		return &rwlock.OptionError{Option: "addrs", Value: value, Rule: rule}
@@ -127,25 +128,26 @@ func closeAll(clients []rueidis.Client) error {
 	return nil
 }
 
-// WithNodeTimeout bounds how long a single master is waited for, by default a twentieth of the TTL within 50 ms to
-// 1 s. One that does not answer in time is asked again while the acquisition waits. rwlock.New refuses it.
+// WithNodeTimeout bounds the wait for a single master, by default a twentieth of the TTL within 50 ms to 1 s. A master
+// that does not answer in time is asked again while the acquisition waits. rwlock.New refuses this option.
 func WithNodeTimeout(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.NodeTimeout = l.OfSeveral("WithNodeTimeout", d) })
 }
 
-// WithDrift sets how far the clocks of this machine and of a master may drift apart, as a part of the time that passes:
+// WithDrift sets how far the clocks of this machine and of a master may drift apart, as a fraction of the elapsed time:
 // 0.01 by default. Two milliseconds are added for rounding.
 func WithDrift(factor float64) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Drift = factor })
 }
 
-// WithQuarantine sets for how long a master that may have lost its data has no vote: the longest TTL that any client of
-// these masters uses, the locker's own by default. It lasts 2 s at the least, whatever is set, and begins when a client
-// first finds that the master has restarted or has lost its data. All clients must agree on it, and on the masters
-// themselves: one that counts on another TTL or number of masters is refused, and one that names another server in the
-// place of a master gets no vote there. To change either, or to put another server in the place of a master, stop all
-// clients for that long, delete the key PREFIX:master on every server of the new list, and start them with the new
-// setting. A master that was down meanwhile has no vote until the key is deleted there too. rwlock.New refuses it.
+// WithQuarantine sets how long a master that may have lost its data has no vote: the longest TTL that any client of
+// these masters uses, by default the locker's own. The quarantine lasts at least 2 s with any setting, and begins when
+// a client first finds that the master has restarted or has lost its data. All clients must agree on it and on the
+// masters. A client with another TTL or number of masters is refused, and a client that names another server in the
+// place of a master gets no vote there. To change either, or to replace a master by another server, stop all clients
+// for that long, delete the key PREFIX:master on every server of the new list, and start the clients with the new
+// setting. A master that was down during the change has no vote until the key is deleted there too. rwlock.New refuses
+// this option.
 func WithQuarantine(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
 }
