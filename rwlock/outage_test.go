@@ -81,7 +81,6 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 					w.release(a.granted())
 				}
 				require.Zero(w.t, p.Stats().Unreachable)
-				w.release(p.lock("n", rwlock.Write))
 				w.settle()
 				back := book.lines("a server answers those who wait for its locks again")
 				require.Len(w.t, back, 1)

@@ -161,11 +161,11 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
 		l.mode = reply.mode
 	}
+	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
+	a.decide()
 	if reply.err == nil {
 		l.e.waiters[m.Index].served(m.At(l.key.lock()))
 	}
-	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
-	a.decide()
 	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}

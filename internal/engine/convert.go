@@ -42,9 +42,21 @@ func (e *Engine) Convert(
 		if end := l.Err(); end != nil {
 			return end
 		}
+		if f, failed := err.(*Failure); failed && f.contradicts(mode) {
+			if loss, lost := l.Renew(ctx).(*Loss); lost {
+				return loss
+			}
+		}
 		return err
 	}
 	return e.become(ctx, l, into)
+}
+
+// contradicts reports whether the hold that refused a conversion to this mode cannot stand beside the lease, unless
+// both have one owner. The lease itself may be gone then, and the masters are asked.
+func (f *Failure) contradicts(mode fencing.Mode) bool {
+	refused := f.Kind == Contended && f.Err == nil
+	return refused && (mode == fencing.Read || f.Holder != nil && f.Holder.Mode == fencing.Write)
 }
 
 // Untaken is the cause of a conversion that failed because its new hold was lost before the lease went over to it. It
@@ -113,6 +125,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	}
 	// The subscribers to the end of the old lease now belong to the new one: the release of the old hold must not end
 	// their contexts.
+	stands := from.trust.until()
 	into.ending, into.limit, from.ending = from.ending, from.limit, ending{}
 	into.setTimer()
 	from.successor.Store(into)
@@ -121,8 +134,22 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	from.renewal.abandon()
 	unlockBoth(&from.mu, &into.mu)
 	l.successor.Store(into) // skips the leases in between, so that they can be freed
-	from.giveBackWithin(ctx)
+	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when the
+	// new one was granted: another may have written in between.
+	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
+		return loseTaken(l)
+	}
 	return nil
+}
+
+// loseTaken ends a lease that the masters have shown not to be one, and returns its end.
+func loseTaken(l *Lease) error {
+	l = l.lock()
+	defer l.mu.Unlock()
+	if l.expire(l.e.clock.Now()); l.phase == held {
+		l.lose(lossOf(l, Taken, nil))
+	}
+	return l.ending.err()
 }
 
 // current returns the lease that this one has become.

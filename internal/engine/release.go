@@ -65,7 +65,7 @@ func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
 	l.mu.Unlock()
-	l.giveBackWithin(ctx)
+	_ = l.giveBackWithin(ctx)
 }
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
@@ -86,10 +86,10 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 // request of this process does not meet a hold of its own, and a waiter elsewhere that needed a downgrade has entered.
 // The caller has what it asked for, or continues to ask for it, without that wait. Unlike Release, giveBackWithin
 // therefore does not wait beyond the end of ctx: the release then continues in the background, and Close waits for it.
-func (v *voting) giveBackWithin(ctx context.Context) {
+func (v *voting) giveBackWithin(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, v.e.cfg.ReleaseTimeout)
 	defer cancel()
-	_ = v.giveBack(within, ctx)
+	return v.giveBack(within, ctx)
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. Releases of masters that have not

@@ -1,0 +1,48 @@
+package rwlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A conversion of a hold that the server does not have any more, since its clock was set forward or its data is lost,
+// is a loss: another may have been in meanwhile. The hold of another is the cause only where it could stand beside the
+// lease.
+func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
+	for name, meanwhile := range map[string]func(w *world, q *process){
+		"nobody was in":    func(*world, *process) {},
+		"a writer was in":  func(w *world, q *process) { w.release(q.lock("n", rwlock.Write)) },
+		"a writer is in":   func(_ *world, q *process) { q.lock("n", rwlock.Write) },
+		"a reader is in":   func(_ *world, q *process) { q.lock("n", rwlock.Read) },
+		"its data is lost": func(w *world, _ *process) { w.flushAll() },
+	} {
+		for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+			t.Run(name+", from "+mode.String(), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					w.mini.Skew(0)
+					p, q := w.process(), w.process()
+					lease := p.lock("n", mode)
+					w.mini.Skew(w.ttl + time.Second)
+					meanwhile(w, q)
+					var err error
+					if mode == rwlock.Write {
+						err = lease.Downgrade(w.ctx)
+					} else {
+						err = lease.TryUpgrade(w.ctx)
+					}
+					if mode == rwlock.Read && name == "a reader is in" {
+						require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+						return
+					}
+					require.ErrorIs(w.t, err, rwlock.ErrLost)
+					require.ErrorContains(w.t, err, "gone from Redis")
+					require.ErrorIs(w.t, lease.Err(), rwlock.ErrLost)
+				})
+			})
+		}
+	}
+}
