@@ -44,7 +44,7 @@ type pendingRelease struct {
 	tombstone tombstone
 	until     clock.Instant // the hold has expired there by then
 
-	withdrawal *withdrawal // set if the hold is a conversion; meaningless after the conversion was granted
+	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
 }
 
 // releaseOn returns the release of what one master may have of this hold, under mu.

@@ -11,38 +11,38 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// renewal is a lease's plan to be extended, and the round under way. It is guarded by the mutex of its lease, l in its
+// renewal schedules a lease's renewals and holds the round under way. It is guarded by the mutex of its lease, l in its
 // methods.
 type renewal struct {
-	due     time.Duration // or never
-	confirm bool          // a hand-off lasts for a short time only, until the first renewal
-	handOff bool          // it is one that no renewal has confirmed yet
-	again   bool          // once more at once, when a quorum has confirmed the round under way
+	due     time.Duration // clock.Never for none
+	confirm bool          // set for a hand-off, which is short until its first renewal
+	handOff bool          // the hold is a hand-off that no renewal has confirmed
+	again   bool          // start another round as soon as a quorum confirms this one
 	round   *round        // under way
-	failure error         // NodeFailures since a quorum last renewed it, where masters are known for it
+	failure error         // since a quorum last renewed: NodeFailures if the masters that failed are known
 }
 
-// round is one renewal on all masters. An answer counts for the vote of its master whichever round it was asked in; the
-// round itself is only for those who wait for it and for the next one to be planned.
+// round is one renewal on all masters. An answer counts for the vote of its master, independent of the round that asked
+// for it. The round itself serves only the goroutines that wait for it and the schedule of the next round.
 type round struct {
 	sent    clock.Instant
-	late    time.Duration // how long after it was due
+	late    time.Duration // how long after the due time the round started
 	waiters []chan error  // of Renew
 }
 
 const (
-	renewJitter = 0.05 // so that leases taken together are not renewed together for ever
-	renewTicks  = 20   // in a renewal interval; what is due in one tick is renewed in one call
-	retryShare  = 8    // a failed renewal is tried again after this part of the trust that is left
+	renewJitter = 0.05 // so that leases that begin together do not renew together forever
+	renewTicks  = 20   // ticks in a renewal interval; leases due in the same tick are renewed in one call
+	retryShare  = 8    // a failed renewal is retried after this part of the remaining trust
 	retryMin    = 5 * time.Millisecond
 )
 
-// plan sets when the next renewal is due: at a third of the time left, so that two may fail. The jitter makes it
-// earlier and never later: what is left is what may be lost.
+// plan schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it earlier
+// and never later, so that it takes nothing from the time for retries.
 func (n *renewal) plan(l *Lease, now clock.Instant) {
 	n.due = clock.Never
 	if n.renews(l) {
-		// Due times are rounded down to ticks, so that renewals of leases of about the same age meet in one call.
+		// Due times are rounded down to ticks, so that renewals of leases of about the same age share a call.
 		third := l.trust.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
@@ -50,8 +50,8 @@ func (n *renewal) plan(l *Lease, now clock.Instant) {
 	}
 }
 
-// planRetry sets when a failed renewal is tried again. The interval follows from the trust that is left, so however
-// short a hand-off lasts, and however late the master comes back, there is another try in time.
+// planRetry schedules another attempt after a failed renewal. The interval follows from the remaining trust, so another
+// attempt is in time even if a hand-off is very short or the master comes back late.
 func (n *renewal) planRetry(l *Lease, now clock.Instant) {
 	n.due = clock.Never
 	if n.renews(l) {
@@ -59,11 +59,11 @@ func (n *renewal) planRetry(l *Lease, now clock.Instant) {
 	}
 }
 
-// renews reports whether the lease is to be extended at all: always until a hand-off is confirmed, which lasts for a
-// short time only, even where the caller wants no renewals.
+// renews reports whether the lease is to be renewed at all. A hand-off is renewed until a quorum has confirmed it, even
+// if the caller wants no renewals, because it lasts only for a short time.
 func (n *renewal) renews(l *Lease) bool { return l.terms.Renew || n.confirm }
 
-// next is when fire has something to do.
+// next returns the time at which fire must be called.
 func (n *renewal) next(e *Engine) time.Duration {
 	if n.round != nil {
 		return n.round.sent.Mono + e.stallAfter()
@@ -71,8 +71,8 @@ func (n *renewal) next(e *Engine) time.Duration {
 	return n.due
 }
 
-// fire starts the round that is due, or ends the one that has come to nothing. There is one round at a time. A second
-// one beside it would ask the same masters the same, and the later answer says all that the earlier one does.
+// fire starts the round that is due, or ends the round that has stalled. There is one round at a time. A second
+// concurrent round would send the same requests to the same masters, and the later answer implies the earlier one.
 func (n *renewal) fire(l *Lease, now clock.Instant) {
 	switch {
 	case now.Mono < n.next(l.e):
@@ -83,9 +83,9 @@ func (n *renewal) fire(l *Lease, now clock.Instant) {
 	}
 }
 
-// start posts a round to every master that has the hold and does not owe an answer.
+// start posts a round to every master that has the hold and has no request in flight.
 func (n *renewal) start(l *Lease, now clock.Instant) *round {
-	// The round begins before its first request leaves: its trust is counted from here.
+	// The round begins before its first request leaves, because its trust counts from here.
 	r := &round{sent: now}
 	n.round = r
 	for _, m := range l.e.masters {
@@ -94,8 +94,8 @@ func (n *renewal) start(l *Lease, now clock.Instant) *round {
 	return r
 }
 
-// ask posts a renewal to one master. After until it is of no use any more. A master that owes an answer is asked again
-// when that answer has renewed the lease.
+// ask posts a renewal to one master. The renewal is useless after until. A master with a request in flight is asked
+// again when that request has renewed the lease.
 func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 	if !l.ballot.Vote(m.Index).Renewing(l.token()) {
 		return
@@ -108,16 +108,16 @@ func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 	if l.block() > 0 {
 		renewal.Wanted = wantedBy(l)
 	}
-	m.Renew(renewal) // it only joins a queue, so it need not wait for mu to be given back
+	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
-// renewed takes in one master's answer, to whatever round. What the answer is trusted until counts from the moment at
-// which this very request left, which may be later than the round's: it may have waited in the pipeline.
+// renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
+// may be later than the start of the round, because the request may have waited in the pipeline.
 func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.e.clock.Now()
-	// An answer that comes after the deadline is too late, whatever it says: others may be in.
+	// An answer after the deadline is too late, whether positive or not: another holder may have entered.
 	if l.expire(now); l.phase != held {
 		return
 	}
@@ -137,8 +137,8 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		l.e.renews(m.At(l.key.lock()), now)
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
-	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of a round before
-		until, ok := l.ballot.Votes().TrustedUntil(l.token()) // the trust is moved below
+	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of an earlier round
+		until, ok := l.ballot.Votes().TrustedUntil(l.token()) // settle moves the trust below
 		if !ok {
 			until = l.trust.until()
 		}
@@ -147,11 +147,11 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	l.settle(now)
 }
 
-// settle acts on what the masters have said, under mu. The deadline is that of the quorum which is trusted longest.
+// settle applies the masters' answers, under mu. The deadline is the latest time until which a quorum is trusted.
 //
-// A quorum that says "gone" is not needed for a loss: once too many masters do not stand by the token, no quorum does,
-// and another client's quorum may be among them. Without answers the lease stands until its deadline: silence is no
-// loss, and nobody else is let in before.
+// A loss does not require a quorum that answers "gone". Once too many masters do not stand by the token, no quorum
+// does, and these masters may form another client's quorum. Without answers the lease stands until its deadline:
+// silence is not a loss, and no other hold is granted before the deadline.
 func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
 		l.lose(lossOf(l, Taken, nil))
@@ -161,7 +161,7 @@ func (l *Lease) settle(now clock.Instant) {
 		return
 	}
 	before := l.trust.until()
-	// Never earlier than before: a vote's trust only grows while its grant stands, and without a quorum of standing
+	// The deadline never moves back: a vote's trust only grows while its grant stands, and without a quorum of standing
 	// grants the lease has just been lost.
 	if until, ok := l.ballot.Votes().TrustedUntil(l.token()); ok {
 		l.trust.set(until)
@@ -170,13 +170,13 @@ func (l *Lease) settle(now clock.Instant) {
 	l.setTimer()
 }
 
-// settle ends the round where a quorum has answered, or none can any more. A quorum of answers is seen by the deadline:
-// it has moved as far as the round asked for, whichever masters it was that moved it.
+// settle ends the round if a quorum has answered, or if none can any more. The deadline shows a quorum of answers: it
+// has moved as far as the round asked for, no matter which masters moved it.
 func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 	r := n.round
 	switch {
-	case r == nil && l.trust.until().Mono > before.Mono: // a quorum has answered, if not within the node timeout
-		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL that it is to last for.
+	case r == nil && l.trust.until().Mono > before.Mono: // a quorum has answered, but after the node timeout
+		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
 		n.succeeded(l, now, n.confirm && l.trust.left(now) < l.terms.TTL/2)
 	case r == nil:
 	case l.trust.until().Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
@@ -187,12 +187,12 @@ func (n *renewal) settle(l *Lease, before, now clock.Instant) {
 	}
 }
 
-// succeeded plans the next renewal after a quorum has confirmed one. confirm says that it has to come soon. This is the
-// one moment at which it is certain that the hold stands on a quorum, so it is the only one at which masters that lost
-// it are asked to take it back (case regain-unconfirmed of the model: a hold that was not valid any more came back, and
-// had a smaller token than one that was granted since).
+// succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at this
+// moment is it certain that the hold stands on a quorum, so only now are the masters that lost the hold asked to
+// restore it (case regain-unconfirmed of the model: an invalid hold was restored, with a smaller token than a hold that
+// was granted since).
 func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
-	n.tell(l) // a minority that failed
+	n.tell(l) // logs a minority that failed
 	n.confirm, n.handOff, n.round, n.failure = confirm, false, nil, nil
 	l.e.counters.renewed.Add(1)
 	if n.plan(l, now); n.again {
@@ -202,12 +202,13 @@ func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	l.regain(now)
 }
 
-// stallAfter is how long a round is waited for: the node timeout, and for slow links their round trip. It is how long
-// until the next try, not how long the lease is trusted: that is the deadline, whatever any round does.
+// stallAfter returns how long a round waits for a quorum: the node timeout, and for slow links their round trip in
+// addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted until
+// its deadline, independent of any round.
 func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
 
-// stalled ends a round that has not come to a quorum, be it within the node timeout. Masters that owe an answer are not
-// asked again; what they say still counts.
+// stalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
+// answered are not asked again, and their answers still count.
 func (n *renewal) stalled(l *Lease, now clock.Instant) {
 	r := n.round
 	n.noteSilence(l, now)
@@ -220,7 +221,7 @@ func (n *renewal) stalled(l *Lease, now clock.Instant) {
 	n.tell(l)
 }
 
-// end tells those who wait for the round.
+// end sends the result to the goroutines that wait for the round.
 func (r *round) end(err error) {
 	for _, waiter := range r.waiters {
 		waiter <- err
@@ -228,8 +229,9 @@ func (r *round) end(err error) {
 	r.waiters = nil
 }
 
-// abandon ends the round of a hold that a conversion has replaced. Its answers count for nothing any more, and the end
-// of the lease does not come with it, since that is the new hold's now. Those who wait are sent on to the new hold.
+// abandon ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end of
+// the lease does not end the wait either, because it now belongs to the new hold. The goroutines that wait for the
+// round continue with the new hold.
 func (n *renewal) abandon() {
 	if n.round == nil {
 		return
@@ -240,9 +242,9 @@ func (n *renewal) abandon() {
 	n.round = nil
 }
 
-// whyExpired tells the reasons apart for which a lease was not renewed in time. A round under way is a failure too, and
-// its cause the silence of the masters that owe an answer: a process that stood still during a round cannot tell that
-// from servers that did.
+// whyExpired returns the reason that a lease was not renewed in time. A round under way is a failure too, caused by the
+// silence of the masters that have not answered: a process that stood still during a round cannot distinguish that from
+// servers that did.
 func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 	if n.round != nil {
 		n.noteSilence(l, now)
@@ -252,15 +254,16 @@ func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 		n.noteAbsence(l)
 		return Unreachable, n.failure
 	case n.due != clock.Never:
-		return Paused, nil // a renewal was due long before and this process did not come to it
+		return Paused, nil // a renewal was due long before and this process did not start it
 	default:
 		return Expired, nil
 	}
 }
 
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
-// Err's value when the lease has ended, and *Unrenewed when the lease stands but that is not confirmed, or ctx has
-// ended. Beside a conversion it is the new hold that is extended: its TTL may have begun long before this call.
+// Err's value when the lease has ended, and *Unrenewed when the lease stands but the renewal is not confirmed, or ctx
+// has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before
+// this call.
 func (l *Lease) Renew(ctx context.Context) error {
 	l = l.lock()
 	now := l.e.clock.Now()
@@ -275,7 +278,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	r := l.renewal.round
 	if r == nil {
 		r = l.renewal.start(l, now)
-		l.setTimer() // for the end of the round: no renewal may be planned
+		l.setTimer() // for the end of the round, even if no renewal is scheduled
 	}
 	outcome := make(chan error, 1)
 	r.waiters = append(r.waiters, outcome)

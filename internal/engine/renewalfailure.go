@@ -11,8 +11,9 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// noteFailure keeps why a master did not renew: a cause of a round that stalls, and of a loss. An answer may come when
-// its round is over; the reason is still the best there is. Errors are given out, so what is kept is never changed.
+// noteFailure records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may
+// arrive after its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice
+// is never modified.
 func (n *renewal) noteFailure(failure NodeFailure) {
 	known, _ := n.failure.(NodeFailures)
 	i, found := known.find(failure.Index)
@@ -24,7 +25,7 @@ func (n *renewal) noteFailure(failure NodeFailure) {
 	n.failure = known
 }
 
-// noteAnswer forgets why a master did not renew, since it does again.
+// noteAnswer removes the failure of a master that renews again.
 func (n *renewal) noteAnswer(master int) {
 	known, _ := n.failure.(NodeFailures)
 	i, found := known.find(master)
@@ -36,7 +37,7 @@ func (n *renewal) noteAnswer(master int) {
 	}
 }
 
-// AskedLate is the silence of a master that this process asked so late that little time was left to answer.
+// AskedLate is the silence of a master that this process asked so late that little time was left for an answer.
 type AskedLate struct {
 	By      time.Duration
 	Silence *NoReply
@@ -48,7 +49,7 @@ func (e *AskedLate) Error() string {
 
 func (e *AskedLate) Unwrap() error { return e.Silence }
 
-// silence is the cause of a master that owes the round an answer.
+// silence returns the failure of a master that has not answered the round.
 func (r *round) silence(now clock.Instant) error {
 	silence := &NoReply{After: now.Mono - r.sent.Mono}
 	if r.late > silence.After {
@@ -57,7 +58,8 @@ func (r *round) silence(now clock.Instant) error {
 	return silence
 }
 
-// noteSilence names the masters that owe the round an answer. What one said before tells more than its silence.
+// noteSilence records the masters that have not answered the round. An earlier failure says more than silence, so it
+// stays.
 func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
 	silence := n.round.silence(now)
 	for i, m := range l.e.masters {
@@ -71,12 +73,12 @@ func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
 	}
 }
 
-// errNotThere is the cause of a master that has answered, and has nothing to renew: it has lost the hold, or never had
-// it.
+// errNotThere is the failure of a master that has answered, and has nothing to renew: it has lost the hold, or never
+// had it.
 var errNotThere = errors.New("does not have the hold")
 
-// noteAbsence names the masters that do not stand by the lease. They do not fail, but without them it takes fewer that
-// do to lose it.
+// noteAbsence records the masters that do not stand by the lease. They do not fail, but without them fewer failures are
+// enough to lose the lease.
 func (n *renewal) noteAbsence(l *Lease) {
 	known, _ := n.failure.(NodeFailures)
 	for i, m := range l.e.masters {
@@ -92,8 +94,8 @@ func (n *renewal) noteAbsence(l *Lease) {
 	}
 }
 
-// tell logs which servers did not renew the lease, under its mutex: one line for each at growing intervals, however
-// many leases it has. The loss of a lease is told for each.
+// tell logs which servers did not renew the lease, under its mutex: one line for each server at growing intervals,
+// independent of how many leases it has. The loss of a lease is reported for each lease.
 func (n *renewal) tell(l *Lease) {
 	causes, _ := n.failure.(NodeFailures)
 	for _, cause := range causes {
@@ -108,7 +110,7 @@ func (n *renewal) tell(l *Lease) {
 	}
 }
 
-// renews notes that the server renews leases, and logs it where it has not done so before.
+// renews records that the server renews leases, and logs the end of an outage.
 func (e *Engine) renews(server *transport.Node, now clock.Instant) {
 	if after, ended := e.unrenewed.over(server, now.Mono); ended {
 		e.observers.info("a server renews leases again",

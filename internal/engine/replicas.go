@@ -10,20 +10,20 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// Where replicas are asked for, whatever makes or keeps a lease counts only once so many of them have it: an acquire, a
-// raise and a regain go out with WAIT behind them, and so does every renewal, or the deadline would move past the
-// expiry that a replica knows. A grant from the queue was written by another process; its first renewal is a write of
-// this one, after it on the same server, so WAIT behind that renewal speaks of both. A master whose replicas do not
-// confirm does not count, and is released.
+// If the engine requires replicas, an operation that makes or keeps a lease counts only once that many replicas have
+// it. An acquire, a raise and a regain are followed by WAIT, and so is every renewal, because the deadline would
+// otherwise move past the expiry that a replica knows. A grant from the queue was written by another process. Its first
+// renewal is a later write on the same server by this process, so the WAIT after that renewal covers both. A master
+// whose replicas do not confirm does not count, and is released.
 
-// Unreplicated says that too few replicas of a master have what was written there.
+// Unreplicated is the error of a call on a master whose write too few replicas have.
 type Unreplicated = transport.Unreplicated
 
 // replicated reports whether grants count only once replicas have them.
 func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
 
-// granted counts a grant that a message or a refresh told of, under mu: at once, or when the replicas have it. One
-// confirmation of a vote is under way at a time; a later grant is confirmed when the next refresh tells of it.
+// granted counts a grant that a message or a refresh reported, under mu: at once, or when the replicas have it. A vote
+// has at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
 func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
 	vote := v.ballot.Vote(m.Index)
 	if !v.e.replicated() {
@@ -34,7 +34,7 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 		return
 	}
 	id := v.id
-	// A millisecond more than the TTL: an expiry that stays as it is would be no write.
+	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
 	renewal := &transport.Renewal{
 		Lock: v.key.lock(), Holds: v.key.holds(), Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
 		Token: uint64(token), Deadline: until,
@@ -43,8 +43,8 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 	v.mu.afterUnlock(func() { m.Renew(renewal) })
 }
 
-// confirmed takes in the answer to the renewal of such a grant. A renewal that was not answered may have moved the
-// expiry on the server; that only makes the grant last longer there than it is trusted here.
+// confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
+// the server. Then the grant only lasts longer there than it is trusted here.
 func (v *voting) confirmed(
 	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
 ) {
@@ -64,5 +64,5 @@ func (v *voting) confirmed(
 	v.changed()
 }
 
-// unreplicated picks out the error of a call that has run, and that too few replicas have confirmed.
+// unreplicated returns the error of a call that has run, but that too few replicas have confirmed.
 func unreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }

@@ -13,36 +13,37 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// reply is what one master said of one hold.
+// reply is one master's answer about one hold.
 type reply struct {
 	status int64
 	token  fencing.Token
-	first  fencing.Token // of the block that token is the last of; 0 where the master does not say
+	first  fencing.Token // the first token of the block that ends with token; 0 if the master does not report it
 	left   time.Duration // of the hold if granted, else until something may expire there
 	mode   fencing.Mode  // of the joined hold
-	holder *Holder       // of the lock, where this hold is not
+	holder *Holder       // of the lock, if this hold does not have it
 	micros int64         // the server's clock
-	err    error         // no answer, or a refusal: what the other fields would say is unknown or untrue
+	err    error         // no answer, or a refusal: the other fields are then unknown or wrong
 }
 
 // The statuses of the scripts that ask for a vote.
 const (
-	statusQueued    = 0 // of join and regain: not there
+	statusQueued    = 0 // of join and regain: the hold is not there
 	statusGranted   = 1
 	statusRefused   = 2 // of join: the owner only reads
-	statusTombstone = 3 // released before it came
+	statusTombstone = 3 // released before the request arrived
 	statusAbstains  = 4 // the master has no vote
-	statusChanged   = 5 // the master is not the one that its marker was read from
+	statusChanged   = 5 // the marker was read from another server than this one
 	statusClock     = 6 // the token is too far ahead of the master's clock
 	statusRival     = 7 // of an upgrade: another reader is upgrading already
 )
 
-// readReply checks all that it reads: a proxy or a stray script may answer anything. A malformed reply is no answer.
+// readReply validates everything that it reads, because a proxy or an unrelated script may answer anything. A malformed
+// reply counts as no answer.
 func readReply(r rueidis.RedisResult) reply {
 	fields, err := r.ToArray()
 	if short, ok := unreplicated(err); ok && !transport.DidNotRun(err) {
 		p := readReply(short.Reply)
-		if p.err == nil && p.status == statusGranted { // the others wrote nothing that counts
+		if p.err == nil && p.status == statusGranted { // other replies wrote nothing that counts
 			p.err = short
 		}
 		return p
@@ -75,12 +76,12 @@ func readReply(r rueidis.RedisResult) reply {
 	return p
 }
 
-// isToken reports whether a number of a reply is a token, or 0 for none.
+// isToken reports whether a number in a reply is a token, or 0 for none.
 func isToken(n int64) bool { return n >= 0 && n <= int64(fencing.MaxToken) }
 
-// answer turns the reply into what the ballot counts. sent is the time just before the request left, lock its first
-// key. It is the one place that knows both the numbers of the scripts and the words of the ballot, so that the ballot
-// need not know what a script is, and a number that it does not know is a refusal and never a grant.
+// answer converts the reply to an answer for the ballot. sent is the time just before the request left, lock is its
+// first key. It is the only place that knows both the statuses of the scripts and the statuses of the ballot, so the
+// ballot does not depend on the scripts, and an unknown status is a refusal and never a grant.
 func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, sent clock.Instant) ballot.Answer {
 	m.Sample(lock, sent, p.micros)
 	if len(e.masters) > 1 && p.err == nil {
@@ -92,15 +93,15 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	case p.status == statusGranted:
 		return ballot.Answer{Status: ballot.IsGranted, Token: p.token, Until: e.drift.Trusted(sent, p.left)}
 	case p.status == statusAbstains, p.status == statusChanged:
-		// An abstention is no vote, and says when to ask again. Without a time, or with one that no client of this set
-		// can have caused, the marker has to be read again.
-		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) { // the marker needs a look
+		// An abstention is not a vote, and reports when to ask again. If it has no time, or a time that no client of
+		// this set can have caused, the marker has to be read again.
+		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) {
 			e.membership.recheck()
 		}
 		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{p.left, e.membership.unfitness(m.Index)}}
 	case p.status == statusClock:
-		// Case floor-no-bound of the model: without that refusal one master whose clock is ahead pulls all tokens
-		// there.
+		// Case floor-no-bound of the model: without that refusal one master with a clock that is ahead pulls all tokens
+		// to its clock.
 		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
 	case join && p.status == statusQueued:
 		return ballot.Answer{Status: ballot.IsAbsent}
@@ -115,9 +116,9 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	}
 }
 
-// noAnswer is what the ballot counts of a call that failed. It tells three things apart: whether the request may have
-// run (then a release has to go after it), whether asking again can help, and whose fault it is. A grant that too few
-// replicas have stands on the master, so it is to be released; asking again would only find the same.
+// noAnswer returns the ballot's answer for a call that failed. It distinguishes whether the request may have run (then
+// a release has to follow it), whether asking again can help, and the cause of the failure. A grant that too few
+// replicas have stands on the master, so it has to be released, and asking again would find the same grant.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.Unread(err) {
 		e.membership.recheck()
@@ -129,7 +130,7 @@ func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	}
 }
 
-// Holder is one granted hold as a master shows it.
+// Holder is one granted hold as a master reports it.
 type Holder struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
@@ -138,8 +139,8 @@ type Holder struct {
 	Remaining, Held   time.Duration
 }
 
-// readHolder reads the details of a hold that is in the way. They are another client's, perhaps of a later version, so
-// what cannot be read is left out: an error without a holder is better than none.
+// readHolder reads the details of a hold that has the lock. Another client wrote them, perhaps of a later version, so
+// details that cannot be read are left out: an error without a holder is better than none.
 func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	f := strings.SplitN(details, " ", 5)
 	if len(f) != 5 {
@@ -159,8 +160,8 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	}
 }
 
-// readInts reads a reply of integers into an array of the caller's. Any other reply is an error, and so is no answer to
-// the question that was asked.
+// readInts reads a reply of integers into the caller's slice. A reply of another form is an error, and so is a failed
+// request.
 func readInts(r rueidis.RedisResult, into []int64) error {
 	fields, err := r.ToArray()
 	if err != nil {

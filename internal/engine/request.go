@@ -11,23 +11,23 @@ import (
 type Request struct {
 	Name  string
 	Mode  fencing.Mode
-	Owner string // a ULID; "" takes the hold's own
+	Owner string // a ULID; "" stands for the id of the hold
 	Entry Entry
 	Terms *Terms
-	Block int    // tokens that a write wants, of a cohort that shares the hold; 0: it is no cohort's
+	Block int    // size of the token block that a shared write hold wants; 0 if the hold is not shared
 	From  string // the hold that is converted to this one, or ""
 
-	Seen    fencing.Token // the largest of the lock that a cohort has had, or 0
-	Claimed fencing.Token // of the hold that a Join is for; 0: the owner's latest
+	Seen    fencing.Token // the largest token of the lock that a shared hold of this process had, or 0
+	Claimed fencing.Token // token of the hold that a Join is for; 0 for the owner's latest
 
-	withdrawal *withdrawal // of a conversion of a cohort's hold
+	withdrawal *withdrawal // of a conversion of a shared hold
 }
 
-// Entry says how a request gets in.
+// Entry says how a request enters the lock.
 type Entry = ballot.Entry
 
-// The ways in: wait in the queue, take it or leave it, join the standing hold of the same owner, wait at the head of
-// the queue for the other readers to leave.
+// The entries: wait in the queue; enter only if the lock is free; join the standing hold of the same owner; wait at the
+// head of the queue until the remaining readers leave.
 const (
 	Wait    = ballot.Wait
 	Try     = ballot.Try
@@ -35,7 +35,7 @@ const (
 	Upgrade = ballot.Upgrade
 )
 
-// Terms are the conditions of a lease. They are shared by requests and never change.
+// Terms are the conditions of a lease. Requests share them, and they never change.
 type Terms struct {
 	TTL     time.Duration
 	MaxWait time.Duration // 0: until the context ends
@@ -43,15 +43,15 @@ type Terms struct {
 	Meta    string
 	Renew   bool
 
-	handoffTTL time.Duration // how long a waiter lives without a refresh, and a hand-off until it is confirmed
+	handoffTTL time.Duration // how long a waiter lives without a refresh, and a hand-off without a confirmation
 	ttlArg     string        // the same as arguments of scripts
 	handoffArg string
 }
 
-// maxHandoffTTL bounds a waiter's own lease and how long a hand-off lasts until its first renewal.
+// maxHandoffTTL bounds the lease of a waiter, and the duration of a hand-off before its first renewal.
 const maxHandoffTTL = 3 * time.Second
 
-// refreshes is how many refreshes fit into a waiter's lease: it survives the loss of all but one of them.
+// refreshes is how many refreshes fit into a waiter's lease, so the waiter survives the loss of all but one of them.
 const refreshes = 3
 
 // Prepare computes once what every request under these terms needs.
@@ -61,10 +61,10 @@ func (t Terms) Prepare() *Terms {
 	return &t
 }
 
-// refreshEvery is the interval at which a waiter under these terms has to be refreshed.
+// refreshEvery returns the interval at which a waiter under these terms must be refreshed.
 func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 
-// modeArg writes a mode as the scripts read it, and readMode reads it.
+// modeArg formats a mode as the scripts read it.
 func modeArg(m fencing.Mode) string {
 	if m == fencing.Write {
 		return "w"

@@ -5,8 +5,8 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// scriptSet are the scripts for one master, salted with its identity. It never changes; the engine replaces it as a
-// whole when the master is found to be another one, and a call keeps the script that it began with.
+// scriptSet holds the scripts for one master, salted with its identity. It is immutable. The engine replaces it as a
+// whole when another server answers as the master, and a call keeps the script that it began with.
 type scriptSet struct {
 	salt                                                                  string
 	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script

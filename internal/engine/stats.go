@@ -6,8 +6,8 @@ import "sync/atomic"
 type Stats struct {
 	Held          int
 	Waiting       int
-	Unreachable   int // of those that wait, the ones that no quorum answers
-	NoMessages    int // of those that wait, the ones that ask at an interval, since messages cannot be had
+	Unreachable   int // waiting acquisitions that no quorum answers
+	NoMessages    int // waiting acquisitions that ask at an interval, because messages are not available
 	Acquired      uint64
 	Contended     uint64
 	HandedOff     uint64
@@ -17,8 +17,8 @@ type Stats struct {
 	EventsDropped uint64
 }
 
-// counters are written where the thing happens, under the mutex of its lease or without one. Each is right by itself;
-// two that are read one after the other may be of different moments.
+// counters are updated at the event, under the mutex of its lease or without one. Each counter is exact by itself. Two
+// counters that are read one after the other may belong to different moments.
 type counters struct {
 	held, waiting                                              atomic.Int64
 	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
@@ -34,7 +34,7 @@ func (e *Engine) Stats() Stats {
 		EventsDropped: e.observers.relay.Dropped(),
 	}
 	waiting := make(map[*acquisition]struct{})
-	for _, w := range e.waiters { // not every master has each of them
+	for _, w := range e.waiters { // not every master has every waiter
 		for _, a := range w.all() {
 			waiting[a] = struct{}{}
 		}

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// looks is how many times a set with some markers missing is looked at before it is taken for one that lost data:
-// another process may be giving them out at this moment.
+// looks is how many times a survey looks at a set in which some markers are missing before it concludes that the set
+// has lost data. Another process may be giving out the markers at this moment.
 const looks = 3
 
-// survey is one look at all masters. It belongs to its membership, which takes at most one at a time; only done and err
-// are read by others, err after done is closed.
+// survey is one look at all masters. Its membership runs at most one survey at a time. Other goroutines read only done
+// and err, and err only after done is closed.
 type survey struct {
 	e    *Engine
 	of   *membership
 	done chan struct{}
-	err  error // what keeps this set from being used at all; set before done is closed
+	err  error // the reason that this set must not be used at all; set before done is closed
 }
 
 // over reports whether the survey has ended.
@@ -32,7 +32,7 @@ func (s *survey) over() bool {
 	}
 }
 
-// take returns what every master showed, and whether any was given a marker.
+// take returns the reply of every master, and whether any master was given a marker.
 func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool, err error) {
 	if len(s.e.masters) == 1 {
 		replies = s.visit(ctx, all(1, markerRequest{purpose: "single"}))
@@ -45,13 +45,14 @@ func (s *survey) take(ctx context.Context) (replies []markerReply, changed bool,
 	return replies, changed, err
 }
 
-// complete looks at the masters, and gives a marker to those that are due one.
+// complete looks at the masters, and gives markers to masters that need one.
 //
-// The danger is a master that has forgotten its leases and is taken for a new one, for it would vote at once (case
-// no-abstention). So a master without a marker is new only where no master has one and all of them answer. Whatever
-// else is missing a marker has lost it, and abstains for the quarantine. That costs a first start with a server down
-// two seconds or a TTL; the other mistake would cost exclusion: a quorum without markers may be one master that was
-// emptied long ago, and has been away since, and one that was emptied now, while a lease stands on what is absent.
+// The danger is a master that has forgotten its leases and is taken for a new one, because it would vote at once (case
+// no-abstention). A master without a marker is therefore new only if no master has a marker and all masters answer. In
+// every other case it counts as a master that has lost its marker, and abstains for the quarantine. This costs a first
+// start with a server down two seconds or a TTL. The opposite mistake would break exclusion: a quorum without markers
+// may consist of a master that was emptied long ago and has been away since, and a master that was emptied now, while a
+// lease stands on a master that is absent.
 func (s *survey) complete(ctx context.Context) (replies []markerReply, changed bool) {
 	requests := all(len(s.e.masters), markerRequest{purpose: "look"})
 	for look := 1; ; look++ {
@@ -60,7 +61,7 @@ func (s *survey) complete(ctx context.Context) (replies []markerReply, changed b
 		for i, c := range replies {
 			switch {
 			case c.err != nil:
-				requests[i] = nil // looked at again in the next survey
+				requests[i] = nil // asked again in the next survey
 				continue
 			case c.unfit != nil:
 			case c.set != "":
@@ -72,13 +73,15 @@ func (s *survey) complete(ctx context.Context) (replies []markerReply, changed b
 		}
 		switch {
 		case unmarked == 0 || s.of.refuse(replies) != nil:
-			// Every master that is fit has a marker: the ordinary case, also where some do not answer.
+			// Every fit master has a marker. This is the ordinary case, and does not require that all masters answer.
 			return replies, false
 		case answered == len(replies) && marked == 0:
-			// All answer and none has a marker. Only then is it a first start, at which nobody can have lost anything.
+			// All masters answer and none has a marker. Only this is a first start, at which no data can have been
+			// lost.
 			return s.found(ctx, replies, "birth")
 		case look == looks && marked == 0 && answered >= s.e.quorum():
-			// Some do not answer, so these may have been members before and have lost their data: they abstain first.
+			// Some masters do not answer, so these masters may have been members before and may have lost their data.
+			// They abstain first.
 			return s.found(ctx, replies, "return")
 		case look == looks && marked == 0:
 			return replies, false // too few to be a set
@@ -91,7 +94,7 @@ func (s *survey) complete(ctx context.Context) (replies []markerReply, changed b
 	}
 }
 
-// knownTerms are the last terms of the seats, as far as the members tell and this client has seen.
+// knownTerms returns the last terms of the seats that the members or this client know.
 func (s *survey) knownTerms(replies []markerReply) (known terms) {
 	for _, c := range replies {
 		if c.isMember() {
@@ -102,8 +105,8 @@ func (s *survey) knownTerms(replies []markerReply) (known terms) {
 	return known
 }
 
-// update has masters begin the terms that are due, and tells all of the terms that they do not know of. The second
-// round is for what the first has begun.
+// update has masters begin the terms that are due, and sends the known terms to all masters that lack them. The second
+// round distributes the terms that began in the first.
 func (s *survey) update(ctx context.Context, replies []markerReply) []markerReply {
 	for range 2 {
 		known := s.knownTerms(replies)
@@ -126,8 +129,8 @@ func (s *survey) update(ctx context.Context, replies []markerReply) []markerRepl
 	return replies
 }
 
-// pause waits a moment, and reports false if ctx has ended. Its length differs from process to process, so that two of
-// them do not found a set at the same moment time and again.
+// pause waits a moment, and reports false if ctx has ended. Its length is random, so that two processes do not
+// repeatedly found a set at the same moment.
 func pause(ctx context.Context) bool {
 	timer := time.NewTimer(50*time.Millisecond + rand.N(100*time.Millisecond))
 	defer timer.Stop()
@@ -139,11 +142,11 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// found makes a set of masters without markers. A birth is one at its first start, whose masters vote at once; after a
-// return they abstain first. marker.lua itself makes a return of a birth that comes late, since the client may have
-// stood still between seeing no marker and giving one, and the others have begun to lock meanwhile. Of several
-// processes that do so at once, the first to reach the master with the smallest run id names the set; the others take
-// its name from there.
+// found makes a set of masters without markers. After a birth, the first start of a set, its masters vote at once.
+// After a return they abstain first. marker.lua itself treats a late birth as a return, because the client may have
+// stood still between seeing no marker and giving one, while other clients began to lock. If several processes found a
+// set at once, the first to reach the master with the smallest run id names it, and every process takes the name from
+// that master.
 func (s *survey) found(ctx context.Context, replies []markerReply, purpose string) ([]markerReply, bool) {
 	first := -1
 	for i, c := range replies {
@@ -161,24 +164,24 @@ func (s *survey) found(ctx context.Context, replies []markerReply, purpose strin
 	}
 	requests := make([]*markerRequest, len(replies))
 	requests[first] = &founding
-	// All processes ask the same master first, so one of them is the first there; it names the set for all.
+	// All processes ask the same master first, so the process that reaches it first names the set for all.
 	founder := s.visit(ctx, requests)[first]
 	if founder.err != nil || founder.set == "" {
 		return replies, false
 	}
 	replies[first] = founder
-	s.of.judge(replies) // by the seats that the founder has named
+	s.of.judge(replies) // by the seats in the founder's marker
 	return s.give(ctx, replies, founder, purpose)
 }
 
-// readmit gives a marker to masters that have lost theirs. The next client to come finds it there, and need not wonder.
-// What is not where the set's founder saw a master is another server, which must not be counted on in its place.
+// readmit gives a marker to masters that have lost theirs. The next client finds it there. A server that has no seat
+// (see seatOf) is another server, and must not count in place of the member.
 func (s *survey) readmit(ctx context.Context, replies []markerReply) ([]markerReply, bool) {
 	i := slices.IndexFunc(replies, markerReply.isMember)
 	return s.give(ctx, replies, replies[i], "return")
 }
 
-// give makes the masters without markers members of a set, and returns what all show then.
+// give makes the masters without markers members of a set, and returns the replies of all masters after that.
 func (s *survey) give(
 	ctx context.Context, replies []markerReply, member markerReply, purpose string,
 ) ([]markerReply, bool) {
@@ -199,8 +202,8 @@ func (s *survey) give(
 	return s.revisit(ctx, requests, replies), true
 }
 
-// revisit is visit for those that are asked; the others show what they showed before. All are judged by what is known
-// then.
+// revisit calls visit for the masters that have a request, and keeps the earlier replies of the remaining masters. It
+// judges all replies again by what is known then.
 func (s *survey) revisit(ctx context.Context, requests []*markerRequest, before []markerReply) []markerReply {
 	now := s.visit(ctx, requests)
 	for i := range before {

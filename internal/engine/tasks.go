@@ -2,14 +2,14 @@ package engine
 
 import "sync"
 
-// tasks are the goroutines of an engine, which Close waits for.
+// tasks tracks the goroutines of an engine that Close waits for.
 type tasks struct {
-	mu    sync.Mutex // guards ended, and keeps spawn and end apart
+	mu    sync.Mutex // guards ended, and serializes spawn and end
 	ended bool
 	group sync.WaitGroup
 }
 
-// spawn runs the task in a goroutine of its own; after end it starts none and returns false.
+// spawn runs the task in its own goroutine. After end it starts none and returns false.
 func (t *tasks) spawn(task func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -19,7 +19,7 @@ func (t *tasks) spawn(task func()) bool {
 	return !t.ended
 }
 
-// end makes spawn start nothing more. The group cannot be waited for while tasks may still be added to it.
+// end makes spawn start no further tasks. Waiting for the group is invalid while tasks may still be added to it.
 func (t *tasks) end() {
 	t.mu.Lock()
 	t.ended = true

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// term is who is in a seat of a set, as a marker tells it: the number of the process there, and its run id. Each time
-// that a server restarts, or another one takes its place, the next term begins.
+// term identifies the process in a seat of a set, as a marker records it: the number of the process in the seat, and
+// its run id. The next term begins whenever the server restarts or another server takes its place.
 type term struct {
-	number uint64 // 0: nobody is known
-	run    string // empty where no client may read it
+	number uint64 // 0: no process is known
+	run    string // empty if no client may read it
 }
 
-// terms are the last ones that are known, by seat.
+// terms are the last known terms, by seat.
 type terms []term
 
-// readTerms reads the field of a marker. What is not as marker.lua writes it is not known.
+// readTerms parses the field of a marker. It returns nil if the field does not have the form that marker.lua writes.
 func readTerms(text string) terms {
 	var all terms
 	for _, part := range strings.Fields(text) {
@@ -29,7 +29,7 @@ func readTerms(text string) terms {
 	return all
 }
 
-// text is what marker.lua reads.
+// text formats the terms as marker.lua reads them.
 func (t terms) text() string {
 	parts := make([]string, 0, len(t))
 	for _, one := range t {
@@ -46,7 +46,7 @@ func (t terms) of(seat int) term {
 	return t[seat]
 }
 
-// learn takes over the terms that are later.
+// learn takes over the later terms of other.
 func (t *terms) learn(other terms) {
 	for seat, one := range other {
 		if seat == len(*t) {
@@ -68,7 +68,7 @@ func (t terms) misses(other terms) bool {
 }
 
 // replacedBy reports whether the process of this term is not in its seat any more. Two processes may have begun the
-// same term where some clients reached the one and some the other; then neither is taken to be the one.
+// same term if some clients reached the first and some the second. Then neither process holds the seat.
 func (t term) replacedBy(last term) bool {
 	return last.number > t.number || last.number == t.number && last.run != t.run && last.run != "" && t.run != ""
 }

@@ -10,35 +10,36 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// tokens proposes what scripts mint tokens from.
+// tokens proposes the token floor, from which scripts mint tokens.
 type tokens struct {
 	clock     clock.Clock
-	masters   []*transport.Master // a single one takes its own clock instead
+	masters   []*transport.Master // a single master uses its own clock instead
 	marker    string              // a key that every master has
-	largest   atomic.Uint64       // seen of any lock that no cohort has
-	roundTrip atomic.Int64        // the longest of late
+	largest   atomic.Uint64       // the largest token seen, except tokens of shared holds
+	roundTrip atomic.Int64        // the longest recent one, in ns
 }
 
-// proposalLead puts proposals ahead of the clocks of the masters, which a request reaches a little later: one without a
-// counter takes its own clock if that is further on, and their different answers would have to be raised to one. Slow
-// links add their round trip.
+// proposalLead puts proposals ahead of the masters' clocks, because a request arrives a little later. A master without
+// a counter uses its own clock if that is further ahead, and then the masters' answers differ and have to be raised to
+// one token. On slow links the round trip is added.
 const proposalLead = 50 * time.Millisecond
 
-// tokenLead bounds by how much proposals and blocks of tokens run ahead of the masters' clocks: less than a master
-// allows, which is allowedLead. Where the masters' own bound is met, each of several cuts the token off at its own
-// clock, so that their answers do not agree and cannot be raised to one either. The rest is for what is not known of
-// the clocks.
+// tokenLead bounds how far proposals and token blocks run ahead of the masters' clocks. It is less than allowedLead,
+// which a master permits. Beyond that, each of several masters cuts the token off by its own clock, so that their
+// answers do not agree and cannot be raised to one token either. The difference between the two covers the uncertainty
+// about the clocks.
 const (
 	tokenLead   = 800 * time.Millisecond
 	allowedLead = time.Second // as in vote.lua and raise.lua
 )
 
-// blockMin is what a block may have all the same, so that a process does not ask anew for each of its goroutines. What
-// is used in 16 us is less than the round trip in which it is had, so blocks of that size do not run ahead.
+// blockMin is the size that a block may always have, so that a process does not need a new request for each of its
+// goroutines. A block of that size is used in 16 us, which is less than the round trip to get it, so such blocks do not
+// run ahead.
 const blockMin = 16
 
-// affordable returns how many of n tokens a block may have now, of a lock of which that token has been seen. A single
-// master has nobody to agree with.
+// affordable returns how many of n tokens a block may have now, for a lock with the largest known token seen. A single
+// master needs no agreement.
 func (t *tokens) affordable(n int, seen fencing.Token) int {
 	if t.single() || n == 0 {
 		return n
@@ -50,11 +51,12 @@ func (t *tokens) affordable(n int, seen fencing.Token) int {
 func (t *tokens) single() bool { return len(t.masters) == 1 }
 
 // bounds returns the least and the most that a proposal should be, in microseconds, so that a quorum can mint it. This
-// process's own clock has no part in that unless no other is known: it may be ahead or behind.
+// process's own clock, which may be ahead or behind, is used only if no master's clock is known.
 //
-// A master mints a proposal that is not behind its clock, or behind its counter, and not too far ahead of its clock. So
-// the least is ahead of as many clocks as make a quorum, the most behind ones that are close enough to each other.
-// Where none are, what a quorum has counted may still be less than the most that a quorum allows.
+// A master mints the proposal itself if it is not behind the master's counter, or its clock if it has no counter, and
+// not too far ahead of its clock. So least is ahead of as many clocks as make a quorum, where these clocks are close
+// enough to each other to permit it. If no such clocks exist, least is most, which a quorum permits, and which these
+// masters still mint if their counters are smaller.
 func (t *tokens) bounds() (least, most int64) {
 	var array [9]int64
 	clocks := t.serverClocks(array[:0])
@@ -70,8 +72,8 @@ func (t *tokens) bounds() (least, most int64) {
 	return most, most
 }
 
-// serverClocks appends what the clocks of the masters show, by estimate, in microseconds. One that does not answer will
-// not vote, so its clock counts only where fewer than a quorum answer.
+// serverClocks appends estimates of the masters' clocks, in microseconds. A master that does not answer will not vote,
+// so its clock counts only if fewer than a quorum answer.
 func (t *tokens) serverClocks(clocks []int64) []int64 {
 	now := t.clock.Now()
 	for _, all := range []bool{false, true} {
@@ -92,9 +94,9 @@ func (t *tokens) serverClocks(clocks []int64) []int64 {
 	return clocks
 }
 
-// observe notes a token, so that the next proposal is beyond it. That is no promise, since another process has seen
-// others; it saves raises. A cohort's tokens run ahead of the clock, so they are noted with its lock only
-// (Request.Seen): else the blocks of one lock would leave no room for those of others.
+// observe records a token, so that the next proposal is beyond it. Another process may have seen later tokens, so this
+// guarantees nothing. It saves raises. The tokens of a shared hold run ahead of the clock and are recorded with its
+// lock only (Request.Seen), because the blocks of one lock would otherwise leave no room for the blocks of other locks.
 func (t *tokens) observe(token fencing.Token) {
 	for {
 		seen := t.largest.Load()
@@ -104,21 +106,21 @@ func (t *tokens) observe(token fencing.Token) {
 	}
 }
 
-// observeRoundTrip notes how long an answer took, if that is long, and forgets slow ones by and by.
+// observeRoundTrip records a round trip if it is long, and lets earlier long ones decay.
 func (t *tokens) observeRoundTrip(d time.Duration) {
 	t.roundTrip.Store(max(int64(d), t.roundTrip.Load()*7/8))
 }
 
-// longestRoundTrip returns the longest that answers took of late.
+// longestRoundTrip returns the longest recent round trip.
 func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.roundTrip.Load()) }
 
-// proposal is the floor of the tokens that a script mints, the same for all masters, so that their answers agree, and
-// beyond every token that this engine has seen, unless those are too far ahead. A single master takes its own clock
-// instead.
+// proposal returns the token floor that is sent to all masters. It is the same for all of them, so that their answers
+// agree, and larger than every token that this engine has seen, unless those tokens are too far ahead. A single master
+// uses its own clock instead.
 //
-// It is for agreement and not for safety. One that is behind the masters' clocks is too little (case floor-no-end), and
-// one that is far ahead too much (case floor-no-cap); so a master takes the end of its last quarantine where that is
-// more, and never more than a second beyond its own clock.
+// The proposal serves agreement and not safety. A proposal behind the masters' clocks is too small (case floor-no-end),
+// and a proposal far ahead is too large (case floor-no-cap). A master therefore uses the end of its last quarantine if
+// that is larger, and never more than a second beyond its own clock.
 func (t *tokens) proposal() int64 {
 	if t.single() {
 		return 0
@@ -127,8 +129,8 @@ func (t *tokens) proposal() int64 {
 	return min(max(least, int64(t.largest.Load())+1), most)
 }
 
-// proposalAfter is the proposal for a lock of which that token has been seen. It is beyond that in any case: a master
-// that has missed the grant would mint less than the others.
+// proposalAfter returns the proposal for a lock with the largest known token seen. It is always larger than seen,
+// because a master that missed that grant would mint a smaller token than the masters that have it.
 func (t *tokens) proposalAfter(seen fencing.Token) int64 {
 	if t.single() {
 		return 0
@@ -136,8 +138,8 @@ func (t *tokens) proposalAfter(seen fencing.Token) int64 {
 	return max(t.proposal(), int64(seen)+1)
 }
 
-// reach returns the largest token that a master lets a grant be raised to now, by estimate; any where its clock is not
-// known.
+// reach returns an estimate of the largest token to which the master permits a raise now. It returns fencing.MaxToken
+// if the master's clock is not known.
 func (t *tokens) reach(master int) fencing.Token {
 	micros, known := t.masters[master].ServerAbout(t.marker, t.clock.Now())
 	if !known {

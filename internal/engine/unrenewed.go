@@ -7,22 +7,22 @@ import (
 )
 
 // Unrenewed is a renewal on demand that no quorum has confirmed. The lease stands until its deadline, and a request
-// that is not answered may extend it yet.
+// without an answer may still extend it.
 type Unrenewed struct {
 	Kind      Kind // NoQuorum or Short; Conflict is a loss
 	Name      string
-	Need, Got int           // masters, and those that confirmed
-	Nodes     []NodeFailure // those that did not
-	Unknown   bool          // a request is unanswered
-	Err       error         // the end of the context that ended the waiting, or nil; what came before is not known then
+	Need, Got int           // masters needed, and masters that confirmed
+	Nodes     []NodeFailure // masters that did not confirm
+	Unknown   bool          // a request has no answer
+	Err       error         // the end of the context that ended the wait, or nil; the fields above are unknown then
 }
 
 func (u *Unrenewed) Error() string { return fmt.Sprintf("renewal of %q not confirmed", u.Name) }
 
 func (u *Unrenewed) Unwrap() error { return u.Err }
 
-// unconfirmed describes a round that has come to nothing, under mu. A master that has granted the hold since the round
-// began was not asked in it, and did not confirm.
+// unconfirmed describes a round that has failed, under mu. A master that has granted the hold since the round began was
+// not asked in the round, and did not confirm.
 func (n *renewal) unconfirmed(l *Lease, r *round) *Unrenewed {
 	causes, _ := n.failure.(NodeFailures)
 	asked := l.e.drift.Trusted(r.sent, l.terms.TTL)

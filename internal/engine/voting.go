@@ -9,27 +9,27 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// phase is where a hold is in its life; it only moves forward.
+// phase is the phase of a hold. It only moves forward.
 type phase uint8
 
-// A hold that is asked for is asking also while it waits in the queue: both end by the same verdict.
+// A hold is asking also while it waits in the queue. Both end with the same verdict.
 const (
 	asking phase = iota
 	held
 	ended
 )
 
-// voting is a hold and the votes of the masters on it, from the first request until whatever they have is released. An
-// acquisition acts on the votes before the hold is granted, a lease after.
+// voting is a hold and the votes of the masters on it, from the first request until all that the masters have is
+// released. An acquisition acts on the votes before the hold is granted, and a lease after that.
 type voting struct {
 	hold
 	e      *Engine
-	mu     guard // of the voting, its acquisition and its lease
+	mu     guard // guards the voting, its acquisition and its lease
 	ballot ballot.Ballot
-	asking *acquisition // nil once it is over
+	asking *acquisition // the acquisition; nil once it is over
 }
 
-// token is what the hold was granted with, 0 before.
+// token returns the token that the hold was granted with, 0 before.
 func (v *voting) token() fencing.Token {
 	if v.phase == asking {
 		return 0
@@ -42,8 +42,8 @@ func (v *voting) event() Event {
 	return Event{v.name, v.mode, v.owner(), v.id, v.token(), v.e.clock.Now().Mono - v.begun}
 }
 
-// changed acts on a vote that has changed, under mu. While the hold is asked for, that may be the verdict. After that
-// only actions follow: the lease has its token, and whatever a late master says does not take it back.
+// changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
+// that only actions follow: the lease has its token, and no late answer of a master revokes it.
 func (v *voting) changed() {
 	if v.asking != nil {
 		v.asking.decide()
@@ -54,16 +54,16 @@ func (v *voting) changed() {
 
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.
 
-// perform sends what the ballot asks for, under mu.
+// perform sends the operations that the ballot asks for, under mu.
 func (v *voting) perform(actions []ballot.Action) {
 	if len(actions) == 0 {
 		return
 	}
-	proposal := v.e.tokens.proposal() // one for all masters: their answers are to agree
+	proposal := v.e.tokens.proposal() // one for all masters, so that their answers agree
 	for _, action := range actions {
 		m := v.e.masters[action.Master]
 		token := tokenArg(action.Token)
-		// A ballot asks for a raise or a yield; renewals and regains are the lease's own.
+		// A ballot asks for a raise or a yield. Renewals and regains belong to the lease.
 		script, counted := v.e.scriptsOf(m).raise, v.raised
 		if action.Op == ballot.Yield {
 			script, counted = v.e.scriptsOf(m).yield, v.yielded
@@ -75,9 +75,9 @@ func (v *voting) perform(actions []ballot.Action) {
 }
 
 // post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
-// leaves when mu is given back.
+// is sent when mu is unlocked.
 func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
-	// An answer is counted for the hold that it was asked for. The acquisition may have given that one up meanwhile.
+	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := v.id
 	call := transport.Call{Script: s, Keys: v.e.keys.forCall(v.key), Args: args, Urgent: true, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
@@ -92,9 +92,10 @@ func (v *voting) post(m *transport.Master, s *transport.Script, args []string, c
 	v.mu.afterUnlock(func() { m.Post(call) })
 }
 
-// raised counts the answer to a raise, under mu. Only the master's own word that it has counted the target makes it a
-// vote for it (case raise-unheld: a raise where the hold is gone counted a vote that was never kept). A master that
-// does not have the hold any more says that it is queued or unknown; either way it is not raised there.
+// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
+// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
+// kept). A master that does not have the hold any more answers that it is queued or unknown. In both cases the hold is
+// not raised there.
 func (v *voting) raised(m *transport.Master, target fencing.Token, p reply, a ballot.Answer) {
 	if p.err == nil && p.status == statusQueued {
 		a.Status = ballot.IsRefused
@@ -105,8 +106,8 @@ func (v *voting) raised(m *transport.Master, target fencing.Token, p reply, a ba
 	}
 }
 
-// yielded counts the answer to a yield, under mu. The grant may have been kept, with a new token, or come back at once;
-// if it went to an older hold, this one waits behind it.
+// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
+// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
 func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ballot.Answer) {
 	if p.err == nil && p.status == statusRefused {
 		a.Status = ballot.IsAbsent
@@ -121,10 +122,10 @@ func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ba
 	}
 }
 
-// regain has masters that lost the hold take it back, with its token, under mu. A quorum has confirmed just now that
-// the hold stands; the masters see to it that nothing else was counted (case regain-counted). It is worth the trouble:
-// without it a quorum of three that loses one master after the other, each for a moment, loses the lease as well,
-// though at no time more than one was away.
+// regain asks masters that lost the hold to restore it, with its token, under mu. A quorum has just confirmed that the
+// hold stands, and each master ensures that no other grant was counted (case regain-counted). Without regain, a quorum
+// of three that loses one master after the other, each for a moment, loses the lease, although never more than one
+// master was away at a time.
 func (v *voting) regain(now clock.Instant) {
 	details := ""
 	for _, m := range v.e.masters {
@@ -132,8 +133,8 @@ func (v *voting) regain(now clock.Instant) {
 		if !ok {
 			continue
 		}
-		// A master that abstains takes the hold back only where trust in its own grant was never broken: then nobody
-		// else can have been let in there, whatever it has forgotten.
+		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
+		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
 			details = v.details(v.e.mailbox.route(v.key.lock()), "")
 		}

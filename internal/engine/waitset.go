@@ -12,15 +12,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// waitSets are the locks that this process waits for on one master. Its mutex is taken under a lease's and never the
-// other way round. Waiters of one lock share a set, and so one refresh, however many goroutines they are: what a crowd
-// costs the server does not grow with it.
+// waitSets holds the locks that this process waits for on one master. Its mutex is acquired under a lease's mutex and
+// never the other way round. The waiters of one lock share a set, and so one refresh, independent of the number of
+// goroutines. The load on the server therefore does not grow with the crowd.
 type waitSets struct {
 	e       *Engine
 	m       *transport.Master
 	mu      sync.Mutex
 	byName  map[string]*waitSet
-	outages outages // of the servers that do not answer those who wait
+	outages outages // of the servers that do not answer the waiters
 }
 
 // newWaitSets returns the empty sets of a master. A set lives from its first waiter to its last.
@@ -28,30 +28,30 @@ func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet)}
 }
 
-// waitSet is where this process waits for one lock on one master. It refreshes all its waiters together, with one call
-// at a time, and asks again early where an expiry may let somebody in.
+// waitSet holds the waiters of this process for one lock on one master. It refreshes all its waiters together, with one
+// call at a time, and asks early when an expiry may let a waiter enter.
 type waitSet struct {
 	name         string
-	in           *waitSets // whose mutex guards what follows
+	in           *waitSets // its mutex guards what follows
 	keys         []string
 	crowd        crowd
 	every        time.Duration // the shortest interval that a waiter needs
-	due          time.Duration // when the nearest are asked about next
+	due          time.Duration // when the nearest waiters are refreshed next
 	timer        timerqueue.Timer
 	busy         bool // a refresh is under way
-	stale        bool // there is news that it may be too old for
-	polls        int  // times that the nearest were asked about without news
-	refused      bool // the server's last answer: it cannot serve now, and tells nobody when it can
+	stale        bool // a request arrived that the refresh under way may be too old for
+	polls        int  // refreshes of the nearest waiters without news
+	refused      bool // the server's last answer: it cannot serve now, and sends no message when it can
 	refusedSince time.Duration
-	kept         bool           // the server has a lease of this process, which those behind the nearest live by
-	route        string         // as the server was told of those
-	silence      *ballot.Answer // to the last refresh, which failed
-	// While the server refuses, one of those who are not queued asks for the others until this time; then all ask.
+	kept         bool           // the server has the lease of this process that the far waiters live by
+	route        string         // the route that the server has recorded for the far waiters
+	silence      *ballot.Answer // the failure of the last refresh, or nil
+	// While the server refuses, one waiter that is not queued asks for all of them until this time. After it, all ask.
 	askAllAt time.Duration
 }
 
-// enqueue puts the acquisition into the master's wait set, under the lease's mutex. wake is the delay after which a
-// refresh may give a different answer; 0 is unknown. cause is why the master did not answer.
+// enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
+// refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	l := a.lease
 	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
@@ -60,13 +60,13 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		l.e.counters.waiting.Add(1)
 		l.e.observers.tell(l.e.observers.hooks.Waiting, &l.voting)
 		for i, other := range l.e.masters {
-			if other != m && l.ballot.Vote(i).State == ballot.Granted { // the grants so far are to be kept
+			if other != m && l.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
 				l.e.waiters[i].add(a, 0, false)
 			}
 		}
 	}
 	l.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
-	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it meanwhile
+	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
 		a.notified &^= told
 		l.e.waiters[m.Index].wake(l.name)
 	}
@@ -75,8 +75,8 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 }
 
-// add makes the acquisition one of the lock's waiters on this master, or has it asked about again. The subscription is
-// begun first, so that it stands before the refresh is due that finds what it missed.
+// add makes the acquisition one of the lock's waiters on this master, or asks about it again. It subscribes first, so
+// that the subscription stands before the refresh that finds missed grants.
 func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	w.m.Listen(a.lease.key.lock())
 	w.mu.Lock()
@@ -98,16 +98,16 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	}
 	s.answered(now, refused)
 	s.setTimer(now, wake)
-	// A subscription that was made while the hold was asked for has missed a grant that came before it, and whoever
-	// made it did not find this waiter yet.
+	// A subscription that was made while the hold was asking has missed any earlier grant, and its wake-up did not find
+	// this waiter in the set.
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
 		a.wakeUps = n
 		s.askAt(now)
 	}
 }
 
-// remove takes the acquisition out, and the set with its last waiter. A refresh that is on its way still names the
-// hold; its answer finds the acquisition over.
+// remove removes the acquisition, and the set with its last waiter. A refresh that is on its way still names the hold.
+// When its answer arrives, the acquisition is over.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,9 +125,10 @@ func (w *waitSets) remove(a *acquisition) {
 	}
 }
 
-// wakeAll makes every waiter ask again: a connection was lost and with it perhaps messages, or the server changed.
+// wakeAll makes every waiter ask again, because a connection was lost and perhaps messages with it, or because the
+// server changed.
 func (w *waitSets) wakeAll() {
-	w.e.wakeUps.Add(1) // first: who is not among them yet sees it
+	w.e.wakeUps.Add(1) // first, so that an acquisition that is not in a set at this point notices it
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
@@ -136,8 +137,8 @@ func (w *waitSets) wakeAll() {
 	}
 }
 
-// wake makes the waiters of one lock ask again. It reports whether there are any. A refresh may be under way then: the
-// set is marked stale by Fire, and asks once more when that one is answered.
+// wake makes the waiters of one lock ask again. It reports whether there are any. If a refresh is under way, Fire marks
+// the set stale, and the set asks once more after the answer.
 func (w *waitSets) wake(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,8 +149,8 @@ func (w *waitSets) wake(name string) bool {
 	return s != nil
 }
 
-// hear counts for a waiter behind the nearest, under its lease's mutex, that the last refresh, which named others, was
-// not answered.
+// hear records, for a far waiter under its lease's mutex, that the last refresh was not answered. That refresh named
+// only near waiters.
 func (w *waitSets) hear(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +159,7 @@ func (w *waitSets) hear(a *acquisition) {
 	}
 }
 
-// node is the server that answers for this lock.
+// node returns the server that answers for this lock.
 func (s *waitSet) node() *transport.Node { return s.in.m.At(s.keys[0]) }
 
 // all returns every acquisition that waits on this master.
@@ -171,7 +172,8 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	return waiting
 }
 
-// answered notes whether the server refuses, under the mutex. Once it does not, all are asked who are not queued.
+// answered records whether the server refuses, under the mutex. When it stops refusing, all waiters that are not queued
+// ask.
 func (s *waitSet) answered(now time.Duration, refused bool) {
 	if s.refused && !refused {
 		s.askAt(now)
@@ -182,7 +184,7 @@ func (s *waitSet) answered(now time.Duration, refused bool) {
 	s.refused = refused
 }
 
-// refreshAnswered notes what a refresh came to, under the mutex.
+// refreshAnswered records the result of a refresh, under the mutex.
 func (s *waitSet) refreshAnswered(now time.Duration, err error) {
 	s.answered(now, transport.Refused(err))
 	if err == nil {
@@ -190,25 +192,25 @@ func (s *waitSet) refreshAnswered(now time.Duration, err error) {
 	}
 }
 
-// askAt has the nearest asked about at this time, or before, under the mutex.
+// askAt schedules a refresh of the nearest waiters at this time or earlier, under the mutex.
 func (s *waitSet) askAt(at time.Duration) {
 	s.due = min(s.due, at)
 	s.in.e.timers.SetEarlier(&s.timer, s, s.due)
 }
 
-// Where no message will come, because none can be had or because the server refuses and so knows of nobody who waits,
-// waiters ask at an interval that begins with pollMin and doubles while nothing happens. What a server refuses while
-// its place is taken by another, or while a slot moves, it may do at any moment.
+// If no message will arrive, because messages are not available or because the server refuses and so has no queue,
+// waiters ask at an interval that begins with pollMin and doubles while nothing happens. A server that refuses during a
+// failover, or while a slot moves, may serve again at any moment.
 const (
 	pollMin     = 10 * time.Millisecond
 	refusedMost = 40 * time.Millisecond
 )
 
-// setTimer sets the next refresh, under the mutex: one is due, or an expiry may have let somebody in, whichever is
-// sooner; but a master in backoff is not asked before its time.
+// setTimer schedules the next refresh, under the mutex: the regular one, or an earlier one if an expiry may let a
+// waiter enter before that. A master in backoff is not asked before its backoff ends.
 //
-// The refresh is three times in a waiter's lease, so that two may be lost. Asking early is for holds that expire
-// without a release: no message tells of those, since nobody runs a script at that moment.
+// A waiter's lease covers three refreshes, so that two may be lost. Asking early is for holds that expire without a
+// release. No message reports these, because no script runs at that moment.
 func (s *waitSet) setTimer(now, wake time.Duration) {
 	if len(s.crowd.places) == 0 {
 		return
@@ -227,19 +229,20 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 	s.askAt(max(now+pause, backoff))
 }
 
-// Fire refreshes the waiters that are queued here and asks for those that are not: the nearest where they are due, else
-// those behind them that the master has to be told of. The answers set the next time; the one set here covers answers
-// that never come.
+// Fire refreshes the waiters that are queued here, and asks for the waiters that are not: for the nearest waiters when
+// they are due, and otherwise for the far waiters that the master does not know. The answers set the time of the next
+// refresh. The time that is set here covers answers that never arrive.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
-	w.m.Listen(s.keys[0]) // it may be another node than before
+	w.m.Listen(s.keys[0]) // the node may have changed
 	w.mu.Lock()
 	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.crowd.places) > 0 {
 		w.e.timers.Set(&s.timer, s, until)
 		w.mu.Unlock()
 		return
 	}
-	// One refresh of a set at a time: over a slow link they would pile up, and a crowd's would hold up other names.
+	// One refresh of a set at a time: over a slow link several would pile up, and the refreshes of a crowd would delay
+	// other locks.
 	busy, one := s.busy, s.refused && now.Mono < s.askAllAt
 	var waiters []*acquisition
 	far := false
@@ -266,7 +269,7 @@ func (s *waitSet) Fire(now clock.Instant) {
 		s.askAllAt = now.Mono + s.every
 	}
 	w.mu.Unlock()
-	// The leases' mutexes are taken one by one and not under this one, which is taken under theirs.
+	// The leases' mutexes are acquired one by one and not under this mutex, which is acquired under theirs.
 	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	asked := false
@@ -282,8 +285,8 @@ func (s *waitSet) Fire(now clock.Instant) {
 	}
 }
 
-// remind sends what a waiter needs beside the refresh that it shares with the others, but does not ask where another
-// asks for all. It returns how the hold stands with the master then: one that is queued needs the refresh.
+// remind sends what a waiter needs in addition to the shared refresh. It sends no acquire if asksNot says that another
+// waiter asks for all. It returns the state of the vote after that. A queued hold needs the refresh.
 func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) (hold string, state ballot.State) {
 	l := a.lease
 	l.mu.Lock()
@@ -304,8 +307,8 @@ func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) 
 	return l.id, vote.State
 }
 
-// failWaiters ends every acquisition that waits. One whose first answer is still to come is not among them; it becomes
-// a waiter then, and the next survey finds it.
+// failWaiters ends every acquisition that waits. An acquisition without a first answer is not among them. It becomes a
+// waiter later, and the next survey finds it.
 func (e *Engine) failWaiters(kind Kind, cause error) {
 	for _, w := range e.waiters {
 		for _, a := range w.all() {

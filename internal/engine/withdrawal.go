@@ -2,12 +2,12 @@ package engine
 
 import "sync"
 
-// withdrawal is the releases of a conversion that is given up. A master that has not answered its release yet may take
-// the conversion for one who waits for the lock. A nil withdrawal is that of no conversion.
+// withdrawal tracks the releases of a conversion that was given up. A master that has not answered its release may
+// treat the conversion as a waiter for the lock. A nil withdrawal stands for no conversion.
 type withdrawal struct {
-	mu   sync.Mutex // guards what follows; no other is taken under it
-	open int        // releases that are not answered
-	then func()     // called when none is; nil before after and after the call
+	mu   sync.Mutex // guards what follows; no other mutex is acquired under it
+	open int        // releases without an answer
+	then func()     // called when open becomes 0; nil before after, and once called
 }
 
 // begin counts a release that is about to be sent.
@@ -19,8 +19,8 @@ func (w *withdrawal) begin() {
 	}
 }
 
-// end counts the answer of a release. One that is given up has none: its hold has expired by then, or the master
-// refuses the release for good. Then those who wait elsewhere are heard of by the next renewal.
+// end counts the answer of a release. A release that is given up has no answer: its hold has expired by then, or the
+// master refuses the release for good. Then the next renewal reports waiters of other processes.
 func (w *withdrawal) end() {
 	if w == nil {
 		return
@@ -36,7 +36,8 @@ func (w *withdrawal) end() {
 	}
 }
 
-// after calls f when every release that has begun is answered, at once if that is so. It is called once.
+// after calls f when every release that has begun is answered, or at once if there is none without an answer. It is
+// called once.
 func (w *withdrawal) after(f func()) {
 	if w != nil {
 		w.mu.Lock()
