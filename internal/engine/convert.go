@@ -52,8 +52,8 @@ func (e *Engine) Convert(
 	return e.become(ctx, l, into)
 }
 
-// contradicts reports whether the hold that refused a conversion to this mode cannot stand beside the lease, unless
-// both have one owner. The lease itself may be gone then, and the masters are asked.
+// contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
+// both have one owner. Then the lease itself may be gone, and the masters are asked.
 func (f *Failure) contradicts(mode fencing.Mode) bool {
 	refused := f.Kind == Contended && f.Err == nil
 	return refused && (mode == fencing.Read || f.Holder != nil && f.Holder.Mode == fencing.Write)
@@ -135,14 +135,14 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	unlockBoth(&from.mu, &into.mu)
 	l.successor.Store(into) // skips the leases in between, so that they can be freed
 	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when the
-	// new one was granted: another may have written in between.
+	// new one was granted: another client may have written in between.
 	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
 		return loseTaken(l)
 	}
 	return nil
 }
 
-// loseTaken ends a lease that the masters have shown not to be one, and returns its end.
+// loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
 func loseTaken(l *Lease) error {
 	l = l.lock()
 	defer l.mu.Unlock()

@@ -96,7 +96,8 @@
 // The waiters behind have their places in the queue too, so the order is the same. They live by one lease of the
 // process, which each refresh renews, and the master is asked for their state when they have become the nearest. If
 // that lease has lapsed they are reported again, and ask again if their places are gone. One call for a lock is under
-// way at a time, so a crowd takes turns with other names.
+// way at a time, so a crowd takes turns with other names. When a whole crowd gives up, the holds with releases that
+// cannot be sent at once are released together.
 //
 // # Shared holds
 //
@@ -112,8 +113,9 @@
 //
 // A conversion is another hold, which names the hold that it replaces and does not wait for it. When a quorum has
 // granted it, and the old hold has stood all that time by its own deadline, the lease goes over to the new hold and the
-// old one is released. So there is no gap, and a caller that gives up keeps what it had. A lease under which goroutines
-// of the process read goes over only when all of them but one have left.
+// old one is released. If that release finds that the old hold was gone before its time, the lease is lost. So there is
+// no gap, and a caller that gives up keeps what it had. A lease under which goroutines of the process read goes over
+// only when all of them but one have left.
 //
 // An upgrade among other readers waits at the head of the queue. A master that has one refuses a second: two that
 // waited for each other on different masters would wait for ever. It also refuses a sidelined upgrade that comes back

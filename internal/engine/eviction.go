@@ -11,13 +11,14 @@ import (
 )
 
 // evictions are the servers that may have evicted a hold. A server is asked for its policy once, after the first loss
-// of a hold that it does not have any more: that is the usual cause where no data was lost, and nothing else tells.
+// of a hold that it does not have any more: eviction is the usual cause if no data was lost, and nothing else reports
+// it.
 type evictions struct {
 	mu sync.Mutex
-	of map[*transport.Node]string // the policies of those that evict, "" for others and for those that do not say
+	of map[*transport.Node]string // the policy of a server that evicts; "" if it does not, or does not say
 }
 
-// suspect has the servers of this lock asked that have not been yet. It waits for none of them.
+// suspect asks the servers of this lock for their policies, each once. It waits for no answer.
 func (e *Engine) suspect(lock string) {
 	for _, m := range e.masters {
 		n := m.At(lock)
@@ -50,8 +51,8 @@ func (e *Engine) askForPolicy(n *transport.Node) {
 		slog.String("master", n.Addr()), slog.String("policy", policy))
 }
 
-// Cause is why the masters did not renew the lease; for a hold that they do not have any more, that they evict keys,
-// as far as that is known by now.
+// Cause returns why the masters did not renew the lease. If they do not have the hold any more, it names the masters
+// that are known to evict keys by now, and is nil if there are none.
 func (l *Loss) Cause() error {
 	if l.Reason != Taken || l.by == nil {
 		return l.Err

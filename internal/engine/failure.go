@@ -145,8 +145,8 @@ type Loss struct {
 	HandOff bool          // the lease was a hand-off that no renewal had confirmed
 	Err     error         // why the masters did not renew it, or nil
 
-	by   *Engine // of Taken, whose servers may have evicted the hold
-	lock string  // its key
+	by   *Engine // set for Taken: its servers may have evicted the hold
+	lock string  // key of the lock
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
