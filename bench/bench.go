@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bench is a run that can begin: everything that could be refused was accepted.
+// bench is a run that can begin: all checks of its input have passed.
 type bench struct {
 	cfg     config
 	masters *masters
@@ -52,7 +52,7 @@ func (b *bench) close() {
 	}
 }
 
-// work runs the clients for the time that was asked for, and returns when all of them are done.
+// work runs the clients for the configured time, and returns when all of them are done.
 func (b *bench) work(ctx context.Context, progressTo io.Writer) result {
 	began := time.Now()
 	end := began.Add(b.cfg.length)

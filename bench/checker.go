@@ -8,26 +8,26 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// trusted is what the checker sees of a lease: what its holder sees.
+// trusted is the checker's view of a lease, which is the holder's view too.
 type trusted interface {
 	Name() string
 	Mode() rwlock.Mode
 	Token() fencing.Token
-	Err() error // nil while the holder believes in it
+	Err() error // nil while the holder trusts the lease
 }
 
-// checker watches from outside that nobody is in a critical section who must not be. All clients are in one process,
-// so what it sees under its mutex is in one order for all of them.
+// checker verifies from outside that critical sections exclude each other. All clients are in one process, so its mutex
+// puts all their events into one order.
 type checker struct {
 	score *scoreboard
 	mu    sync.Mutex
 	books map[string]*book
 }
 
-// book is what the checker knows of one name.
+// book is the checker's record of one name.
 type book struct {
 	inside      map[trusted]struct{}
-	newest      fencing.Token // of all that entered
+	newest      fencing.Token // of all holders that entered
 	newestWrite fencing.Token // of the writers among them
 }
 
@@ -55,7 +55,7 @@ func (r *checker) newest(name string, mode rwlock.Mode) fencing.Token {
 	return r.book(name).newest
 }
 
-// enter is called when a lease was got; before is what newest returned just before it was asked for.
+// enter is called after a lease was acquired; before is the result of newest from just before the acquisition began.
 func (r *checker) enter(l trusted, before fencing.Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,9 +72,9 @@ func (r *checker) leave(l trusted) {
 	delete(r.book(l.Name()).inside, l)
 }
 
-// checkExclusion compares beliefs. Both are asked now, the newcomer last: it holds since before this call, the other
-// held when it was asked, so two nil answers are two leases at one moment. Whoever overlaps with an earlier one meets
-// it here, since nobody is released before he has left.
+// checkExclusion compares beliefs. Both leases are asked now, the newcomer last: it has been held since before this
+// call, and the other was held when it was asked, so two nil answers are two leases at one moment. A newcomer that
+// overlaps with an earlier lease finds it here, because a lease leaves before it is released.
 func (r *checker) checkExclusion(b *book, l trusted) {
 	for other := range b.inside {
 		if l.Mode() == rwlock.Read && other.Mode() == rwlock.Read {
@@ -87,9 +87,9 @@ func (r *checker) checkExclusion(b *book, l trusted) {
 	}
 }
 
-// checkOrder has two rules. Whatever was reported before the acquisition began is less. And among leases that exclude
-// each other the order of entering is that of the grants, if the newcomer is still trusted: so a writer has more than
-// all before it, and a reader more than all writers before it.
+// checkOrder has two rules. Every token reported before the acquisition began is less. And among leases that exclude
+// each other the order of entering is the order of the grants, if the newcomer is still trusted: so a writer's token
+// exceeds all before it, and a reader's token all writers before it.
 func (r *checker) checkOrder(b *book, l trusted, before fencing.Token) {
 	floor := before
 	if l.Err() == nil {

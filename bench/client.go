@@ -12,13 +12,14 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// ttl is that of every lease but the stalled ones. A busy machine must not make the clients lose leases by accident.
+// ttl is the TTL of every lease except the stalled ones. A busy machine must not make the clients lose leases by
+// accident.
 const ttl = 2 * time.Second
 
-// releaseTimeout bounds how long the clients wait at the end for servers that are gone.
+// releaseTimeout bounds the time that clients wait at the end for unreachable servers.
 const releaseTimeout = time.Second
 
-// client is what a process of its own would have.
+// client has the connections and the locker that a separate process would have.
 type client struct {
 	id     int
 	link   *link
@@ -55,7 +56,7 @@ func (c *client) close() {
 // taken for a first start: they abstain for the longest TTL.
 const startLimit = 10 * ttl
 
-// probe takes a lock that nobody else takes: whatever is wrong with the servers comes out here.
+// probe takes a lock that no other client takes, to detect any fault of the servers.
 func (c *client) probe(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -66,7 +67,7 @@ func (c *client) probe(ctx context.Context, limit time.Duration) error {
 	return lease.Release(ctx)
 }
 
-// team are all clients of a run. The last one is the holder that stalls.
+// team is all clients of a run. The last one is the holder that stalls.
 type team []*client
 
 func newTeam(ctx context.Context, size int, m *masters) (team, error) {
@@ -86,7 +87,7 @@ func newTeam(ctx context.Context, size int, m *masters) (team, error) {
 	return t, nil
 }
 
-// close takes as long as the slowest client, which waits a while for masters that have gone.
+// close takes as long as the slowest client, which waits a while for unreachable masters.
 func (t team) close() {
 	var all sync.WaitGroup
 	for _, c := range t {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config is what the command line asks for.
+// config is the command line's settings.
 type config struct {
 	addrs   []string // of real servers; none for embedded ones
 	masters int
@@ -22,7 +22,7 @@ type config struct {
 	svg     string // file name, or ""
 }
 
-// The limits keep a slip of the finger from opening ten thousand connections.
+// The limits keep a typing error from opening ten thousand connections.
 const (
 	maxMasters = 15
 	maxClients = 256

@@ -7,19 +7,19 @@ import (
 
 const (
 	probeEvery = 250 * time.Millisecond
-	// A server that does not answer for a TTL has ended every lease; one that is busy may take longer for a single lock.
+	// A server that does not answer for a TTL has ended every lease. A busy server may need longer for a single lock.
 	probeLimit = 5 * ttl
 )
 
-// health watches whether the servers still grant locks. The workers cannot tell at the end: to those that wait, a
-// server that is gone looks like a lock that is held.
+// health checks whether the servers still grant locks. The workers cannot detect it at the end: for a waiter, an
+// unreachable server looks like a lock that is held.
 type health struct {
 	client *client
 	gone   func() // called after the end of the work, if the servers are gone
 	last   error  // of the last probe; to be read after watch has returned
 }
 
-// watch probes until working has ended, and once more after it. It returns at once where a probe has failed already.
+// watch probes until working has ended, and once more after it. If a probe fails, it returns at once.
 func (h *health) watch(ctx, working context.Context) {
 	for working.Err() == nil {
 		within := ctx

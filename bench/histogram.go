@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A value's bucket is its highest subBits+1 bits and their place: buckets are at most 1/32 of the value wide, whatever
-// its size, so a percentile is at most that much too large.
+// A value's bucket is its highest subBits+1 bits and their place. A bucket is at most 1/32 of the value wide, for
+// values of any size, so a percentile is at most that much too large.
 const (
 	subBits = 5
 	buckets = (64 - subBits) << subBits
 )
 
-// histogram counts durations in little memory, however many there are. Its zero value is empty.
+// histogram counts any number of durations in little memory. Its zero value is empty.
 type histogram struct {
 	counts [buckets]uint64
 	total  uint64
@@ -46,7 +46,7 @@ func (h *histogram) merge(other *histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// percentile returns what p percent of the durations do not exceed; 0 if there are none.
+// percentile returns the duration that p percent of the durations do not exceed; 0 if there are none.
 func (h *histogram) percentile(p float64) time.Duration {
 	if h.total == 0 {
 		return 0

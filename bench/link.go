@@ -10,7 +10,7 @@ import (
 
 var errCut = errors.New("the bench has cut this link")
 
-// link is the network of one client. It can be cut, as a cable is.
+// link is the network of one client. It can be cut like a cable.
 type link struct {
 	mu    sync.Mutex
 	cut   bool

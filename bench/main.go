@@ -65,7 +65,7 @@ func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
 	return status
 }
 
-// report writes the table or JSON. Its error says that not all of it was written.
+// report writes the table or JSON. It returns an error if not all of it was written.
 func (b *bench) report(r *result, stdout io.Writer) error {
 	out := bufio.NewWriter(stdout) // its first error stays until Flush
 	if b.cfg.json {

@@ -15,7 +15,7 @@ import (
 // masters are the servers that every client locks on.
 type masters struct {
 	addrs    []string
-	embedded []*miniredis.Miniredis // none when the servers are somebody else's
+	embedded []*miniredis.Miniredis // none if the servers are external
 }
 
 // startMasters starts the embedded servers, or takes the real ones as they are.
@@ -71,7 +71,7 @@ func closeAll(clients []rueidis.Client) {
 // nodeTimeout is ten times the default for this TTL. On a busy machine all masters answer late, and none is down.
 const nodeTimeout = ttl / 2
 
-// newLocker is the one place that tells a single master from a quorum.
+// newLocker is the only place that distinguishes a single master from a quorum.
 func newLocker(clients []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if len(clients) == 1 {
 		return rwlock.New(clients[0], opts...)

@@ -9,8 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// progress tells while the work goes on: on a terminal in one line that is drawn again and again, elsewhere in plain
-// lines, one a second.
+// progress reports the state of the run: on a terminal in one line that is redrawn, elsewhere in plain lines, one a
+// second.
 type progress struct {
 	out      io.Writer
 	terminal bool

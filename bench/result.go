@@ -17,7 +17,7 @@ type result struct {
 	Names       int       `json:"names"`
 	Seconds     float64   `json:"seconds"`
 	Interrupted bool      `json:"interrupted"`
-	ServersGone string    `json:"servers_gone,omitempty"` // why, if they did not last to the end
+	ServersGone string    `json:"servers_gone,omitempty"` // the reason, if they did not last to the end
 	Write       modeCount `json:"write"`
 	Read        modeCount `json:"read"`
 	Nested      modeCount `json:"nested"`
@@ -35,7 +35,7 @@ type result struct {
 	Violations   []string `json:"violations"`
 }
 
-// modeCount is what became of one kind of acquisition.
+// modeCount is the outcome of one kind of acquisition.
 type modeCount struct {
 	Acquired  uint64  `json:"acquired"`
 	PerSecond float64 `json:"per_second"`
@@ -52,7 +52,7 @@ func countMode(h *histogram, seconds float64) modeCount {
 	}
 }
 
-// take copies what was counted, once nobody works any more.
+// take copies the counters, after all workers have ended.
 func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 	r.Write, r.Read = countMode(&w.write, r.Seconds), countMode(&w.read, r.Seconds)
 	r.Nested = countMode(&w.nested, r.Seconds)
@@ -75,7 +75,7 @@ func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 
 func (r *result) violations() uint64 { return r.Exclusion + r.TokenOrder + r.Storage }
 
-// verdict is nil if the run has shown what it is for.
+// verdict is nil if the run has proved the rules that it checks.
 func (r *result) verdict() error {
 	switch {
 	case r.violations() > 0:

@@ -7,7 +7,7 @@ type breach int
 
 const (
 	exclusion  breach = iota // two leases at once, one of them a writer's
-	tokenOrder               // a token that is not greater than one before
+	tokenOrder               // a token that does not exceed an earlier one
 	storage                  // a late write accepted, a trusted one refused, an update lost
 	breaches
 )
@@ -16,13 +16,13 @@ func (b breach) String() string { return [...]string{"exclusion", "token order",
 
 const maxDetails = 20
 
-// scoreboard counts what is not supposed to be the usual. It is safe for concurrent use.
+// scoreboard counts the exceptional events. It is safe for concurrent use.
 type scoreboard struct {
 	mu         sync.Mutex
 	violations [breaches]uint64
 	details    []string // of the first few
-	stalls     uint64   // leases that were lost on purpose
-	lateWrites uint64   // that stalled holders tried
+	stalls     uint64   // leases lost on purpose
+	lateWrites uint64   // attempted by stalled holders
 	refused    uint64   // stale accesses, late writes among them
 	failures   uint64   // acquisitions and releases
 	failure    error    // the first

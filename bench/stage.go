@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// stage is what all clients share and no lock library knows of: the data, and those who watch.
+// stage is the state that all clients share and that no lock library knows: the data, and the checkers.
 type stage struct {
 	names   []string
 	store   *store
@@ -39,7 +39,7 @@ func (s *stage) occupy(client int, lease *rwlock.Lease, before fencing.Token, wo
 	s.picture.add(client, lease, entered, time.Now())
 }
 
-// use reads the counter or adds one to it. A section takes a while, so that the others come to wait.
+// use reads the counter or adds one to it. A section takes a while, so that the other workers come to wait.
 func (s *stage) use(ctx context.Context, lease *rwlock.Lease) {
 	ctx = lease.Context(ctx)
 	value, err := s.store.load(ctx, lease.Fence())
@@ -55,8 +55,8 @@ func (s *stage) use(ctx context.Context, lease *rwlock.Lease) {
 	s.accessed(lease, err)
 }
 
-// accessed judges what the storage said. Whoever is refused and holds the lock still, asked after the refusal, was
-// overtaken while he held it.
+// accessed judges the storage's answer. If the access is refused and the lease, asked after the refusal, is still held,
+// then a newer access intervened during the hold, which is a violation.
 func (s *stage) accessed(lease *rwlock.Lease, err error) {
 	switch {
 	case err == nil:

@@ -13,21 +13,21 @@ import (
 const (
 	stallTTL   = 500 * time.Millisecond
 	stallLead  = 200 * time.Millisecond // ordinary work before each stall, for the picture too
-	oversleep  = 80 * time.Millisecond  // how long a stalled holder sleeps on once others are in
+	oversleep  = 80 * time.Millisecond  // how long a stalled holder sleeps on after its successors have entered
 	stallRound = stallLead + stallTTL + 2*oversleep
 )
 
-// staller plays the holder that every lease is afraid of: it takes a lock, stands still past its lease, and goes on as
-// if nothing had happened.
+// staller is the holder that a lease has to guard against: it takes a lock, stops past its lease, and continues as if
+// nothing had happened.
 type staller struct {
 	*stage
 	holder *client
-	next   *client // makes sure that somebody gets in after the holder
+	next   *client // makes sure that another holder enters after the stalled one
 	tried  bool    // a late write
 }
 
-// play stalls again and again until the time is over, but not before one late write was tried, however short the run
-// is. ctx ends it at once: somebody interrupts, or the servers are gone.
+// play stalls repeatedly until the time is over, but even in a short run not before one late write was tried. ctx ends
+// it at once: the user interrupts, or the servers are gone.
 func (s *staller) play(ctx context.Context, until time.Time) {
 	for round := 0; s.mayBegin(until); round++ {
 		fault := pausedProcess
@@ -36,7 +36,7 @@ func (s *staller) play(ctx context.Context, until time.Time) {
 		}
 		err := s.playRound(ctx, s.names[round%len(s.names)], fault, until)
 		if ctx.Err() != nil || s.tried && !time.Now().Before(until) {
-			return // a round that was cut short by the end is no failure
+			return // the end of the run cut the round short, which is not a failure
 		}
 		if err != nil {
 			s.score.failed(fmt.Errorf("stalled holder: %w", err))
@@ -44,8 +44,8 @@ func (s *staller) play(ctx context.Context, until time.Time) {
 	}
 }
 
-// grace bounds how long the first late write is waited for after the working time. It is for a run that cannot get
-// there at all, and no measure of the machine's speed: on an idle one the write takes a second.
+// grace bounds the wait for the first late write after the working time. It is for a run that cannot get there at all,
+// not a measure of the machine's speed: on an idle machine the write takes a second.
 const grace = time.Minute
 
 func (s *staller) mayBegin(until time.Time) bool {
@@ -64,16 +64,16 @@ func (s *staller) playRound(ctx context.Context, name string, how fault, until t
 	return s.round(ctx, name, how)
 }
 
-// fault is how a holder comes to lose its lease.
+// fault is the way in which a holder loses its lease.
 type fault int
 
 const (
 	pausedProcess fault = iota // nothing in the process runs, so nothing is renewed
-	cutLink                    // renewals run and reach nobody
+	cutLink                    // renewals run and reach no master
 )
 
-// round is one stall, from the lock to the late write. The storage must have seen somebody newer by then: otherwise
-// accepting the write would be right.
+// round is one stall, from the lock to the late write. The storage must have seen a newer holder by then: otherwise it
+// would be right to accept the write.
 func (s *staller) round(ctx context.Context, name string, how fault) error {
 	opts := []rwlock.LockOption{rwlock.WithTTL(stallTTL)}
 	if how == pausedProcess {
@@ -100,7 +100,7 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 	defer s.holder.link.mend()
 	lost := time.Now()
 	if errors.Is(lease.Err(), rwlock.ErrLost) {
-		s.score.stalled() // whatever is cut off from here on
+		s.score.stalled() // counted first, because the end of the run may cut off the rest
 	}
 	if err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err(), notLost(lease.Release(ctx)))
@@ -115,13 +115,13 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 	return nil
 }
 
-// seen is the greatest token that the storage has seen of a name.
+// seen is the greatest token of a name that the storage has seen.
 func (s *staller) seen(name string) fencing.Token {
 	read, written := s.store.guard.Seen(name)
 	return max(read, written)
 }
 
-// succeed is the next holder: it queues as everybody does, reads and writes.
+// succeed is the next holder: it queues like any other waiter, reads and writes.
 func (s *staller) succeed(ctx context.Context, name string) error {
 	before := s.checker.newest(name, rwlock.Write)
 	lease, err := s.next.locker.Lock(ctx, name)
@@ -132,7 +132,7 @@ func (s *staller) succeed(ctx context.Context, name string) error {
 	return notLost(lease.Release(ctx))
 }
 
-// writeLate is the write of a holder that has overslept. The token in its fence is all that stands in its way.
+// writeLate is the write of a holder after its stall. Only the token in its fence can stop it.
 func (s *staller) writeLate(f fencing.Fence, value uint64, story stall) {
 	story.late, s.tried = time.Now(), true
 	s.score.wroteLate()

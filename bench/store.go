@@ -7,7 +7,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// store is the storage that the locks are there for: a counter for each name, behind a guard that knows tokens only.
+// store is the storage that the locks protect: a counter for each name, behind a guard that checks tokens only.
 type store struct {
 	guard fencing.Watermark
 	cells map[string]*cell // the map never changes; a cell is touched under the guard only
@@ -15,7 +15,7 @@ type store struct {
 
 type cell struct {
 	value    uint64
-	accepted uint64 // writes; since each adds one to what it has read, they must come to value
+	accepted uint64 // writes; each adds one to the value it read, so they must add up to value
 }
 
 func newStore(names []string) *store {
@@ -44,7 +44,7 @@ func (s *store) save(ctx context.Context, f fencing.Fence, value uint64) error {
 	})
 }
 
-// lostUpdates says which counters miss writes that were accepted. It is for the end, when nobody writes any more.
+// lostUpdates returns the counters that miss accepted writes. It is called at the end, after the last write.
 func (s *store) lostUpdates() []string {
 	var all []string
 	for name, c := range s.cells {

@@ -24,7 +24,7 @@ const (
 	legendTop   = 84
 )
 
-// The picture stays readable, and below a megabyte, whatever the run was.
+// They keep the picture readable, and below a megabyte, for runs of any size.
 const (
 	maxLanes = 12
 	maxDrawn = 6000
@@ -94,7 +94,7 @@ type lane struct {
 
 func (d *drawing) tells(l lane) bool { return d.story != nil && d.story.fence.Resource == l.name }
 
-// lanes chooses what is drawn: the story's name first, and if there is too much, the longest sections.
+// lanes chooses the content of the picture: the story's name first, and if there is too much, the longest sections.
 func (d *drawing) lanes(names []string, bars []bar) []lane {
 	byName := make(map[string][]bar)
 	if d.left = max(0, len(bars)-maxDrawn); d.left > 0 {
@@ -123,7 +123,7 @@ func (d *drawing) lanes(names []string, bars []bar) []lane {
 	return lanes
 }
 
-// x is where a moment lies; what is outside of the window lies on its edge.
+// x is the position of a moment; a moment outside the window is placed on its edge.
 func (d *drawing) x(at time.Time) float64 {
 	span := max(d.to.Sub(d.from), time.Millisecond)
 	part := float64(at.Sub(d.from)) / float64(span)

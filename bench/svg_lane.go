@@ -37,7 +37,7 @@ const minRows = 4
 
 // stack gives each reader the first row that is free when it begins. The bars are in order of their beginning.
 func stack(bars []bar) (rows []int, count int) {
-	var free []time.Time // from when on each row is
+	var free []time.Time // for each row, the time from which it is free
 	rows = make([]int, len(bars))
 	for i, b := range bars {
 		if write(b.fence) {
@@ -55,7 +55,7 @@ func stack(bars []bar) (rows []int, count int) {
 	return rows, max(len(free), minRows)
 }
 
-// drawStory marks what the stalled holder did, above and over its lane, which begins at y.
+// drawStory marks the actions of the stalled holder, above and over its lane, which begins at y.
 func (d *drawing) drawStory(y int) {
 	s := d.story
 	began, lost, late := d.x(s.began), d.x(s.lost), d.x(s.late)

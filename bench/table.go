@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// columns is the width of a narrow terminal, which nothing that the bench writes exceeds.
+// columns is the width of a narrow terminal, which no output of the bench exceeds.
 const columns = 60
 
-// writeTable writes the result for people.
+// writeTable writes the result in human-readable form.
 func writeTable(w io.Writer, r *result) {
 	writeHead(w, r)
 	fmt.Fprintf(w, "\n%-7s%9s%8s%12s%12s%12s\n", "mode", "acquired", "per s", "wait p50", "wait p99", "wait max")
@@ -45,7 +45,7 @@ func writeTable(w io.Writer, r *result) {
 	}
 }
 
-// writeHead tells what the run was.
+// writeHead describes the run.
 func writeHead(w io.Writer, r *result) {
 	servers := "servers: " + strings.Join(r.Servers, ", ")
 	if r.Embedded {
@@ -60,7 +60,7 @@ func writeHead(w io.Writer, r *result) {
 		plural(r.Clients, "client"), r.Workers/r.Clients, plural(r.Names, "name"), r.Seconds, interrupted))
 }
 
-// writeFooter tells where the picture is, or how to get it.
+// writeFooter names the file of the picture, or the flag that creates one.
 func writeFooter(w io.Writer, svg string) {
 	fmt.Fprintln(w)
 	if svg == "" {

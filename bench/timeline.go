@@ -8,8 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// timeline records who held what when, for the picture: from the beginning until shortly after the first refused late
-// write, so that it stays small however long the run. A nil timeline records nothing.
+// timeline records the holders of each name over time, for the picture: from the beginning until shortly after the
+// first refused late write, so that it stays small in a run of any length. A nil timeline records nothing.
 type timeline struct {
 	mu    sync.Mutex
 	bars  []bar
@@ -23,7 +23,7 @@ type bar struct {
 	from, to time.Time
 }
 
-// stall is what became of a stalled holder.
+// stall is the story of a stalled holder.
 type stall struct {
 	client            int
 	fence             fencing.Fence
@@ -31,7 +31,7 @@ type stall struct {
 	seen              fencing.Token // what the storage had seen when it refused the late write
 }
 
-// The picture shows a little of what was before the stall and after the late write.
+// The picture shows a margin before the stall and after the late write.
 const (
 	margin  = 120 * time.Millisecond
 	maxBars = 50_000 // recorded: 4 MB
@@ -61,7 +61,7 @@ func (t *timeline) tell(s stall) {
 	}
 }
 
-// window returns the time that the picture shows and what happened in it: around the story, or all there is.
+// window returns the time that the picture shows and its bars: around the story, or everything if there is none.
 func (t *timeline) window() (from, to time.Time, bars []bar) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -27,8 +27,8 @@ type worker struct {
 	waits  waits
 }
 
-// beat shares the names out among the workers. If each took any name, all would soon wait behind the one that is
-// stalled, and nothing would go on beside it.
+// beat distributes the names among the workers. If each worker took any name, all would soon wait behind the stalled
+// name, and the run would show nothing else.
 func beat(names []string, worker, workers int) []string {
 	if workers >= len(names) {
 		return names[worker%len(names):][:1]
@@ -40,7 +40,7 @@ func beat(names []string, worker, workers int) []string {
 	return all
 }
 
-// waits are how long acquisitions took that succeeded. Nested ones are those inside a section of the same owner.
+// waits are the durations of successful acquisitions. Nested ones are inside a section of the same owner.
 type waits struct{ write, read, nested histogram }
 
 func (w *waits) merge(other *waits) {
@@ -56,8 +56,8 @@ func (w *waits) of(mode rwlock.Mode) *histogram {
 	return &w.read
 }
 
-// work goes on until working ends, but not before one section, however short the run is: that one ends with first. A
-// section that has begun is finished.
+// work repeats sections until working ends, but runs at least one section even in a short run: the context first bounds
+// that one. A section that has begun is finished.
 func (w *worker) work(first, working context.Context) {
 	ctx := reentrant.WithOwner(first)
 	for ctx.Err() == nil {
@@ -76,7 +76,7 @@ func (w *worker) work(first, working context.Context) {
 			ctx = reentrant.WithOwner(working)
 		case ctx.Err() == nil:
 			w.score.failed(err)
-			pause(ctx, 50*time.Millisecond) // no storm against a server that is in trouble
+			pause(ctx, 50*time.Millisecond) // limits the load on a server in trouble
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (w *worker) nestedSections(ctx context.Context, name string) error {
 	return errors.Join(notLost(err), notLost(outer.Release(ctx)))
 }
 
-// nest takes what the owner has already. It must be the same hold: the same token, deeper by one.
+// nest takes a lock that the owner has already. It must be the same hold: the same token, deeper by one.
 func (w *worker) nest(ctx context.Context, outer *reentrant.Hold, take nestedTake, work func()) error {
 	asked := time.Now()
 	inner, err := take(context.WithoutCancel(ctx), outer.Lease().Name())

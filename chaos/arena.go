@@ -50,7 +50,7 @@ func (p *process) signal(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s)
 }
 
-// ttls are the leases' times of the workers.
+// ttls are the TTLs of the workers' leases.
 var ttls = []time.Duration{time.Second, 700 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond}
 
 func newArena(t testing.TB, cfg config) *arena {
@@ -80,7 +80,7 @@ func newArena(t testing.TB, cfg config) *arena {
 	return a
 }
 
-// start starts a worker in the slot of p. p.mu is held, or nobody else knows p yet.
+// start starts a worker in the slot of p. The caller holds p.mu, or p is not shared so far.
 func (a *arena) start(p *process) error {
 	a.mu.Lock()
 	a.next++
@@ -130,7 +130,7 @@ func (a *arena) replace(p *process) {
 	}
 }
 
-// finish has the workers take every lock once more, and waits for their end.
+// finish makes the workers take every lock once more, and waits for their end.
 func (a *arena) finish() error {
 	errs := a.errs
 	for _, p := range a.workers {
@@ -151,7 +151,7 @@ func (a *arena) finish() error {
 	return errors.Join(errs...)
 }
 
-// events reads what the workers have recorded.
+// events reads the records of the workers.
 func (a *arena) events(h *history.History) error {
 	for _, out := range a.outs {
 		file, err := os.Open(out)
@@ -170,7 +170,7 @@ func (a *arena) events(h *history.History) error {
 	return nil
 }
 
-// left names the locks that still have a holder or a waiter on some master. It is asked once all leases have expired.
+// left names the locks that still have a holder or a waiter on some master. It is called after all leases have expired.
 func (a *arena) left(ctx context.Context) ([]string, error) {
 	w := &worker{cfg: workerConfig{Tuned: true, TTL: a.ttl, Longest: a.longest}}
 	for _, s := range a.servers {

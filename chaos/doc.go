@@ -1,4 +1,4 @@
-// Command chaos attacks locks on real servers and judges what their users saw.
+// Command chaos attacks locks on real servers and judges the observations of their users.
 //
 //	go run -C chaos . -for 3m                  # three masters
 //	go run -C chaos . -masters 1 -valkey       # one valkey-server
@@ -6,11 +6,12 @@
 //	go run -C chaos . -out run.jsonl.gz        # keep the history
 //	go run -C chaos . -check run.jsonl.gz      # judge it again
 //
-// Worker processes take locks in every form: leases, RWMutexes with and without linger, conversions, nested sections
-// of one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial,
-// the others have plain ones. Meanwhile faults strike servers, links and workers, in an order drawn from a seed. Each
-// worker records when it believed that it held what. In the end every lock is taken once more, and the whole record is
-// judged: exclusion, the order of the tokens, bounded waits, and that nothing is left on the masters.
+// Worker processes take locks in every form: leases, RWMutexes with and without linger, conversions, nested sections of
+// one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial, the
+// others have plain ones. At the same time faults strike servers, links and workers, in an order drawn from a seed.
+// Each worker records the times at which it trusted each of its locks. At the end every lock is taken once more, and
+// the whole record is judged: exclusion, the order of the tokens, bounded waits, and that nothing is left on the
+// masters.
 //
 // The exit status is 1 if a promise of docs/guarantees.md was broken, or if the run could not be made.
 package main

@@ -111,7 +111,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	return judge(out, h, left)
 }
 
-// attack runs workers under faults and fills the history. It returns what is left on the masters in the end.
+// attack runs workers under faults and fills the history. It returns the locks that are left on the masters at the end.
 func attack(t testing.TB, cfg config, names []string, h *history.History) ([]string, error) {
 	a := newArena(t, cfg)
 	h.Run = history.Run{
@@ -138,7 +138,7 @@ func attack(t testing.TB, cfg config, names []string, h *history.History) ([]str
 	return a.left(t.Context())
 }
 
-// judge prints what the run was and every promise that it breaks.
+// judge prints a description of the run and every promise that it breaks.
 func judge(out io.Writer, h *history.History, left []string) error {
 	ends, causes, struck := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, s := range h.Spans {

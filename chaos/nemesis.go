@@ -15,8 +15,8 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// nemesis strikes servers, links and workers with faults that it draws from a seed. The seed decides what strikes and
-// for how long; how the processes run meanwhile it does not.
+// nemesis strikes servers, links and workers with faults that it draws from a seed. The seed decides the targets and
+// the durations, but not the behaviour of the processes in between.
 type nemesis struct {
 	arena *arena
 	rng   *rand.Rand
@@ -26,17 +26,17 @@ type nemesis struct {
 	mu       sync.Mutex
 	faults   []history.Fault
 	busy     map[int]bool      // masters that are down or about to go down
-	oblivion map[int]time.Time // until when a master that forgot may let nothing in
+	oblivion map[int]time.Time // until when a master that lost its data may not vote
 }
 
-// strike is one fault: what it hits, how long it lasts, and how it begins and ends. end may be nil.
+// strike is one fault: its target, its duration, and how it begins and ends. end may be nil.
 type strike struct {
 	target     string
 	lasts      time.Duration
 	begin, end func()
 }
 
-// kinds are the faults by name. A nil strike says that the fault cannot strike now.
+// kinds are the faults by name. A nil strike means that the fault cannot strike now.
 var kinds = map[string]func(n *nemesis) *strike{
 	"restart":        func(n *nemesis) *strike { return n.restart(false, false) },
 	"restart-old":    func(n *nemesis) *strike { return n.restart(true, false) },
@@ -130,7 +130,7 @@ func (n *nemesis) upTo(d time.Duration) time.Duration {
 	return time.Duration(n.rng.Int64N(int64(d))) + time.Millisecond
 }
 
-// lasts is how long a fault lasts: mostly less than a TTL, up to three.
+// lasts draws the duration of a fault: mostly less than a TTL, up to three.
 func (n *nemesis) lasts() time.Duration {
 	if n.rng.IntN(4) == 0 {
 		return n.upTo(3 * n.arena.ttl)
@@ -142,7 +142,7 @@ func (n *nemesis) direction() testredis.Direction {
 	return []testredis.Direction{testredis.ToServer, testredis.ToClient, testredis.Both}[n.rng.IntN(3)]
 }
 
-// server draws a master that runs.
+// server draws a running master.
 func (n *nemesis) server() (int, *testredis.Server) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,7 +174,7 @@ func (n *nemesis) forgets() (int, *testredis.Server) {
 	return i, server
 }
 
-// remembered says that the master is back, and may not vote until what it forgot has expired.
+// remembered records that the master is back, and may not vote until the holds that it lost have expired.
 func (n *nemesis) remembered(i int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,7 +184,8 @@ func (n *nemesis) remembered(i int) {
 
 func masterName(i int) string { return fmt.Sprint("master ", i) }
 
-// restart kills a server. A single one keeps its data; of several one comes back empty, or with what it saved last.
+// restart kills a server. A single one keeps its data; of several one comes back empty, or with the data of its last
+// save.
 func (n *nemesis) restart(old, warm bool) *strike {
 	i, server := n.forgets()
 	if i < 0 {
@@ -223,7 +224,7 @@ func (n *nemesis) save() *strike {
 	return n.command("SAVE")
 }
 
-// forgetSave removes what a server has saved.
+// forgetSave removes a server's save.
 func (a *arena) forgetSave(server *testredis.Server) {
 	if reply, err := server.Command("CONFIG", "GET", "dir"); err == nil {
 		if pair, ok := reply.([]any); ok && len(pair) == 2 {
@@ -290,13 +291,14 @@ func (n *nemesis) flush() *strike {
 	}}
 }
 
-// deleteKey deletes one of the keys that a lock has beside its hash: the queue of waiters, or those put aside.
+// deleteKey deletes one of the keys that a lock has in addition to its hash: the queue of waiters, or the sidelined
+// ones.
 func (n *nemesis) deleteKey() *strike {
 	key := fmt.Sprintf("fencelock:{n%d}:%s", n.rng.IntN(n.arena.names), []string{"q", "p"}[n.rng.IntN(2)])
 	return n.command("DEL", key)
 }
 
-// memory has a server refuse to store anything new.
+// memory makes a server refuse to store anything new.
 func (n *nemesis) memory() *strike {
 	i, server := n.server()
 	if i < 0 {

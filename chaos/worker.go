@@ -24,7 +24,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// workerConfig is what a worker process is started with.
+// workerConfig is the configuration of a worker process.
 type workerConfig struct {
 	Process  int
 	Addrs    []string // one for each master
@@ -242,14 +242,14 @@ func (c *client) closeBeneath(at *opened) *opened {
 	return next
 }
 
-// joinRequest asks another process to take a lock for an owner.
+// joinRequest makes another process take a lock for an owner.
 type joinRequest struct {
 	Name  string
 	Write bool
 	Fence map[string][]string // as fencing.Inject writes it
 }
 
-// joinReply says with which token it was taken.
+// joinReply returns the token of the hold.
 type joinReply struct {
 	Token uint64
 	Err   string

@@ -35,7 +35,7 @@ func (c *client) span(name, form string, write bool) history.Span {
 	}
 }
 
-// step is one section in a form that is drawn.
+// step is one section in a randomly drawn form.
 func (c *client) step() {
 	name := fmt.Sprint("n", c.rng.IntN(c.w.cfg.Names))
 	limit := c.millis(4 * int(c.w.cfg.TTL/time.Millisecond))
@@ -215,7 +215,7 @@ func (c *client) owner(ctx context.Context, name string, limit time.Duration) {
 	c.ended(s, err)
 }
 
-// askPartner has another process take the lock for the owner in ctx, and waits until it has given it back.
+// askPartner makes another process take the lock for the owner in ctx, and waits until it has released it.
 func (c *client) askPartner(ctx context.Context, name string, write bool) {
 	if len(c.w.cfg.Partners) == 0 {
 		return
@@ -262,7 +262,7 @@ func (w *worker) join(ctx context.Context, nested *reentrant.Locker, request joi
 	return joinReply{Token: s.Token}
 }
 
-// work looks at the lock until the work is over or the lock is lost.
+// work checks the lock until the work is over or the lock is lost.
 func (c *client) work(s *history.Span, held context.Context) {
 	end := now() + int64(c.millis(15))
 	if c.rng.IntN(40) == 0 {
@@ -315,7 +315,7 @@ func (c *client) failed(s history.Span, limit time.Duration, err error) {
 	c.w.record(history.Event{Failure: &f})
 }
 
-// takeAll takes every lock once after the last fault: each must be had.
+// takeAll takes every lock once after the last fault: each must be granted.
 func (c *client) takeAll() {
 	for i := range c.w.cfg.Names {
 		if c.w.stopped.Load() {

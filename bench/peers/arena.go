@@ -11,17 +11,17 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// contenders is how many goroutines want the one name.
+// contenders is the number of goroutines that want the one name.
 const contenders = 16
 
-// arena is one name and those who want it. Only its holder writes freed and last.
+// arena is one name and its contenders. Only the holder writes freed and last.
 type arena struct {
 	began time.Time
 	freed atomic.Int64 // when the last holder began to release, since began
-	last  atomic.Int64 // who that was
+	last  atomic.Int64 // the contender that did
 }
 
-// contender is one of them, and what it saw.
+// contender is one goroutine, and its observations.
 type contender struct {
 	arena    *arena
 	id       int64
@@ -35,7 +35,7 @@ type contender struct {
 
 func (a *arena) now() time.Duration { return time.Since(a.began) }
 
-// play takes the lock again and again until ctx ends. The longest wait may be one that did not end.
+// play takes the lock repeatedly until ctx ends. The longest wait may be a wait that did not end.
 func (c *contender) play(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := c.arena.now()
@@ -58,7 +58,7 @@ func (c *contender) play(ctx context.Context) {
 	}
 }
 
-// take counts a hand-off if the lock went to somebody who was waiting already, and not back to the one who had it.
+// take counts a hand-off if the lock went to a contender that was waiting already, and not back to the previous holder.
 func (c *contender) take(asked, got time.Duration) {
 	c.locks++
 	freed := time.Duration(c.arena.freed.Load())
@@ -68,7 +68,7 @@ func (c *contender) take(asked, got time.Duration) {
 	}
 }
 
-// contend has so many contenders share out the clients among them, and returns when the time is over.
+// contend distributes the contenders over the clients, and returns when the time is over.
 func contend(ctx context.Context, clients []peer.Peer, contenders int, window time.Duration) ([]*contender, error) {
 	ctx, stop := context.WithCancel(ctx) // no deadline: some libraries shorten their leases to it
 	defer stop()

@@ -9,20 +9,20 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// bound is a promise about a figure of this library, or of a form of it, or about its ratio to that of another peer or
-// another point.
+// bound is a promise about a figure of this library, or of a form of it, or about its ratio to the figure of another
+// peer or another point.
 type bound struct {
 	what             string
 	workload, column string
 	point            int
 	form             string // "" for the library's lease
 	over             string // a peer at the same point, or "" for the figure itself
-	overPoint        int    // with over being whose figure it is: its own figure at another point
-	least            bool   // the limit is a least one, not a most one
+	overPoint        int    // if over is the bounded peer itself: its figure at another point
+	least            bool   // the limit is a minimum, not a maximum
 	limit            float64
 }
 
-// Verdict is what became of a bound.
+// Verdict is the outcome of a bound.
 type Verdict struct {
 	What     string  `json:"what"`
 	Bound    string  `json:"bound"`
@@ -30,7 +30,7 @@ type Verdict struct {
 	Met      bool    `json:"met"`
 }
 
-// level is how near "level with" is.
+// level is the least ratio that counts as "level with".
 const level = 0.95
 
 func bounds() []bound {
@@ -131,7 +131,7 @@ func growthBounds() (all []bound) {
 	return all
 }
 
-// judge leaves out the bounds that nothing was measured for.
+// judge leaves out the bounds without a measurement.
 func judge(measured []WorkloadResult) []Verdict {
 	var all []Verdict
 	for _, b := range bounds() {
@@ -147,7 +147,7 @@ func judge(measured []WorkloadResult) []Verdict {
 	return all
 }
 
-// of is whose figure it is.
+// of is the peer of the figure.
 func (b bound) of() string { return cmp.Or(b.form, peer.Ours) }
 
 func (b bound) judge(w *WorkloadResult) (Verdict, bool) {

@@ -15,7 +15,7 @@ const (
 	insideHandOff = "hand-off"
 )
 
-// calls is about what a lock asks of its server, in commands.
+// calls measures the commands that a lock sends to its server.
 func calls() Workload {
 	return Workload{
 		Name:  "calls",
@@ -41,12 +41,12 @@ func measureCalls(ctx context.Context, s *site, lib peer.Library, _ int) (_ Meas
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	for _, p := range all { // so that no script has to be loaded
+	for _, p := range all { // so that no script has to be loaded later
 		if err := pair(ctx, p, "warm-up"); err != nil {
 			return nil, err
 		}
 	}
-	if lib.Queues { // nor one that only contention needs
+	if lib.Queues { // nor a script that only contention needs
 		if _, err := contend(ctx, all, contenders, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ const countedPairs = 100
 
 func countPairs(ctx context.Context, monitor *server.Monitor, p peer.Peer, m Measures) error {
 	count := func(lock func(context.Context, string) (peer.Hold, error)) (server.Calls, error) {
-		if _, err := monitor.Count(ctx); err != nil { // whatever came before
+		if _, err := monitor.Count(ctx); err != nil { // discards the earlier ones
 			return server.Calls{}, err
 		}
 		for range countedPairs {
@@ -98,8 +98,8 @@ func countPairs(ctx context.Context, monitor *server.Monitor, p peer.Peer, m Mea
 	return nil
 }
 
-// countHandOffs leaves out who gives up in the end by counting enough before it: MONITOR slows a server down, but a
-// hand-off still takes less than a millisecond.
+// countHandOffs counts so many hand-offs that the calls of the contenders that give up at the end do not matter:
+// MONITOR slows a server down, but a hand-off still takes less than a millisecond.
 func countHandOffs(
 	ctx context.Context, monitor *server.Monitor, all []peer.Peer, window time.Duration, m Measures,
 ) error {

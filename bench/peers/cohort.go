@@ -12,7 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
-// What the goroutines of a process gain from sharing what it has on the server. A client stands for a process.
+// What the goroutines of a process gain if they share its hold on the server. A client stands for a process.
 
 const (
 	pairNanos   = "ns/pair"
@@ -28,9 +28,9 @@ const (
 // ourForms are this library's lease and its RWMutex.
 func ourForms() []peer.Library { return append(peer.Named(peer.Ours), peer.Cohorts(0)) }
 
-// relock is about one goroutine that takes one lock again and again: in a burst, and for longer. An RWMutex that is
-// taken more than a million times a second uses more tokens than the server's clock counts microseconds. They may run
-// ahead of it by a second; then it waits for them.
+// relock measures one goroutine that takes one lock repeatedly: in a burst, and for longer. An RWMutex that is taken
+// more than a million times a second uses more tokens than the server's clock counts microseconds. They may run ahead
+// of it by a second; then it waits for them.
 func relock() Workload {
 	others := peer.Named(peer.FloorSet, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
 	return Workload{
@@ -54,7 +54,7 @@ func relock() Workload {
 	}
 }
 
-// cohort is about one name that all goroutines of some processes want.
+// cohort measures one name that all goroutines of some processes want.
 func cohort() Workload {
 	others := peer.Named(peer.FloorQueue, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
 	return Workload{
@@ -81,7 +81,7 @@ func measureCohort(ctx context.Context, s *site, lib peer.Library, clients int) 
 	return m, nil
 }
 
-// off returns by how many percent of its share the client is off that is off most.
+// off returns the greatest deviation of a client from its equal share, in percent.
 func off(all []*contender, clients int) (worst float64) {
 	shares, sum := make([]float64, clients), 0.0
 	for i, c := range all {
@@ -94,7 +94,7 @@ func off(all []*contender, clients int) (worst float64) {
 	return worst
 }
 
-// readStorm is about a writer against readers of another process that overlap without end.
+// readStorm measures a writer against readers of another process that overlap without end.
 func readStorm() Workload {
 	return Workload{
 		Name:    "read-storm",
@@ -109,7 +109,7 @@ func readStorm() Workload {
 	}
 }
 
-// readMostly is about a value that many read and few change.
+// readMostly measures a value with many readers and few changes.
 func readMostly() Workload {
 	return Workload{
 		Name:    "read-mostly",
@@ -142,7 +142,8 @@ func measureShared(
 	return measure(ctx, servers[0], all)
 }
 
-// share has goroutines take the lock in turns of the clients until the window is over, and returns how often.
+// share has goroutines take the lock in turns of the clients until the window is over, and returns the number of
+// acquisitions.
 func share(
 	ctx context.Context, window time.Duration, clients []peer.Peer, goroutines int, writes func(i int) bool,
 	section time.Duration,

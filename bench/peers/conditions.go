@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Conditions are what figures depend on.
+// Conditions are the circumstances that the figures depend on.
 type Conditions struct {
 	Go       string            `json:"go"`
 	Platform string            `json:"platform"`
@@ -37,7 +37,7 @@ func readConditions(ctx context.Context, s *site, cfg config) (Conditions, error
 	return c, err
 }
 
-// measured are the modules whose versions belong to a figure.
+// measured are the modules with versions that belong to a figure.
 var measured = []string{
 	"github.com/redis/rueidis", "github.com/redis/rueidis/rueidiscompat", "github.com/redis/go-redis/v9",
 	"github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",

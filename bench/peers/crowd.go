@@ -12,8 +12,8 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// crowd is goroutines of several clients that take locks, hold them for a while, and give them back, again and again. A
-// client stands for a process.
+// crowd is goroutines of several clients that repeatedly take locks, hold them for a while, and release them. A client
+// stands for a process.
 type crowd struct {
 	clients []peer.Peer
 	workers []*worker
@@ -24,7 +24,7 @@ type crowd struct {
 	working sync.WaitGroup
 }
 
-// worker is one goroutine, and what it saw.
+// worker is one goroutine, and its observations.
 type worker struct {
 	*crowd
 	peer   peer.Peer
@@ -34,7 +34,7 @@ type worker struct {
 	lost   []error // holds that ended before they were released
 }
 
-// grant is a lock that somebody got; times count from the start of the crowd.
+// grant is one acquisition; times count from the start of the crowd.
 type grant struct {
 	name       string
 	asked, got time.Duration
@@ -52,7 +52,7 @@ func newCrowd(clients []peer.Peer) *crowd {
 	return &crowd{clients: clients, hold: crowdHold, referee: newReferee()}
 }
 
-// add adds so many goroutines of each client, which take these names.
+// add adds perClient goroutines of each client, which take these names.
 func (c *crowd) add(perClient int, names []string) {
 	for _, p := range c.clients {
 		for range perClient {
@@ -61,7 +61,7 @@ func (c *crowd) add(perClient int, names []string) {
 	}
 }
 
-// start lets them work until stop. Nothing they call has a deadline: some libraries shorten their leases to it.
+// start lets them work until stop. Their calls have no deadline: some libraries shorten their leases to it.
 func (c *crowd) start(ctx context.Context) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.began = time.Now()
@@ -72,8 +72,8 @@ func (c *crowd) start(ctx context.Context) {
 
 func (c *crowd) now() time.Duration { return time.Since(c.began) }
 
-// stop returns when all have ended. What they saw can be read then. It may be called twice: a workload that is given up
-// in its middle must leave nobody behind who works beside the following ones.
+// stop returns when all have ended. Their observations can be read then. It may be called twice: an aborted workload
+// must leave no goroutine behind that would work during the following ones.
 func (c *crowd) stop() {
 	c.end()
 	c.working.Wait()
@@ -115,7 +115,7 @@ func (w *worker) use(ctx context.Context, name string, hold peer.Hold, seen uint
 	}
 }
 
-// grants returns those of all goroutines, in the order in which they were got.
+// grants returns the grants of all goroutines, in the order of time.
 func (c *crowd) grants() (all []grant) {
 	for _, w := range c.workers {
 		all = append(all, w.grants...)
@@ -124,7 +124,7 @@ func (c *crowd) grants() (all []grant) {
 	return all
 }
 
-// failures returns how many calls of Lock failed, and why the first of each goroutine did.
+// failures returns the number of failed calls of Lock, and the first error of each goroutine.
 func (c *crowd) failures() (n int, why error) {
 	for _, w := range c.workers {
 		if n += len(w.failed); len(w.failed) > 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// between returns the grants that were got within the time.
+// between returns the grants from one time to another.
 func between(all []grant, from, to time.Duration) []grant {
 	return slices.Collect(func(yield func(grant) bool) {
 		for _, g := range all {
@@ -27,7 +27,7 @@ func of(all []grant, names []string) []grant {
 	})
 }
 
-// waits returns how long each grant was waited for, in ascending order.
+// waits returns the waiting time of each grant, in ascending order.
 func waits(all []grant) []time.Duration {
 	var out []time.Duration
 	for _, g := range all {
@@ -37,7 +37,7 @@ func waits(all []grant) []time.Duration {
 	return out
 }
 
-// quantile is of times in ascending order; 0 of nothing.
+// quantile expects times in ascending order; it returns 0 for an empty slice.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -45,7 +45,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// moments returns when the grants were got.
+// moments returns the times of the grants.
 func moments(all []grant) []time.Duration {
 	var out []time.Duration
 	for _, g := range all {
@@ -66,7 +66,7 @@ func longestGap(moments []time.Duration, from, to time.Duration) (longest time.D
 	return max(longest, to-last)
 }
 
-// worstGap is the longest gap that one of the names had.
+// worstGap is the longest gap of any of the names.
 func worstGap(all []grant, names []string, from, to time.Duration) (longest time.Duration) {
 	for _, name := range names {
 		longest = max(longest, longestGap(moments(of(all, []string{name})), from, to))

@@ -2,7 +2,7 @@
 
 package main
 
-// The servers of these workloads are processes that are frozen and killed.
+// The deployed workloads freeze and kill server processes, which needs the signals of Unix.
 func deployed() []Workload { return nil }
 
 func deployedBounds() []bound { return nil }

@@ -74,7 +74,7 @@ func measureDeployment(ctx context.Context, s *site, lib peer.Library, point int
 	return s.staged(ctx, start, lib, processes, play)
 }
 
-// deployedBounds are those of all workloads here.
+// deployedBounds are the bounds of all deployed workloads.
 func deployedBounds() []bound {
 	return slices.Concat(deploymentBounds(), sickBounds(), failoverBounds(), reshardBounds())
 }

@@ -1,4 +1,5 @@
-// Command peers measures this library beside others, and beside floors: what the same work costs on a bare client.
+// Command peers compares this library with other lock libraries, and with floors: the cost of the same work on a bare
+// client.
 //
 //	go run -C bench/peers . -w all                   # every workload, about a quarter of an hour
 //	go run -C bench/peers . -w latency,throughput    # some of them; -w list names them
@@ -6,5 +7,6 @@
 //	go run -C bench/peers . -json out.json -svg out  # for other programs, and as plots
 //
 // It starts its own redis-server processes. Within a round every peer takes its turn for the time of -for; ratios are
-// taken within a round; a table shows medians over the rounds. What is counted rather than timed is counted once.
+// taken within a round; a table shows medians over the rounds. A figure that is counted rather than timed is counted
+// once.
 package main

@@ -23,7 +23,7 @@ const (
 	disorder    = "token order"
 )
 
-// failover is about the time without a lock while another server takes a master's place.
+// failover measures the time without a lock while another server replaces a master.
 func failover() Workload {
 	w := Workload{
 		Name: "failover",
@@ -51,7 +51,7 @@ func failover() Workload {
 }
 
 const (
-	takenForDead  = time.Second // of a master behind sentinels
+	takenForDead  = time.Second // of a master with sentinels
 	nodeTimeout   = 2 * time.Second
 	failoverNames = 4
 	plannedTimes  = 3
@@ -82,7 +82,7 @@ func measureFailover(ctx context.Context, s *site, lib peer.Library, point int) 
 	return s.staged(ctx, start, lib, processes, play)
 }
 
-// gaps looks at the time from each strike to the next; the worst counts.
+// gaps measures the time from each strike to the next; the worst counts.
 func gaps(c *crowd, written []write, names []string, strikes []time.Duration) Measures {
 	all := c.grants()
 	m := Measures{gapAbove: -1e9}
@@ -102,7 +102,7 @@ func gaps(c *crowd, written []write, names []string, strikes []time.Duration) Me
 	return m
 }
 
-// probeKeyOn returns a key of the master's that no lock has.
+// probeKeyOn returns a key on the master that no lock uses.
 func probeKeyOn(c *testredis.Cluster, master *testredis.Server) string {
 	for i := 0; ; i++ {
 		if key := "probe" + strconv.Itoa(i); c.Owner(c.Slot(key)) == master {

@@ -9,15 +9,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
-// event is how a master comes to be replaced.
+// event is a way in which a master is replaced.
 type event struct {
 	name  string
 	times int
 	limit float64 // of the time without a grant, above the server's own, in ms
 	start func(t testing.TB, binary string) testredis.Deployment
-	// names returns those of locks on the master that is struck, and a key for a probe.
+	// names returns names of locks on the master that is struck, and a key for a probe.
 	names  func(d testredis.Deployment, lib peer.Library) (names []string, key string)
-	strike func(d testredis.Deployment) // returns when another server has taken the place
+	strike func(d testredis.Deployment) // returns when another server has replaced the master
 }
 
 func events() []event {
@@ -65,7 +65,7 @@ func startTimed(t testing.TB, binary string) testredis.Deployment {
 	return c
 }
 
-// struckSlot is one of the second shard's, which is struck: the first has the node that clients start with.
+// struckSlot is a slot of the second shard, which is struck: the first has the node that clients start with.
 const struckSlot = testredis.Slots / 2
 
 func ofShard(d testredis.Deployment, lib peer.Library) ([]string, string) {

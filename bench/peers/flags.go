@@ -13,7 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
-// config is what the command line asks for.
+// config is the command line's settings.
 type config struct {
 	workloads []Workload
 	list      bool

@@ -18,8 +18,8 @@ const (
 	heapHeld  = "client heap"
 )
 
-// footprint is about the bytes of a lock. Those in Redis are what its used_memory grows by; what MEMORY USAGE says of
-// the keys alone leaves out the tables that lead to them.
+// footprint measures the bytes of a lock. Its bytes in Redis are the growth of used_memory; MEMORY USAGE of the keys
+// leaves out the tables that lead to them.
 func footprint() Workload {
 	return Workload{
 		Name:  "bytes",
@@ -40,7 +40,7 @@ func footprint() Workload {
 
 const (
 	heldAtOnce = 10000
-	longTTL    = time.Minute // nothing expires or is renewed while it is looked at
+	longTTL    = time.Minute // nothing expires or is renewed during the measurement
 )
 
 func measureBytes(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {
@@ -56,7 +56,7 @@ func measureBytes(ctx context.Context, s *site, lib peer.Library, _ int) (_ Meas
 	if err := pair(ctx, p, "warm-up"); err != nil {
 		return nil, err
 	}
-	if servers, err = s.empty(ctx, 1); err != nil { // what belongs to no lock is made again by the next one
+	if servers, err = s.empty(ctx, 1); err != nil { // keys that belong to no lock are made again by the next lock
 		return nil, err
 	}
 	k := &keeper{peer: p, names: numbered(heldAtOnce), holds: make([]peer.Hold, heldAtOnce)}
@@ -79,7 +79,7 @@ func measureBytes(ctx context.Context, s *site, lib peer.Library, _ int) (_ Meas
 	return m, readKeys(ctx, servers[0], empty, m, bytesLeft, "keys alone, left")
 }
 
-// readKeys reads off what is there now, in bytes for each lock.
+// readKeys measures the current state, in bytes for each lock.
 func readKeys(ctx context.Context, one *server.Server, empty int64, m Measures, used, keys string) error {
 	now, err := one.Used(ctx)
 	if err != nil {
@@ -91,16 +91,16 @@ func readKeys(ctx context.Context, one *server.Server, empty int64, m Measures, 
 	return err
 }
 
-// liveBytes is what is left after a collection.
+// liveBytes is the memory in use after a collection.
 func liveBytes() (heap, stacks float64) {
 	runtime.GC()
-	runtime.GC() // finalizers and pools let go in the second one
+	runtime.GC() // the second one frees what finalizers and pools held
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return float64(s.HeapAlloc), float64(s.StackInuse)
 }
 
-// release gives every hold back.
+// release releases every hold.
 func (k *keeper) release(ctx context.Context) error {
 	errs := make([]error, takers)
 	var all sync.WaitGroup

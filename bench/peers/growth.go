@@ -27,7 +27,7 @@ func growthColumns() []Column {
 	return all
 }
 
-// stage is a lock with a crowd around it, and a client whose calls are timed by the server, one by one.
+// stage is a lock with a crowd around it, and a client that sends calls which the server times one by one.
 type stage struct {
 	server *server.Server
 	probe  *peer.Fencelock
@@ -39,11 +39,11 @@ type stage struct {
 const (
 	probeName = "probe"
 	crowdName = "crowd"
-	// The crowd comes from several processes, as the many waiters of one name do.
+	// The crowd comes from several processes, like the many waiters of one name.
 	crowdClients = 4
-	// growTTL is long, so that nothing but the calls in question is renewed.
+	// growTTL is long, so that nothing but the measured calls is renewed.
 	growTTL = 10 * time.Minute
-	// growTurns is how often each call is timed; its time is the median.
+	// growTurns is how often each call is timed; the median counts.
 	growTurns = 60
 )
 
@@ -87,10 +87,10 @@ func (g *stage) close(ctx context.Context) (err error) {
 	return err
 }
 
-// scriptLimit bounds how long a script is waited for that the library sends in the background.
+// scriptLimit bounds the wait for a script that the library sends in the background.
 const scriptLimit = 10 * time.Second
 
-// timed returns what the server took over the first script that the named client sent for the call.
+// timed returns the server's time for the first script that the named client sent for the call.
 func (g *stage) timed(ctx context.Context, client string, call func() error) (time.Duration, error) {
 	if err := g.server.ForgetTimes(ctx); err != nil {
 		return 0, err
@@ -130,7 +130,7 @@ func (s series) measures() Measures {
 }
 
 // lineUp has n goroutines ask for the name, spread over the crowd's clients, and returns when all of them wait. Each
-// runs held when it was granted; the returned function ends those who still wait, and waits for all.
+// runs held after its grant; the returned function ends the remaining waiters, and waits for all.
 func (g *stage) lineUp(
 	ctx context.Context, n int, ask func(context.Context, *peer.Fencelock) (peer.Hold, error), held func(peer.Hold),
 ) (end func(), err error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// growthReaders is about how the server's time grows with the readers of a lock.
+// growthReaders measures how the server's time grows with the readers of a lock.
 func growthReaders() Workload {
 	return Workload{
 		Name:    "growth-readers",
@@ -19,10 +19,10 @@ func growthReaders() Workload {
 	}
 }
 
-// admittedPerCall is how many readers one call lets in. Those behind them come with the next call.
+// admittedPerCall is the number of readers that one call admits. The readers behind them come with the next call.
 const admittedPerCall = 64
 
-// admissions is how often all readers are let in: each time they have to queue anew.
+// admissions is how often all readers are admitted: each time they have to queue anew.
 const admissions = 5
 
 func measureGrowthReaders(ctx context.Context, s *site, _ peer.Library, readers int) (_ Measures, err error) {
@@ -40,8 +40,8 @@ func measureGrowthReaders(ctx context.Context, s *site, _ peer.Library, readers 
 	return times.measures(), nil
 }
 
-// admit has the readers queue behind the probe's write lock, and releases it. With goOn the
-// calls of one reader are timed beside them.
+// admit has the readers queue behind the probe's write lock, and releases it. With goOn it also times the calls of one
+// reader while the readers hold the lock.
 func (g *stage) admit(ctx context.Context, readers int, times series, goOn bool) error {
 	writer, err := g.probe.Lock(ctx, "name")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// growthWaiters is about how the server's time grows with the queue of a lock.
+// growthWaiters measures how the server's time grows with the queue of a lock.
 func growthWaiters() Workload {
 	return Workload{
 		Name:    "growth-waiters",
@@ -66,7 +66,7 @@ func (g *stage) renew(ctx context.Context, lease *rwlock.Lease, times series) er
 	return nil
 }
 
-// queueAndLeave has the probe ask behind all others and give up again.
+// queueAndLeave has the probe queue behind all other waiters and give up again.
 func (g *stage) queueAndLeave(ctx context.Context, times series) error {
 	for range growTurns {
 		asking, giveUp := context.WithCancel(ctx)
@@ -96,8 +96,8 @@ func (g *stage) queueAndLeave(ctx context.Context, times series) error {
 	return nil
 }
 
-// handOn has one of the crowd after the other release. The queue gets shorter by as many turns, which is little of it
-// where that matters.
+// handOn has one of the crowd after the other release. The queue gets shorter by as many turns, a small part of it at
+// the lengths that matter.
 func (g *stage) handOn(ctx context.Context, granted <-chan peer.Hold, turns int, times series) error {
 	hold, err := next(ctx, granted)
 	if err != nil {

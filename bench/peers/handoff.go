@@ -16,8 +16,8 @@ const (
 	fairness     = "Jain"
 )
 
-// handOff is about one name that everybody wants. A poller's locks per second would be one goroutine that takes the key
-// again and again, so hand-offs are counted.
+// handOff measures one name that all goroutines want. A poller's locks per second would be one goroutine that takes the
+// key again and again, so hand-offs are counted.
 func handOff() Workload {
 	return Workload{
 		Name:  "hand-off",
@@ -35,7 +35,7 @@ func handOff() Workload {
 	}
 }
 
-// openAll opens several peers of a kind, and returns what closes them.
+// openAll opens several peers of a kind, and returns a function that closes them.
 func openAll(lib peer.Library, servers []*server.Server, n int) (all []peer.Peer, closeAll func() error, err error) {
 	closeAll = func() (err error) {
 		for _, p := range all {
@@ -61,8 +61,8 @@ func measureHandOff(ctx context.Context, s *site, lib peer.Library, clients int)
 	return summary(played, took), nil
 }
 
-// contention has so many goroutines, spread over the clients, want one name for a turn. It returns what each did, and
-// how long the turn took.
+// contention has goroutines, spread over the clients, want one name for a turn. It returns the observations of each,
+// and the duration of the turn.
 func contention(
 	ctx context.Context, s *site, lib peer.Library, clients, goroutines int,
 ) (played []*contender, took time.Duration, err error) {

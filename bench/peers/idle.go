@@ -14,7 +14,7 @@ const perRefresh = "per refresh"
 
 const idleWaiters = 64
 
-// idle is about waiting for a lock that somebody holds for long.
+// idle measures the waiting for a lock that is held for long.
 func idle() Workload {
 	return Workload{
 		Name:  "idle",
@@ -65,8 +65,8 @@ func measureIdle(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measu
 	return countIdle(ctx, monitor)
 }
 
-// countIdle begins when the waiters have settled. What a refresh is, is the library's secret; every command sent while
-// nothing happens is taken for one, so that a refresh is itself and what its script calls.
+// countIdle begins when the waiters have settled. The benchmark does not know a library's refresh, so every command
+// sent while nothing happens counts as one: a refresh is the command itself and the calls of its script.
 func countIdle(ctx context.Context, monitor *server.Monitor) (Measures, error) {
 	pause(ctx, 2*time.Second)
 	if _, err := monitor.Count(ctx); err != nil {

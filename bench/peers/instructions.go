@@ -12,18 +12,18 @@ import (
 
 const (
 	renewal = "renewal"
-	// counted is how many operations each figure is the mean of.
+	// counted is the number of operations that each figure is the mean of.
 	counted = 3200
-	// pipelined is how many goroutines carry them out, so that requests and replies share reads and writes.
+	// pipelined is the number of goroutines that carry them out, so that requests and replies share reads and writes.
 	pipelined = 64
-	// queueing is how many clients want the same names, so that somebody waits whenever one releases.
+	// queueing is the number of clients that want the same names, so that a waiter exists at each release.
 	queueing = 4
-	// leased is how many locks are held while renewals are counted.
+	// leased is the number of locks that are held while renewals are counted.
 	leased = 1280
 )
 
-// instructions is about what the server has to do for a lock, whatever the machine does beside it. It is in neither
-// group, since it needs one more program and its servers are slow.
+// instructions measures the server's work for a lock, independent of the machine's other load. It is in neither group,
+// because it needs one more program and its servers are slow.
 func instructions() Workload {
 	return Workload{
 		Name:  "instructions",
@@ -74,7 +74,7 @@ func measureInstructions(ctx context.Context, s *site, lib peer.Library, _ int) 
 	return m, err
 }
 
-// counter counts the instructions of a server, less those that it runs anyway as time passes.
+// counter counts the instructions of a server, less the ones that it runs without work as time passes.
 type counter struct {
 	server *server.Server
 	rate   float64 // a second, without work
@@ -90,7 +90,7 @@ func (c *counter) idle(ctx context.Context) (err error) {
 
 // count returns the instructions for each of the operations that do reports.
 func (c *counter) count(ctx context.Context, do func() (float64, error)) (float64, error) {
-	if _, err := c.server.Instructions(ctx); err != nil { // whatever came before
+	if _, err := c.server.Instructions(ctx); err != nil { // discards the earlier ones
 		return 0, err
 	}
 	began := time.Now()
@@ -102,7 +102,7 @@ func (c *counter) count(ctx context.Context, do func() (float64, error)) (float6
 	return (float64(used) - c.rate*time.Since(began).Seconds()) / n, err
 }
 
-// pairs counts uncontended pairs. What comes first is not counted: it loads the scripts and makes the keys.
+// pairs counts uncontended pairs. The first pairs are not counted: they load the scripts and create the keys.
 func (c *counter) pairs(
 	ctx context.Context, lock func(context.Context, string) (peer.Hold, error),
 ) (float64, error) {
@@ -132,7 +132,7 @@ func (c *counter) handOffs(ctx context.Context, all []peer.Peer) (float64, error
 	return c.count(ctx, func() (float64, error) { return counted, each(counted / pipelined) })
 }
 
-// again has a goroutine for each name take and release it, so many times.
+// again has a goroutine for each name take and release it the given number of times.
 func again(
 	ctx context.Context, lock func(context.Context, string) (peer.Hold, error), names []string, times int,
 ) error {
@@ -156,7 +156,7 @@ func again(
 	return errors.Join(errs...)
 }
 
-// renewing is a peer that keeps its holds alive by itself, and counts that.
+// renewing is a peer that renews its holds by itself and counts the renewals.
 type renewing interface {
 	peer.Peer
 	Renewals() uint64

@@ -11,7 +11,7 @@ import (
 
 const p50 = "p50"
 
-// latency is about one goroutine that takes a free lock and gives it back. Client and server share a processor.
+// latency measures one goroutine that takes a free lock and releases it. Client and server share a processor.
 func latency() Workload {
 	return Workload{
 		Name:    "latency",
@@ -21,7 +21,7 @@ func latency() Workload {
 	}
 }
 
-// warmUp is how many pairs come before those that count: scripts are loaded, buffers and branches are warm.
+// warmUp is the number of pairs before the measured ones: scripts are loaded, buffers and branches are warm.
 const warmUp = 200
 
 func measureLatency(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {

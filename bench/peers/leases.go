@@ -26,7 +26,7 @@ func leases2s() Workload {
 	return keeping("leases-2s", 2*time.Second, 10000)
 }
 
-// keeping is about many locks that are held and kept alive. Where a library leaves that to its user, a goroutine for
+// keeping measures many locks that are held and renewed. If a library leaves the renewal to its user, a goroutine for
 // each lock extends it twice in a TTL.
 func keeping(name string, ttl time.Duration, points ...int) Workload {
 	return Workload{
@@ -63,7 +63,7 @@ func measureLeases(ctx context.Context, s *site, lib peer.Library, n int, ttl ti
 	if err := k.take(ctx); err != nil {
 		return nil, err
 	}
-	pause(ctx, ttl) // the renewals have found their rhythm
+	pause(ctx, ttl) // the renewals have settled into their rhythm
 	m, err := observe(ctx, servers[0], max(s.window, ttl))
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func measureLeases(ctx context.Context, s *site, lib peer.Library, n int, ttl ti
 	return m, nil
 }
 
-// observe reads off what the time costs.
+// observe measures the costs during the window.
 func observe(ctx context.Context, one *server.Server, window time.Duration) (Measures, error) {
 	servers := []*server.Server{one}
 	commands, err := one.Commands(ctx)
@@ -103,12 +103,12 @@ type keeper struct {
 	peer      peer.Peer
 	names     []string
 	holds     []peer.Hold
-	every     time.Duration // between two extensions of a hold, where they are the user's
+	every     time.Duration // between two extensions of a hold, if the user extends it
 	extending sync.WaitGroup
 	gone      atomic.Int64 // holds whose extension failed
 }
 
-// takers is how many goroutines take the locks: enough to be quick, too few to be what is measured.
+// takers is the number of goroutines that take the locks: enough to be quick, too few to dominate the measurement.
 const takers = 64
 
 func (k *keeper) take(ctx context.Context) error {
@@ -163,7 +163,7 @@ func numbered(n int) []string {
 	return names
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -70,7 +70,7 @@ func list(stdout io.Writer) error {
 	})
 }
 
-// report writes what belongs to the whole run.
+// report writes the output for the whole run.
 func report(cfg config, r Result, stdout io.Writer) error {
 	err := printTo(stdout, func(out *bytes.Buffer) {
 		writeBounds(out, r.Bounds)
@@ -85,7 +85,7 @@ func report(cfg config, r Result, stdout io.Writer) error {
 	return err
 }
 
-// printTo writes at once what write has composed.
+// printTo writes the output of write at once.
 func printTo(w io.Writer, write func(*bytes.Buffer)) error {
 	var out bytes.Buffer
 	write(&out)

@@ -33,10 +33,11 @@ func places() []place {
 	}
 }
 
-// takeLimit bounds how long the leases that are only kept may take to get: nobody else wants them.
+// takeLimit bounds the acquisition of the leases that are only kept: no other client wants them.
 const takeLimit = 20 * time.Second
 
-// keep takes locks of one client, to be kept until the client is closed. A library that does not get them fails.
+// keep takes locks of one client, to be kept until the client is closed. It returns an error if the library does not
+// get them.
 func keep(ctx context.Context, p peer.Peer, names []string) (*keeper, error) {
 	ctx, giveUp := context.WithCancel(ctx) // later on too, some libraries end holds with it
 	timer := time.AfterFunc(takeLimit, giveUp)
@@ -48,7 +49,7 @@ func keep(ctx context.Context, p peer.Peer, names []string) (*keeper, error) {
 	return k, err
 }
 
-// deployable are the libraries that know Sentinel and Cluster.
+// deployable are the libraries that support Sentinel and Cluster.
 func deployable() []peer.Library { return append(peer.Named(peer.Ours), peer.AsIs()) }
 
 // withTTL returns the library with another TTL.
@@ -61,7 +62,7 @@ func withTTL(lib peer.Library, ttl time.Duration) peer.Library {
 	return lib
 }
 
-// settle is how long a crowd works before anything of it counts.
+// settle is how long a crowd works before the measurement begins.
 const settle = time.Second
 
 // staged calls play with several clients of a library in servers of their own.

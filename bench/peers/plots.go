@@ -39,7 +39,7 @@ func plots() []plot {
 	}
 }
 
-// drawAll draws what was measured into the folder.
+// drawAll draws the measurements into the folder.
 func drawAll(folder string, measured []WorkloadResult) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

@@ -11,10 +11,11 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
-// probeEvery is how often each server is asked to write.
+// probeEvery is the interval of the writes to each server.
 const probeEvery = 2 * time.Millisecond
 
-// prober writes a key to every server of a deployment, again and again: what nobody writes then, no lock can be in.
+// prober repeatedly writes a key to every server of a deployment: while no server accepts a write, none can grant a
+// lock.
 type prober struct {
 	end     context.CancelFunc
 	probing sync.WaitGroup
@@ -22,13 +23,14 @@ type prober struct {
 	written []write
 }
 
-// write is a SET that a server took.
+// write is a SET that a server accepted.
 type write struct {
 	node int
 	at   time.Duration
 }
 
-// twoMasters reports whether two servers took writes about that time: each grants what the other does not know of.
+// twoMasters reports whether two servers accepted writes about that time: each grants locks that the other does not
+// know of.
 func twoMasters(written []write, about time.Duration) bool {
 	node := -1
 	for _, w := range written {
@@ -43,10 +45,10 @@ func twoMasters(written []write, about time.Duration) bool {
 	return false
 }
 
-// aboutThen is how long a hold of a crowd can have been granted before, on a busy machine.
+// aboutThen bounds, for a busy machine, how long before a breach its holds can have been granted.
 const aboutThen = 500 * time.Millisecond
 
-// times returns when any server took a write.
+// times returns the times of all accepted writes.
 func times(written []write) (all []time.Duration) {
 	for _, w := range written {
 		all = append(all, w.at)
@@ -75,7 +77,7 @@ func (p *prober) wrote(w write) {
 	p.written = append(p.written, w)
 }
 
-// stop returns when which server has taken the key, in ascending order.
+// stop returns the accepted writes with their servers, in ascending order.
 func (p *prober) stop() []write {
 	p.end()
 	p.probing.Wait()

@@ -17,7 +17,7 @@ const (
 	leastWrites = 2
 )
 
-// readMany is about what a server is asked by processes that read a value all the time while it changes now and then.
+// readMany measures the load on a server from processes that constantly read a value while it changes now and then.
 func readMany() Workload {
 	return Workload{
 		Name:    "read-many",

@@ -7,16 +7,16 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// referee watches from outside that nobody gets in beside somebody who believes that he holds the lock, and that tokens
-// grow. All clients are in one process, so what it sees under its mutex is in one order for all of them.
+// referee verifies from outside that no client enters while another one trusts its hold, and that tokens grow. All
+// clients are in one process, so its mutex puts all their events into one order.
 type referee struct {
 	mu     sync.Mutex
 	names  map[string]*record
 	broken []*breach
-	order  int // tokens that were not greater than all before them
+	order  int // tokens that did not exceed all before them
 }
 
-// record is what the referee knows of one name.
+// record is the referee's record of one name.
 type record struct {
 	inside map[*visit]struct{}
 	newest uint64 // token
@@ -29,7 +29,7 @@ type visit struct {
 	unknown bool // the servers did not know the hold when it was released
 }
 
-// breach is two at once in critical sections of one name.
+// breach is two simultaneous critical sections of one name.
 type breach struct {
 	older, newer *visit
 	at           time.Time
@@ -46,14 +46,14 @@ func (r *referee) record(name string) *record {
 	return one
 }
 
-// newest returns the greatest token of a name so far: whoever asks after this call must get a greater one.
+// newest returns the greatest token of a name so far: an acquisition after this call must get a greater one.
 func (r *referee) newest(name string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.record(name).newest
 }
 
-// enter is called by who has got the lock; seen is what newest returned before he asked for it.
+// enter is called after the lock was acquired; seen is the result of newest from before the acquisition began.
 func (r *referee) enter(name string, hold peer.Hold, seen uint64) *visit {
 	v := &visit{name: name, hold: hold}
 	r.mu.Lock()
@@ -82,15 +82,15 @@ func (r *referee) leave(v *visit) {
 	delete(r.record(v.name).inside, v)
 }
 
-// forgot notes that the servers did not know the hold any more.
+// forgot records that the servers did not know the hold any more.
 func (r *referee) forgot(v *visit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v.unknown = true
 }
 
-// violations returns how often two were in at once, and when that was for which there is no explanation by a hold that
-// the servers have forgotten. To be called when all have left.
+// violations returns the number of simultaneous sections, and the times of the violations that no forgotten hold
+// explains. To be called when all have left.
 func (r *referee) violations() (all int, unexplained []time.Time) {
 	for _, b := range r.broken {
 		if !b.older.unknown && !b.newer.unknown {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
-// replicas is about what it costs to wait for replicas.
+// replicas measures the cost of waiting for replicas.
 func replicas() Workload {
 	return Workload{
 		Name:    "replicas",

@@ -18,11 +18,11 @@ const (
 	longestThere = "longest there"
 	movedSlots   = 3000
 	leftFor      = 5 * time.Second
-	movingNames  = 12 // and as many that stay
+	movingNames  = 12 // and the same number that stays
 	movingIdle   = 30 // the same, of leases that are only kept
 )
 
-// reshard is about slots that move to another master.
+// reshard measures slots that move to another master.
 func reshard() Workload {
 	return Workload{
 		Name: "reshard",
@@ -43,7 +43,7 @@ func reshard() Workload {
 	}
 }
 
-// inSlots returns n names whose locks are in the first slots or, else, in the others.
+// inSlots returns n names with locks in the first slots or, otherwise, in the remaining ones.
 func inSlots(c *testredis.Cluster, lib peer.Library, prefix string, n int, first bool) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		if name := prefix + strconv.Itoa(i); c.Slot(lib.Key(name)) < movedSlots == first {
@@ -56,7 +56,7 @@ func inSlots(c *testredis.Cluster, lib peer.Library, prefix string, n int, first
 func measureReshard(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
 	start := func(t testing.TB) testredis.Deployment {
 		c := testredis.StartCluster(t, s.binary, 1)
-		c.NodeTimeout(time.Minute) // a busy machine is no failover
+		c.NodeTimeout(time.Minute) // a busy machine must not cause a failover
 		return c
 	}
 	return s.staged(ctx, start, withTTL(lib, sickTTL), processes,
@@ -71,7 +71,7 @@ func measureReshard(ctx context.Context, s *site, lib peer.Library, _ int) (Meas
 		})
 }
 
-// moveSlots moves the first slots under load, leaves one between two masters, and returns what became of the crowd.
+// moveSlots moves the first slots under load, leaves one between two masters, and returns the effect on the crowd.
 func moveSlots(
 	ctx context.Context, c *testredis.Cluster, lib peer.Library, all []peer.Peer, k *keeper, window time.Duration,
 ) (Measures, error) {
@@ -114,7 +114,7 @@ func moveSlots(
 	return m, nil
 }
 
-// rate sets how many locks a second were got from one time to another.
+// rate sets the rate of acquisitions per second from one time to another.
 func (m Measures) rate(column string, got []grant, from, to time.Duration) {
 	m[column] = float64(len(between(got, from, to))) / (to - from).Seconds()
 }

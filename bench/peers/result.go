@@ -15,7 +15,7 @@ type Result struct {
 	Bounds     []Verdict        `json:"bounds"`
 }
 
-// WorkloadResult is what became of one workload.
+// WorkloadResult is the outcome of one workload.
 type WorkloadResult struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`
@@ -31,8 +31,8 @@ type Row struct {
 	Peer   string     `json:"peer"`
 	Point  int        `json:"point"`
 	Label  string     `json:"label"`
-	Rounds []Measures `json:"rounds"`           // null where the peer failed
-	Median Measures   `json:"median"`           // over the rounds; the greatest where the worst counts
+	Rounds []Measures `json:"rounds"`           // null if the peer failed
+	Median Measures   `json:"median"`           // over the rounds; the greatest if the worst counts
 	Ratios Measures   `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
 }
 
@@ -83,7 +83,7 @@ func (w WorkloadResult) summarised() WorkloadResult {
 	return w
 }
 
-// of returns what counts of the rounds, and false if none has the measure.
+// of returns the figure of the rounds, and false if none has the measure.
 func (c Column) of(rounds []Measures) (float64, bool) {
 	var all []float64
 	for _, m := range rounds {
@@ -97,7 +97,7 @@ func (c Column) of(rounds []Measures) (float64, bool) {
 	return median(all), len(all) > 0
 }
 
-// ratioOf divides within each round, and returns the median of that.
+// ratioOf divides within each round, and returns the median of the ratios.
 func ratioOf(row, over *Row, column string) (float64, bool) {
 	if row == nil || over == nil {
 		return 0, false

@@ -16,8 +16,8 @@ type runner struct {
 	progress io.Writer
 }
 
-// run measures every peer at every point in every round. In each round another peer begins, so that none always has the
-// turn after the same neighbour. A peer that fails is left out of that round.
+// run measures every peer at every point in every round. Each round begins with another peer, so that a peer does not
+// always have the turn after the same neighbour. A peer that fails is left out of that round.
 func (r *runner) run(ctx context.Context, w Workload) WorkloadResult {
 	rounds := r.rounds
 	if w.Once {
@@ -32,7 +32,7 @@ func (r *runner) run(ctx context.Context, w Workload) WorkloadResult {
 					return result.summarised()
 				}
 				r.tell("%s: round %d of %d, %s", w.Name, round+1, rounds, label(w, lib, point))
-				runtime.GC() // the last one's litter is not this one's cost
+				runtime.GC() // the previous peer's garbage is not this one's cost
 				m, err := w.Measure(ctx, r.site, lib, point)
 				if err != nil {
 					result.Failures = append(result.Failures, fmt.Sprintf("%s, round %d: %v", label(w, lib, point), round+1, err))

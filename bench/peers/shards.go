@@ -24,7 +24,7 @@ const (
 	shardNames = 8  // that the crowd uses, for each shard
 )
 
-// shards is about a shard that is sick: what it costs the others.
+// shards measures the cost of a sick shard for the other shards.
 func shards() Workload {
 	return Workload{
 		Name: "shards",
@@ -43,7 +43,7 @@ func shards() Workload {
 	}
 }
 
-// named returns n names for each of the masters, whose locks are there.
+// named returns, for each of the masters, n names with locks on it.
 func named(c *testredis.Cluster, lib peer.Library, prefix string, n int) map[*testredis.Server][]string {
 	all := make(map[*testredis.Server][]string)
 	for i, full := 0, 0; full < len(c.Masters()); i++ {
@@ -74,7 +74,7 @@ func measureShards(ctx context.Context, s *site, lib peer.Library, _ int) (Measu
 		})
 }
 
-// strikeShard freezes one shard under load, then kills it, and returns what became of the others.
+// strikeShard freezes one shard under load, then kills it, and returns the effect on the others.
 func strikeShard(
 	ctx context.Context, c *testredis.Cluster, all []peer.Peer, names, idle map[*testredis.Server][]string,
 	window time.Duration,
@@ -114,7 +114,7 @@ func strikeShard(
 	return m, err
 }
 
-// phases says what became of the healthy names in each phase.
+// phases returns the figures of the healthy names in each phase.
 func phases(crowd *crowd, healthy []string, from map[string]time.Duration, window time.Duration) (Measures, error) {
 	on := of(crowd.grants(), healthy)
 	m := Measures{failures: 0, "leases lost": 0}

@@ -10,7 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
-// site is where the workloads run: the servers, which are started when they are first needed.
+// site is the environment of the workloads: the servers, which are started when they are first needed.
 type site struct {
 	binary  string        // of the servers
 	window  time.Duration // how long a peer's turn takes
@@ -54,7 +54,7 @@ func open(lib peer.Library, servers []*server.Server, ttl time.Duration) (peer.P
 	return p, nil
 }
 
-// pair is what most workloads repeat.
+// pair is one acquisition and release, the unit of most workloads.
 func pair(ctx context.Context, p peer.Peer, name string) error {
 	hold, err := p.Lock(ctx, name)
 	if err != nil {

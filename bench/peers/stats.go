@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// median returns 0 of nothing.
+// median returns 0 for an empty slice.
 func median(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -18,7 +18,7 @@ func median(all []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// medianTime is the upper median; it sorts its argument. It returns 0 of nothing.
+// medianTime is the upper median; it sorts its argument. It returns 0 for an empty slice.
 func medianTime(all []time.Duration) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -27,7 +27,7 @@ func medianTime(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 of nothing.
+// jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 for an empty slice.
 func jain(shares []float64) float64 {
 	var sum, squares float64
 	for _, x := range shares {

@@ -49,7 +49,7 @@ func heading(w WorkloadResult) string {
 	return line
 }
 
-// axisWidth is that of the column of points.
+// axisWidth is the width of the column of points.
 func (w *WorkloadResult) axisWidth() int {
 	widest := 10
 	for _, row := range w.Rows {
@@ -67,7 +67,7 @@ func title(c Column) string {
 
 func width(c Column) int { return max(12, len(title(c))+2) }
 
-// cell is "-" where there is no such measure.
+// cell is "-" if there is no such measure.
 func cell(m Measures, column string, digits int) string {
 	v, ok := m[column]
 	if !ok {

@@ -26,7 +26,7 @@ func pairColumns() []Column {
 	}
 }
 
-// throughput is about goroutines of one client that do not meet.
+// throughput measures goroutines of one client that do not contend.
 func throughput() Workload {
 	return Workload{
 		Name:    "throughput",
@@ -93,8 +93,8 @@ func timePairs(
 	}, nil
 }
 
-// repeat has every goroutine repeat the pair on its own name until the time is over, and at least once. It returns how
-// many pairs there were.
+// repeat has every goroutine repeat the pair on its own name until the time is over, and at least once. It returns the
+// number of pairs.
 func repeat(ctx context.Context, p peer.Peer, goroutines int, window time.Duration) (float64, error) {
 	var over atomic.Bool
 	timer := time.AfterFunc(window, func() { over.Store(true) })

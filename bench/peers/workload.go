@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// Measures are what one peer showed once, by the name of the column.
+// Measures are the figures of one peer in one turn, by the name of the column.
 type Measures map[string]float64
 
 // Column is one kind of measure.
@@ -16,18 +16,18 @@ type Column struct {
 	Name   string `json:"name"`
 	Unit   string `json:"unit"`
 	Digits int    `json:"-"` // after the point, in a table
-	Ratio  bool   `json:"-"` // is shown over that of the workload's floor too
+	Ratio  bool   `json:"-"` // is also shown as a ratio to the workload's floor
 	Worst  bool   `json:"-"` // the greatest of the rounds counts, not the median
 }
 
-// Workload is one way to use locks, and what is measured of it.
+// Workload is one way to use locks, and its measures.
 type Workload struct {
 	Name    string
 	About   string // one sentence
 	Columns []Column
-	Axis    string         // what a point is, or ""
-	Points  []int          // one, 0, where there is no axis
-	Labels  map[int]string // of points that are no numbers, or nil
+	Axis    string         // the meaning of a point, or ""
+	Points  []int          // one, 0, if there is no axis
+	Labels  map[int]string // of points that are not numbers, or nil
 	Over    string         // the peer that ratios are taken over, or ""
 	Once    bool           // is counted, not timed: one round is enough
 	Peers   []peer.Library
@@ -37,7 +37,7 @@ type Workload struct {
 // workloads returns all of them, in the order of the tables.
 func workloads() []Workload { return slices.Concat(single(), []Workload{instructions()}, deployed()) }
 
-// single are those on one server, or on several that know nothing of each other.
+// single are the workloads on one server, or on several independent ones.
 func single() []Workload {
 	return []Workload{
 		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
@@ -45,7 +45,7 @@ func single() []Workload {
 	}
 }
 
-// label is how a point is shown.
+// label is the displayed form of a point.
 func (w *Workload) label(point int) string {
 	if text, ok := w.Labels[point]; ok {
 		return text
@@ -53,7 +53,7 @@ func (w *Workload) label(point int) string {
 	return strconv.Itoa(point)
 }
 
-// locks reports whether a library is a lock that can be taken again and again, as all are but the renewing floor.
+// locks reports whether a library is a lock that can be taken repeatedly, as all are but the renewing floor.
 func locks(l peer.Library) bool { return l.Name != peer.FloorBatch }
 
 // pairs reports whether a library is measured by uncontended pairs: a bare queue would be one more floor.

@@ -1,4 +1,4 @@
-// Package check judges a history by what docs/guarantees.md promises.
+// Package check judges a history by the promises of docs/guarantees.md.
 package check
 
 import (
@@ -14,7 +14,7 @@ import (
 type Violation struct {
 	Rule  string
 	Text  string
-	Spans []history.Span // that show it
+	Spans []history.Span // the evidence
 }
 
 // Slack is how late a call may return after its context has ended, or a lock be granted after the last fault, on a
@@ -33,7 +33,7 @@ func All(h *history.History, slack Slack) []Violation {
 	return all
 }
 
-// Exclusion finds two owners that believed at one moment that they held a lock, at least one of them for writing.
+// Exclusion finds two owners that trusted their holds of a lock at one moment, at least one of them for writing.
 func Exclusion(h *history.History) []Violation {
 	var found []Violation
 	for _, spans := range byName(h.Spans) {
@@ -62,8 +62,8 @@ func Exclusion(h *history.History) []Violation {
 	return found
 }
 
-// Tokens finds tokens out of order: that of a write must be larger than every token that was reported before its
-// acquisition began, that of a read larger than every write's, and no two writes may share one. A join has the token of
+// Tokens finds tokens out of order: a write's token must be larger than every token that was reported before its
+// acquisition began, a read's token larger than every write's, and no two writes may share one. A join has the token of
 // the hold that it joins.
 func Tokens(h *history.History) []Violation {
 	var found []Violation
@@ -105,7 +105,8 @@ func Tokens(h *history.History) []Violation {
 	return found
 }
 
-// Waits finds acquisitions that outlast their context, and those that wait or fail although every fault has ended.
+// Waits finds acquisitions that outlast their context, and acquisitions that wait or fail although every fault has
+// ended.
 func Waits(h *history.History, slack Slack) []Violation {
 	var found []Violation
 	for _, f := range h.Failures {
@@ -151,14 +152,14 @@ func larger(a, b history.Span) history.Span {
 	return a
 }
 
-// excused reports whether a fault across which nothing is promised touches the time.
+// excused reports whether a fault that suspends the promises touches the time.
 func excused(h *history.History, from, until int64) bool {
 	return slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
 		return f.Excuses && f.From < until && f.Until+h.Run.TTL > from
 	})
 }
 
-// stoodStill is for how much of the time the process stood still.
+// stoodStill returns how much of the time the process stood still.
 func stoodStill(h *history.History, process int, from, until int64) (sum time.Duration) {
 	for _, f := range h.Faults {
 		if f.Process == process && f.Kind == "still" && f.From < until && f.Until > from {

@@ -1,4 +1,4 @@
-// Package history is the record of a run: what each worker believed of its locks, and which faults struck when.
+// Package history is the record of a run: the locks that each worker believed to hold, and the times of the faults.
 //
 // Every time is a reading of the machine's monotonic clock in nanoseconds, which all processes of a run share.
 package history
@@ -34,7 +34,7 @@ type Span struct {
 	Err     string `json:"err,omitempty"`
 }
 
-// Failure is an acquisition that came to nothing.
+// Failure is an acquisition that failed.
 type Failure struct {
 	Process int    `json:"process"`
 	Worker  int    `json:"worker"`
@@ -66,7 +66,7 @@ type Event struct {
 	Run     *Run     `json:"run,omitempty"`
 }
 
-// Run says what a history is of.
+// Run describes the run of a history.
 type Run struct {
 	Deployment string `json:"deployment"`
 	Masters    int    `json:"masters"`
@@ -108,7 +108,8 @@ func (h *History) Sort() {
 	slices.SortFunc(h.Faults, func(a, b Fault) int { return int(a.From - b.From) })
 }
 
-// Read adds the events of r, one JSON object a line. A last line that was cut off, as by a killed process, is left out.
+// Read adds the events of r, one JSON object a line. An incomplete last line, as a killed process leaves it, is
+// ignored.
 func (h *History) Read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for n := 1; ; n++ {

@@ -1,10 +1,10 @@
-// Command release prepares a version of all modules of the repository, of which the nested ones require the root module
-// at the same version:
+// Command release prepares a version of all modules of the repository. The nested modules require the root module at
+// the same version:
 //
 //	go run -C tools ./release v0.2.0
 //
-// It edits go.work and the go.mod and go.sum of the nested modules, stages that, and prints what is left to do. It
-// neither commits nor pushes.
+// It edits go.work and the go.mod and go.sum of the nested modules, stages the changes, and prints the remaining steps.
+// It neither commits nor pushes.
 package main
 
 import (

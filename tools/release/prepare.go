@@ -19,8 +19,8 @@ import (
 
 const rootPath = "github.com/seed74116694/fencelock"
 
-// published are the nested modules that others may require, by folder. The others in go.work serve this repository
-// only.
+// published are the nested modules that other repositories may require, by folder. The remaining modules in go.work
+// serve this repository only.
 var published = []string{"fencing/grpcfence", "fencing/objectguard/s3bucket"}
 
 // prepare has every nested module require the root module at the version, and returns the tags that the commit needs.
@@ -55,7 +55,7 @@ func prepare(repository, version string) (tags []string, err error) {
 	return tags, nil
 }
 
-// editWork has the workspace stand for the root module at the version, and returns the folders of the other modules.
+// editWork makes the workspace stand for the root module at the version, and returns the folders of the nested modules.
 func editWork(path, version string) (folders []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -84,7 +84,7 @@ func editWork(path, version string) (folders []string, err error) {
 	return folders, os.WriteFile(path, modfile.Format(work.Syntax), 0o666)
 }
 
-// editModule leaves a module alone that does not require the root module.
+// editModule leaves a module unchanged if it does not require the root module.
 func editModule(folder, version string, sums []string) error {
 	path := filepath.Join(folder, "go.mod")
 	text, err := os.ReadFile(path)
@@ -111,7 +111,7 @@ func editModule(folder, version string, sums []string) error {
 	return editSums(filepath.Join(folder, "go.sum"), sums)
 }
 
-// editSums replaces what a go.sum has of the root module.
+// editSums replaces the lines of a go.sum for the root module.
 func editSums(path string, sums []string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -4,13 +4,13 @@ package chart
 type Bar struct {
 	Name   string
 	Value  float64
-	Strong bool // stands out from the others
+	Strong bool // is highlighted among the bars
 }
 
 // Bars is a chart of one figure for each of several peers, as rows from top to bottom.
 type Bars struct {
 	Title string
-	Label string // what the figure is
+	Label string // the meaning of the figure
 	Log   bool
 	Bars  []Bar
 }

@@ -51,7 +51,7 @@ var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "
 
 func escape(s string) string { return escaper.Replace(s) }
 
-// The colours can be told apart by most people with a colour vision deficiency.
+// The colours are distinguishable for most people with a colour vision deficiency.
 var colours = []string{
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000", "#b5a300",
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// floor is what the floors share: clients, and an id for each hold.
+// floor is the common part of the floors: clients, and an id for each hold.
 type floor struct {
 	clients []rueidis.Client
 	px      string
@@ -52,7 +52,7 @@ func (f *floor) everywhere(call func(rueidis.Client) error) error {
 	return errors.Join(errs...)
 }
 
-// floorHold is a hold whose release is one call for each master.
+// floorHold is a hold that is released by one call for each master.
 type floorHold struct {
 	floor    *floor
 	name, id string

@@ -21,7 +21,7 @@ type floorBatch struct {
 
 const batchSize = 200
 
-// It returns which keys are gone, by their place.
+// It returns the missing keys, by their place.
 var expireAll = rueidis.NewLuaScript(`local gone = {}
 for i, key in ipairs(KEYS) do
   if redis.call('PEXPIRE', key, ARGV[1]) == 0 then gone[#gone + 1] = i end

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// floorLua is what a lock with a token and its own clock costs at the least: four commands in one script, two in
-// another. It excludes nobody.
+// floorLua is the minimal cost of a lock with a token and its own clock: four commands in one script, two in another.
+// It does not exclude other holders.
 type floorLua struct{ *floor }
 
 func openFloorLua(o Options) (Peer, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// floorQueue is a queue and nothing else: whoever releases passes the lock to the first in line and tells its client.
-// A waiter that gives up stays in line, so a run ends for all at once.
+// floorQueue is a bare queue: a release passes the lock to the first in line and notifies its client. A waiter that
+// gives up stays in line, so a run ends for all at once.
 type floorQueue struct {
 	*floor
 	channel     string

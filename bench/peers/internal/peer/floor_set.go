@@ -6,8 +6,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// floorSet is the least that a lock on Redis can be: SET NX PX, and a script that deletes the key where it holds one's
-// own value. It does not wait, and has no queue, no token, no renewal.
+// floorSet is the smallest possible lock on Redis: SET NX PX, and a script that deletes the key if it holds the
+// caller's own value. It does not wait, and has no queue, no token, no renewal.
 type floorSet struct{ *floor }
 
 func openFloorSet(o Options) (Peer, error) {

@@ -14,8 +14,8 @@ const (
 	FloorBatch      = "floor: batch"
 )
 
-// AsIs returns rueidislock with the options that it has by default, but for one key a lock and invalidations of others
-// only. With those of Libraries it is faster where goroutines do not meet, and slower where they do.
+// AsIs returns rueidislock with its default options, except for one key a lock and no invalidations of its own writes.
+// With the options of Libraries it is faster if goroutines do not contend, and slower if they do.
 func AsIs() Library {
 	return Library{
 		Name: RueidislockAsIs, Queues: true, Keeps: true, Key: rueidislockKey, Open: openRueidislockAsIs,
@@ -49,7 +49,7 @@ func Named(names ...string) []Library {
 	})
 }
 
-// Select returns the libraries that have what is asked for.
+// Select returns the libraries that satisfy has.
 func Select(has func(Library) bool) []Library {
 	var chosen []Library
 	for _, l := range Libraries() {

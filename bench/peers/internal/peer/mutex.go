@@ -8,7 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Cohorts returns this library's RWMutex as a library: the goroutines of a client share what it has on the server. With
+// Cohorts returns this library's RWMutex as a library: the goroutines of a client share its hold on the server. With
 // linger a client keeps a lock for so long after its last use.
 func Cohorts(linger time.Duration) Library {
 	name := Ours + " RWMutex"
@@ -31,7 +31,7 @@ func Cohorts(linger time.Duration) Library {
 	}
 }
 
-// mutexes are the RWMutexes of one client. Each is made once and kept, as by a program that has it in a variable.
+// mutexes are the RWMutexes of one client. Each is made once and kept, as in a program that has it in a variable.
 type mutexes struct {
 	*Fencelock
 	made sync.Map // *rwlock.RWMutex by name

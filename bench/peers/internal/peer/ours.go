@@ -21,8 +21,8 @@ func ourKey(name string) string { return "fencelock:{" + name + "}" }
 
 func openOurs(o Options) (Peer, error) { return Open(o) }
 
-// Open returns this library's peer, for workloads that ask for more than every library has. More options than the TTL
-// are given to the locker.
+// Open returns this library's peer, for workloads that need more than the common interface. Options in addition to the
+// TTL are given to the locker.
 func Open(o Options, more ...rwlock.Option) (*Fencelock, error) {
 	clients, err := dial(o)
 	if err != nil {
@@ -47,7 +47,7 @@ type lease struct{ *rwlock.Lease }
 
 func (l lease) Lost() bool { return l.Err() != nil }
 
-// Release tells of a lease that was lost by ErrForgotten.
+// Release reports a lost lease as ErrForgotten.
 func (l lease) Release(ctx context.Context) error {
 	err := l.Lease.Release(ctx)
 	if errors.Is(err, rwlock.ErrLost) {
@@ -77,7 +77,7 @@ func (p *Fencelock) RLock(ctx context.Context, name string) (Hold, error) {
 // Renewals returns how many were confirmed.
 func (p *Fencelock) Renewals() uint64 { return p.Stats().Renewed }
 
-// Close releases what is held.
+// Close releases every hold.
 func (p *Fencelock) Close() error {
 	err := p.Locker.Close()
 	closeAll(p.clients)

@@ -1,5 +1,5 @@
-// Package peer has the lock libraries that are measured, and floors: what the same work costs on a bare client. All are
-// seen through one interface, so that one workload measures them alike.
+// Package peer has the lock libraries that are measured, and floors: the cost of the same work on a bare client. All
+// have one interface, so that one workload measures them alike.
 package peer
 
 import (
@@ -17,7 +17,7 @@ type Peer interface {
 	// Lock waits until the name is free, and takes it for the TTL of the options. ctx bounds the waiting; a library may
 	// also end the hold with it.
 	Lock(ctx context.Context, name string) (Hold, error)
-	// Close closes the connections. What is still held is left to expire.
+	// Close closes the connections. Remaining holds are left to expire.
 	Close() error
 }
 
@@ -46,15 +46,15 @@ type Fenced interface {
 	Token() fencing.Token
 }
 
-// ErrForgotten is the error of a Release whose hold the servers did not know any more.
+// ErrForgotten is the error of a Release if the servers did not know the hold any more.
 var ErrForgotten = errors.New("the servers have forgotten the hold")
 
-// Options are what a peer is opened with.
+// Options are the arguments for opening a peer.
 type Options struct {
 	Addrs      []string             // of the masters: one, or all of a quorum; none for At
-	At         rueidis.ClientOption // how a Cluster is found, or the master of sentinels
+	At         rueidis.ClientOption // the nodes of a Cluster, or the sentinels of a master
 	TTL        time.Duration
-	ClientName string // shown by the server, where the library can set it
+	ClientName string // shown by the server, if the library can set it
 }
 
 // Library opens peers of one kind.
@@ -62,11 +62,12 @@ type Library struct {
 	Name   string
 	Floor  bool                     // does less than a lock has to
 	Quorum bool                     // can lock on several masters
-	Queues bool                     // a waiter gets the lock although others ask all the time
+	Queues bool                     // a waiter gets the lock despite a constant stream of requests
 	Keeps  bool                     // its holds outlive the TTL, by themselves or by Extend
-	Key    func(name string) string // a key of the lock, which a Cluster finds its server by
+	Key    func(name string) string // a key of the lock, by which a Cluster finds its server
 	Open   func(Options) (Peer, error)
 }
 
-// TTL is that of every lock unless a workload is about TTLs: that nothing is renewed while a pair is measured.
+// TTL is the TTL of every lock, except in workloads about TTLs. It is long enough that nothing is renewed while a pair
+// is measured.
 const TTL = 10 * time.Second

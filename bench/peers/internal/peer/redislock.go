@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redislockBackoff is that of redislock's own example.
+// redislockBackoff is the value of redislock's own example.
 const redislockBackoff = 100 * time.Millisecond
 
 type redislockPeer struct {
@@ -31,7 +31,7 @@ func (p *redislockPeer) Lock(ctx context.Context, name string) (Hold, error) {
 			return redislockHold{l, p.ttl}, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case err != context.DeadlineExceeded: // which bounds the tries of one Obtain by the TTL
+		case err != context.DeadlineExceeded: // the TTL bounds the tries of one Obtain
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/rueidis/rueidiscompat"
 )
 
-// redsyncPeer polls, with the delays that are redsync's defaults.
+// redsyncPeer polls, with redsync's default delays.
 type redsyncPeer struct {
 	sync  *redsync.Redsync
 	ttl   time.Duration
@@ -50,7 +50,7 @@ func openRedsyncGoRedis(o Options) (Peer, error) {
 	}}, nil
 }
 
-// Lock goes on where redsync gives up after 32 tries.
+// Lock continues after redsync has given up, which it does after 32 tries.
 func (p *redsyncPeer) Lock(ctx context.Context, name string) (Hold, error) {
 	m := p.sync.NewMutex(name, redsync.WithExpiry(p.ttl))
 	for {

@@ -10,7 +10,7 @@ import (
 // replicaTimeout is how long a grant may wait for its replicas.
 const replicaTimeout = time.Second
 
-// Replicated returns this library as a library whose grants count once so many replicas have them.
+// Replicated returns this library as a library with grants that count after n replicas have them.
 func Replicated(n int) Library {
 	return Library{
 		Name: fmt.Sprintf("%s, %d replica", Ours, n), Queues: true, Keeps: true, Key: ourKey,

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockPeer has the options that make it fastest: one key a lock on one master, invalidations of others only, and
-// a limit for an attempt that a thousand goroutines do not exceed.
+// rueidislockPeer has the options that make it fastest: one key a lock on one master, no invalidations of its own
+// writes, and a limit for an attempt that a thousand goroutines do not exceed.
 type rueidislockPeer struct{ locker rueidislock.Locker }
 
 func rueidislockKey(name string) string { return "rueidislock:0:" + name }
 
-// openRueidislockAsIs leaves the client and the time between two attempts as they are by default: a waiter asks every
-// 20 ms beside what it hears.
+// openRueidislockAsIs keeps the default client and the default time between two attempts: a waiter asks every 20 ms, in
+// addition to the invalidations it gets.
 func openRueidislockAsIs(o Options) (Peer, error) {
 	option := o.At
 	option.ClientName = o.ClientName
@@ -46,7 +46,7 @@ func openRueidislock(o Options) (Peer, error) {
 	return &rueidislockPeer{locker}, nil
 }
 
-// dialCaching is rwlock.Dial but for the client-side cache, by which rueidislock hears of releases.
+// dialCaching is rwlock.Dial with a client-side cache, by which rueidislock learns of releases.
 func dialCaching(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	base.InitAddress, base.ForceSingleClient = []string{addr}, true
 	base.AlwaysPipelining = true

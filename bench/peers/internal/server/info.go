@@ -22,7 +22,8 @@ func (s *Server) info(ctx context.Context, section, field string) (string, error
 	return "", fmt.Errorf("INFO %s has no field %s", section, field)
 }
 
-// Version returns which server it is, and its version. Valkey says beside its own which version of Redis it stands for.
+// Version returns the kind of the server and its version. Valkey also reports the version of Redis that it is
+// compatible with.
 func (s *Server) Version(ctx context.Context) (string, error) {
 	if version, err := s.info(ctx, "server", "valkey_version"); err == nil {
 		return "valkey-server " + version, nil
@@ -48,7 +49,7 @@ func (s *Server) CPU(ctx context.Context) (time.Duration, error) {
 	return sum, nil
 }
 
-// Commands returns how many commands have run so far, those inside scripts included.
+// Commands returns the number of commands run so far, including commands inside scripts.
 func (s *Server) Commands(ctx context.Context) (int64, error) {
 	text, err := s.info(ctx, "stats", "total_commands_processed")
 	if err != nil {

@@ -28,12 +28,12 @@ func CountsInstructions() bool {
 	return true
 }
 
-// StartCounted runs a server whose instructions are counted. It is some fifty times slower than others.
+// StartCounted runs a server under a count of its instructions. It is some fifty times slower than a plain server.
 func StartCounted(ctx context.Context, binary string) (*Server, error) {
 	if !CountsInstructions() {
 		return nil, errors.New("no valgrind on PATH: install the Debian package valgrind")
 	}
-	path, err := exec.LookPath(binary) // valgrind looks for no program
+	path, err := exec.LookPath(binary) // valgrind does not search PATH
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +46,15 @@ func pipes(dir string) string { return filepath.Join(dir, "vgdb") }
 
 func dump(dir string) string { return filepath.Join(dir, "callgrind.out") }
 
-// Instructions returns how many instructions the program has run since the last call, those of the kernel left out. The
-// server is one of StartCounted.
+// Instructions returns the number of instructions that the program has run since the last call, without the kernel's.
+// The server is one of StartCounted.
 func (s *Server) Instructions(ctx context.Context) (int64, error) {
 	told, err := exec.CommandContext(ctx, monitor,
 		"--vgdb-prefix="+pipes(s.dir), "--pid="+strconv.Itoa(s.PID()), "dump").CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w: %s", monitor, err, bytes.TrimSpace(told))
 	}
-	dumps, err := filepath.Glob(dump(s.dir) + ".*") // numbered; the one without a number is for the end
+	dumps, err := filepath.Glob(dump(s.dir) + ".*") // numbered; the file without a number is for the end
 	if err != nil || len(dumps) != 1 {
 		return 0, errors.Join(err, fmt.Errorf("%d dumps of callgrind where there should be one", len(dumps)))
 	}
@@ -66,7 +66,7 @@ func (s *Server) Instructions(ctx context.Context) (int64, error) {
 	return total, errors.Join(err, os.Remove(dumps[0]))
 }
 
-// totals reads the sum off a dump of callgrind.
+// totals parses the sum of a dump of callgrind.
 func totals(dump string) (int64, error) {
 	for line := range strings.Lines(dump) {
 		if sum, ok := strings.CutPrefix(line, "totals:"); ok {

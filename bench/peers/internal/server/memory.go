@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Footprint is what all keys of a server take.
+// Footprint is the memory and the expiry of all keys of a server.
 type Footprint struct {
 	Keys    int
 	Bytes   int64         // by MEMORY USAGE, each key's name and entry included
@@ -16,8 +16,8 @@ type Footprint struct {
 	Forever int           // keys that do not expire
 }
 
-// Used returns the bytes that the server has allocated: what keys take, with the tables that lead to them, and whatever
-// else it needs.
+// Used returns the bytes that the server has allocated: the keys, the tables that lead to them, and everything else it
+// needs.
 func (s *Server) Used(ctx context.Context) (int64, error) {
 	text, err := s.info(ctx, "memory", "used_memory")
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Server) Used(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// Footprint looks at every key. The keys must not change meanwhile.
+// Footprint inspects every key. The keys must not change during the call.
 func (s *Server) Footprint(ctx context.Context) (Footprint, error) {
 	var f Footprint
 	for cursor := uint64(0); ; {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Calls are commands by where they came from.
+// Calls are numbers of commands by their origin.
 type Calls struct {
 	Sent   int // by clients; the PINGs that keep connections alive are left out
 	Inside int // inside scripts
 }
 
-// Monitor counts every command by MONITOR, which slows the server down: nothing may be timed beside it.
+// Monitor counts every command by MONITOR, which slows the server down: nothing may be timed during a count.
 type Monitor struct {
 	server *Server
 	conn   net.Conn
@@ -23,7 +23,7 @@ type Monitor struct {
 	marks  int
 }
 
-// monitorLimit bounds how long a line of MONITOR is waited for.
+// monitorLimit bounds the wait for a line of MONITOR.
 const monitorLimit = 20 * time.Second
 
 // Monitor begins to count.
@@ -55,7 +55,7 @@ func (m *Monitor) line() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// Count returns the commands since Monitor or the last Count. A mark of its own tells where to stop reading.
+// Count returns the commands since Monitor or the last Count. It sends a mark of its own and stops reading there.
 func (m *Monitor) Count(ctx context.Context) (Calls, error) {
 	m.marks++
 	mark := fmt.Sprintf("mark-%p-%d", m, m.marks)

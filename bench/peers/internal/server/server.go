@@ -27,7 +27,7 @@ type Server struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process was waited for
 	dir   string
-	admin rueidis.Client // never carries what is measured
+	admin rueidis.Client // never carries measured commands
 }
 
 // Installed reports whether Default is on PATH.
@@ -41,8 +41,8 @@ func Start(ctx context.Context, binary string) (*Server, error) {
 	return start(ctx, binary, func(string) []string { return nil })
 }
 
-// start runs the program under another one, if any, that is told the server's folder. Between the choice of a free port
-// and its use another process may take it; then another port is tried.
+// start runs the program directly, or under another program that gets the server's folder. Another process may take a
+// free port between its choice and its use; then another port is tried.
 func start(ctx context.Context, binary string, under func(dir string) []string) (*Server, error) {
 	var failures error
 	for range 5 {
@@ -83,7 +83,7 @@ func startOnce(ctx context.Context, binary string, under func(dir string) []stri
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.cmd.Wait() // it is killed in the end, and says so
+		_ = s.cmd.Wait() // reports that the process was killed, as it is at the end
 	}()
 	return s, s.connect(ctx)
 }

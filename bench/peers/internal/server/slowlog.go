@@ -8,13 +8,13 @@ import (
 )
 
 // The threshold, in microseconds, keeps most commands inside scripts out of the log, where thousands of them would
-// drive out the scripts themselves. Every script takes longer; the log has room for the commands that do, too.
+// drive out the scripts themselves. Every script takes longer; the log has room for the commands that exceed it, too.
 const (
 	threshold = "2"
 	entries   = 1 << 14
 )
 
-// Timed has the server note how long it takes over each script, until the returned function is called.
+// Timed makes the server log the time of each script, until the returned function is called.
 func (s *Server) Timed(ctx context.Context) (stop func(context.Context) error, err error) {
 	set := func(ctx context.Context, micros string) error {
 		return s.admin.Do(ctx, s.admin.B().ConfigSet().ParameterValue().
@@ -24,12 +24,12 @@ func (s *Server) Timed(ctx context.Context) (stop func(context.Context) error, e
 	return func(ctx context.Context) error { return set(ctx, "-1") }, set(ctx, threshold)
 }
 
-// ForgetTimes begins anew.
+// ForgetTimes clears the log.
 func (s *Server) ForgetTimes(ctx context.Context) error {
 	return s.admin.Do(ctx, s.admin.B().SlowlogReset().Build()).Error()
 }
 
-// Times returns how long the server took over the scripts that clients of this name have sent, the oldest first.
+// Times returns the server's times for the scripts that clients of this name have sent, the oldest first.
 func (s *Server) Times(ctx context.Context, clientName string) ([]time.Duration, error) {
 	log, err := s.admin.Do(ctx, s.admin.B().SlowlogGet().Count(entries).Build()).ToArray()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent has the kernel kill the server when this process ends, however it ends.
+// dieWithParent makes the kernel kill the server when this process ends, in any way.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
@@ -29,8 +29,8 @@ func ClientCPU() time.Duration {
 
 const maxCPUs = 1024 // that a unix.CPUSet has room for
 
-// Pin moves this process and the servers to one processor, the last that it may use, and returns what undoes it. With
-// two processors the wake-ups between them would be most of what is measured.
+// Pin moves this process and the servers to one processor, the last that it may use, and returns a function that undoes
+// it. With two processors the wake-ups between them would dominate the measurement.
 func Pin(servers ...*Server) (undo func() error, err error) {
 	var before unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
@@ -48,18 +48,18 @@ func Pin(servers ...*Server) (undo func() error, err error) {
 		pids = append(pids, s.PID())
 	}
 	undo = func() error {
-		defer runtime.SetDefaultGOMAXPROCS() // which counts the processors that may be used
+		defer runtime.SetDefaultGOMAXPROCS() // sets GOMAXPROCS to the processors that may be used
 		return setAffinity(pids, &before)
 	}
-	runtime.GOMAXPROCS(1) // as the runtime would have chosen, had it been started so
+	runtime.GOMAXPROCS(1) // the runtime's choice if it had been started pinned
 	if err := setAffinity(pids, &one); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return undo, nil
 }
 
-// setAffinity moves every thread. A thread that begins meanwhile inherits from the one that made it, which may not have
-// been moved yet; so the threads are listed until all of them are known.
+// setAffinity moves every thread. A thread that begins during the loop inherits the processors of its creator, which
+// may not have been moved so far; so the threads are listed until all of them are known.
 func setAffinity(pids []int, cpus *unix.CPUSet) error {
 	moved := make(map[int]bool)
 	for before := -1; before != len(moved); {
@@ -73,7 +73,7 @@ func setAffinity(pids []int, cpus *unix.CPUSet) error {
 	return nil
 }
 
-// moveThreads moves those that were not moved yet. One that has ended needs nothing.
+// moveThreads moves the threads that were not moved so far. A thread that has ended is skipped.
 func moveThreads(pid int, cpus *unix.CPUSet, moved map[int]bool) error {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
