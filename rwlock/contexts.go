@@ -68,16 +68,15 @@ func (c *contexts) add(done <-chan struct{}, end *sharedEnd) (shared *sharedEnd,
 	return end, nil
 }
 
-// finish ends the set, once: the first cause counts. It returns that cause, and the ends that the caller has to cancel
-// with it.
-func (c *contexts) finish(err error) (over error, ends sharedEnds) {
+// finish ends the set, once: the first cause counts. It returns the ends that the caller has to cancel, and that cause.
+func (c *contexts) finish(err error) (ends sharedEnds, over error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over == nil {
 		c.over = err
 	}
-	over, ends, c.ends = c.over, c.ends, nil
-	return over, ends
+	ends, c.ends = c.ends, nil
+	return ends, c.over
 }
 
 // cancel cancels the ends. It is called without a mutex: it runs code of the callers, which may take its time.

@@ -89,7 +89,6 @@ func TestContextsThatShareAnEndHaveTheirOwnValues(t *testing.T) {
 func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
 		withParent, cancel := context.WithCancelCause(w.ctx)
-		cause := context.Canceled
 		ctx, other := h.context(withParent), h.context(w.ctx)
 		child, stop := context.WithCancel(ctx)
 		defer stop()
@@ -101,7 +100,7 @@ func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 		}
 		require.Less(w.t, runtime.NumGoroutine(), before+many)
 
-		cause = context.DeadlineExceeded
+		cause := context.DeadlineExceeded
 		cancel(cause)
 		require.ErrorIs(w.t, ctx.Err(), context.Canceled)
 		require.ErrorIs(w.t, child.Err(), context.Canceled)

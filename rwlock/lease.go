@@ -96,7 +96,7 @@ func (l *Lease) ownContexts() *contexts {
 	}
 	c.watched.Do(func() {
 		l.inner.OnEnd(func(err error) {
-			over, ends := c.finish(l.outcome(err))
+			ends, over := c.finish(l.outcome(err))
 			ends.cancel(over)
 		})
 	})

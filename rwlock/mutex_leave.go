@@ -28,7 +28,7 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 		}
 		return lost
 	}
-	lost, now = m.endSection(s, lost, now)
+	now, lost = m.endSection(s, lost, now)
 	if lost == nil && m.handOn(s.remote, now) {
 		m.unlock()
 		return nil
@@ -41,14 +41,14 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 }
 
 // endSection ends a section that its last holder has left. It is called under mu, which it unlocks while contexts end;
-// no goroutine enters during that time. It returns the loss, also by a bound that was reached a moment ago, and the
-// time.
-func (m *place) endSection(s *section, lost error, now clock.Instant) (error, clock.Instant) {
+// no goroutine enters during that time. It returns the time, and the loss, also by a bound that was reached a moment
+// ago.
+func (m *place) endSection(s *section, lost error, now clock.Instant) (clock.Instant, error) {
 	end := lost
 	if end == nil {
 		end = m.released
 	}
-	over, ends := s.finish(end)
+	ends, over := s.finish(end)
 	if lost == nil && over != m.released {
 		lost = s.asLost(over)
 	}
@@ -61,7 +61,7 @@ func (m *place) endSection(s *section, lost error, now clock.Instant) (error, cl
 		m.mu.Lock()
 		m.local.returning = false
 	}
-	return lost, now
+	return now, lost
 }
 
 // lockSection takes mu and returns the section that is current then, nil for none, and its loss. It checks the loss

@@ -44,16 +44,16 @@ func (s *section) asLost(err error) error {
 // end ends the section and its contexts, once, and returns the cause. The first cause counts: a release after a loss
 // must not report success to goroutines that have worked under the lock.
 func (s *section) end(err error) error {
-	over, ends := s.finish(err)
+	ends, over := s.finish(err)
 	ends.cancel(over)
 	return over
 }
 
 // finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
-func (s *section) finish(err error) (over error, ends sharedEnds) {
-	over, ends = s.contexts.finish(err)
+func (s *section) finish(err error) (ends sharedEnds, over error) {
+	ends, over = s.contexts.finish(err)
 	s.stopBound()
-	return over, ends
+	return ends, over
 }
 
 // leaseEnded ends the contexts of the section because the lease has ended. The loss names the section's own token,

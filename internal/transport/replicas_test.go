@@ -37,7 +37,7 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 		})
 		link := mini.NewLink()
 		b := newBed(t, link.Client(t), func(cfg *transport.Config) { cfg.Replicas, cfg.ReplicaTimeout = 1, timeout })
-		call := func(id int) (err error, took time.Duration) {
+		call := func(id int) (took time.Duration, err error) {
 			var done outcomes
 			c := done.call(id, true)
 			c.Replicated = true
@@ -50,22 +50,22 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 				}
 				return len(all) > 0
 			}, time.Minute, time.Millisecond)
-			return err, b.now().Mono - begun
+			return b.now().Mono - begun, err
 		}
 		mustConfirm := func(id int) {
-			err, _ := call(id)
+			_, err := call(id)
 			require.NoError(t, err)
 		}
 		mustConfirm(0)
 		away.Store(true)
-		err, took := call(1)
+		took, err := call(1)
 		var short *transport.Unreplicated
 		require.ErrorAs(t, err, &short)
 		require.False(t, transport.DidNotRun(err))
 		require.GreaterOrEqual(t, took, timeout)
 		sent := link.Calls("EVALSHA")
 		for id := range 3 {
-			err, took = call(2 + id)
+			took, err = call(2 + id)
 			require.ErrorAs(t, err, &short)
 			require.True(t, transport.DidNotRun(err), "%v after %v", err, took)
 			require.ErrorContains(t, err, "0 of 1 replicas")
