@@ -177,7 +177,7 @@ func judge(out io.Writer, h *history.History, left []string) error {
 	return nil
 }
 
-// commit names the state of the checkout, as far as git tells.
+// commit names the state of the checkout as git describes it, "" if git fails.
 func commit() string {
 	text, err := exec.Command("git", "describe", "--always", "--dirty").Output()
 	if err != nil {

@@ -292,7 +292,7 @@ func (n *nemesis) flush() *strike {
 }
 
 // deleteKey deletes one of the keys that a lock has in addition to its hash: the queue of waiters, or the sidelined
-// ones.
+// waiters.
 func (n *nemesis) deleteKey() *strike {
 	key := fmt.Sprintf("fencelock:{n%d}:%s", n.rng.IntN(n.arena.names), []string{"q", "p"}[n.rng.IntN(2)])
 	return n.command("DEL", key)

@@ -205,7 +205,7 @@ func (w *worker) tryToOpen() (o *opened, err error) {
 	return o, err
 }
 
-// dial returns a client also where the server does not answer yet, if there is one.
+// dial may return a client together with an error, if the server does not answer so far.
 func (w *worker) dial(addr string) (rueidis.Client, error) {
 	option := rueidis.ClientOption{}
 	if addr == "" {

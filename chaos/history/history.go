@@ -29,7 +29,7 @@ type Span struct {
 	Called  int64  `json:"called"`
 	Granted int64  `json:"granted"`         // when the call had returned
 	Last    int64  `json:"last,omitempty"`  // before the last look that found the lock held; 0: no look did
-	Ended   int64  `json:"ended,omitempty"` // when the lock had been given back or the loss was seen
+	Ended   int64  `json:"ended,omitempty"` // when the lock had been released or the loss was seen
 	End     string `json:"end"`             // released, lost, unconfirmed, converted
 	Err     string `json:"err,omitempty"`
 }
