@@ -85,7 +85,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 				back := book.lines("a server answers those who wait for its locks again")
 				require.Len(w.t, back, 1)
 				require.Equal(w.t, slog.LevelInfo, back[0].Level)
-				require.InDelta(w.t, 8.5, durationOf(back[0], "after").Seconds(), 0.5)
+				require.InDelta(w.t, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
 			})
 		})
 	}

@@ -112,8 +112,10 @@ func (e *Engine) connect() {
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
-		OnMoved:   e.mailbox.onMoved,
-		OnSilence: func(m *transport.Master, n *transport.Node, err error) { e.waiters[m.Index].report(n, err) },
+		OnMoved: e.mailbox.onMoved,
+		OnSilence: func(m *transport.Master, n *transport.Node, err error) {
+			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
+		},
 		OnSeparated: func(n *transport.Node, refusal error) {
 			e.observers.warn("a server refuses calls for several locks, leases are renewed one by one",
 				slog.String("master", n.Addr()), slog.Any("error", refusal))

@@ -30,13 +30,14 @@ const (
 	outageMost  = time.Minute
 )
 
-// due reports whether to report this failure of the server, and the pause until the next report.
-func (o *outages) due(n *transport.Node, now time.Duration) (pause time.Duration, due bool) {
+// due reports whether to report this failure of the server, which has lasted for some time already, and the pause until
+// the next report.
+func (o *outages) due(n *transport.Node, now, lasted time.Duration) (pause time.Duration, due bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := o.of[n]
 	if out == nil {
-		out = &outage{since: now}
+		out = &outage{since: now - lasted}
 		o.any.Store(true)
 		if o.of == nil {
 			o.of = make(map[*transport.Node]*outage)
@@ -76,17 +77,19 @@ const refusalLasts = time.Second
 
 // failed records that the server did not answer the waiters of this lock, or refused them again.
 func (w *waitSets) failed(name string, n *transport.Node, cause error) {
-	if n.Failing() || w.refuses(name, w.e.clock.Now().Mono) {
-		w.report(n, cause)
+	if refused := w.refused(name, w.e.clock.Now().Mono); n.Failing() || refused >= refusalLasts {
+		w.report(n, cause, refused)
 	}
 }
 
-// refuses reports whether the server has refused the waiters of the lock for so long that this is an outage.
-func (w *waitSets) refuses(name string, now time.Duration) bool {
+// refused returns for how long the server has refused the waiters of the lock, 0 where it does not.
+func (w *waitSets) refused(name string, now time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.byName[name]
-	return s != nil && s.refused && now-s.refusedSince >= refusalLasts
+	if s := w.byName[name]; s != nil && s.refused {
+		return now - s.refusedSince
+	}
+	return 0
 }
 
 // served records that the server has served one of its locks. Its outage continues while it refuses another lock.
@@ -115,8 +118,8 @@ func (w *waitSets) servedLocked(n *transport.Node) {
 
 // report logs an outage if a report is due. A thousand waiters may call it for the same outage, at every refresh, and
 // only one of them reports.
-func (w *waitSets) report(n *transport.Node, cause error) {
-	pause, due := w.outages.due(n, w.e.clock.Now().Mono)
+func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) {
+	pause, due := w.outages.due(n, w.e.clock.Now().Mono, lasted)
 	if !due {
 		return
 	}
@@ -149,7 +152,7 @@ func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), c
 func (e *Engine) cutOff(a *acquisition) bool {
 	lock, now := a.lease.key.lock(), e.clock.Now().Mono
 	fails := func(m *transport.Master) bool {
-		return m.At(lock).Failing() || e.waiters[m.Index].refuses(a.lease.name, now)
+		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.lease.name, now) >= refusalLasts
 	}
 	return e.count(fails) > len(e.masters)-e.quorum()
 }

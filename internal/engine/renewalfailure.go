@@ -100,7 +100,7 @@ func (n *renewal) tell(l *Lease) {
 	causes, _ := n.failure.(NodeFailures)
 	for _, cause := range causes {
 		server := l.e.masters[cause.Index].At(l.key.lock())
-		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono)
+		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono, 0)
 		if !due {
 			continue
 		}
