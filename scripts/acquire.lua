@@ -3,16 +3,17 @@
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details
--- Reply  granted  {1, token, ms left, server us}, and where it has a block of tokens the first of them
+-- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
 --        an upgrade, and another reader's waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
---        refused  {2, ...as queued}, released before it came {3, 0, 0, server us}, 4 and 5 as in vote.lua
--- Twice  a granted hold is answered with its token and what is left of it; a queued one is refreshed in its place, or
---        answered 7 where it was passed over and another upgrade has come before it
--- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first of a cohort HSET more; behind a
---        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a cohort:
---        PUBLISH more, and where it reads ZRANGE, HGET of 64 at most; a conversion beside others: HGET, where its own
---        hold is the first to expire ZRANGE HGET; else as in lock.lua and settle.lua, purge 17 times at most
+--        refused  {2, ...as queued}, released before its acquire arrived {3, 0, 0, server us}, 4 and 5 as in vote.lua
+-- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
+--        it was sidelined and another upgrade has arrived before it
+-- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first shared hold HSET more; behind a
+--        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a shared
+--        hold: PUBLISH more, or wantAll of settle.lua if it reads; to queue by hold id: PUBLISH more, or behind readers
+--        ZRANGE, and HGET and PUBLISH for 16 at most; a conversion while other holds stand: HGET, and ZRANGE HGET if
+--        its own hold is the first to expire; else as in lock.lua and settle.lua, purge 17 times at most
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -22,7 +23,7 @@ else
   h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
   own, h.c = h[5], h[6]
 end
-local clock = call('TIME') -- once: on Redis it moves while the script runs
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 -- include: vote.lua
@@ -30,14 +31,15 @@ if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
 local mode, owner, block = string.sub(details, 1, 1), nil, nil
-if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': its own
+if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': the hold's id
   owner = string.match(details, '^%a %d+ (%w+)')
   if owner == id then owner = nil end
   block = string.match(details, '^%a %d+ %+(%d+)')
 end
 
--- Free, or read by others: nothing to purge, nobody to let in. Where the number of readers is a multiple of 64 the next
--- one goes the long way and looks for expired ones, so no more than that pile up while only readers come.
+-- Free, or only read: there is nothing to purge and no waiter to admit. If the number of readers is a multiple of 64,
+-- the next reader takes the long path and purges expired ones, so that no more than that pile up while only readers
+-- come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
 if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
   local last = h[3]
@@ -46,8 +48,8 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
   if v < floor then v = floor end
   local first
   if block and mode == 'w' then first, v = v, math.max(math.min(v + block - 1, us + 1000000), v) end -- as in mint
-  -- Formatting a float takes a tenth of the whole script: %d, of parts that fit into a long of 32 bits. And joining
-  -- strings takes a third of a format.
+  -- Formatting a float takes a tenth of the whole script, so %d formats parts that fit into a long of 32 bits.
+  -- Concatenation takes a third of the time of a format.
   local format, expiry = string.format, ms + ttl
   local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
   local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
@@ -67,7 +69,7 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     if not readers then
       call('PEXPIRE', KEYS[2], life)
     elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
-      lost = call('PEXPIRE', KEYS[2], life, 'NX') == 1 -- the key is new, and the others are missing in it
+      lost = call('PEXPIRE', KEYS[2], life, 'NX') == 1 -- the key is new, and the other readers are missing in it
     end
     if not lost then
       local t = h[3] and h[3] - v > 0 and h[3] or token
@@ -81,11 +83,12 @@ if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2]
     if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
     return { 1, v, ttl, us, first }
   end
-  call('ZREM', KEYS[2], id) -- what follows makes it again
+  call('ZREM', KEYS[2], id) -- the path below rebuilds the key
 end
 
--- Behind another's write hold that stands nobody can enter, so there is nothing else to look at, but for what lies
--- aside: it is purged by whoever comes. But one who converts that hold can, and one who upgrades goes to the head.
+-- While another write hold stands no hold can enter, so the script looks at nothing else, unless aside has members:
+-- every acquire purges those. A conversion takes the long path: it may enter, and an upgrade goes to the head of the
+-- queue.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
 local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] or order == '0')
@@ -104,7 +107,7 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
     call('HSET', lock, 'n', n, 's', place, id, 'q ' .. leaseText .. ' ' .. place .. ' ' .. now .. ' ' .. details)
     call('PEXPIRE', lock, '3600000', 'GT')
     local letter, channel
-    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a cohort
+    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a shared hold
     if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
   end
   return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
@@ -114,8 +117,9 @@ end
 -- include: process.lua
 -- include: settle.lua
 
--- Who is in the way of a conversion: hold, expiry, since, details. Not the hold that it converts, nor those whose
--- releases are on their way: what that one was converted from, and attempts before this one, which were given up.
+-- Returns a hold that is in the way of a conversion: hold, expiry, since, details. The hold that it converts is not in
+-- the way, nor are holds whose releases are on their way: the hold from which that one was converted, and earlier
+-- attempts at this conversion, which were given up.
 local function inTheWay()
   local before
   if wHold and (wHold ~= from or readers > 0) then
@@ -125,7 +129,7 @@ local function inTheWay()
       return { wHold, wExpiry, wSince, writerDetails() }
     end
   end
-  local seen, other = { firstHold, firstExpiry }, nil -- mostly it need not read more of them
+  local seen, other = { firstHold, firstExpiry }, nil -- the first one is mostly enough
   for _ = 1, 2 do
     local known = 0
     for i = 1, #seen, 2 do
@@ -138,10 +142,10 @@ local function inTheWay()
     if known == readers then return nil end
     seen = call('ZRANGE', holdsKey, 0, bound - 1, 'WITHSCORES')
   end
-  return other -- too many to see them all
+  return other -- too many to look at all of them
 end
 
-local other -- in the way of a conversion
+local other -- the hold in the way of a conversion
 
 local function waiting(status)
   local hold, expiry, since, text = wHold, wExpiry, wSince, wHold and writerDetails()
@@ -156,8 +160,8 @@ local function waiting(status)
   return { status, 0, wake(), us, text, hold, expiry - ms, ms - since }
 end
 
--- A holder that has no quorum yields to this one if it is younger, or if this one upgrades; its process knows if it
--- has. Whom the message misses asks at its next refresh.
+-- Asks the holders to yield. A holder that has no quorum yields to this hold if this hold is older or upgrades. The
+-- holder's process knows whether it has a quorum. A process that misses the message asks at its next refresh.
 local function nudge()
   local function yields(other) return other > id or from and other ~= from end
   if wHold then
@@ -176,7 +180,7 @@ state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if isWaiter(state) then await(id, state, place, since, asked) end
 purge()
-for _ = 1, order == '0' and 16 or 0 do -- who does not wait is not refused for what has expired, up to a bound
+for _ = 1, order == '0' and 16 or 0 do -- a single attempt is not refused for expired holds, up to a bound
   if not firstExpiry or firstExpiry > ms then break end
   more = 0
   purge()
@@ -194,7 +198,7 @@ if isWaiter(state) then
   store(0)
   return waiting(0)
 end
-if state then drop(id, state, asked) end -- expired, and too many others were purged before it
+if state then drop(id, state, asked) end -- expired, and purge reached its bound before it
 
 local enters = not wHold and (mode == 'r' or readers == 0)
 if from then
@@ -217,9 +221,9 @@ if enters then
   local told = fields.c or h.c
   token, first = mint(details)
   grant(id, token, ttl, details, first)
-  if queued > 0 and not (from and mode == 'r') then -- else when the write hold is given back
+  if queued > 0 and not (from and mode == 'r') then -- a downgrade is notified when the write hold is released
     want(id, details)
-    if told and fields.c then fields.c = told end -- the others have been told before
+    if told and fields.c then fields.c = told end -- the other readers have been notified before
   end
   store(ttl)
   return { 1, token, ttl, us, first }
@@ -228,13 +232,13 @@ if order == '0' then
   store()
   return waiting(2)
 end
-local at = 1 -- of several masters: by hold id
+local at = 1 -- order 'h': by hold id
 if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) end
 enqueue(id, at, details)
 if order == 'h' then nudge() end
 if not wHold then
   wantAll()
-elseif queued == 1 then -- the first who waits asks for the lock
+elseif queued == 1 then -- the first waiter asks for the lock
   want(wHold, writerDetails())
 end
 store(0)

@@ -1,9 +1,9 @@
-// Package scripts embeds the Lua programs that are the lock's server side. Each file begins with its contract: keys,
+// Package scripts embeds the Lua scripts that are the lock's server side. Each file begins with its contract: keys,
 // arguments, reply, why a second run with the same arguments is harmless, and its cost.
 //
-// A script reads the lock with one HMGET, takes its common case straight, and returns. What the scripts share stands in
-// files of its own, vote.lua, lock.lua and settle.lua, and is included where a line says so: after the common case,
-// which then does not pay for it.
+// A script reads the lock with one HMGET, handles its common case first, and returns. Shared code is in files of its
+// own: vote.lua, lock.lua, settle.lua and process.lua. An include line stands for such a file. Most include lines come
+// after the common case, which then does not pay for the shared code.
 package scripts
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// Name names a script: its file without ".lua".
+// Name is the name of a script: its file name without ".lua".
 type Name string
 
 // The scripts, by what they do to a hold.
@@ -26,19 +26,19 @@ const (
 	Renew   Name = "renew"   // move its expiry forward, with many others
 	Refresh Name = "refresh" // keep waiters alive
 	Release Name = "release" // end it and hand the lock on
-	Raise   Name = "raise"   // bring its token up to the one that a quorum agreed on
+	Raise   Name = "raise"   // raise its token to the token that a quorum agreed on
 	Yield   Name = "yield"   // put it back behind an older one
-	Regain  Name = "regain"  // take it again where a master has lost it
-	Marker  Name = "marker"  // what one of several masters remembers of itself
+	Regain  Name = "regain"  // take it again on a master that has lost it
+	Marker  Name = "marker"  // read or write what a master stores about itself
 	Inspect Name = "inspect" // show a lock, change nothing
 )
 
 var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Inspect}
 
-// include begins a line that stands for the whole of the file that it names.
+// include begins a line that names a file and stands for its whole text.
 const include = "-- include: "
 
-// sources assembles each script when it is first asked for.
+// sources assembles each script on its first use.
 var sources = func() map[Name]func() string {
 	all := make(map[Name]func() string, len(names))
 	for _, name := range names {
@@ -47,7 +47,7 @@ var sources = func() map[Name]func() string {
 	return all
 }()
 
-// Source returns the whole program to be sent to a server, or "" for a name that is not one of All.
+// Source returns the whole text of a script, or "" for a name that All does not yield.
 func Source(name Name) string {
 	if source, known := sources[name]; known {
 		return source()
@@ -69,7 +69,7 @@ func All() iter.Seq2[Name, string] {
 func assemble(file string) string {
 	text, err := files.ReadFile(file)
 	if err != nil {
-		return "" // only a name in an include line could be wrong, and a test looks at every one
+		return "" // only an include line could have a wrong name, and a test checks every include line
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {

@@ -1,16 +1,16 @@
--- inspect.lua: who holds a lock and who waits; changes nothing. Runs by itself, so that an operator can use it while
--- the application is down:
+-- inspect.lua: lists the holders and the waiters of a lock; changes nothing. Needs no other script, so that an operator
+-- can use it while the application is down:
 --   redis-cli --eval inspect.lua 'fencelock:{orders}'
 --
 -- KEYS   1 lock, as in lock.lua; 2-4 may be left out
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last), meta,
---         1 for a cohort's or 0}, ...} by expiry,
+--         1 for a shared hold or 0}, ...} by expiry,
 --         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d | f as in lock.lua, place}, ...} by
 --         place}
 -- Twice  reads only
--- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is an operator's call, not for a hot path
+-- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is for operators, not for a hot path
 local lock = KEYS[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]

@@ -1,17 +1,17 @@
--- join.lua: a nested acquisition from another process acting for the same owner: joins the owner's standing hold.
+-- join.lua: a nested acquisition by another process of the same owner: joins the owner's standing hold.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 owner, 4 mode r|w, 5 TTL ms, 6 details, 7 the token of the hold to join, 0 for
 --        the owner's latest
 -- Reply  joined {1, token, ms left, server us, the owner's counter, the mode of the hold}, the owner holds nothing
---        here, or nothing with that token {0, 0, 0, server us}, it reads and a write was asked for {2, ...}, released
---        before it came {3, ...}, 4 and 5 as in vote.lua
--- Twice  the joined hold is answered with the same token and counter
+--        here, or nothing with that token {0, 0, 0, server us}, it reads and a write was requested {2, ...}, released
+--        before its acquire arrived {3, ...}, 4 and 5 as in vote.lua
+-- Twice  the joined hold gets the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
 local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner, 'c')
 h.c = h[7]
-local clock = call('TIME') -- once: on Redis it moves while the script runs
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 -- include: vote.lua
@@ -37,7 +37,7 @@ if (state == 'w' or state == 'g') and expiry > ms then
   store()
   return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
 end
--- That owner must be who holds the lock now: it reads, it writes, or its write is being converted.
+-- The owner must hold the lock now: it reads, it writes, or its write is being converted.
 local stands = mode == 'r' and readers > 0
 if wHold then stands = named(wHold, writerDetails()) == owner end
 if state or not (token and stands) then

@@ -1,63 +1,70 @@
--- lock.lua: the state of one lock on one master, and what scripts do to one hold in it. Included after the common
--- case of a script, so that the common case does not pay for these functions.
+-- lock.lua: the state of one lock on one master, and the functions that change one hold in it. A script includes it
+-- after its common case, so that the common case does not pay for these functions.
 --
 -- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
---                 w the write hold, 'hold expiry since', and ' n' where its owner is named, or where it has a block
---                 of tokens the first of them; its token is t, since nobody else is granted one while it stands, or
---                 '=token' behind all that where what joined or converts it has a later one;
---                 d and e its details, e what is beyond 64 bytes;
+--                 w the write hold, 'hold expiry since', then ' n' if its owner is named, or the first token of its
+--                 token block if it has one; its token is t, since no other hold is granted a token while it stands,
+--                 or a final ' =token' if a hold that joined or converts it has a later token;
+--                 d and e its details, e the bytes beyond 64;
 --                 n the numbers of records that holds, queue and aside index, absent when there are none;
---                 s the last place given out; c where a cohort reads, or has read: how many of the read holds, from
---                 the one that expires last, have been told that somebody waits;
+--                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
+--                 holds, counted from the latest expiry, have been notified that a hold waits;
 --                 f 'route expiry since' of each process that has waiters in state f;
 --                 <hold> 'state expiry token since details' of every other hold: its record;
 --                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
 --                 latest last
---        2 holds  zset: read holds, and write holds that joined w, by expiry
---        3 queue  zset: waiters by place, 0 for one who converts what it has; with equal places by hold id
---        4 aside  zset: tombstones and waiters that were passed over, by expiry
---        2-4 may be left out while the slot of the lock is on its way to another node of a Cluster; see reachable
+--        2 holds  zset: read holds, and write holds other than w (purge lists them), by expiry
+--        3 queue  zset: waiters by place, 0 for a conversion; with equal places by hold id
+--        4 aside  zset: tombstones and sidelined waiters, by expiry
+--        2-4 may be left out while the slot of the lock migrates to another node of a Cluster; see reachable
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; times and tokens are integers below 2^53
--- Twice  the functions that change something name what they change by its hold id
+-- Twice  each function that changes a hold names it by its hold id
 -- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
---        a named owner HGET; await: for who was passed over ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades;
---        requeue: ZADD PEXPIRE however many were renewed; store: HSET HDEL, and PEXPIRE where something was granted or
---        enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
+--        a named owner HGET; await: for a sidelined waiter ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades;
+--        requeue: ZADD PEXPIRE for any number of renewed waiters; store: HSET HDEL, and PEXPIRE if a hold was granted
+--        or enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
 --
--- States: g granted (its expiry is the score in holds; the record's is not before that), q waiting, p passed over, d
--- waiting though messages do not reach it, f waiting far behind others of its process, x released before it came (a
--- tombstone). A waiter's token is its place. One in state f has no lease of its own, so a crowd costs its process one
--- refresh of the nearest: it lives until the expiry that field f has for its process, if that process has renewed it in
--- time ever since the waiter got the state. Its record has that moment in place of an expiry, field f since when.
+-- States: g granted (its expiry is the score in holds, and the expiry in the record is not before that), q waiting,
+-- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
+-- x released before its acquire arrived (a tombstone). The token in a waiter's record is its place.
+-- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
+-- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
+-- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an
+-- expiry. since in field f is the start of the unbroken renewals.
 -- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
 -- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
---   n counts records, never members. A member without a record of its kind is nothing, and is dropped when it is met.
---   A zset that has no member left while n counts some is made again from all records (restore).
---   holds and aside have all members or none: a script that adds one looks at them first. The queue may lack some: a
---   script that queues a hold behind a write hold does not look. So whatever renews a waiter writes its member again
---   (await), and where it was missing the queue is made again.
--- details: 'mode claim owner route meta', as the client made it: claim ms, an hour at most, is how long a waiter lives
--- without a refresh and a hand-off without a renewal; owner is named, or the hold's id, or '-' for the latter, or '+B'
--- for the latter and a cohort, the goroutines of a process that share the hold: the process is told when somebody has
--- to wait, and a write is granted a block of B tokens. A hold that is to take the place of another of the same client
--- names that one behind its owner: '-^hold'. It does not wait for it, and both stand until the old one is released: so
--- nobody else gets in between, and whoever gives up still has what it had. '~' behind all that is the master's own: the
--- hold has given a grant back, see mint. route is a letter (p PUBLISH, s SPUBLISH,
--- b PUBLISH whose count says nothing) and the channel. Times are ms of the server's clock.
--- Values over 64 bytes would make Redis keep the hash as a table, which takes twice the memory: so w has three fields.
--- From the script: call, lock; clock, us, ms and what vote.lua sets; h, the fields w n t tw as they were, h.c where it
--- is known.
+--   n counts records, never members. A member without a record of its kind has no meaning, and a script that meets it
+--   drops it.
+--   A zset that has no member left while n counts records for it is rebuilt from all records (restore).
+--   holds and aside have all members or none: a script that adds a member looks at the zset first. The queue may lack
+--   some members: a script that queues a hold behind a write hold does not look. So each renewal of a waiter writes
+--   its member again (await), and if the member was missing the queue is rebuilt (requeue).
+-- details: 'mode claim owner route meta', as the client made it.
+--   claim is how many ms, an hour at most, a waiter lives without a refresh and a hand-off without a renewal.
+--   owner is the name of an owner, or the hold's id. '-' stands for the hold's id. '+B' stands for the hold's id too,
+--   and marks a shared hold, which the goroutines of a process share: the process is notified when a hold has to wait,
+--   and a write is granted a block of B tokens.
+--   A conversion, a hold that replaces another hold of the same client, names that hold behind its owner: '-^hold'. It
+--   does not wait for it, and both stand until the old hold is released. So no other hold gets in between, and a
+--   client that gives up keeps the old hold. A final '~' is added by the master: the hold has given a grant back, see
+--   mint.
+--   route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel.
+-- Times are ms of the server's clock.
+-- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory. So the write hold
+-- has three fields.
+-- The including script sets call, lock, clock, us, ms, the variables of vote.lua, and h: the fields w n t tw as they
+-- were, and h.c where it is known.
 local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
 local match, format = string.match, string.format
 local readers, queued, aside = 0, 0, 0
 local t, tw = tonumber(h[3]), tonumber(h[4])
-local fields = {}              -- what store will write: text, or false for a field to be deleted
-local had = {}                 -- records that the script has read already
-local renewed = {}             -- places and ids of waiters, for requeue
-local alive = {}               -- waiters whose process sent this very script: it will hear of a grant by the reply
+local fields = {}              -- what store writes: text, or false for a field to be deleted
+local had = {}                 -- records that the script has read
+local renewed = {}             -- places and ids of renewed waiters, for requeue
+local alive = {}               -- waiters whose process sent this very script: the reply reports a grant to it
 local firstHold, firstExpiry   -- of holds
-local headHold, headExpiry, headPlace -- of the queue, where it has been looked at and must wait
+local headHold, headExpiry, headPlace -- of the queue, if the script has looked at it and the head must wait
 local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails
 local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
 
@@ -72,11 +79,12 @@ if h[1] then
   if wNamed ~= ' n' then wNamed = '' end
 end
 
--- While its slot is on the way to another node, a command is refused with TRYAGAIN if one of its keys is missing, and
--- of a lock's keys some nearly always are. The client then names the lock alone. But the keys move one by one: on the
--- old node a missing one can be neither read nor made, on the new one it may be yet to come and must not be made anew.
--- So nothing is begun before it is known that each key is at hand which has members, or which may get its first one.
--- But writers follow each other without holds; admit looks for it before a reader would be the first.
+-- While the slot migrates to another node, the server refuses a command with TRYAGAIN if one of its keys is missing,
+-- and nearly always some key of a lock is missing. The client then names the lock key alone. But the keys move one by
+-- one: on the old node a missing key can be neither read nor created; on the new node it may still arrive and must not
+-- be created. So a script changes nothing before it knows that each key is present that has members, or that may get
+-- its first one. Writers follow each other without holds, so admit checks for holds before a reader would be its first
+-- member.
 local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
 
 local function reachable(key, members)
@@ -91,7 +99,7 @@ if not ((readers == 0 and (queued == 0 or not several) or reachable(holdsKey, re
   return redis.error_reply(moving)
 end
 
--- %d of parts that fit into a long of 32 bits: %.0f takes twice as long.
+-- Formats n as %d does, in parts that fit into a long of 32 bits: %.0f takes twice as long.
 local function int(n)
   if n < 100000000 then return format('%d', n) end
   return format('%d%08d', math.floor(n / 100000000), n % 100000000)
@@ -107,7 +115,8 @@ local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+)
 
 local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' or state == 'f' end
 
--- The expiry of a waiter in state f: that of its process, if it has not lapsed since then.
+-- Returns the expiry of a waiter in state f: the expiry of its process, if that has not lapsed since the waiter got the
+-- state.
 local function farExpiry(begun, details)
   local route = match(details, '^%a %d+ %S+ (%S+)')
   for its, expiry, since in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
@@ -123,7 +132,7 @@ end
 
 local function isCohort(details) return string.find(details, '^%a %d+ %+') end
 
--- The hold that this one converts, or nil.
+-- Returns the hold that this one converts, or nil.
 local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
 
 local function writerDetails()
@@ -152,11 +161,11 @@ local function setWriter(id, expiry, since, details, first)
   if #details > 64 then
     fields.e = string.sub(details, 65)
   elseif not h[1] then
-    fields.e = nil -- there is none
+    fields.e = nil -- there is no e to delete
   end
 end
 
--- Writes down the token of the write hold where it is not t.
+-- Records the token of the write hold if it is not t.
 local function keepToken(token)
   if token ~= t then
     wToken = token
@@ -164,7 +173,7 @@ local function keepToken(token)
   end
 end
 
--- What this master has of a hold: its state, w for the write hold, then expiry, token, since and details.
+-- Returns what this master has of a hold: its state (w for the write hold), expiry, token, since and details.
 local function find(id)
   if wHold == id then return 'w', wExpiry, wToken or t, wSince, writerDetails() end
   local state, expiry, token, since, details = parse(recordOf(id))
@@ -172,14 +181,14 @@ local function find(id)
   return state, tonumber(expiry), tonumber(token), since, details
 end
 
--- A key lives an hour, or as long as its longest member: the token must outlive the hold, and what has expired must
--- still be there to be purged. GT compares with the expiry that there is, so a new key gets its first without.
+-- A key lives an hour, or as long as its longest member: the token must outlive the hold, and an expired member must
+-- still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without GT.
 local function keep(key, new, ttl)
   local life = ttl > 3600000 and int(ttl) or '3600000'
   if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
--- Makes a zset again from the records of those states. Returns the number of its members, and the first with its score.
+-- Rebuilds a zset from the records in these states. Returns the number of its members, and the first with its score.
 local function restore(key, states)
   local flat, members, last = call('HGETALL', lock), {}, 0
   for i = 1, #flat, 2 do
@@ -199,7 +208,7 @@ local function restore(key, states)
   return math.floor(#members / 2), first[1], tonumber(first[2])
 end
 
--- Counts the holds of a named owner by token and mode, so that join finds those that stand.
+-- Counts the holds of a named owner by token and mode, so that join finds the standing ones.
 local function count(owner, by, token, mode)
   local field, groups, all, found = 'o:' .. owner, '', 0, false
   for its, kind, n in string.gmatch(recordOf(field) or '', ' (%d+) (%a) (%d+)') do
@@ -211,11 +220,12 @@ local function count(owner, by, token, mode)
   fields[field] = all > 0 and int(all) .. groups
 end
 
--- The next token; where the counter is missing it is at least this server's clock. A reader's is beyond all writers'
--- only, so that all masters grant the one that its client proposed. But the tokens that one hold is granted here
--- increase, or its client would take the message of a later grant for an old one: so where the hold has given one back,
--- the next is beyond all tokens. For a write of a cohort, the last of a block and the first, which is what any other
--- would get. A block that would run further ahead of this server's clock than a proposal may is smaller, down to one.
+-- Returns the next token. If the counter is missing, the token is at least this server's clock. A reader's token is
+-- only beyond all writers' tokens, so that all masters grant the token that its client proposed. But the tokens that
+-- one hold is granted here must increase, or its client would mistake the message of a later grant for an old one. So a
+-- hold that has given a grant back gets a token beyond all tokens. For a write of a shared hold it returns the last
+-- token of a block and the first, which is the token that any other hold would get. If a block would run further ahead
+-- of this server's clock than a proposal may, the block is smaller, down to one token.
 local function mint(details)
   local last = t
   if several and match(details, '^r %d+ [^ ~]+ ') then last = tw end
@@ -226,7 +236,7 @@ local function mint(details)
   return math.max(math.min(first + block - 1, us + 1000000), first), first
 end
 
--- The zset first: where its key holds something else, nothing has been written that would not expire.
+-- Writes the zset first: if its key holds another type, the script fails before it writes anything that never expires.
 local function grant(id, token, ttl, details, first)
   local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
   if not t or token > t then
@@ -268,7 +278,7 @@ local function drop(id, state, details)
     call('ZREM', holdsKey, id)
     readers = readers - 1
     local told = fields.c or h.c
-    if told and told ~= '0' then fields.c = int(told - 1) end -- it may have been one of those
+    if told and told ~= '0' then fields.c = int(told - 1) end -- the hold may be among the notified ones
     uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
     call('ZREM', asideKey, id)
@@ -292,16 +302,17 @@ local function enqueue(id, place, details)
   fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
--- Whether the head of the queue, which waits at place 0, converts another hold than that one. Two who upgrade would
--- wait for each other; one that converts the same hold is an attempt before, which was given up.
+-- Reports whether the head of the queue, which waits at place 0, converts a hold other than from. Two upgrades would
+-- wait for each other. A head that converts the same hold is an earlier attempt, which was given up.
 local function isRival(head, from)
   local _, _, _, _, its = parse(recordOf(head))
   return its and converted(its) ~= from
 end
 
--- Renews a waiter's lease. One that was passed over is alive, then, though messages do not reach it: it goes back to
--- its place, and is granted the lock whatever PUBLISH counts. But where another upgrade has come before an upgrade
--- meanwhile, its place is gone: it asks anew, and is refused as whoever comes second is. With far it gets state f.
+-- Renews a waiter's lease. A renewal shows that a sidelined waiter is alive, though messages do not reach it: the
+-- waiter returns to its place, and is granted the lock even if PUBLISH counts no receiver. But if another upgrade has
+-- arrived since an upgrade was sidelined, the sidelined upgrade has lost its place: its client acquires again, and is
+-- refused as any second upgrade is. With far the waiter gets state f.
 local function await(id, state, place, since, details, far)
   if state == 'p' then
     local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
@@ -324,7 +335,7 @@ local function await(id, state, place, since, details, far)
   alive[id] = true
 end
 
--- Those that were renewed are in the queue, whatever has become of it; and where they were not, others are missing too.
+-- Writes the renewed waiters to the queue, which may have been lost. If they were missing, more waiters are missing.
 local function requeue()
   if not renewed[1] then return end
   local missing = call('ZADD', queueKey, unpack(renewed)) > 0
@@ -333,8 +344,8 @@ local function requeue()
   if missing and KEYS[2] then queued = restore(queueKey, 'qdf') end
 end
 
--- Writes what has changed. HSET comes first: a hash that HDEL empties is gone with its expiry, and what HSET made anew
--- would stay for ever.
+-- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
+-- HSET then creates would never expire.
 local function store(ttl)
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
   if n ~= h[2] then fields.n = n end
@@ -342,7 +353,7 @@ local function store(ttl)
   if told and readers == 0 then
     fields.c = false
   elseif told and queued == 0 and told ~= '0' then
-    fields.c = '0' -- nobody waits: whoever comes is announced to all
+    fields.c = '0' -- no hold waits: the next waiter is announced to all
   end
   if waited and queued == 0 then fields.f = false end
   local set, gone = {}, {}

@@ -1,26 +1,26 @@
--- marker.lua: what a master remembers of itself: which layout its locks have and, of one of several masters, to which
--- set it belongs, by which rules, and until when it abstains because it may have lost leases that still live.
+-- marker.lua: what a master stores about itself: the layout of its locks and, for one of several masters, the set that
+-- it belongs to, the rules of the set, and until when it abstains because it may have lost leases that still live.
 --
--- A set knows each of its masters by its seat, and who is in a seat by a term: the first process there has the first
--- term, and whatever comes after it (the server restarted, or another one took its place) has the next. Every master
--- keeps the last term of every seat that it has been told of. So a process that comes back from before, or a copy of a
--- master that the set does not know, is found also by a client that has never been here.
+-- A set identifies each of its masters by a seat, and the server process in a seat by a term. The first process in a
+-- seat has the first term, and its successor (the server restarted, or another server took its place) has the next.
+-- Every master stores the last term of every seat that clients have reported to it. So even a client that has never
+-- used this master recognizes a process of an earlier term, or a copy of a master that the set does not know.
 --
 -- KEYS   1 marker  hash: layout, rules, set (the set's id), seat, seats (the addresses of all masters, as its founder
---                  named them, by seat), terms ('number:run id' by seat), run (the run id of its own term, '' where
---                  INFO is refused), until (ms; it votes from then on), id (set, run and until together: what a vote
---                  names, another one after every quarantine; absent where a vote has met another run id than run)
+--                  named them, by seat), terms ('number:run id' by seat), run (the run id of its own term, '' if INFO
+--                  is refused), until (ms; it votes from then on), id (set, run and until together: a vote names it,
+--                  every quarantine changes it; absent after a vote has met a run id other than run)
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'birth' (the first start of a
---        whole set: it votes at once), 'return' (it abstains first), 'note' (it is told of terms), or 'succeed': a term
---        of its own begins, and it abstains first; the client has made sure that it is the server of that seat
---        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the terms that the client knows of, or '',
---        9 the set whose marker 'return' replaces, or '',
---        10 the server's time (us) at which the client saw no marker: a birth that comes late is a return
+--        whole set: it votes at once), 'return' (it abstains first), 'note' (it stores the terms of 8), or 'succeed':
+--        its next term begins, and it abstains first; the client has checked that it is the server of that seat
+--        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the terms that the client knows, or '',
+--        9 the set of the marker that 'return' replaces, or '',
+--        10 the server's time (us) at which the client saw no marker: a late birth is a return
 -- Reply  {server us, layout, rules, set, seat, seats, until, run id now, id, role, cluster '0' | '1', run, terms}; ''
---        where there is none
--- Twice  birth and return leave a marker that is there as it is; of a term that has begun the second finds that it is
---        the last one
--- Cost   TIME INFO HMGET, HSET where it changes something; for a master that decides alone TIME HSETNX HMGET
+--        for a missing value
+-- Twice  birth and return leave an existing marker as it is; a second succeed finds that the term has begun and is the
+--        last one
+-- Cost   TIME INFO HMGET, HSET for each field that changes; for a master that decides alone TIME HSETNX HMGET
 local marker, purpose = KEYS[1], ARGV[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
@@ -53,7 +53,7 @@ local function parse(text)
   return terms
 end
 
--- The later term of each seat, of two lists.
+-- Returns the later term of each seat, from two lists.
 local function later(mine, theirs)
   local terms = {}
   for seat = 1, math.max(#mine, #theirs) do
@@ -84,7 +84,7 @@ if writes and not member and (purpose == 'birth' or purpose == 'return') then
   local seat = ARGV[5] + 1
   local fresh = us - (tonumber(ARGV[10]) or 0) < 5000000
   local last = theirs[seat] and theirs[seat].number or 0
-  for i = #theirs + 1, seat do theirs[i] = { number = 0, run = '' } end -- no later seat has a hole before it
+  for i = #theirs + 1, seat do theirs[i] = { number = 0, run = '' } end -- no gap before a later seat
   if run ~= '' then theirs[seat] = { number = last + 1, run = run } end
   write('layout', has.layout or ARGV[2])
   write('rules', ARGV[3])
@@ -103,16 +103,16 @@ elseif writes and member then
     local replaced = last.number > own.number
       or last.number == own.number and last.run ~= own.run and last.run ~= '' and own.run ~= ''
     if purpose == 'succeed' and (not has.id or run ~= '' and (has.run ~= run or replaced)) then
-      from = ms + quarantine -- it may have lost what it had counted, or another has counted what it has not seen
+      from = ms + quarantine -- it may have lost what it had counted, or missed what another server has counted
       known[seat] = { number = math.max(own.number, last.number) + 1, run = run }
       write('run', run)
-    elseif has.run == '' and run ~= '' then -- the marker's author was refused INFO
+    elseif has.run == '' and run ~= '' then -- the client that wrote the marker was refused INFO
       known[seat] = { number = math.max(own.number, 1), run = run }
       write('run', run)
     end
     write('terms', text(known))
   end
-  if from > ms + quarantine then from = ms + quarantine end -- its clock was ahead when it wrote that
+  if from > ms + quarantine then from = ms + quarantine end -- its clock was ahead when it wrote until
   if int(from) ~= has['until'] or not has.id and has.run == run then
     write('until', int(from))
     identify()

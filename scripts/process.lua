@@ -1,10 +1,11 @@
--- process.lua: the process that runs the script, as far as a script can tell: by where its interpreter lies in memory.
--- A message of a hand-off names it. The message may arrive by way of another server (a replica, or the master before
--- it) whose subscribers nobody has counted here; its receiver believes it only if it listens to this process.
+-- process.lua: identifies the server process that runs the script, as far as a script can: by the address of the table
+-- redis in the memory of its interpreter. A hand-off message names the process. The message may arrive through another
+-- server (a replica, or the former master), and the count of PUBLISH does not include the subscribers there. So a
+-- receiver trusts the message only if it listens to this process.
 --
 -- KEYS   none
 -- ARGV   none
 -- Reply  none
--- Twice  it is the same in every script of a process
+-- Twice  every script of a process gets the same value
 -- Cost   no command
 local function process() return string.sub(redis.sha1hex(tostring(redis)), 1, 12) end

@@ -1,9 +1,10 @@
--- raise.lua: brings a hold that was granted a smaller token up to the token that a quorum agreed on, and the counter
--- with it. Only where this very hold still stands: raising a counter for a hold that is gone would count a vote that
--- was never kept. While a writer stands only what joins or converts it is counted. So its value is the counter, or its
--- own token where one of these has a later one, and then it is not raised. An attempt to write beside another is not
--- raised to what has been counted already. Readers are counted beside each other; one is raised also past another's
--- token: they are not ordered among themselves, and the next writer's token is above them all.
+-- raise.lua: raises the token of a hold to the token that a quorum agreed on, and the counter with it. It does so only
+-- while this very hold stands: raising a counter for a hold that is gone would count a vote that was never kept. While
+-- a writer stands, only holds that join or convert it are counted. So its value is the counter, or its own token if one
+-- of these holds has a later token, and then it is not raised. A write hold that stands with another write hold is not
+-- raised to a token that has been counted already. Several readers are counted at once, and a reader is raised even
+-- past another reader's token: readers are not ordered among themselves, and the next writer's token is above all of
+-- theirs.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 token
@@ -13,7 +14,7 @@
 -- Cost   HMGET TIME HSET, for a reader ZSCORE more
 local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
 local h = call('HMGET', lock, 'w', 't', 'tw', id, 'd', 'e')
-local clock = call('TIME') -- once: on Redis it moves while the script runs
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 -- include: vote.lua
@@ -31,14 +32,14 @@ end
 if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
-if kept then return { 0, 0, 0, us } end -- it is being converted: no raise is awaited
+if kept then return { 0, 0, 0, us } end -- it is being converted: no client waits for a raise
 
 local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
 local t = h[2] or '0'
 if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
 local set = { 't', t - token > 0 and t or token }
 if mode == 'w' then set[3], set[4] = 'tw', token end
-if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- it keeps the token that it has
+if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- w keeps its token
   set[#set + 1], set[#set + 2] = 'w', h[1] .. ' =' .. t
 end
 if not writes then

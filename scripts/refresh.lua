@@ -1,33 +1,34 @@
--- refresh.lua: one process keeps all its waiters of a lock alive, and learns of a grant whose message was lost. Without
--- holds it only purges and hands on, where an earlier call has left some of that.
+-- refresh.lua: keeps all waiters of one process for a lock alive, and reports a grant after the loss of its message.
+-- Without holds in its arguments it only continues the purge and the hand-offs that an earlier call has left.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
--- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for that of before, 3 for how many ms its
---        waiters in state f live from now on, '0' if it has none, 4 '1' if the holds are to have that state,
---        then the holds, at most 1000; 2 to 4 may be left out where none follow
+-- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for the same as before, 3 for how many ms
+--        its waiters in state f live from now on, '0' if it has none, 4 '1' if the holds are to get that state,
+--        then the holds, at most 1000; 2 to 4 may be left out if no holds follow
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
---        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was passed over and
---        another upgrade has come before it: acquire again);
---        more as in settle.lua, and 4 more: those that got state f before this call are dead
--- Twice  a waiter's lease is set, not summed; the second does not say 4 again, so a client without an answer to the
---        first has all who wait get state f anew
--- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET however many wait, ZRANGE behind readers, per grant as in
+--        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was sidelined and
+--        another upgrade has arrived before it: acquire again);
+--        more as in settle.lua, plus 4 if the waiters that got state f before this call are dead
+-- Twice  a waiter's lease is set, not summed; the second reply does not repeat 4, so a client without an answer to the
+--        first call gives all its waiters state f anew
+-- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET for any number of waiters, ZRANGE behind readers, per grant as in
 --        settle.lua; works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', 'f', unpack(ARGV, 5))
 h.c = h[5]
-local clock = call('TIME') -- once: on Redis it moves while the script runs
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 -- include: vote.lua
 -- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
-call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
 had.f = h[6]
 
--- Renews what the waiters in state f of this process live by, and takes out what no process has renewed in time.
--- Returns whether this one has not: those that have the state are dead then, and those that get it from now on live.
+-- Renews the lease of this process's waiters in state f, and removes the leases that no process has renewed in time.
+-- Returns whether this process's lease had lapsed: then the waiters in state f are dead, and waiters that get the state
+-- from now on live.
 local function renewFar()
   local since, others = nil, ''
   for route, expiry, from in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
@@ -45,7 +46,7 @@ for i = 5, #ARGV do
   local state, _, place, since, details = parse(recordOf(id))
   if isWaiter(state) then
     local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')
-    if before then details = before .. ARGV[2] .. after end -- it may listen elsewhere by now
+    if before then details = before .. ARGV[2] .. after end -- the process may listen elsewhere now
     await(id, state, place, since, details, ARGV[4] == '1')
   end
 end
@@ -57,7 +58,7 @@ for i = 5, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)
-  -- A master that has no vote may have brought back a grant that had ended.
+  -- A master that has no vote may have restored a grant that had ended.
   if (state == 'w' or state == 'g') and expiry > ms then
     if refusal then status = 0 else status, token, left = 1, value, expiry - ms end
   elseif isWaiter(state) then

@@ -1,21 +1,21 @@
--- release.lua: ends a hold, granted or still waiting, and hands the lock to whoever may enter now.
+-- release.lua: ends a hold, granted or still waiting, and hands the lock to the waiters that may enter now.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
---        answer is known), 4 '1': more than one may be, so the one that was granted need not be the last; then other
---        holds of this client, at most 1000, whose answers are known: a crowd that gives up
--- Reply  of the first hold: {1, server us, more} it was granted (or had expired, and nobody had noticed), {2, ...} it
---        was waiting, {0, ...} it was gone; server us is 0 where the clock was not read; more as in settle.lua
--- Twice  the second finds it gone; nobody else's hold is touched
--- Cost   nobody else there: HMGET HDEL; a reader: HMGET ZREM HDEL, with other readers HSET; a hand-off to
---        a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, for each other hold as
---        its drop; works while Redis is out of memory
+--        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; then other
+--        holds of this client, at most 1000, with known answers: a crowd that gives up
+-- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
+--        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua
+-- Twice  the second call finds the hold gone; no other hold is touched
+-- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
+--        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, for each
+--        other hold as its drop; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
 local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
 
--- Nobody waits, nothing is to be purged or left behind.
+-- No hold waits, and nothing is to be purged or left behind.
 if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
   local w, own = h[1], h[3]
   if w and not h[2] and string.find(w, id, 1, true) == 1 then
@@ -42,13 +42,13 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
   if not (w or own or h[2] or leaves) then return { 0, 0, 0 } end
 end
 
-local clock = call('TIME') -- once: on Redis it moves while the script runs
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 
--- Only others wait, and the first of them is a writer who is its own owner: it takes the place of the writer who
--- leaves. Where nobody hears of that, or it is another case, the rest of the script goes on with the waiter that was
--- taken out.
+-- Only waiters are left, and the first is a writer that is its own owner: it replaces the writer that leaves. If its
+-- message reaches no process, or the case is another one, the rest of the script goes on with the waiter that was taken
+-- out of the queue.
 -- include: process.lua
 local head
 local queued = KEYS[2] and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
@@ -61,7 +61,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
   if lease and lease - ms > 0 then
     local format, v = string.format, has[2] and has[2] - us >= 0 and has[2] + 1 or us
     local first, waiting = '', queued - 1
-    if block ~= '' then -- of a cohort, as in mint
+    if block ~= '' then -- of a shared hold, as in mint
       first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
     end
     local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
@@ -99,17 +99,18 @@ h[3], h[4], h.c = has[1], has[2], has[3]
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
-call('PEXPIRE', lock, 3600000, 'GT') -- accepted when the memory is full, and so is what follows it
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
 had[id] = own
 
--- Returns what became of a hold, as the reply says it.
+-- Drops a hold. Returns what it was, as in the reply.
 local function giveBack(hold)
   local state, details, _ = 'w', nil, nil
   if wHold ~= hold then state, _, _, _, details = find(hold) end
   if not state or state == 'x' then return 0 end
   drop(hold, state, details)
   if state == 'w' or state == 'g' then return 1 end
-  if converted(details) and h.c then fields.c = '0' end -- its own process took that to be itself
+  -- Notifies again: the process of the shared hold took the first notification for its own upgrade.
+  if converted(details) and h.c then fields.c = '0' end
   return 2
 end
 

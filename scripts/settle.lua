@@ -1,27 +1,29 @@
--- settle.lua: what happens to a lock by itself: holds expire, and whoever waits enters. Included after lock.lua.
+-- settle.lua: what happens to a lock by itself: holds expire, and waiters enter. Included after lock.lua.
 --
 -- KEYS   1-4 as in lock.lua
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it;
---        2: nobody was let in, since the client has to look at the marker first
--- Twice  what has been purged is gone, and who has been granted is no longer in the queue
--- Cost   purge: ZRANGE of holds and of aside where they have members; where something has expired ZRANGEBYSCORE ZREM
---        HMGET ZRANGE, for at most 64 of each, and for a named owner's hold as in lock.lua; where w has gone and
---        others stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter, for
---        a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 others; wantAll: where cohorts read
---        that have not been told ZRANGE HMGET, and PUBLISH for each, at most 1,000; where a zset was lost restore
---        of lock.lua
+--        2: no waiter was let in, since the client has to read the marker first
+-- Twice  what has been purged is gone, and a waiter that has been granted the lock is no longer in the queue
+-- Cost   purge: ZRANGE of holds and of aside if they have members; if a member has expired ZRANGEBYSCORE ZREM
+--        HMGET ZRANGE, for at most 64 of each, and for a named owner's hold as in lock.lua; if w has gone and
+--        other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter,
+--        for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 other waiters; wantAll: if shared
+--        holds read that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was lost
+--        restore of lock.lua
 local bound, more = 64, 0
-local taken -- the head of the queue, where the script has taken it out already
+local taken -- the head of the queue, if the script has already taken it out
 
--- The first member of a zset by which n records are found, with its score, behind the number of these.
+-- Returns the number of records that a zset indexes, its first member and the score of that member. n is the number
+-- that the lock counts; an empty zset is rebuilt.
 local function first(key, n, states)
   local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   if head[1] or not KEYS[2] then return n, head[1], tonumber(head[2]) end
   return restore(key, states)
 end
 
--- Removes what has expired in a zset that indexes n records. Returns their number, the first member and its expiry.
+-- Removes expired members from a zset that indexes n records. Returns the number of records left, the first member
+-- and its expiry.
 local function sweep(key, n, states)
   if n == 0 then return 0 end
   local head, expiry
@@ -43,8 +45,8 @@ local function sweep(key, n, states)
   return n, head, expiry
 end
 
--- Tells a process of a grant or asks it to yield. Returns how many have heard it, or nil where that is not known: a
--- refused message must not undo what has been decided.
+-- Publishes a message to a process: a grant, a notification or a request to yield. Returns how many subscribers have
+-- received it, or nil if that is not known. A message that the server refuses must not undo a decision.
 local function tell(details, message)
   local letter, channel = match(details, '^%a %d+ %S+ (%a)(%S+)')
   if not letter then return nil end
@@ -52,15 +54,15 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
--- Tells the process of a cohort that somebody waits for what it holds.
+-- Notifies the process of a shared hold that a hold waits for the lock.
 local function want(id, details)
   if isCohort(details) then tell(details, id .. ' wanted') end
 end
 
--- Expired holds and tombstones go before anything is decided. Beside w there are only the holds of its client: those
--- that joined it, what it was converted from, what it is being converted to, other attempts to convert the same hold,
--- and those that joined one of these. Where w has gone, the one of those who write that lasts longest takes its place;
--- the others may last longer still.
+-- Removes expired holds, sidelined waiters and tombstones before anything is decided. While w stands, all other holds
+-- are of its client: holds that joined it, the hold from which it was converted, the hold to which it is being
+-- converted, further attempts to convert the same hold, and holds that joined one of these. If w has gone, the write
+-- hold that lasts longest takes its place. A read hold may last longer still.
 local function purge()
   if wHold and wExpiry <= ms then drop(wHold, 'w') end
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
@@ -82,10 +84,11 @@ local function purge()
   end
 end
 
--- Tells the cohorts that read, and have not been told yet, that somebody waits. All of them: the one that was left out
--- would be waited for. The order is that of the expiries, the last one first. A renewal moves a hold to the front, and
--- tells it who waits; an expiry takes one from the end; and for a release the number is less by one. So nobody is
--- passed over, whatever happens before the next call goes on. Whom the message misses hears it at its renewal.
+-- Notifies the shared holds that read, and have not been notified before, that a hold waits. The waiter would have to
+-- wait for each one that is left out, so all are notified, in the order of their expiries, the latest first. A renewal
+-- moves a hold to the front, and its reply reports the waiter. An expiry removes a hold from the end. A release
+-- decrements c. So no hold is skipped, no matter what happens before the next call continues. A process that misses the
+-- message learns of the waiter at its renewal.
 local function wantAll()
   local told = tonumber(fields.c or h.c or nil)
   if not told or told >= readers then return end
@@ -100,10 +103,11 @@ local function wantAll()
   if #ids == 1000 and told + #ids < readers then more = 1 end
 end
 
--- Grants a waiter that has left the queue the lock, or puts it aside: nobody has heard of the grant, so its process is
--- dead or does not listen. The message comes before the grant, which nobody sees until the script has ended; but after
--- whatever else could fail. Holds is looked at first because a reader's ZADD fails if that key holds something else.
--- The message of a block names its first token too, and how many wait behind it.
+-- Grants the lock to a waiter that has left the queue, or sidelines the waiter: if no process has received the message
+-- of the grant, its process is dead or does not listen. The message goes out before the grant, which no client sees
+-- until the script has ended, but after every command that could fail. The script looks at holds first because a
+-- reader's ZADD fails if that key holds another type. The message of a block also has its first token, and how many
+-- waiters are behind it.
 local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
@@ -122,18 +126,18 @@ local function offer(id, state, expiry, place, since, details)
   return true
 end
 
--- Whether nobody holds the lock but for reading, and only the hold that this one converts.
+-- Reports whether the lock is only read, and only by the hold that this one converts.
 local function soleReader(details)
   local from = readers == 1 and converted(details)
   return from and parse(recordOf(from)) == 'g'
 end
 
--- Grants the head of the queue as long as it may enter. Every script that removes a hold or a waiter calls it, so none
--- returns with a head that could have been granted, except what is left for the next call.
--- A waiter leaves the queue before its message is sent: where the server refuses writes (a replica, too few replicas),
--- the script ends there, and nobody hears of a grant that is not written.
--- Behind a write hold nobody is let in; with beneath, dead heads are dropped there too, or they would pile up behind
--- one who holds the lock for days.
+-- Grants the lock to the head of the queue as long as the head may enter. Every script that removes a hold or a waiter
+-- calls it, so no script returns with a head that could have been granted, except a head that is left for the next
+-- call. A waiter leaves the queue before its message is sent: if the server refuses writes (a replica, too few
+-- replicas), the script ends there, and no process receives a grant that is not written. No waiter enters behind a
+-- write hold. With beneath, dead heads are dropped there too, or they would pile up behind a writer that holds the lock
+-- for days.
 local function admit(beneath)
   requeue()
   local granted, others = 0, 0
@@ -177,8 +181,9 @@ local function admit(beneath)
   end
 end
 
--- Milliseconds until asking again can tell something new: until w, or the first hold or the head of the queue, can
--- expire. 1 where something was left for the next call, 0 where nothing is known.
+-- Returns the milliseconds until a new call can report something new: until w, or the first hold or the head of the
+-- queue, can expire, or until a quarantine ends. Returns 1 if something was left for the next call, 0 if nothing is
+-- known.
 local function wake()
   if more == 1 then return 1 end
   local at = wExpiry
