@@ -1,19 +1,19 @@
--- guard.lua: checks a fence and does an access in one step.
+-- guard.lua: checks a fence and runs an access in one step.
 --
--- KEYS   what the access uses, all of one hash tag; behind them the register
--- ARGV   what the access uses; behind them token, mode, register's TTL in ms, 0 for none
---        mode: r reads, w writes, d stores what was derived from a read
+-- KEYS   the keys of the access, all of one hash tag, then the register
+-- ARGV   the arguments of the access, then token, mode, the register's TTL in ms, 0 for none
+--        mode: r reads, w writes, d stores data that was derived from a read
 -- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it}, refused because a register
 --        that is not there may have been evicted {2, maxmemory-policy}
--- Twice  the check answers the same: an equal token passes and a register never goes back; the access is as
---        harmless twice as it is by itself
+-- Twice  the check has the same result: an equal token passes and a register never decreases; a repeated
+--        access is as harmless as it is without the guard
 -- Cost   HMGET; INFO where there is no register; the access; PERSIST, or PEXPIRE where there is a TTL; HSET where a
 --        register rises
 --
 -- The register is a hash: r and w are the greatest tokens that have read and written. Tokens are below 2^53, so a
 -- Lua number is exact; '%.0f' prints it without an exponent.
 
--- Defined first, so that the access does not see the locals below.
+-- The function is defined first, so that the access does not see the locals below.
 local function access()
 -- ACCESS
 end
@@ -39,8 +39,8 @@ local limit = maxw
 if mode == 'w' and maxr > maxw then limit = maxr end
 if t < limit then return {0, string.format('%.0f', limit)} end
 
--- A register that is not there is new only where the server cannot have evicted it: policies named volatile-* take
--- keys with a TTL, those named allkeys-* take any. An embedded server without this section does not evict.
+-- A missing register is new only if the server cannot have evicted it: the policies volatile-* evict keys with a TTL,
+-- the policies allkeys-* evict any key. An embedded server without this section of INFO does not evict.
 if not known then
   local info = redis.pcall('INFO', 'memory')
   if type(info) == 'table' then
@@ -54,12 +54,12 @@ if not known then
   if not spared then return {2, policy} end
 end
 
--- The access comes first: behind any other command that writes, the server would no longer hold it to maxmemory. The
--- register rises even where the access fails, because it may have written before that.
+-- The access runs first: after any other command that writes, the server would no longer apply maxmemory to it. The
+-- register rises even if the access fails, because the access may have written before it failed.
 local done, reply = pcall(access)
 
--- The longest life wins, and none is longer than that without a TTL; GT takes it for that. These two commands need no
--- memory, and behind them HSET is not held to maxmemory either: a full server still lets the next holder delete.
+-- The longest TTL wins, and no TTL is longer still, as GT takes it too. These two commands need no
+-- memory, and after them the server does not apply maxmemory to HSET: a full server still lets the next holder delete.
 if ttl == '0' then
   redis.call('PERSIST', register)
 else
