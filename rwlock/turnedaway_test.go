@@ -49,7 +49,7 @@ func TestAServerThatTurnsItsClientsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()
-			defer there.Close()
+			defer func() { _ = there.Close() }()
 			client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
 				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 					return &speaking{here, c.says}, nil
