@@ -23,7 +23,7 @@ type Name string
 const (
 	Acquire Name = "acquire" // grant it or queue it
 	Join    Name = "join"    // nest it in its owner's standing hold
-	Renew   Name = "renew"   // move its expiry forward, with many others
+	Renew   Name = "renew"   // move its expiry forward, many holds in one call
 	Refresh Name = "refresh" // keep waiters alive
 	Release Name = "release" // end it and hand the lock on
 	Raise   Name = "raise"   // raise its token to the token that a quorum agreed on

@@ -1,0 +1,94 @@
+package fencelock_test
+
+import (
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Comments name things by the field's nouns: a waiter, a master, a caller. These bounds are per 1,000 words of a
+// folder's comments, tests left out.
+const (
+	maxPeople = 3 // pronouns for people
+	maxTurns  = 6 // of all kinds below
+	fewWords  = 300
+)
+
+var (
+	people = regexp.MustCompile(`(?i)\b(who|whom|whoever|whose|nobody|somebody|anybody|everybody|others)\b`)
+	turns  = []*regexp.Regexp{
+		people,
+		regexp.MustCompile(`(?i)\b(that of|those of|those who|those that|the one who|the one that|one who|one that)\b`),
+		regexp.MustCompile(`(?i)\b(whatever|whichever)\b`),
+		regexp.MustCompile(`(?i)\b(beside|meanwhile|yet)\b`),
+		regexp.MustCompile(`(?i)\b(tell|tells|told|telling)\b`),
+	}
+	words = regexp.MustCompile(`[A-Za-z][A-Za-z'-]*`)
+)
+
+func TestCommentsArePlain(t *testing.T) {
+	comments := map[string]*strings.Builder{}
+	add := func(path, text string) {
+		folder := filepath.ToSlash(filepath.Dir(path)) + filepath.Ext(path)
+		if comments[folder] == nil {
+			comments[folder] = &strings.Builder{}
+		}
+		comments[folder].WriteString(text)
+	}
+	for path, text := range files(t, ".go") {
+		if !strings.HasSuffix(path, "_test.go") {
+			add(path, goComments(t, text))
+		}
+	}
+	for path, text := range files(t, ".lua") {
+		add(path, luaComments(text))
+	}
+	for folder, text := range comments {
+		all, ofPeople := turnsOfPhrase(text.String())
+		n := len(words.FindAllString(text.String(), -1))
+		per := max(n, fewWords) // a folder with few comments may have one or two
+		require.LessOrEqual(t, 1000*all, maxTurns*per, "%s: %d turns of phrase in %d words", folder, all, n)
+		require.LessOrEqual(t, 1000*ofPeople, maxPeople*per, "%s: %d pronouns in %d words", folder, ofPeople, n)
+	}
+}
+
+func TestLanguageRulesNoticeWhatBreaksThem(t *testing.T) {
+	text := "// Whoever waits is told of those who came.\npackage p // somebody\n\nvar x = \"whoever\"\n"
+	all, ofPeople := turnsOfPhrase(goComments(t, []byte(text)))
+	require.Equal(t, 5, all) // "those who" counts as a phrase and as a pronoun
+	require.Equal(t, 3, ofPeople)
+	require.Equal(t, " whoever\n", luaComments([]byte("local x = 1 -- whoever\nlocal y = 2\n")))
+}
+
+func goComments(t *testing.T, text []byte) string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ParseComments|parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, group := range file.Comments {
+		all.WriteString(group.Text() + "\n")
+	}
+	return all.String()
+}
+
+func luaComments(text []byte) string {
+	var all strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if _, comment, ok := strings.Cut(line, "--"); ok {
+			all.WriteString(comment)
+		}
+	}
+	return all.String()
+}
+
+func turnsOfPhrase(text string) (all, ofPeople int) {
+	for _, turn := range turns {
+		all += len(turn.FindAllString(text, -1))
+	}
+	return all, len(people.FindAllString(text, -1))
+}
