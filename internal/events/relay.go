@@ -36,7 +36,7 @@ func (r *Relay) Offer(f func()) bool {
 	return true
 }
 
-// Final queues f regardless of Capacity. It is for the end of an event if Offer accepted the beginning of it, so there
+// Final queues f regardless of Capacity. It is for the end of an event that began with an accepted Offer, so there
 // are never more of these than leases.
 func (r *Relay) Final(f func()) {
 	r.mu.Lock()
