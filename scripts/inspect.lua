@@ -42,7 +42,8 @@ local function show(id, state, expiry, token, since, details)
   end
 end
 for id, text in pairs(fields) do
-  local state, expiry, token, since, details = string.match(text, '^(%a) (%d+) (%d+) (%d+) (.*)$')
+  local record = id ~= 'e' and text or '' -- a part of the details may look like a record
+  local state, expiry, token, since, details = string.match(record, '^(%a) (%d+) (%d+) (%d+) (.*)$')
   if id == 'w' then
     id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
     state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')

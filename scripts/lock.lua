@@ -194,7 +194,7 @@ local function restore(key, states)
   for i = 1, #flat, 2 do
     local id, record = flat[i], flat[i + 1]
     if fields[id] ~= nil then record = fields[id] end
-    local state, expiry, place = parse(record)
+    local state, expiry, place = parse(id ~= 'e' and record) -- a part of the details may look like a record
     if state and string.find(states, state, 1, true) then
       members[#members + 1] = key == queueKey and place or expiry
       members[#members + 1] = id

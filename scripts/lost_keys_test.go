@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,5 +233,42 @@ func TestALargeIndexIsMadeAgain(t *testing.T) {
 		require.NoError(e.t, err)
 		require.EqualValues(e.t, waiters, n)
 		require.Equal(e.t, fmt.Sprint(waiters), e.members("queue"))
+	})
+}
+
+// A reader is raised after the loss of the zset too: its record stands.
+func TestAReaderIsRaisedWhereItsIndexIsLost(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(votes.of(acquireByID(reader("01"))))[1].(int64)
+		e.lose(":h")
+		require.EqualValues(e.t, 1, e.status(votes.of(raise("01", token+5))))
+		require.EqualValues(e.t, 0, e.status(votes.of(acquireByID(writer("02")))), "01 reads")
+		require.EqualValues(e.t, token+5, e.run(votes.of(acquireByID(reader("01"))))[1])
+	})
+}
+
+// A part of the write hold's details has a field of its own. It is not taken for a record, even if the meta has the
+// form of one.
+func TestMetaIsNoRecord(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, state := range []string{"q", "g"} {
+			e.flushAll()
+			hold := writer("01")
+			hold.meta = ""
+			fill := 64 - len(hold.details())
+			hold.meta = strings.Repeat("x", fill) + state + " 9999999999999 0 1 w 3000 - b" + channel + " of nobody"
+			e.run(acquire(hold))
+			require.Equal(e.t, state+" 9999999999999 ", e.field(lockKey, "e")[:16])
+			shown := e.run(inspect())
+			require.Len(e.t, shown[3], 1, "holders")
+			require.Empty(e.t, shown[4], "waiters")
+			e.run(acquire(writer("02")))
+			e.lose(":q")
+			e.run(refresh("02"))
+			require.Equal(e.t, "1", e.members("queue"))
+			e.run(release("01", 0))
+			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
+		}
 	})
 }

@@ -27,7 +27,7 @@ if writes then
   kept = string.match(h[1], '=(%d+)')
   value = kept or value
 elseif value then
-  expiry = call('ZSCORE', KEYS[2], id)
+  expiry = call('ZSCORE', KEYS[2], id) or expiry -- as in find
 end
 if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end
