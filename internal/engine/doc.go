@@ -13,6 +13,8 @@
 //	  pendingReleases   background releases of one master, in a releaseQueue for each server
 //	    recentReleases  the confirmed ones, in case another server takes the place of the server that confirmed
 //	  leaving           locks that are released although no caller asked for that; single attempts wait for them
+//	  outages           servers that do not answer waiters or renewals, and when each is reported next
+//	  evictions         servers that may have evicted a hold, each asked once for its policy
 //	  observers         the user's hooks and logger
 //	Lease               the handle of a hold, and the trust in it once it is granted
 //	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release
@@ -194,7 +196,9 @@
 //	tombstone      mark of a hold that was released before its acquire arrived
 //	conversion     an upgrade or a downgrade
 //	quarantine     the time in which a master that may have lost data does not vote
-//	rejoin         a master comes back to its set after it lost its data or its process changed; a quarantine follows
+//	marker         what a master stores of itself: its set, its seat, the last terms, and until when it abstains
+//	seat           the place of one master in its set
+//	term           one process in a seat; the next begins after a restart or a replacement, with a quarantine
 //	shared hold    a hold that the goroutines of a process share; identifiers call it a cohort
 //	local queue    the FIFO of one process's goroutines
 package engine

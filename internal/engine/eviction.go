@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -28,6 +29,7 @@ func (e *Engine) suspect(lock string) {
 			e.evictions.of = make(map[*transport.Node]string)
 		}
 		if !asked {
+			maps.DeleteFunc(e.evictions.of, func(other *transport.Node, _ string) bool { return other.Ended() })
 			e.evictions.of[n] = ""
 		}
 		e.evictions.mu.Unlock()

@@ -54,6 +54,16 @@ func (o *outages) due(n *transport.Node, now, lasted time.Duration) (pause time.
 	return out.pause, true
 }
 
+// has reports whether the server has an outage.
+func (o *outages) has(n *transport.Node) bool {
+	if !o.any.Load() {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[n] != nil
+}
+
 // over records that the server answers, so that its next outage is reported at once. It reports whether that ends an
 // outage, and how long the outage was.
 func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duration, ended bool) {
@@ -94,7 +104,7 @@ func (w *waitSets) refused(name string, now time.Duration) time.Duration {
 
 // served records that the server has served one of its locks. Its outage continues while it refuses another lock.
 func (w *waitSets) served(n *transport.Node) {
-	if w.outages.any.Load() {
+	if w.outages.has(n) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.servedLocked(n)
@@ -102,7 +112,7 @@ func (w *waitSets) served(n *transport.Node) {
 }
 
 func (w *waitSets) servedLocked(n *transport.Node) {
-	if !w.outages.any.Load() {
+	if !w.outages.has(n) { // the answers of the other servers of a Cluster do not search the sets
 		return
 	}
 	for _, s := range w.byName {
