@@ -20,6 +20,9 @@ func (t Tally) Quorum() int { return len(t)/2 + 1 }
 // Answers returns how many masters have answered about the hold and have not failed since.
 func (t Tally) Answers() int { return t.count((*Vote).answered) }
 
+// Live returns how many masters may have state of the hold.
+func (t Tally) Live() int { return t.count((*Vote).Live) }
+
 // Standing returns how many masters have granted this token, as far as is known.
 func (t Tally) Standing(token fencing.Token) int {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.Token == token })

@@ -41,9 +41,6 @@ type acquisition struct {
 // success l is a live lease. On failure the error is a *Failure, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	if r.Entry == Try {
-		e.leaving.await(ctx, e.keys.of(r.Name).lock(), e.cfg.ReleaseTimeout)
-	}
 	// The lease is filled in before it is registered: from then on messages and Close find it.
 	now := e.clock.Now()
 	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
@@ -74,7 +71,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	}
 	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
-	if len(e.masters) == 1 && !e.replicated() {
+	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(l.key.lock())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -109,8 +106,31 @@ func (a *acquisition) askAll() {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	for _, m := range a.lease.e.masters {
-		a.post(m, proposal, true)
+		a.request(m, proposal)
 	}
+}
+
+// request sends the first request for a hold to a master, under mu. The request of a single attempt is sent once the
+// master has answered the releases of this process for the lock that are under way. Its vote counts as asked meanwhile,
+// so the node timeout bounds the wait.
+func (a *acquisition) request(m *transport.Master, proposal int64) {
+	l := a.lease
+	leaving, lock := &l.e.leaving[m.Index], l.key.lock()
+	if a.entry != Try || !leaving.any(lock) {
+		a.post(m, proposal, true)
+		return
+	}
+	hold := l.id
+	l.ballot.Vote(m.Index).Ask()
+	l.mu.afterUnlock(func() {
+		leaving.after(lock, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if hold == l.id && l.phase == asking {
+				a.post(m, proposal, true)
+			}
+		})
+	})
 }
 
 // post sends the request through the master's pipeline, under mu. The answer is matched with the hold that is current
@@ -229,7 +249,17 @@ func (a *acquisition) giveUp(f *Failure) {
 	a.failed, l.phase = f, ended
 	l.ending.come(f, &l.mu)
 	a.leave()
-	l.releaseInBackground()
+	a.withdraw()
+}
+
+// withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
+// sent together. Those of other attempts are sent at once: the next single attempt for the lock waits for the answers.
+func (a *acquisition) withdraw() {
+	if l := a.lease; a.entry == Wait || l.ballot.Votes().Live() == 0 {
+		l.releaseInBackground()
+	} else {
+		l.releaseAtOnce(l.e.announce(l.key.lock()))
+	}
 }
 
 // leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
@@ -265,7 +295,7 @@ func (a *acquisition) restart() {
 	}
 	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
 	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
-	l.releaseInBackground()
+	a.withdraw()
 	a.keepErrors()
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
 	// one, so that the acquisition keeps its place in the queue.
@@ -282,7 +312,7 @@ func (a *acquisition) restart() {
 			return
 		}
 		if a.restarts <= attempts {
-			a.post(m, proposal, true)
+			a.request(m, proposal)
 		} else { // the reason why grants come to nothing may last
 			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
 		}

@@ -12,7 +12,7 @@
 //	    crowd           the waiters for one lock: the nearest, and the waiters behind them
 //	  pendingReleases   background releases of one master, in a releaseQueue for each server
 //	    recentReleases  the confirmed ones, in case another server takes the place of the server that confirmed
-//	  leaving           locks that are released although no caller asked for that; single attempts wait for them
+//	  leaving           releases that no caller waits for; single attempts for the lock wait for their answers
 //	  outages           servers that do not answer waiters or renewals, and when each is reported next
 //	  evictions         servers that may have evicted a hold, each asked once for its policy
 //	  observers         the user's hooks and logger

@@ -48,7 +48,7 @@ type Engine struct {
 	unrenewed    outages            // of the servers that do not renew leases
 	evictions    evictions
 	unconfirmed  unconfirmed
-	leaving      leaving
+	leaving      []leaving // of each master
 	tokens       tokens
 	scripts      []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	markerScript *transport.Script
@@ -125,6 +125,7 @@ func (e *Engine) connect() {
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)
 	}
+	e.leaving = make([]leaving, len(e.cfg.Clients))
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)

@@ -1,72 +1,104 @@
 package engine
 
 import (
-	"context"
+	"slices"
 	"sync"
-	"time"
 )
 
-// leaving are the locks that this process releases although no caller has asked for that. A single attempt for one of
-// them waits for the masters' answers: a hold of its own process would refuse it. An attempt that queues need not wait:
-// its place is behind that hold.
+// leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a
+// lease that it has kept, or an attempt that does not queue and was given up. The request of a single attempt is sent
+// after the master's answers to these releases: a hold of its own process would refuse it. A request that queues need
+// not wait: its place is behind that hold.
 type leaving struct {
 	mu    sync.Mutex // guards what follows; no other is taken under it
-	locks map[string]chan struct{}
+	locks map[string][]*departure
 }
 
-// add registers a lock. left is called once, when the masters have answered.
+// departure is one release that has no answer so far.
+type departure struct{ before []*follower }
+
+// follower is a call that waits for several departures.
+type follower struct {
+	open int
+	call func()
+}
+
+// add registers a release of the lock. left is called once, when the master has answered or failed to.
 func (v *leaving) add(lock string) (left func()) {
-	over := make(chan struct{})
+	d := new(departure)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.locks == nil {
-		v.locks = make(map[string]chan struct{})
+		v.locks = make(map[string][]*departure)
 	}
-	v.locks[lock] = over // an earlier release was answered before this hold was granted
-	return func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if v.locks[lock] == over {
-			delete(v.locks, lock)
+	v.locks[lock] = append(v.locks[lock], d)
+	return func() { v.leave(lock, d) }
+}
+
+func (v *leaving) leave(lock string, d *departure) {
+	v.mu.Lock()
+	others := slices.DeleteFunc(v.locks[lock], func(other *departure) bool { return other == d })
+	if v.locks[lock] = others; len(others) == 0 {
+		delete(v.locks, lock)
+	}
+	var ready []*follower
+	for _, f := range d.before {
+		if f.open--; f.open == 0 {
+			ready = append(ready, f)
 		}
-		close(over)
+	}
+	v.mu.Unlock()
+	for _, f := range ready {
+		f.call()
 	}
 }
 
-// await returns when the lock has been released, when ctx ends, or after the given time.
-func (v *leaving) await(ctx context.Context, lock string, most time.Duration) {
+// any reports whether a release of the lock has no answer so far.
+func (v *leaving) any(lock string) bool {
 	v.mu.Lock()
-	over := v.locks[lock]
+	defer v.mu.Unlock()
+	return len(v.locks[lock]) > 0
+}
+
+// after calls f once the releases that are registered now have been answered, at once if there are none. It does not
+// wait for those that are registered later, so that attempts beside each other do not hold each other up.
+func (v *leaving) after(lock string, f func()) {
+	v.mu.Lock()
+	departures := v.locks[lock]
+	next := &follower{open: len(departures), call: f}
+	for _, d := range departures {
+		d.before = append(d.before, next)
+	}
 	v.mu.Unlock()
-	if over == nil {
-		return
+	if len(departures) == 0 {
+		f()
 	}
-	timeout := time.NewTimer(most)
-	defer timeout.Stop()
-	select {
-	case <-over:
-	case <-ctx.Done():
-	case <-timeout.C:
+}
+
+// announce registers a release of the lock on every master. Each function of left is called once.
+func (e *Engine) announce(lock string) (left []func()) {
+	left = make([]func(), len(e.masters))
+	for i := range left {
+		left[i] = e.leaving[i].add(lock)
 	}
+	return left
 }
 
 // LetGo announces the release of a lease that the process has kept and does not use. It returns a function that
 // releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
-// process for the lock wait until the masters have answered the release, at most for the release timeout.
+// process for the lock are sent to a master after its answer to the release.
 func (e *Engine) LetGo(l *Lease) (release func()) {
-	left := e.leaving.add(l.key.lock())
+	left := e.announce(l.key.lock())
 	return func() {
 		l := l.lock()
+		defer l.mu.Unlock()
 		if l.expire(e.clock.Now()); l.phase != held {
-			l.mu.Unlock()
-			left()
+			for _, f := range left {
+				l.mu.afterUnlock(f)
+			}
 			return
 		}
-		votes := newReleaseVotes(e) // before the registry forgets the lease, so that Close sees one of the two
-		votes.then = left
 		l.finish(ErrReleased)
-		e.registry.forget(l.id)
-		l.mu.Unlock()
-		l.postReleases(votes)
+		l.releaseAtOnce(left)
 	}
 }

@@ -47,10 +47,16 @@ type pendingRelease struct {
 	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
 }
 
-// releaseOn returns the release of what one master may have of this hold, under mu.
+// releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
+// withdrawal counts it from here on.
 func (v *voting) releaseOn(m *transport.Master) pendingRelease {
+	var withdrawn *withdrawal
+	if v.extra != nil {
+		withdrawn = v.extra.withdrawal
+		withdrawn.begin()
+	}
 	return pendingRelease{
-		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m),
+		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m), withdrawal: withdrawn,
 		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
 		// is still on its way.
 		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
@@ -63,14 +69,15 @@ func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 func (v *voting) releaseInBackground() {
 	for i, m := range v.e.masters {
 		if v.ballot.Vote(i).Live() {
-			r := v.releaseOn(m)
-			if v.extra != nil {
-				r.withdrawal = v.extra.withdrawal
-				r.withdrawal.begin()
-			}
-			v.e.unconfirmed.add(+1)
-			v.mu.afterUnlock(func() { v.e.releases[i].add(&r) })
+			v.queueRelease(m)
 		}
 	}
 	v.e.registry.forget(v.id)
+}
+
+// queueRelease hands the release on one master to the master's pending releases, under mu.
+func (v *voting) queueRelease(m *transport.Master) {
+	r := v.releaseOn(m)
+	v.e.unconfirmed.add(+1)
+	v.mu.afterUnlock(func() { v.e.releases[m.Index].add(&r) })
 }

@@ -78,7 +78,7 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 	l.expire(l.e.clock.Now())
 	if l.phase == held {
 		l.finish(ErrReleased)
-		l.releaseInBackground()
+		l.releaseAtOnce(e.announce(l.key.lock()))
 	}
 }
 
@@ -140,21 +140,55 @@ func (v *voting) postReleases(votes *releaseVotes) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	proposal := v.e.tokens.proposalAfter(v.token())
+	count := votes.count
 	for i, m := range v.e.masters {
 		// A master that cannot have any state of the hold has let go of it.
 		if !v.ballot.Vote(i).Live() {
-			v.mu.afterUnlock(func() { votes.count(i, false, nil) })
+			v.mu.afterUnlock(func() { count(i, false, nil) })
 			continue
 		}
-		r := v.releaseOn(m)
-		args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
-		call := transport.Call{Script: v.e.scriptsOf(m).release, Keys: keys, Args: args, Urgent: true}
-		call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
-			had, failure := v.e.released(r, result, sent)
-			votes.count(i, had, failure)
-		}
-		v.mu.afterUnlock(func() { m.Post(call) })
+		v.postRelease(m, keys, proposal, count)
 	}
+}
+
+// postRelease posts the release to one master, under mu. done is called without mu when the master has answered or
+// failed to.
+func (v *voting) postRelease(
+	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
+) {
+	r := v.releaseOn(m)
+	args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
+	call := transport.Call{Script: v.e.scriptsOf(m).release, Keys: keys, Args: args, Urgent: true}
+	call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
+		had, failure := v.e.released(r, result, sent)
+		done(m.Index, had, failure)
+	}
+	v.mu.afterUnlock(func() { m.Post(call) })
+}
+
+// releaseAtOnce releases all that any master may have of this hold, under mu, and removes the hold from the registry.
+// left ends the announcements of the release, one for each master. Single attempts of this process wait for the
+// answers, so the releases do not wait for a probe, as those of releaseInBackground do. Only the release to a server
+// that does not answer does, and no attempt waits for it: the attempt fails at once, as it would without the release.
+func (v *voting) releaseAtOnce(left []func()) {
+	keys, proposal := v.e.keys.forCall(v.key), v.e.tokens.proposalAfter(v.token())
+	for i, m := range v.e.masters {
+		switch {
+		case !v.ballot.Vote(i).Live():
+			v.mu.afterUnlock(left[i])
+			continue
+		case m.At(v.key.lock()).Failing():
+			v.queueRelease(m)
+			v.mu.afterUnlock(left[i])
+			continue
+		}
+		v.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
+		v.postRelease(m, keys, proposal, func(int, bool, *NodeFailure) {
+			v.e.unconfirmed.add(-1)
+			left[i]()
+		})
+	}
+	v.e.registry.forget(v.id)
 }
 
 // The statuses of release.lua.
@@ -174,6 +208,7 @@ func (e *Engine) released(
 		e.releases[r.m.Index].retry(&pending, err)
 		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.lock()).Addr(), Err: r.m.Explain(err)}
 	}
+	r.withdrawal.end()
 	r.m.Sample(r.key.lock(), sent, reply[1])
 	e.releases[r.m.Index].confirmed(&r)
 	if reply[2] != 0 {

@@ -63,7 +63,6 @@ func (c *releaseCount) verdict(of *voting) error {
 type releaseVotes struct {
 	e       *Engine
 	certain chan struct{} // closed when further answers change nothing
-	then    func()        // called after certain is closed; may be nil
 
 	mu       sync.Mutex // guards what follows
 	decided  bool       // certain is closed
@@ -82,17 +81,13 @@ func newReleaseVotes(e *Engine) *releaseVotes {
 // count counts one master's answer.
 func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.answered[master] = true
 	v.answers.add(had, failure)
-	decides := v.answers.isCertain() && !v.decided
-	if decides {
+	if v.answers.isCertain() && !v.decided {
 		v.decided = true
 		close(v.certain)
 		v.e.unconfirmed.add(-1)
-	}
-	v.mu.Unlock()
-	if decides && v.then != nil {
-		v.then()
 	}
 }
 
