@@ -18,6 +18,18 @@ func (o *Outages) Tell(n *transport.Node, now time.Duration) bool {
 // Len is how many servers are known to fail.
 func (o *Outages) Len() int { return len(o.of) }
 
+// Leaving has the releases of an engine on one master that no caller waits for.
+type Leaving struct{ leaving }
+
+// Add registers a release of the lock.
+func (l *Leaving) Add(lock string) (left func()) { return l.add(lock) }
+
+// After calls f after the releases of the lock that are registered now.
+func (l *Leaving) After(lock string, f func()) { l.after(lock, f) }
+
+// Any reports whether a release of the lock has no answer so far.
+func (l *Leaving) Any(lock string) bool { return l.any(lock) }
+
 // ReadHolder reads the details of a hold that is in the way.
 func ReadHolder(details, hold string) *Holder { return readHolder(details, hold, 0, 0) }
 

@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"slices"
-	"sync"
-)
+import "sync"
 
 // leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a
 // lease that it has kept, or an attempt that does not queue and was given up. The request of a single attempt is sent
@@ -11,16 +8,23 @@ import (
 // not wait: its place is behind that hold.
 type leaving struct {
 	mu    sync.Mutex // guards what follows; no other is taken under it
-	locks map[string][]*departure
+	locks map[string]*departures
 }
 
-// departure is one release that has no answer so far.
-type departure struct{ before []*follower }
+// departures are the releases of one lock in their order, from the first that has no answer so far. Each release and
+// each follower is in one list once: while a server hangs, attempts are given up and begun by the thousand.
+type departures struct {
+	open      []*departure
+	answered  int        // how many releases were before these
+	followers []follower // in their order
+}
 
-// follower is a call that waits for several departures.
+type departure struct{ answered bool }
+
+// follower is a call that waits for the first so many releases of its lock.
 type follower struct {
-	open int
-	call func()
+	releases int
+	call     func()
 }
 
 // add registers a release of the lock. left is called once, when the master has answered or failed to.
@@ -28,49 +32,59 @@ func (v *leaving) add(lock string) (left func()) {
 	d := new(departure)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.locks == nil {
-		v.locks = make(map[string][]*departure)
+	all := v.locks[lock]
+	if all == nil {
+		if v.locks == nil {
+			v.locks = make(map[string]*departures)
+		}
+		all = new(departures)
+		v.locks[lock] = all
 	}
-	v.locks[lock] = append(v.locks[lock], d)
-	return func() { v.leave(lock, d) }
-}
-
-func (v *leaving) leave(lock string, d *departure) {
-	v.mu.Lock()
-	others := slices.DeleteFunc(v.locks[lock], func(other *departure) bool { return other == d })
-	if v.locks[lock] = others; len(others) == 0 {
-		delete(v.locks, lock)
-	}
-	var ready []*follower
-	for _, f := range d.before {
-		if f.open--; f.open == 0 {
-			ready = append(ready, f)
+	all.open = append(all.open, d)
+	return func() {
+		for _, f := range v.leave(lock, d) {
+			f.call()
 		}
 	}
-	v.mu.Unlock()
-	for _, f := range ready {
-		f.call()
+}
+
+// leave records the answer to a release, and returns the followers that need not wait any more.
+func (v *leaving) leave(lock string, d *departure) (ready []follower) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d.answered = true
+	all := v.locks[lock]
+	for len(all.open) > 0 && all.open[0].answered {
+		all.open = all.open[1:]
+		all.answered++
 	}
+	for len(all.followers) > 0 && all.followers[0].releases <= all.answered {
+		ready = append(ready, all.followers[0])
+		all.followers = all.followers[1:]
+	}
+	if len(all.open) == 0 {
+		delete(v.locks, lock)
+	}
+	return ready
 }
 
 // any reports whether a release of the lock has no answer so far.
 func (v *leaving) any(lock string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.locks[lock]) > 0
+	return v.locks[lock] != nil
 }
 
 // after calls f once the releases that are registered now have been answered, at once if there are none. It does not
-// wait for those that are registered later, so that attempts beside each other do not hold each other up.
+// wait for those that are registered later, so that concurrent attempts do not hold each other up.
 func (v *leaving) after(lock string, f func()) {
 	v.mu.Lock()
-	departures := v.locks[lock]
-	next := &follower{open: len(departures), call: f}
-	for _, d := range departures {
-		d.before = append(d.before, next)
+	all := v.locks[lock]
+	if all != nil {
+		all.followers = append(all.followers, follower{all.answered + len(all.open), f})
 	}
 	v.mu.Unlock()
-	if len(departures) == 0 {
+	if all == nil {
 		f()
 	}
 }
