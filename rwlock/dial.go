@@ -15,10 +15,9 @@ import (
 // hangs is noticed within seconds. There is no client-side cache, and buffers are small. Dial connects, and waits at
 // most base.Dialer.Timeout per address, one second by default.
 //
-// A connection is replaced if something was sent over it and no answer arrives: after a quarter of the shortest TTL
-// that is requested, or three times the usual time of an answer if that is longer, and after 3 s at the latest. An idle
-// connection sends a PING every second, or more often if base.Dialer.KeepAlive is shorter. Do not use the client for
-// commands that block, such as BLPOP: they would break their connection.
+// A connection is replaced if something was sent over it and no answer arrives for 2 s, or up to 3 s where answers are
+// slow. An idle connection sends a PING every second, or more often if base.Dialer.KeepAlive is shorter. Do not use the
+// client for commands that block, such as BLPOP: they would break their connection.
 //
 // addr is the address of one server, and replaces base.InitAddress. For Sentinel and Cluster leave it empty and use
 // base: one node of a Cluster is enough in base.InitAddress; for Sentinel put the sentinels there and the master in

@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -17,8 +15,6 @@ type dials struct {
 	n            uint64
 	newest, call string        // the remote addresses of the newest connection, and of the newest for calls
 	next         chan struct{} // closed by the next connection
-
-	answerWithin atomic.Int64 // in nanoseconds; 0 if no locker has called AnswerWithin
 }
 
 // Dials returns how many connections have been opened. A failed attempt does not count: requests before and after it go
@@ -36,24 +32,6 @@ func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.newest, d.call, d.next
-}
-
-// AnswerWithin sets how long a connection may stay silent after something was sent, before it is replaced. The shortest
-// limit of all lockers counts. It is never longer than the limit of a client without a locker.
-func (d *dials) AnswerWithin(limit time.Duration) {
-	for {
-		before := d.answerWithin.Load()
-		if before != 0 && before <= int64(limit) || d.answerWithin.CompareAndSwap(before, int64(limit)) {
-			return
-		}
-	}
-}
-
-func (d *dials) silenceLimit() time.Duration {
-	if limit := d.answerWithin.Load(); limit != 0 {
-		return min(time.Duration(limit), silenceMost)
-	}
-	return silenceMost
 }
 
 // opened counts a connection before anything is sent over it. So a locker that reads the count after an answer sees
@@ -96,7 +74,7 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 			return nil, err
 		}
 		d.opened(ctx, conn)
-		prompt := newPromptConn(conn, d.silenceLimit)
+		prompt := newPromptConn(conn)
 		if o.DisableTCPNoDelay {
 			gatherInSystem(conn)
 			return prompt, nil

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// promptConn breaks when something was sent and nothing comes back for as long as the client's locks can wait. The
-// pending requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently
-// is noticed in time for the leases, with any interval and timeout of the client's own PINGs.
+// promptConn breaks when something was sent and nothing comes back for 2 s, or longer if answers are slow. The pending
+// requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently is
+// noticed in time for a lease with a TTL of 5 s or more, with any interval and timeout of the client's own PINGs.
+//
+// A shorter time would save leases with a shorter TTL, but a server that pauses would then fail calls that it answers
+// in time: a Release waits for 2 s by default.
 //
 // Any received data counts, not only the answer to a given request. An earlier answer that comes just after a request
 // was sent hides the silence that follows, until the next Write: a PING a second later, at the latest.
 type promptConn struct {
 	net.Conn
-	limit func() time.Duration // how long the client's locks can wait
-
 	timer   *time.Timer
 	armed   atomic.Int64 // the interval of the timer, in nanoseconds; 0 if it does not run
 	silence atomic.Int32 // 0 once something was received since the last Write; else 1, plus 1 for each tick since
@@ -26,16 +27,16 @@ type promptConn struct {
 }
 
 const (
-	silenceMost  = 3 * time.Second
-	greetingMost = time.Second // for the first answer: how long answers take is not known before
-	silenceTicks = 3           // one late tick, in a process that stood still, proves nothing alone
-	slowerBy     = 3           // a silence lasts this many times the slowest recent answer
-	slowestDecay = 8           // each answer reduces slowest by one part in slowestDecay
+	silenceLeast = 2 * time.Second // the default release timeout
+	silenceMost  = 3 * time.Second // also for the first answer: how long answers take is not known before
+	silenceTicks = 3               // one late tick, in a process that stood still, proves nothing alone
+	slowerBy     = 3               // a silence lasts this many times the slowest recent answer
+	slowestDecay = 8               // each answer reduces slowest by one part in slowestDecay
 )
 
-func newPromptConn(conn net.Conn, limit func() time.Duration) *promptConn {
-	c := &promptConn{Conn: conn, limit: limit, opened: time.Now()}
-	c.slowest.Store(int64(greetingMost / slowerBy))
+func newPromptConn(conn net.Conn) *promptConn {
+	c := &promptConn{Conn: conn, opened: time.Now()}
+	c.slowest.Store(int64(silenceMost / slowerBy))
 	c.timer = time.AfterFunc(silenceMost, c.tick)
 	c.timer.Stop()
 	return c
@@ -81,7 +82,7 @@ func (c *promptConn) arm() {
 
 // interval returns the time between two ticks.
 func (c *promptConn) interval() int64 {
-	return min(max(int64(c.limit()), slowerBy*c.slowest.Load()), int64(silenceMost)) / silenceTicks
+	return min(max(int64(silenceLeast), slowerBy*c.slowest.Load()), int64(silenceMost)) / silenceTicks
 }
 
 func (c *promptConn) tick() {
@@ -97,6 +98,6 @@ func (c *promptConn) tick() {
 		c.armed.Store(interval)
 		c.timer.Reset(time.Duration(interval))
 	default:
-		_ = c.SetDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout, and the client closes the connection
 	}
 }

@@ -66,9 +66,6 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if !e.registry.add(l) {
 		return a.failure(Closed, ErrClosed)
 	}
-	for _, m := range e.masters {
-		m.Serve(r.Terms.TTL)
-	}
 	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(l.key.lock())) {

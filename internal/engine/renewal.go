@@ -134,7 +134,9 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		fallthrough
 	default:
 		l.renewal.noteAnswer(m.Index)
-		l.e.renews(m.At(l.key.lock()), now)
+		if renewed { // a server without the hold answers, and renews nothing
+			l.e.renews(m.At(l.key.lock()), now)
+		}
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
 	if r := l.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of an earlier round

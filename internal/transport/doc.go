@@ -56,7 +56,7 @@
 // enough for all of them to be open. A client from rwlock.Dial reports that it has one connection.
 //
 // A connection is found dead only by a PING, with the interval and the timeout of the client's options. So a client
-// from rwlock.Dial closes a silent connection itself, and Serve sets how long the leases can wait.
+// from rwlock.Dial closes a silent connection itself.
 //
 // Every command dials a failed server again. So a failure is followed by a backoff. The backoff saves dials and is not
 // part of the protocol: renewals and a user's own attempts are let through at a short interval.

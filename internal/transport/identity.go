@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -21,10 +20,6 @@ type dialler interface {
 	LastDials() (newest, call string, next <-chan struct{})
 }
 
-// prompt is also implemented by such a client. It sets how long locks can wait for an answer. A connection that is
-// silent for longer is replaced.
-type prompt interface{ AnswerWithin(limit time.Duration) }
-
 // closer is what such a client tells of its end.
 type closer interface{ Closed() bool }
 
@@ -34,20 +29,8 @@ type connections struct {
 	cfg      *Config
 	tuned    tuned   // nil for a client that is not from rwlock.Dial
 	dialler  dialler // the same
-	prompt   prompt  // the same
 	closer   closer  // the same
 	identity atomic.Pointer[identity]
-}
-
-// answerShare is the part of a TTL that an answer may take. A renewal is due after a third of the TTL. If it is sent
-// over a dead connection, five twelfths of the TTL are left for a new connection and another try.
-const answerShare = 4
-
-// Serve sets how long a lease of this TTL can wait for an answer, if the client supports it.
-func (c *connections) Serve(ttl time.Duration) {
-	if c.prompt != nil {
-		c.prompt.AnswerWithin(ttl / answerShare)
-	}
 }
 
 // Dials returns how many connections the client has opened, 0 if the client does not count them.

@@ -57,7 +57,6 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
 	m.tuned, _ = client.(tuned)
 	m.dialler, _ = client.(dialler)
-	m.prompt, _ = client.(prompt)
 	m.closer, _ = client.(closer)
 	m.home = m.newNode("", nil)
 	m.SetIdentity(unknown, 0)
