@@ -73,9 +73,10 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
 // for it. If a server does not answer, TryLock waits until ctx ends or the client gives up the connection, which takes
-// up to 6 s with a client from Dial; over a quorum it waits for the node timeout. The error is then a *QuorumError. If
-// this process is giving back the lock by itself, after it lingered or after a single attempt that was given up, the
-// request is sent after the answer to that release.
+// up to 6 s with a client from Dial; over a quorum it waits for the node timeout. The error is then a *QuorumError. A
+// server that has just failed is left alone for a moment, and an attempt in that time fails at once. If this process is
+// giving back the lock by itself, after it lingered or after a single attempt that was given up, the request is sent
+// after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
