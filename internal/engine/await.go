@@ -127,7 +127,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 		// The master's error for the previous hold is used if it has not answered for this one, or has granted this one
 		// too with another token than the other masters.
 		disagrees := kind == NoQuorum && v.State == ballot.Granted
-		if v.Err == nil && (v.State == ballot.Unasked || disagrees) && a.errs != nil {
+		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
 			v.Err = a.errs[i]
 		}
 		switch {
