@@ -27,6 +27,7 @@ const suspensionCheck = time.Second
 type Queue struct {
 	clock clock.Clock
 	jump  func(now clock.Instant) // called when the wall clock ran ahead of the monotonic one
+	last  clock.Instant           // the last reading, compared with the next one; belongs to Run
 
 	mu     sync.Mutex
 	timers timerHeap
@@ -34,9 +35,9 @@ type Queue struct {
 	kick   chan struct{}
 }
 
-// New returns a queue. jump is called when the machine has been suspended or its wall clock was set forward.
+// New returns a queue. jump is called when the machine has been suspended or its wall clock was set forward since New.
 func New(c clock.Clock, jump func(now clock.Instant)) *Queue {
-	return &Queue{clock: c, jump: jump, wakeAt: clock.Never, kick: make(chan struct{}, 1)}
+	return &Queue{clock: c, jump: jump, last: c.Now(), wakeAt: clock.Never, kick: make(chan struct{}, 1)}
 }
 
 // Set sets the timer to a time of the monotonic clock.
@@ -86,14 +87,13 @@ func (q *Queue) Len() int {
 func (q *Queue) Run(stop <-chan struct{}) {
 	timer := time.NewTimer(clock.Never)
 	defer timer.Stop()
-	last := q.clock.Now()
 	var due []Target
 	for {
 		now := q.clock.Now()
-		if ahead := (now.Wall - last.Wall) - (now.Mono - last.Mono); ahead > clock.Rounding {
+		if ahead := (now.Wall - q.last.Wall) - (now.Mono - q.last.Mono); ahead > clock.Rounding {
 			q.jump(now)
 		}
-		last = now
+		q.last = now
 		due = q.takeDue(now.Mono, due[:0])
 		for _, target := range due {
 			target.Fire(now)

@@ -238,3 +238,25 @@ func TestJumpsAreNoticed(t *testing.T) {
 		})
 	}
 }
+
+// The clock may jump before the goroutine of Run has been scheduled for the first time.
+func TestAJumpBeforeRunIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, ahead := time.Now(), time.Duration(0)
+		jumps := 0
+		q := timerqueue.New(
+			func() (time.Duration, time.Time) { return time.Since(start), time.Now().Add(ahead) },
+			func(clock.Instant) { jumps++ },
+		)
+		ahead = time.Hour
+		stop, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			q.Run(stop)
+		}()
+		synctest.Wait()
+		close(stop)
+		<-over
+		require.Equal(t, 1, jumps)
+	})
+}
