@@ -2,8 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"sync"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
@@ -52,39 +51,6 @@ func (e *Engine) Convert(
 	return e.become(ctx, l, into)
 }
 
-// contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
-// both have one owner. Then the lease itself may be gone, and the masters are asked.
-func (f *Failure) contradicts(mode fencing.Mode) bool {
-	refused := f.Kind == Contended && f.Err == nil
-	return refused && (mode == fencing.Read || f.Holder != nil && f.Holder.Mode == fencing.Write)
-}
-
-// Untaken is the cause of a conversion that failed because its new hold was lost before the lease went over to it. It
-// is not a loss: the lease keeps what it had.
-type Untaken struct {
-	Mode   fencing.Mode
-	Reason Reason
-}
-
-func (u *Untaken) Error() string {
-	return fmt.Sprintf("the %s hold was granted, and lost before it was taken: %v", u.Mode, u.Reason)
-}
-
-// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
-func untaken(l *Lease, end error) *Failure {
-	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
-	loss, lost := end.(*Loss)
-	if !lost {
-		return f
-	}
-	f.Kind, f.Err = Contended, &Untaken{l.mode, loss.Reason}
-	if loss.Reason == Unreachable {
-		nodes, _ := loss.Err.(NodeFailures)
-		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(l.e.masters)-len(nodes), f.Need-1)
-	}
-	return f
-}
-
 // conversion returns the request for the hold in the other mode. The request names the hold that it replaces, so that a
 // master does not let the two wait for each other.
 func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
@@ -100,6 +66,28 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 		l.extra.cohort.last = r.withdrawal
 	}
 	return r, nil
+}
+
+// contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
+// both have one owner. Then the lease itself may be gone, and the masters are asked.
+func (f *Failure) contradicts(mode fencing.Mode) bool {
+	refused := f.Kind == Contended && f.Err == nil
+	return refused && (mode == fencing.Read || f.Holder != nil && f.Holder.Mode == fencing.Write)
+}
+
+// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
+func untaken(l *Lease, end error) *Failure {
+	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
+	loss, lost := end.(*Loss)
+	if !lost {
+		return f
+	}
+	f.Kind, f.Err = Contended, &Untaken{l.mode, loss.Reason}
+	if loss.Reason == Unreachable {
+		nodes, _ := loss.Err.(NodeFailures)
+		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(l.e.masters)-len(nodes), f.Need-1)
+	}
+	return f
 }
 
 // become replaces the lease l by into, if l has stood until now. Otherwise another client may have held the lock in
@@ -142,6 +130,16 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	return nil
 }
 
+// unlockBoth unlocks two mutexes, and then runs what was deferred under either.
+func unlockBoth(g, other *guard) {
+	first, second := g.deferred, other.deferred
+	g.deferred, other.deferred = nil, nil
+	g.mu.Unlock()
+	other.mu.Unlock()
+	first.runAll()
+	second.runAll()
+}
+
 // loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
 func loseTaken(l *Lease) error {
 	l = l.lock()
@@ -152,26 +150,52 @@ func loseTaken(l *Lease) error {
 	return l.ending.err()
 }
 
-// current returns the lease that this one has become.
-func (l *Lease) current() *Lease {
-	for s := l.successor.Load(); s != nil; s = l.successor.Load() {
-		l = s
-	}
-	return l
+// withdrawal tracks the releases of a conversion that was given up. A master that has not answered its release may
+// treat the conversion as a waiter for the lock. A nil withdrawal stands for no conversion.
+type withdrawal struct {
+	mu   sync.Mutex // guards what follows; no other mutex is acquired under it
+	open int        // releases without an answer
+	then func()     // called when open becomes 0; nil before after, and once called
 }
 
-// lock returns the lease that this one has become, with its mutex locked. A conversion may come between the lookup and
-// the lock, so lock checks again.
-func (l *Lease) lock() *Lease {
-	for {
-		l = l.current()
-		l.mu.Lock()
-		if l.successor.Load() == nil {
-			return l
+// begin counts a release that is about to be sent.
+func (w *withdrawal) begin() {
+	if w != nil {
+		w.mu.Lock()
+		w.open++
+		w.mu.Unlock()
+	}
+}
+
+// end counts the answer of a release. A release that is given up has no answer: its hold has expired by then, or the
+// master refuses the release for good. Then the next renewal reports waiters of other processes.
+func (w *withdrawal) end() {
+	if w == nil {
+		return
+	}
+	var then func()
+	w.mu.Lock()
+	if w.open--; w.open == 0 {
+		then, w.then = w.then, nil
+	}
+	w.mu.Unlock()
+	if then != nil {
+		then()
+	}
+}
+
+// after calls f when every release that has begun is answered, or at once if there is none without an answer. It is
+// called once.
+func (w *withdrawal) after(f func()) {
+	if w != nil {
+		w.mu.Lock()
+		if w.open > 0 {
+			w.then = f
+			f = nil
 		}
-		l.mu.Unlock()
+		w.mu.Unlock()
+	}
+	if f != nil {
+		f()
 	}
 }
-
-// MaxWait returns the limit of the wait under the terms of a lease, 0 for none.
-func MaxWait(l *Lease) time.Duration { return l.terms.MaxWait }

@@ -152,7 +152,7 @@
 // # Replicas
 //
 // If replicas are asked for, every call that makes or keeps a lease goes out with WAIT behind it, and counts only once
-// so many replicas of the master have it (replicas.go). A renewal without WAIT would move the deadline past the expiry
+// so many replicas of the master have it (handoff.go). A renewal without WAIT would move the deadline past the expiry
 // that a replica knows: the promoted replica would let other clients in while the lease is trusted. A grant from the
 // queue was written by another process, so the waiter renews it first (granted, confirmed): WAIT behind this later
 // write on the same server covers both. A grant that replicas do not confirm is released there, and the acquisition

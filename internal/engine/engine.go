@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,16 +93,6 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// patience is how long the engine waits for a batch of calls: longer than any link over which a lock can be used, and
-// not past the time at which a client that is tuned for locks finds a connection dead.
-const patience = 5 * time.Second
-
-// Now reads the clocks that determine the trust in leases.
-func (e *Engine) Now() clock.Instant { return e.clock.Now() }
-
-// quarantineMin is the shortest quarantine of a master: tokens may run ahead of its clock by a second.
-const quarantineMin = 2 * time.Second
-
 // connect makes the masters and the engine's state for each. It opens no connection: the first call does. The masters
 // know nothing of leases. These functions define what they do with a message and with another server, and where they
 // start a goroutine that Close waits for.
@@ -134,7 +125,27 @@ func (e *Engine) connect() {
 	}
 }
 
+// patience is how long the engine waits for a batch of calls: longer than any link over which a lock can be used, and
+// not past the time at which a client that is tuned for locks finds a connection dead.
+const patience = 5 * time.Second
+
+// quarantineMin is the shortest quarantine of a master: tokens may run ahead of its clock by a second.
+const quarantineMin = 2 * time.Second
+
+// Now reads the clocks that determine the trust in leases.
+func (e *Engine) Now() clock.Instant { return e.clock.Now() }
+
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
+
+// count returns how many masters satisfy is.
+func (e *Engine) count(is func(*transport.Master) bool) (n int) {
+	for _, m := range e.masters {
+		if is(m) {
+			n++
+		}
+	}
+	return n
+}
 
 // suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
 // timers that still count a minute. Without this check a lease that ended during the sleep would stand until they fire,
@@ -145,6 +156,121 @@ func (e *Engine) suspended(now clock.Instant) {
 		l.Fire(now)
 	}
 }
+
+// Close fails every waiter, releases every lease, waits at most the release timeout for the masters to confirm and at
+// most as long again for the hooks, and returns when no goroutine of the engine is left. A second call returns no
+// earlier. Close may be called from a hook. It waits for a dial that is under way even beyond that timeout.
+func (e *Engine) Close() {
+	if e.registry.close() {
+		e.shutDown()
+	} else {
+		<-e.gone
+	}
+	// The hooks come last, since they get the releases. A hook may have called Close itself. Each call waits for the
+	// hooks, so that no caller frees what they use while one runs.
+	e.observers.relay.Close(e.cfg.ReleaseTimeout)
+}
+
+// shutDown does the work of the first Close. No acquisition begins any more.
+func (e *Engine) shutDown() {
+	e.tasks.end() // nothing new is started; what runs may still post
+	for _, l := range e.registry.snapshot() {
+		l.shutDown()
+	}
+	// The releases need the pipelines and the timers, so these end only after them.
+	e.unconfirmed.await(e.cfg.ReleaseTimeout)
+	e.endLife()
+	close(e.stop)
+	e.tasks.wait()
+	close(e.gone)
+}
+
+// registry holds the leases of an engine by hold. Messages and Close find a lease through it, so a lease is added
+// before its first request is sent, and removed when nothing may change it any more.
+type registry struct {
+	mu     sync.Mutex // guards what follows; acquired under a lease's mutex, never the other way round
+	closed bool
+	leases map[string]*Lease
+}
+
+// add registers the lease under its hold. It reports false after close.
+func (r *registry) add(l *Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.leases[l.id] = l
+	}
+	return !r.closed
+}
+
+// forget removes the hold. Messages for it are ignored from then on.
+func (r *registry) forget(hold string) {
+	r.mu.Lock()
+	delete(r.leases, hold)
+	r.mu.Unlock()
+}
+
+// lookup returns nil for a hold that has ended, or that belongs to another process.
+func (r *registry) lookup(hold string) *Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leases[hold]
+}
+
+// snapshot returns a copy, because the mutex of a lease is never acquired under the registry's mutex. A lease in the
+// copy may end before the caller reaches it, so each use checks the phase.
+func (r *registry) snapshot() []*Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Lease, 0, len(r.leases))
+	for _, l := range r.leases {
+		all = append(all, l)
+	}
+	return all
+}
+
+// close stops the registry from accepting leases. It reports whether it is the first call. A restart of an acquisition
+// is refused too, and fails with ErrClosed.
+func (r *registry) close() (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !r.closed
+	r.closed = true
+	return first
+}
+
+func (r *registry) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+// tasks tracks the goroutines of an engine that Close waits for.
+type tasks struct {
+	mu    sync.Mutex // guards ended, and serializes spawn and end
+	ended bool
+	group sync.WaitGroup
+}
+
+// spawn runs the task in its own goroutine. After end it starts none and returns false.
+func (t *tasks) spawn(task func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.group.Go(task)
+	}
+	return !t.ended
+}
+
+// end makes spawn start no further tasks. Waiting for the group is invalid while tasks may still be added to it.
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+}
+
+// wait returns when every task has returned. It is called after end.
+func (t *tasks) wait() { t.group.Wait() }
 
 // newULID returns a ULID for a time of the wall clock. All its 80 random bits come from the system: two holds with one
 // id would be two holders.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,25 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
+
+// mailbox receives the messages of the masters and handles nodes whose messages are not available. A message reports
+// what the next refresh or renewal would report later, so a lost message costs time and nothing else.
+type mailbox struct {
+	e       *Engine
+	channel string // prefix of the channel of each master, and of each node of a Cluster
+}
+
+// route returns how messages about this lock reach this engine, in the form of a hold's details. A route that begins
+// with b says that the count of receivers shows nothing, so the master does not pass over the waiter. With several
+// masters the result is such a route until the engine listens to each of them.
+func (b *mailbox) route(lock string) (route string) {
+	for _, m := range b.e.masters {
+		if route = m.Route(lock); route[0] == 'b' {
+			break
+		}
+	}
+	return route
+}
 
 // onMessage handles a message of a master. `hold token us ttl server` is a hand-off; for a shared hold, `first waiting`
 // follows: the first token of its block, and how many waiters want it. `hold` alone reports that a hold that comes
@@ -40,6 +60,15 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	if v.phase == asking && hold == v.id {
 		v.ballot.Vote(m.Index).YieldRequested()
 		v.perform(v.ballot.Next(nil))
+	}
+}
+
+// wanted handles a message that a waiter wants this hold of the lease.
+func (b *mailbox) wanted(l *Lease, hold string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hold == l.id && l.phase != ended {
+		l.extra.want(&l.mu)
 	}
 }
 
@@ -119,4 +148,88 @@ func (v *voting) handoffTrust(
 		return clock.Instant{}, false
 	}
 	return v.e.drift.Trusted(now, left), true
+}
+
+// granted counts a grant that a message or a refresh reported, under mu: at once, or when the replicas have it. A vote
+// has at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
+func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
+	vote := v.ballot.Vote(m.Index)
+	if !v.e.replicated() {
+		vote.Granted(token, until)
+		return
+	}
+	if !vote.Confirming(token) {
+		return
+	}
+	id := v.id
+	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
+	renewal := &transport.Renewal{
+		Lock: v.key.lock(), Holds: v.key.holds(), Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
+		Token: uint64(token), Deadline: until,
+		Done: func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
+	}
+	v.mu.afterUnlock(func() { m.Renew(renewal) })
+}
+
+// replicated reports whether grants count only once replicas have them. Then an operation that makes or keeps a lease
+// counts only once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every
+// renewal, because the deadline would otherwise move past the expiry that a replica knows. A grant from the queue was
+// written by another process. Its first renewal is a later write on the same server by this process, so the WAIT after
+// that renewal covers both. A master whose replicas do not confirm does not count, and is released.
+func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
+
+// confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
+// the server. Then the grant only lasts longer there than it is trusted here.
+func (v *voting) confirmed(
+	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
+) {
+	answer := ballot.Answer{Status: ballot.IsAbsent}
+	switch {
+	case err != nil:
+		answer = v.e.noAnswer(m, err)
+	case renewed:
+		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: v.e.drift.Trusted(sent, v.terms.TTL)}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if id != v.id || v.phase == ended {
+		return
+	}
+	v.ballot.Vote(m.Index).Confirmed(token, answer)
+	v.changed()
+}
+
+// onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
+// did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
+func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
+	b.e.registry.lookAgain() // first: a hold that is granted after this has missed no message
+	b.e.waiters[m.Index].wakeAll()
+}
+
+// lookAgain renews all shared holds when messages begin to arrive: earlier messages may have been lost.
+func (r *registry) lookAgain() {
+	for _, l := range r.snapshot() {
+		l.mu.Lock()
+		renewForNews(l)
+		l.mu.Unlock()
+	}
+}
+
+// onMoved is called when other servers answer for some keys of the master. They may not have the requests that the
+// servers before them answered, so the waiters ask again, and recent releases are sent again.
+func (b *mailbox) onMoved(m *transport.Master) {
+	b.e.releases[m.Index].repeat()
+	b.e.waiters[m.Index].wakeAll()
+}
+
+// onDeaf is called when messages of a node are not available, once until they are available again. Its waiters ask at
+// an interval instead.
+func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
+	observers := &b.e.observers
+	observers.warn("messages to those who wait cannot be had; they ask instead, which costs more and takes longer",
+		slog.String("master", n.Addr()), slog.Any("error", err))
+	if hook := observers.hooks.NoMessages; hook != nil {
+		observers.relay.Offer(func() { hook(n.Addr(), err) })
+	}
+	b.e.waiters[m.Index].wakeAll()
 }

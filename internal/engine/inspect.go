@@ -95,33 +95,7 @@ func readView(r rueidis.RedisResult) (v View) {
 	return v
 }
 
-// row reads the fields of one holder or waiter; a missing field is empty. So a client can read rows to which a later
-// version of the scripts adds fields, and rows from which an earlier version left some out.
-type row []rueidis.RedisMessage
-
 func newRow(m rueidis.RedisMessage) row {
 	r, _ := m.ToArray()
 	return r
-}
-
-func (r row) text(i int) string {
-	if i >= len(r) {
-		return ""
-	}
-	s, _ := r[i].ToString()
-	return s
-}
-
-func (r row) number(i int) int64 {
-	if i >= len(r) {
-		return 0
-	}
-	n, _ := r[i].AsInt64()
-	return n
-}
-
-// millis reads an elapsed or a remaining time. It is never negative, although a server's clock that was set back since
-// would yield a negative one.
-func (r row) millis(i int) time.Duration {
-	return time.Duration(max(r.number(i), 0)) * time.Millisecond
 }

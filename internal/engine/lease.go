@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,9 @@ func (l *Lease) Token() fencing.Token {
 	return l.token()
 }
 
+// MaxWait returns the limit of the wait under the terms of a lease, 0 for none.
+func MaxWait(l *Lease) time.Duration { return l.terms.MaxWait }
+
 // Deadline returns until when the lease is trusted, by this process's clocks: the zero time where Err returns an error.
 func (l *Lease) Deadline() time.Time {
 	l = l.lock()
@@ -55,6 +59,21 @@ func (l *Lease) Deadline() time.Time {
 	// The wall clock may have been set since the grant, so the moment is computed from what is left by the monotonic
 	// clock.
 	return time.Now().Add(min(l.trust.until().Mono, l.limit) - now.Mono)
+}
+
+// Trusted reports whether the lease stands at an instant of Engine.Now, as Err does, except that it ignores MaxHold. It
+// does not block and changes nothing, because the goroutines of a shared hold call it for each entry. The caller passes
+// the instant, because reading the clocks is most of the cost.
+func (l *Lease) Trusted(now clock.Instant) bool {
+	for {
+		l = l.current()
+		if !l.trust.until().Passed(now) {
+			return true
+		}
+		if l.successor.Load() == nil { // else a conversion has just ended this lease
+			return false
+		}
+	}
 }
 
 // Err returns nil while the lease is trusted, and ErrReleased or a *Loss after. It reads the clocks itself, so a
@@ -90,6 +109,27 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	}
 }
 
+// current returns the lease that this one has become.
+func (l *Lease) current() *Lease {
+	for s := l.successor.Load(); s != nil; s = l.successor.Load() {
+		l = s
+	}
+	return l
+}
+
+// lock returns the lease that this one has become, with its mutex locked. A conversion may come between the lookup and
+// the lock, so lock checks again.
+func (l *Lease) lock() *Lease {
+	for {
+		l = l.current()
+		l.mu.Lock()
+		if l.successor.Load() == nil {
+			return l
+		}
+		l.mu.Unlock()
+	}
+}
+
 // begin turns a granted acquisition into a lease, under mu.
 func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
 	l.phase = held
@@ -117,18 +157,22 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.setTimer()
 }
 
-// finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for readers without the
-// mutex. The contexts end when the mutex is unlocked, before the caller sends any release. The caller has the registry
-// forget the lease once its release is counted.
-func (l *Lease) finish(end error) {
-	if end == ErrReleased {
-		l.e.observers.released(l)
+// Fire is the timer's call at the lease's next moment. The timer may be late, or early because of a call that was under
+// way when it was moved, so Fire finds what is due from the clocks.
+func (l *Lease) Fire(now clock.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(now)
+	if l.phase != held {
+		return
 	}
-	l.phase = ended
-	l.trust.end()
-	l.e.counters.held.Add(-1)
-	l.e.timers.Cancel(&l.timer)
-	l.ending.come(end, &l.mu)
+	l.renewal.fire(l, now)
+	l.setTimer()
+}
+
+// setTimer sets the timer to the lease's next moment, under mu.
+func (l *Lease) setTimer() {
+	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.renewal.next(l.e)))
 }
 
 // expire ends the lease if its time is over, under mu, regardless of calls under way. The masters keep the hold a
@@ -152,15 +196,6 @@ func (l *Lease) expire(now clock.Instant) {
 	}
 }
 
-// lose ends the lease without its holder's wish, under mu. It releases what a minority of the masters may still have:
-// that is of no use, and other clients would wait for its expiry.
-func (l *Lease) lose(loss *Loss) {
-	l.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
-	l.e.observers.lost(l, loss)
-	l.finish(loss)
-	l.releaseInBackground()
-}
-
 // lossOf returns the loss of a lease, under its mutex.
 func lossOf(l *Lease, reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
@@ -178,6 +213,15 @@ func lossOf(l *Lease, reason Reason, cause error) *Loss {
 	return loss
 }
 
+// lose ends the lease without its holder's wish, under mu. It releases what a minority of the masters may still have:
+// that is of no use, and other clients would wait for its expiry.
+func (l *Lease) lose(loss *Loss) {
+	l.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+	l.e.observers.lost(l, loss)
+	l.finish(loss)
+	l.releaseInBackground()
+}
+
 // LoseAt ends a held lease, because the work under it with that token has reached a limit of its own. The lease has
 // ended when LoseAt returns, and is released in the background.
 func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
@@ -189,22 +233,18 @@ func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
 	}
 }
 
-// Fire is the timer's call at the lease's next moment. The timer may be late, or early because of a call that was under
-// way when it was moved, so Fire finds what is due from the clocks.
-func (l *Lease) Fire(now clock.Instant) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.expire(now)
-	if l.phase != held {
-		return
+// finish ends a held lease, under mu. It is the only way out of that phase. Trust ends first, for readers without the
+// mutex. The contexts end when the mutex is unlocked, before the caller sends any release. The caller has the registry
+// forget the lease once its release is counted.
+func (l *Lease) finish(end error) {
+	if end == ErrReleased {
+		l.e.observers.released(l)
 	}
-	l.renewal.fire(l, now)
-	l.setTimer()
-}
-
-// setTimer sets the timer to the lease's next moment, under mu.
-func (l *Lease) setTimer() {
-	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.renewal.next(l.e)))
+	l.phase = ended
+	l.trust.end()
+	l.e.counters.held.Add(-1)
+	l.e.timers.Cancel(&l.timer)
+	l.ending.come(end, &l.mu)
 }
 
 // shutDown ends the lease in either phase, because the engine is closed.
@@ -219,4 +259,147 @@ func (l *Lease) shutDown() {
 		l.finish(ErrReleased)
 		l.releaseInBackground()
 	}
+}
+
+// trust is a lease's deadline. It is written under the lease's mutex and read with or without it. The two clocks are
+// stored one after the other. A deadline only moves forward, so a reader without the mutex that sees only the first
+// store trusts the lease no longer than before.
+type trust struct{ mono, wall atomic.Int64 } // ns; 0 if the lease does not stand
+
+// until returns the deadline.
+func (t *trust) until() clock.Instant {
+	return clock.Instant{Mono: time.Duration(t.mono.Load()), Wall: time.Duration(t.wall.Load())}
+}
+
+func (t *trust) set(until clock.Instant) {
+	t.mono.Store(int64(until.Mono))
+	t.wall.Store(int64(until.Wall))
+}
+
+// left returns how much longer the lease is trusted.
+func (t *trust) left(now clock.Instant) time.Duration { return t.until().Mono - now.Mono }
+
+func (t *trust) end() {
+	t.mono.Store(0)
+	t.wall.Store(0)
+}
+
+// ending notifies the subscribers to a lease's end. The lease's mutex guards it. Thousands of leases are held at once
+// and few have subscribers, so its state is allocated with the first subscription or with the end.
+type ending struct{ of *end }
+
+// end is the state of an ending.
+type end struct {
+	err   error         // nil before it; then ErrReleased, *Failure or *Loss
+	done  chan struct{} // closed at the end; made on request
+	calls map[*func(error)]struct{}
+}
+
+// released is the end of every lease without subscribers that its holder has released. It never changes.
+var released = func() *end {
+	e := &end{err: ErrReleased, done: make(chan struct{})}
+	close(e.done)
+	return e
+}()
+
+// err returns nil before the end.
+func (n *ending) err() error {
+	if n.of == nil {
+		return nil
+	}
+	return n.of.err
+}
+
+// made returns the state, allocated if there was none.
+func (n *ending) made() *end {
+	if n.of == nil {
+		n.of = new(end)
+	}
+	return n.of
+}
+
+// channel returns a channel that is closed at the end. Every call returns the same channel.
+func (n *ending) channel() <-chan struct{} {
+	e := n.made()
+	if e.done == nil {
+		e.done = make(chan struct{})
+		if e.err != nil {
+			close(e.done)
+		}
+	}
+	return e.done
+}
+
+// add registers f to be called at the end, which has not come. The pointer identifies f, since two functions cannot be
+// compared.
+func (n *ending) add(f *func(error)) {
+	e := n.made()
+	if e.calls == nil {
+		e.calls = make(map[*func(error)]struct{})
+	}
+	e.calls[f] = struct{}{}
+}
+
+func (n *ending) remove(f *func(error)) {
+	if n.of != nil {
+		delete(n.of.calls, f)
+	}
+}
+
+// come ends the lease. The registered calls run when mu is unlocked.
+func (n *ending) come(err error, mu *guard) {
+	if n.of == nil && err == ErrReleased {
+		n.of = released
+		return
+	}
+	e := n.made()
+	e.err = err
+	if e.done != nil {
+		close(e.done)
+	}
+	for f := range e.calls {
+		mu.afterUnlock(func() { (*f)(err) })
+	}
+	e.calls = nil
+}
+
+// guard is the mutex of a lease. A call that must not run under it, such as the end of a context or a call to another
+// part, is deferred until it is unlocked.
+type guard struct {
+	mu       sync.Mutex
+	deferred *deferred // in the order of deferral
+}
+
+// deferred is one deferred call. A list takes 16 bytes less of every lease than a slice, and is seldom long.
+type deferred struct {
+	run  func()
+	next *deferred
+}
+
+// Lock is not re-entrant. The comments of functions that are called under it say "under mu".
+func (g *guard) Lock() { g.mu.Lock() }
+
+// Unlock unlocks the mutex and then runs the deferred calls. Another goroutine may take the mutex between the two, so a
+// deferred call must not rely on the state at its deferral: it carries what it needs.
+func (g *guard) Unlock() {
+	first := g.deferred
+	g.deferred = nil
+	g.mu.Unlock()
+	first.runAll()
+}
+
+// runAll runs the calls from this one on.
+func (d *deferred) runAll() {
+	for ; d != nil; d = d.next {
+		d.run()
+	}
+}
+
+// afterUnlock defers f until the mutex is unlocked.
+func (g *guard) afterUnlock(f func()) {
+	last := &g.deferred
+	for *last != nil {
+		last = &(*last).next
+	}
+	*last = &deferred{run: f}
 }

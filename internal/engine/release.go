@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/redis/rueidis"
 
@@ -79,6 +82,25 @@ func (e *Engine) ReleaseSoon(l *Lease) {
 	if l.phase == held {
 		l.finish(ErrReleased)
 		l.releaseAtOnce(e.announce(l.key.lock()))
+	}
+}
+
+// LetGo announces the release of a lease that the process has kept and does not use. It returns a function that
+// releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
+// process for the lock are sent to a master after its answer to the release.
+func (e *Engine) LetGo(l *Lease) (release func()) {
+	left := e.announce(l.key.lock())
+	return func() {
+		l := l.lock()
+		defer l.mu.Unlock()
+		if l.expire(e.clock.Now()); l.phase != held {
+			for _, f := range left {
+				l.mu.afterUnlock(f)
+			}
+			return
+		}
+		l.finish(ErrReleased)
+		l.releaseAtOnce(left)
 	}
 }
 
@@ -191,12 +213,6 @@ func (v *voting) releaseAtOnce(left []func()) {
 	v.e.registry.forget(v.id)
 }
 
-// The statuses of release.lua.
-const (
-	releaseGone    = 0
-	releaseGranted = 1
-)
-
 // released reads the reply to a release. A release that failed is retried in the background until the hold has expired.
 // It may have run: the second run then finds the hold gone, and touches no other hold.
 func (e *Engine) released(
@@ -215,4 +231,209 @@ func (e *Engine) released(
 		e.goOn(r.m, e.keys.forCall(r.key), reply[2])
 	}
 	return reply[0] == releaseGranted, nil
+}
+
+// The statuses of release.lua.
+const (
+	releaseGone    = 0
+	releaseGranted = 1
+)
+
+// releaseCount counts the masters' answers to a release. It has no mutex: the count of a single master is on the
+// caller's stack.
+type releaseCount struct {
+	need, all   int
+	had, hadNot int
+	failures    []NodeFailure
+}
+
+func (c *releaseCount) add(had bool, failure *NodeFailure) {
+	switch {
+	case failure != nil:
+		c.failures = append(c.failures, *failure)
+	case had:
+		c.had++
+	default:
+		c.hadNot++
+	}
+}
+
+// isCertain reports whether the outstanding answers cannot change either part of the verdict: that a quorum let go, and
+// that a quorum had nothing to let go of.
+func (c *releaseCount) isCertain() bool {
+	open := c.all - c.had - c.hadNot - len(c.failures)
+	return c.released() && c.hadNot+open < c.need || c.lost() || open == 0
+}
+
+// released reports whether a quorum does not have the hold any more, and so may grant the lock to other holds.
+func (c *releaseCount) released() bool { return c.had+c.hadNot >= c.need }
+
+// lost reports whether a quorum no longer had the hold when the release arrived. The lease did not protect anything by
+// then.
+func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
+
+// verdict returns a *Loss if the hold did not stand any more when the release arrived, because the caller that relied
+// on it must know.
+func (c *releaseCount) verdict(of *voting) error {
+	switch {
+	case c.lost():
+		of.e.suspect(of.key.lock())
+		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.lock()}
+	case c.released():
+		return nil
+	}
+	u := &Unconfirmed{Name: of.name, Need: c.need, Got: c.had + c.hadNot, Nodes: c.failures}
+	kind, forGood := of.e.refusal(c.failures)
+	u.Conflict, u.Refused = kind == Conflict, forGood
+	return u
+}
+
+// releaseVotes counts the answers of several masters. It outlives the call that waits for it, because answers may
+// arrive after the call's timeout. Until the count is certain, the release is unconfirmed, whether the call still waits
+// or not.
+type releaseVotes struct {
+	e       *Engine
+	certain chan struct{} // closed when further answers change nothing
+
+	mu       sync.Mutex // guards what follows
+	decided  bool       // certain is closed
+	answers  releaseCount
+	answered []bool // of each master
+}
+
+func newReleaseVotes(e *Engine) *releaseVotes {
+	e.unconfirmed.add(+1)
+	return &releaseVotes{
+		e: e, certain: make(chan struct{}), answered: make([]bool, len(e.masters)),
+		answers: releaseCount{need: e.quorum(), all: len(e.masters)},
+	}
+}
+
+// count counts one master's answer.
+func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.answered[master] = true
+	v.answers.add(had, failure)
+	if v.answers.isCertain() && !v.decided {
+		v.decided = true
+		close(v.certain)
+		v.e.unconfirmed.add(-1)
+	}
+}
+
+// verdict returns the verdict of the answers so far. Later answers change nothing for the caller. A release that they
+// show to have failed continues in the background. If no quorum has confirmed, the masters that are still silent are
+// causes too. The silence is given as the release timeout, which is right for Release, the only caller that uses it.
+func (v *releaseVotes) verdict(of *voting) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.answers.verdict(of)
+	if u, ok := err.(*Unconfirmed); ok {
+		u.Nodes = slices.Clone(u.Nodes)
+		for i, m := range of.e.masters {
+			if !v.answered[i] {
+				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
+				u.Nodes = append(u.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.lock()).Addr(), Err: silence})
+			}
+		}
+		slices.SortFunc(u.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+	}
+	return err
+}
+
+// leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a
+// lease that it has kept, or an attempt that does not queue and was given up. The request of a single attempt is sent
+// after the master's answers to these releases: a hold of its own process would refuse it. A request that queues need
+// not wait: its place is behind that hold.
+type leaving struct {
+	mu    sync.Mutex // guards what follows; no other is taken under it
+	locks map[string]*departures
+}
+
+// departures are the releases of one lock in their order, from the first that has no answer so far. Each release and
+// each follower is in one list once: while a server hangs, attempts are given up and begun by the thousand.
+type departures struct {
+	open      []*departure
+	answered  int        // how many releases were before these
+	followers []follower // in their order
+}
+
+type departure struct{ answered bool }
+
+// follower is a call that waits for the first so many releases of its lock.
+type follower struct {
+	releases int
+	call     func()
+}
+
+// add registers a release of the lock. left is called once, when the master has answered or failed to.
+func (v *leaving) add(lock string) (left func()) {
+	d := new(departure)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := v.locks[lock]
+	if all == nil {
+		if v.locks == nil {
+			v.locks = make(map[string]*departures)
+		}
+		all = new(departures)
+		v.locks[lock] = all
+	}
+	all.open = append(all.open, d)
+	return func() {
+		for _, f := range v.leave(lock, d) {
+			f.call()
+		}
+	}
+}
+
+// leave records the answer to a release, and returns the followers that need not wait any more.
+func (v *leaving) leave(lock string, d *departure) (ready []follower) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d.answered = true
+	all := v.locks[lock]
+	for len(all.open) > 0 && all.open[0].answered {
+		all.open = all.open[1:]
+		all.answered++
+	}
+	for len(all.followers) > 0 && all.followers[0].releases <= all.answered {
+		ready = append(ready, all.followers[0])
+		all.followers = all.followers[1:]
+	}
+	if len(all.open) == 0 {
+		delete(v.locks, lock)
+	}
+	return ready
+}
+
+// any reports whether a release of the lock has no answer so far.
+func (v *leaving) any(lock string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.locks[lock] != nil
+}
+
+// after calls f once the releases that are registered now have been answered, at once if there are none. It does not
+// wait for those that are registered later, so that concurrent attempts do not hold each other up.
+func (v *leaving) after(lock string, f func()) {
+	v.mu.Lock()
+	all := v.locks[lock]
+	if all != nil {
+		all.followers = append(all.followers, follower{all.answered + len(all.open), f})
+	}
+	v.mu.Unlock()
+	if all == nil {
+		f()
+	}
+}
+
+// announce registers a release of the lock on every master. Each function of left is called once.
+func (e *Engine) announce(lock string) (left []func()) {
+	left = make([]func(), len(e.masters))
+	for i := range left {
+		left[i] = e.leaving[i].add(lock)
+	}
+	return left
 }

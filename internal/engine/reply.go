@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,3 +178,50 @@ func readInts(r rueidis.RedisResult, into []int64) error {
 	}
 	return nil
 }
+
+// row reads the fields of one holder or waiter; a missing field is empty. So a client can read rows to which a later
+// version of the scripts adds fields, and rows from which an earlier version left some out.
+type row []rueidis.RedisMessage
+
+func (r row) text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	s, _ := r[i].ToString()
+	return s
+}
+
+func (r row) number(i int) int64 {
+	if i >= len(r) {
+		return 0
+	}
+	n, _ := r[i].AsInt64()
+	return n
+}
+
+// millis reads an elapsed or a remaining time. It is never negative, although a server's clock that was set back since
+// would yield a negative one.
+func (r row) millis(i int) time.Duration {
+	return time.Duration(max(r.number(i), 0)) * time.Millisecond
+}
+
+// modeArg formats a mode as the scripts read it.
+func modeArg(m fencing.Mode) string {
+	if m == fencing.Write {
+		return "w"
+	}
+	return "r"
+}
+
+func readMode(s string) fencing.Mode {
+	if s == "w" {
+		return fencing.Write
+	}
+	return fencing.Read
+}
+
+// tokenArg and millis format arguments of scripts. A token is written in full: Lua's own conversion loses digits from
+// 1e14 on.
+func tokenArg(t fencing.Token) string { return strconv.FormatUint(uint64(t), 10) }
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

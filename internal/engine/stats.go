@@ -1,6 +1,8 @@
 package engine
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+)
 
 // Stats counts what an Engine has done, and what it has now.
 type Stats struct {
@@ -49,3 +51,6 @@ func (e *Engine) Stats() Stats {
 	}
 	return s
 }
+
+// unheard reports whether so many masters cannot send the hand-off message to this acquisition that no quorum can.
+func (e *Engine) unheard(a *acquisition) bool { return e.deafTo(a.lease.key.lock()) }

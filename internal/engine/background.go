@@ -2,6 +2,8 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -9,6 +11,81 @@ import (
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
+
+// pendingRelease is a hold that one master may still have. It contains all that a release needs, so the lease itself
+// may be collected: a server that is down for an hour keeps no leases in memory.
+type pendingRelease struct {
+	m         *transport.Master
+	key       lockKey
+	hold      string
+	tombstone tombstone
+	until     clock.Instant // the hold has expired there by then
+
+	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
+}
+
+// releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
+// withdrawal counts it from here on.
+func (v *voting) releaseOn(m *transport.Master) pendingRelease {
+	var withdrawn *withdrawal
+	if v.extra != nil {
+		withdrawn = v.extra.withdrawal
+		withdrawn.begin()
+	}
+	return pendingRelease{
+		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m), withdrawal: withdrawn,
+		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
+		// is still on its way.
+		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
+	}
+}
+
+// tombstone is what a release leaves for an acquire of its hold that arrives later, as arguments of release.lua: for
+// how many ms, and '1' to leave it even if the release finds the hold.
+type tombstone struct{ ms, found string }
+
+// tombstoneOn returns the tombstone that a release leaves on this master, under mu. Without a tombstone, a request that
+// arrives after the release would be granted, and the lock would be held without a holder for a TTL (cases no-tombstone
+// and overtake). A request without an answer may be the request that was granted. An earlier request that failed may
+// still be on its way too, over a connection that was replaced since. It cannot do harm for longer than the grant that
+// it asks for would last.
+func (v *voting) tombstoneOn(m *transport.Master) tombstone {
+	switch vote := v.ballot.Vote(m.Index); {
+	case vote.Straggles():
+		return tombstone{tombstoneArg(v.terms), "1"}
+	case vote.Unanswered():
+		return tombstone{tombstoneArg(v.terms), "0"}
+	default:
+		return tombstone{"0", "0"}
+	}
+}
+
+// tombstoneArg returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
+// beyond the TTL of its grant, or once its connection is closed.
+func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
+
+// lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
+// client's connection is closed.
+const lateness = time.Minute
+
+// releaseInBackground releases all that any master may have of this hold, under mu, and removes the hold from the
+// registry. The releases are counted first, so that Close sees either the lease or its releases. They are sent when mu
+// is unlocked.
+func (v *voting) releaseInBackground() {
+	for i, m := range v.e.masters {
+		if v.ballot.Vote(i).Live() {
+			v.queueRelease(m)
+		}
+	}
+	v.e.registry.forget(v.id)
+}
+
+// queueRelease hands the release on one master to the master's pending releases, under mu.
+func (v *voting) queueRelease(m *transport.Master) {
+	r := v.releaseOn(m)
+	v.e.unconfirmed.add(+1)
+	v.mu.afterUnlock(func() { v.e.releases[m.Index].add(&r) })
+}
 
 // pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each
 // release is counted as unconfirmed, by the caller of add or by retry, until it is confirmed, refused for good or
@@ -218,4 +295,95 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 	e.unconfirmed.add(-int64(len(batch)))
 	q.failures = 0
 	q.sendLocked(min(releasesUnderWay, q.underWay+releasesAtOnce))
+}
+
+// recentReleases are the last releases that one master has confirmed. A server that was replaced and has not noticed it
+// confirms releases that its successor does not receive, and on the successor the hold would last for the rest of its
+// TTL. The releases are therefore sent again when another server answers. If there are too many, the oldest are
+// dropped, and their locks become free a little later.
+type recentReleases struct {
+	mu   sync.Mutex
+	ring []recentRelease
+	next int // index of the oldest, once the ring is full
+}
+
+type recentRelease struct {
+	key   lockKey
+	hold  string
+	node  *transport.Node // the node that confirmed the release
+	until clock.Instant   // the hold has expired by then
+}
+
+// recentMost bounds how many releases are remembered: the releases of a second or two, which is how long a client takes
+// to follow a replacement.
+const recentMost = 1024
+
+func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	one := recentRelease{r.key, r.hold, n, r.until}
+	if len(x.ring) < recentMost {
+		x.ring = append(x.ring, one)
+		return
+	}
+	x.ring[x.next] = one
+	x.next = (x.next + 1) % recentMost
+}
+
+// take removes and returns the releases to send again. A node of a Cluster is one server, so there only the releases of
+// locks that another node now answers for are sent again.
+func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingRelease) {
+	now := e.clock.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	kept := x.ring[:0]
+	for _, r := range x.ring {
+		switch {
+		// The hold has expired by itself, so its release is dropped.
+		case r.until.Passed(now):
+		case m.Replaced(r.node, r.key.lock()):
+			again = append(again, &pendingRelease{
+				m: m, key: r.key, hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
+			})
+		default:
+			kept = append(kept, r)
+		}
+	}
+	clear(x.ring[len(kept):])
+	x.ring, x.next = kept, 0
+	return again
+}
+
+// unconfirmed counts the releases that have no quorum's confirmation so far. Close waits for them.
+type unconfirmed struct {
+	n    atomic.Int64
+	none chan struct{} // signals await that the count may be 0
+}
+
+func newUnconfirmed() unconfirmed { return unconfirmed{none: make(chan struct{}, 1)} }
+
+// add counts a release that begins, or ends for good: confirmed, refused for good, or expired. If one part of the
+// engine hands a release to another, the second part adds before the first subtracts, so the count is never 0 in
+// between.
+func (u *unconfirmed) add(change int64) {
+	if u.n.Add(change) == 0 {
+		select {
+		case u.none <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await returns when the count is 0, or after the given time. The signal may be old, because the count changes all the
+// time, so await checks the count itself.
+func (u *unconfirmed) await(most time.Duration) {
+	timeout := time.NewTimer(most)
+	defer timeout.Stop()
+	for u.n.Load() > 0 {
+		select {
+		case <-u.none:
+		case <-timeout.C:
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -77,6 +78,29 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return a.await(ctx)
 }
 
+// listen subscribes to the messages about this lock, so that the holder of a shared hold learns about waiters in other
+// processes.
+func (b *mailbox) listen(lock string) {
+	for _, m := range b.e.masters {
+		m.Listen(lock)
+	}
+}
+
+// start begins an attempt with a hold of its own.
+func (a *acquisition) start() {
+	l := a.lease
+	a.describe()
+	l.ballot.Start(a.entry, len(l.e.masters))
+}
+
+// describe updates the details that masters get of the hold. They are made once for all masters and all requests,
+// because a route changes only where a listener follows a master to another server.
+func (a *acquisition) describe() {
+	if route := a.lease.e.mailbox.route(a.lease.key.lock()); route != a.route {
+		a.route, a.detail = route, a.lease.details(route, a.converts)
+	}
+}
+
 // askDirectly sends the request to a single master on the caller's goroutine, so that the uncontended case is one round
 // trip without another goroutine. It is not used with replicas: a call that counts only once replicas have it goes over
 // a connection of its own.
@@ -142,6 +166,59 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	call := transport.Call{Script: a.script(m), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
 	l.mu.afterUnlock(func() { m.Post(call) })
+}
+
+// sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
+// here on, before anything is written, so that a release always knows that the request may have run.
+func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string) (hold string, args []string) {
+	if a.asks > 0 { // the route of messages to this process may have changed
+		a.describe()
+	}
+	a.asks++
+	a.lease.ballot.Vote(m.Index).Ask()
+	// The node timeout counts from the last request.
+	if a.asked != nil {
+		select {
+		case a.asked <- struct{}{}:
+		default:
+		}
+	}
+	return a.lease.id, a.args(vote, into)
+}
+
+// args fills the arguments of script into an array of the caller, which is on its stack for a single master.
+func (a *acquisition) args(vote string, into *[7]string) []string {
+	l := a.lease
+	if a.entry == Join {
+		claimed := strconv.FormatInt(int64(l.extra.claimed), 10)
+		*into = [7]string{vote, l.id, l.owner(), modeArg(l.mode), l.terms.ttlArg, a.detail, claimed}
+		return into[:]
+	}
+	*into = [7]string{vote, l.id, l.terms.ttlArg, order(a.entry, len(l.e.masters) == 1), a.detail}
+	return into[:5]
+}
+
+// order returns how a hold queues: not at all, by arrival where one master decides, or by hold id, which all masters
+// order alike, where several do. If several masters queued by arrival, two contenders could stand before each other on
+// different masters, and each would wait for the other to leave.
+func order(entry Entry, single bool) string {
+	switch {
+	case entry != Wait && entry != Upgrade:
+		return "0"
+	case single:
+		return "a"
+	default:
+		return "h"
+	}
+}
+
+// script returns the script that asks for the hold. It is looked up for each request: in the meantime the master may
+// have turned out to be another process, and then its scripts have other digests.
+func (a *acquisition) script(m *transport.Master) *transport.Script {
+	if a.entry == Join {
+		return a.lease.e.scriptsOf(m).join
+	}
+	return a.lease.e.scriptsOf(m).acquire
 }
 
 // answered counts the reply to the request. A reply for a hold that was given up does not count.
@@ -238,6 +315,172 @@ func (a *acquisition) succeed() {
 	a.leave()
 }
 
+// restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
+// masters have it with a token that does not count any more, and one hold has one token. The new id has the time of the
+// old one, so the new hold stands before all later contenders. A join has no second try: the hold that it wanted to
+// join does not stand on a quorum.
+func (a *acquisition) restart() {
+	l := a.lease
+	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
+		a.giveUp(a.failure(NoQuorum, errLate))
+		return
+	}
+	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
+	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
+	a.withdraw()
+	a.keepErrors()
+	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
+	// one, so that the acquisition keeps its place in the queue.
+	l.id = newULID(a.began)
+	a.start()
+	if !l.e.registry.add(l) {
+		a.giveUp(a.failure(Closed, ErrClosed))
+		return
+	}
+	proposal := l.e.tokens.proposalAfter(a.seen)
+	a.restarts++
+	for _, m := range l.e.masters {
+		if l.phase != asking { // the acquisition has ended
+			return
+		}
+		if a.restarts <= attempts {
+			a.request(m, proposal)
+		} else { // the reason why grants come to nothing may last
+			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
+		}
+	}
+}
+
+var errLate = errors.New("every grant came too late or without a common token")
+
+// attempts bounds how often a single try starts again after grants that came to nothing: over a link slower than the
+// TTL every grant comes too late.
+const attempts = 3
+
+// keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for
+// the next hold, these are the best explanation why there is no lease.
+func (a *acquisition) keepErrors() {
+	a.errs = make([]error, a.lease.ballot.Votes().Masters())
+	for i := range a.errs {
+		a.errs[i] = a.lease.ballot.Vote(i).Err
+	}
+}
+
+// enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
+// refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
+func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
+	l := a.lease
+	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
+	if !a.waiting {
+		a.waiting = true
+		l.e.counters.waiting.Add(1)
+		l.e.observers.tell(l.e.observers.hooks.Waiting, &l.voting)
+		for i, other := range l.e.masters {
+			if other != m && l.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
+				l.e.waiters[i].add(a, 0, false)
+			}
+		}
+	}
+	l.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
+	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
+		a.notified &^= told
+		l.e.waiters[m.Index].wake(l.name)
+	}
+	if cause != nil {
+		l.e.waiters[m.Index].failed(l.name, m.At(l.key.lock()), cause)
+	}
+}
+
+// await returns when the lease is held or the acquisition has failed. It never decides by itself that a lock was
+// granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
+func (a *acquisition) await(ctx context.Context) error {
+	ready := a.untilReady()
+	if ready == nil {
+		return a.outcome()
+	}
+	// The wait for a single master lasts as long as the caller waits: no other master could decide without it.
+	if len(a.lease.e.masters) == 1 {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			a.cancel(ctx)
+		}
+		return a.outcome()
+	}
+	// With several masters, the silent ones must not determine how long every caller waits.
+	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-ready:
+			return a.outcome()
+		case <-ctx.Done():
+			a.cancel(ctx)
+			return a.outcome()
+		case <-a.asked:
+			timeout.Reset(a.lease.e.cfg.NodeTimeout)
+		case <-timeout.C:
+			a.withoutLate()
+		}
+	}
+}
+
+// untilReady returns a channel that is closed at the end of asking, or nil if asking has ended.
+func (a *acquisition) untilReady() <-chan struct{} {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	// The channel is made only for a caller that has to wait: most acquisitions are over when their request returns.
+	if a.lease.phase == asking {
+		a.ready = make(chan struct{})
+	}
+	return a.ready
+}
+
+// withoutLate draws the verdict without the masters that have not answered within the node timeout. Their later answers
+// still count.
+func (a *acquisition) withoutLate() {
+	l := a.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != asking {
+		return
+	}
+	// Late does not change a vote that has been answered.
+	for i := range l.ballot.Votes().Masters() {
+		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
+	}
+	a.decide()
+}
+
+// cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
+// caller gets its lease although its context is over. The kind is Contended if other holds have the lock and NoQuorum
+// if the lock could not be asked for, by the votes at this moment.
+func (a *acquisition) cancel(ctx context.Context) {
+	l := a.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == asking {
+		if a.waiting {
+			for _, w := range l.e.waiters {
+				w.hear(a)
+			}
+		}
+		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], joined.EndOf(ctx)))
+	}
+}
+
+// outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still
+// holds mu, before the lease has begun. Once outcome has mu, the lease has begun. A plain return of failed would be a
+// non-nil error also where failed is nil.
+func (a *acquisition) outcome() error {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if a.failed != nil {
+		return a.failed
+	}
+	return nil
+}
+
 // giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not
 // answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
 // (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
@@ -274,44 +517,35 @@ func (a *acquisition) leave() {
 	}
 }
 
-// attempts bounds how often a single try starts again after grants that came to nothing: over a link slower than the
-// TTL every grant comes too late.
-const attempts = 3
-
-var errLate = errors.New("every grant came too late or without a common token")
-
-// restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
-// masters have it with a token that does not count any more, and one hold has one token. The new id has the time of the
-// old one, so the new hold stands before all later contenders. A join has no second try: the hold that it wanted to
-// join does not stand on a quorum.
-func (a *acquisition) restart() {
+// failure describes why no lease came about, under mu. It names every master that gave a cause and every master that
+// had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
+// background.
+func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	l := a.lease
-	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
-		a.giveUp(a.failure(NoQuorum, errLate))
-		return
+	waited := l.e.clock.Now().Mono - l.begun
+	f := &Failure{
+		Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
+		Need: l.ballot.Votes().Quorum(),
 	}
-	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
-	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
-	a.withdraw()
-	a.keepErrors()
-	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
-	// one, so that the acquisition keeps its place in the queue.
-	l.id = newULID(a.began)
-	a.start()
-	if !l.e.registry.add(l) {
-		a.giveUp(a.failure(Closed, ErrClosed))
-		return
-	}
-	proposal := l.e.tokens.proposalAfter(a.seen)
-	a.restarts++
-	for _, m := range l.e.masters {
-		if l.phase != asking { // the acquisition has ended
-			return
+	for i, m := range l.e.masters {
+		v := l.ballot.Vote(i)
+		failed := func(err error) {
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
 		}
-		if a.restarts <= attempts {
-			a.request(m, proposal)
-		} else { // the reason why grants come to nothing may last
-			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
+		f.Unknown = f.Unknown || v.Unanswered()
+		// The master's error for the previous hold is used if it has not answered for this one, or has granted this one
+		// too with another token than the other masters.
+		disagrees := kind == NoQuorum && v.State == ballot.Granted
+		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
+			v.Err = a.errs[i]
+		}
+		switch {
+		case v.Err != nil:
+			failed(v.Err)
+		case cause != nil && v.State == ballot.Asked:
+			failed(&transport.NoReply{After: waited})
 		}
 	}
+	f.Got = l.ballot.Votes().Answers()
+	return f
 }

@@ -72,36 +72,6 @@ func (x *extra) want(mu *guard) {
 	}
 }
 
-// wantedBy returns the callback for a renewal's answer that reports a waiter. The answer is the second source of that
-// report: the message is sent once, for the first waiter that queues, and may be lost.
-func wantedBy(l *Lease) func() {
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.phase != ended {
-			l.extra.want(&l.mu)
-		}
-	}
-}
-
-// wanted handles a message that a waiter wants this hold of the lease.
-func (b *mailbox) wanted(l *Lease, hold string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if hold == l.id && l.phase != ended {
-		l.extra.want(&l.mu)
-	}
-}
-
-// lookAgain renews all shared holds when messages begin to arrive: earlier messages may have been lost.
-func (r *registry) lookAgain() {
-	for _, l := range r.snapshot() {
-		l.mu.Lock()
-		renewForNews(l)
-		l.mu.Unlock()
-	}
-}
-
 // renewForNews renews a shared hold, under mu, because the answer reports waiters. The server may have answered a round
 // that is under way before they queued, so another round follows it.
 func renewForNews(l *Lease) {

@@ -26,62 +26,11 @@ type NoReply = transport.NoReply
 // NotSent reports that no request was sent to a master, because the master failed a moment before.
 type NotSent = transport.NotSent
 
-// Kind says why an acquisition ended without a lease.
-type Kind uint8
+// Unreplicated is the error of a call on a master whose write too few replicas have.
+type Unreplicated = transport.Unreplicated
 
-// The kinds of Failure.
-const (
-	Contended      Kind = iota // other holds have the lock
-	NoQuorum                   // fewer than a quorum of the masters answered
-	Conflict                   // a key of the lock holds something else
-	Short                      // too few replicas have it
-	Absent                     // a join, and the owner holds nothing there any more
-	OnlyReads                  // a join for writing, and the owner only reads
-	Rival                      // an upgrade, and another reader is upgrading already
-	Closed                     // the engine was closed
-	InvalidMasters             // the set of masters cannot be used
-)
-
-// Failure is the error of an acquisition.
-type Failure struct {
-	Kind      Kind
-	Name      string
-	Mode      fencing.Mode
-	Attempts  int
-	Waited    time.Duration
-	Holder    *Holder // a holder in the way, if a master showed it
-	Need, Got int     // masters: a quorum, and how many answered
-	Nodes     []NodeFailure
-	Unknown   bool  // a request is unanswered, and the hold is being released in the background
-	Err       error // what ended the wait: the context's error, or nil
-}
-
-// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
-// reports that so many refusals are permanent that no quorum can come about by asking again.
-func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
-	conflicts, shorts, permanent := 0, 0, 0
-	for _, cause := range causes {
-		_, short := unreplicated(cause.Err)
-		switch {
-		case short:
-			shorts++
-		case transport.Conflict(cause.Err):
-			conflicts++
-		case e.masters[cause.Index].Permanent(cause.Err):
-			permanent++
-		}
-	}
-	switch spare := len(e.masters) - e.quorum(); {
-	case conflicts+shorts+permanent <= spare:
-		return NoQuorum, false
-	case conflicts > 0:
-		return Conflict, conflicts+permanent > spare
-	case shorts > 0:
-		return Short, permanent > spare
-	default:
-		return NoQuorum, true
-	}
-}
+// unreplicated returns the error of a call that has run, but that too few replicas have confirmed.
+func unreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }
 
 // NodeFailure is the cause of one master.
 type NodeFailure struct {
@@ -114,9 +63,123 @@ func (f NodeFailures) find(master int) (i int, found bool) {
 	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
 }
 
+// Kind says why an acquisition ended without a lease.
+type Kind uint8
+
+// The kinds of Failure.
+const (
+	Contended      Kind = iota // other holds have the lock
+	NoQuorum                   // fewer than a quorum of the masters answered
+	Conflict                   // a key of the lock holds something else
+	Short                      // too few replicas have it
+	Absent                     // a join, and the owner holds nothing there any more
+	OnlyReads                  // a join for writing, and the owner only reads
+	Rival                      // an upgrade, and another reader is upgrading already
+	Closed                     // the engine was closed
+	InvalidMasters             // the set of masters cannot be used
+)
+
+// Failure is the error of an acquisition.
+type Failure struct {
+	Kind      Kind
+	Name      string
+	Mode      fencing.Mode
+	Attempts  int
+	Waited    time.Duration
+	Holder    *Holder // a holder in the way, if a master showed it
+	Need, Got int     // masters: a quorum, and how many answered
+	Nodes     []NodeFailure
+	Unknown   bool  // a request is unanswered, and the hold is being released in the background
+	Err       error // what ended the wait: the context's error, or nil
+}
+
 func (f *Failure) Error() string { return fmt.Sprintf("acquisition of %q failed", f.Name) }
 
 func (f *Failure) Unwrap() error { return f.Err }
+
+// Untaken is the cause of a conversion that failed because its new hold was lost before the lease went over to it. It
+// is not a loss: the lease keeps what it had.
+type Untaken struct {
+	Mode   fencing.Mode
+	Reason Reason
+}
+
+func (u *Untaken) Error() string {
+	return fmt.Sprintf("the %s hold was granted, and lost before it was taken: %v", u.Mode, u.Reason)
+}
+
+// Unrenewed is a renewal on demand that no quorum has confirmed. The lease stands until its deadline, and a request
+// without an answer may still extend it.
+type Unrenewed struct {
+	Kind      Kind // NoQuorum or Short; Conflict is a loss
+	Name      string
+	Need, Got int           // masters needed, and masters that confirmed
+	Nodes     []NodeFailure // masters that did not confirm
+	Unknown   bool          // a request has no answer
+	Err       error         // the end of the context that ended the wait, or nil; the fields above are unknown then
+}
+
+func (u *Unrenewed) Error() string { return fmt.Sprintf("renewal of %q not confirmed", u.Name) }
+
+func (u *Unrenewed) Unwrap() error { return u.Err }
+
+// AskedLate is the silence of a master that this process asked so late that little time was left for an answer.
+type AskedLate struct {
+	By      time.Duration
+	Silence *NoReply
+}
+
+func (e *AskedLate) Error() string {
+	return fmt.Sprintf("%v; this process asked %v late", e.Silence, e.By.Round(time.Millisecond))
+}
+
+func (e *AskedLate) Unwrap() error { return e.Silence }
+
+// Unconfirmed reports that fewer than a quorum of the masters confirmed a release in time. The release goes on in the
+// background until the hold must have expired, unless so many masters refuse it for good that no quorum can confirm any
+// more.
+type Unconfirmed struct {
+	Name      string
+	Need, Got int
+	Refused   bool // for good: a refused release is not tried again on its master, and the hold ends with its TTL
+	Conflict  bool // the refusal is because keys of the lock hold something else
+	Nodes     []NodeFailure
+}
+
+func (u *Unconfirmed) Error() string {
+	text := fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
+	if len(u.Nodes) > 0 {
+		text += "; " + NodeFailures(u.Nodes).Error()
+	}
+	return text
+}
+
+// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
+// reports that so many refusals are permanent that no quorum can come about by asking again.
+func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
+	conflicts, shorts, permanent := 0, 0, 0
+	for _, cause := range causes {
+		_, short := unreplicated(cause.Err)
+		switch {
+		case short:
+			shorts++
+		case transport.Conflict(cause.Err):
+			conflicts++
+		case e.masters[cause.Index].Permanent(cause.Err):
+			permanent++
+		}
+	}
+	switch spare := len(e.masters) - e.quorum(); {
+	case conflicts+shorts+permanent <= spare:
+		return NoQuorum, false
+	case conflicts > 0:
+		return Conflict, conflicts+permanent > spare
+	case shorts > 0:
+		return Short, permanent > spare
+	default:
+		return NoQuorum, true
+	}
+}
 
 // Reason says why a lease ended without Release.
 type Reason uint8
@@ -152,22 +215,3 @@ type Loss struct {
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }
 
 func (l *Loss) Unwrap() error { return l.Err }
-
-// Unconfirmed reports that fewer than a quorum of the masters confirmed a release in time. The release goes on in the
-// background until the hold must have expired, unless so many masters refuse it for good that no quorum can confirm any
-// more.
-type Unconfirmed struct {
-	Name      string
-	Need, Got int
-	Refused   bool // for good: a refused release is not tried again on its master, and the hold ends with its TTL
-	Conflict  bool // the refusal is because keys of the lock hold something else
-	Nodes     []NodeFailure
-}
-
-func (u *Unconfirmed) Error() string {
-	text := fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
-	if len(u.Nodes) > 0 {
-		text += "; " + NodeFailures(u.Nodes).Error()
-	}
-	return text
-}

@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/ballot"
@@ -71,6 +74,11 @@ func (n *renewal) next(e *Engine) time.Duration {
 	return n.due
 }
 
+// stallAfter returns how long a round waits for a quorum: the node timeout, and for slow links their round trip in
+// addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted until
+// its deadline, independent of any round.
+func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+
 // fire starts the round that is due, or ends the round that has stalled. There is one round at a time. A second
 // concurrent round would send the same requests to the same masters, and the later answer implies the earlier one.
 func (n *renewal) fire(l *Lease, now clock.Instant) {
@@ -111,6 +119,18 @@ func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
+// wantedBy returns the callback for a renewal's answer that reports a waiter. The answer is the second source of that
+// report: the message is sent once, for the first waiter that queues, and may be lost.
+func wantedBy(l *Lease) func() {
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.phase != ended {
+			l.extra.want(&l.mu)
+		}
+	}
+}
+
 // renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
 // may be later than the start of the round, because the request may have waited in the pipeline.
 func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
@@ -147,6 +167,14 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		l.renewal.ask(l, m, until)
 	}
 	l.settle(now)
+}
+
+// renews records that the server renews leases, and logs the end of an outage.
+func (e *Engine) renews(server *transport.Node, now clock.Instant) {
+	if after, ended := e.unrenewed.over(server, now.Mono); ended {
+		e.observers.info("a server renews leases again",
+			slog.String("master", server.Addr()), slog.Duration("after", after))
+	}
 }
 
 // settle applies the masters' answers, under mu. The deadline is the latest time until which a quorum is trusted.
@@ -204,10 +232,35 @@ func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
 	l.regain(now)
 }
 
-// stallAfter returns how long a round waits for a quorum: the node timeout, and for slow links their round trip in
-// addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted until
-// its deadline, independent of any round.
-func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+// regain asks masters that lost the hold to restore it, with its token, under mu. A quorum has just confirmed that the
+// hold stands, and each master ensures that no other grant was counted (case regain-counted). Without regain, a quorum
+// of three that loses one master after the other, each for a moment, loses the lease, although never more than one
+// master was away at a time.
+func (v *voting) regain(now clock.Instant) {
+	details := ""
+	for _, m := range v.e.masters {
+		trusted, ok := v.ballot.Vote(m.Index).Regaining(v.token(), now)
+		if !ok {
+			continue
+		}
+		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
+		// can have been granted there, no matter what it has forgotten.
+		if details == "" {
+			details = v.details(v.e.mailbox.route(v.key.lock()), "")
+		}
+		unbroken := "0"
+		if trusted {
+			unbroken = "1"
+		}
+		args := []string{m.Vote(v.e.tokens.proposal()), v.id, v.terms.ttlArg, tokenArg(v.token()), details, unbroken}
+		v.post(m, v.e.scriptsOf(m).regain, args, func(p reply, a ballot.Answer) {
+			if p.err == nil && p.status != statusGranted {
+				a.Status = ballot.IsAbsent
+			}
+			v.ballot.Vote(m.Index).Regained(v.token(), a)
+		})
+	}
+}
 
 // stalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
 // answered are not asked again, and their answers still count.
@@ -221,6 +274,26 @@ func (n *renewal) stalled(l *Lease, now clock.Instant) {
 		r.end(n.unconfirmed(l, r))
 	}
 	n.tell(l)
+}
+
+// unconfirmed describes a round that has failed, under mu. A master that has granted the hold since the round began was
+// not asked in the round, and did not confirm.
+func (n *renewal) unconfirmed(l *Lease, r *round) *Unrenewed {
+	causes, _ := n.failure.(NodeFailures)
+	asked := l.e.drift.Trusted(r.sent, l.terms.TTL)
+	u := &Unrenewed{Name: l.name, Need: l.e.quorum(), Nodes: causes}
+	u.Kind, _ = l.e.refusal(causes)
+	for i := range l.e.masters {
+		vote := l.ballot.Vote(i)
+		if _, failed := causes.find(i); !failed && vote.Counts() && vote.Until.Mono >= asked.Mono {
+			u.Got++
+		}
+	}
+	for _, cause := range causes {
+		_, short := unreplicated(cause.Err)
+		u.Unknown = u.Unknown || !short && !transport.DidNotRun(cause.Err)
+	}
+	return u
 }
 
 // end sends the result to the goroutines that wait for the round.
@@ -260,6 +333,104 @@ func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
 	default:
 		return Expired, nil
 	}
+}
+
+// noteFailure records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may
+// arrive after its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice
+// is never modified.
+func (n *renewal) noteFailure(failure NodeFailure) {
+	known, _ := n.failure.(NodeFailures)
+	i, found := known.find(failure.Index)
+	if known = slices.Clone(known); found {
+		known[i] = failure
+	} else {
+		known = slices.Insert(known, i, failure)
+	}
+	n.failure = known
+}
+
+// noteAnswer removes the failure of a master that renews again.
+func (n *renewal) noteAnswer(master int) {
+	known, _ := n.failure.(NodeFailures)
+	i, found := known.find(master)
+	if !found {
+		return
+	}
+	if n.failure = nil; len(known) > 1 {
+		n.failure = slices.Delete(slices.Clone(known), i, i+1)
+	}
+}
+
+// noteSilence records the masters that have not answered the round. An earlier failure says more than silence, so it
+// stays.
+func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
+	silence := n.round.silence(now)
+	for i, m := range l.e.masters {
+		known, _ := n.failure.(NodeFailures)
+		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
+			n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: silence})
+		}
+	}
+	if n.failure == nil {
+		n.failure = silence
+	}
+}
+
+// silence returns the failure of a master that has not answered the round.
+func (r *round) silence(now clock.Instant) error {
+	silence := &NoReply{After: now.Mono - r.sent.Mono}
+	if r.late > silence.After {
+		return &AskedLate{By: r.late, Silence: silence}
+	}
+	return silence
+}
+
+// noteAbsence records the masters that do not stand by the lease. They do not fail, but without them fewer failures are
+// enough to lose the lease.
+func (n *renewal) noteAbsence(l *Lease) {
+	known, _ := n.failure.(NodeFailures)
+	for i, m := range l.e.masters {
+		vote := l.ballot.Vote(i)
+		if _, found := known.find(i); found || vote.Counts() && vote.Token == l.token() {
+			continue
+		}
+		err := vote.Err // why its last request failed
+		if err == nil {
+			err = errNotThere
+		}
+		n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
+	}
+}
+
+// errNotThere is the failure of a master that has answered, and has nothing to renew: it has lost the hold, or never
+// had it.
+var errNotThere = errors.New("does not have the hold")
+
+// tell logs which servers did not renew the lease, under its mutex: one line for each server at growing intervals,
+// independent of how many leases it has. The loss of a lease is reported for each lease.
+func (n *renewal) tell(l *Lease) {
+	causes, _ := n.failure.(NodeFailures)
+	for _, cause := range causes {
+		server := l.e.masters[cause.Index].At(l.key.lock())
+		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono, 0)
+		if !due {
+			continue
+		}
+		l.e.observers.warn("a server does not renew leases, trying again until their deadlines",
+			slog.String("master", server.Addr()), slog.Int("leases", l.e.registry.countOn(server, l.e.clock.Now())),
+			slog.String("lock", l.name), slog.Duration("next_report", pause), slog.Any("error", cause.Err))
+	}
+}
+
+// countOn returns the number of trusted leases that have their locks on this server.
+func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
+	for _, l := range r.snapshot() {
+		on := func(m *transport.Master) bool { return m.At(l.key.lock()) == server }
+		if !l.trust.until().Passed(now) && slices.ContainsFunc(l.e.masters, on) {
+			n++
+		}
+	}
+	return n
 }
 
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
