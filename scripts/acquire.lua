@@ -13,7 +13,8 @@
 --        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a shared
 --        hold: PUBLISH more, or wantAll of settle.lua if it reads; to queue by hold id: PUBLISH more, or behind readers
 --        ZRANGE, and HGET and PUBLISH for 16 at most; a conversion while other holds stand: HGET, and ZRANGE HGET if
---        its own hold is the first to expire; else as in lock.lua and settle.lua, purge 17 times at most
+--        its own hold is the first to expire; else as in lock.lua and settle.lua, for a single attempt with 1,024
+--        for the bound of what is dead
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -179,12 +180,8 @@ local state, place, asked, _
 state, expiry, place, since, asked = find(id)
 if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if isWaiter(state) then await(id, state, place, since, asked) end
+if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it
 purge()
-for _ = 1, order == '0' and 16 or 0 do -- a single attempt is not refused for expired holds, up to a bound
-  if not firstExpiry or firstExpiry > ms then break end
-  more = 0
-  purge()
-end
 admit()
 
 local token

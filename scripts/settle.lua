@@ -6,12 +6,13 @@
 --        2: no waiter was let in, since the client has to read the marker first
 -- Twice  what has been purged is gone, and a waiter that has been granted the lock is no longer in the queue
 -- Cost   purge: ZRANGE of holds and of aside if they have members; if a member has expired ZRANGEBYSCORE ZREM
---        HMGET ZRANGE, for at most 64 of each, and for a named owner's hold as in lock.lua; if w has gone and
---        other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter,
---        for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 other waiters; wantAll: if shared
---        holds read that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was lost
---        restore of lock.lua
+--        HMGET ZRANGE, for at most 64 dead ones of each, and for a named owner's hold as in lock.lua; if w has gone
+--        and other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per
+--        waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 dead waiters; wantAll: if
+--        shared holds read that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was
+--        lost restore of lock.lua
 local bound, more = 64, 0
+local deadBound = bound -- how many expired members of a zset, and how many dead waiters, one call removes
 local taken -- the head of the queue, if the script has already taken it out
 
 -- Returns the number of records that a zset indexes, its first member and the score of that member. n is the number
@@ -29,7 +30,7 @@ local function sweep(key, n, states)
   local head, expiry
   n, head, expiry = first(key, n, states)
   if not head or expiry > ms then return n, head, expiry end
-  local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, bound)
+  local ids = call('ZRANGEBYSCORE', key, '-inf', int(ms), 'LIMIT', 0, deadBound)
   call('ZREM', key, unpack(ids))
   for i, record in ipairs(call('HMGET', lock, unpack(ids))) do
     local state, _, token, _, details = parse(record)
@@ -140,9 +141,9 @@ end
 -- for days.
 local function admit(beneath)
   requeue()
-  local granted, others = 0, 0
+  local granted, dead = 0, 0
   while queued > 0 and (beneath or not wHold) do
-    if granted == bound or others == bound then
+    if granted == bound or dead == deadBound then
       more = 1
       return
     end
@@ -176,7 +177,7 @@ local function admit(beneath)
     if lives and offer(id, state, expiry, place, since, details) then
       granted = granted + 1
     else
-      others = others + 1
+      dead = dead + 1
     end
   end
 end

@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -288,17 +289,63 @@ func TestReleaseOfManyHolds(t *testing.T) {
 	})
 }
 
-// Nobody is refused for holds that have expired, though a call purges no more than 64 of them where nothing depends on
-// the rest.
-func TestAnAttemptSeesThatManyHaveExpired(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for _, c := range many(300, func(hold string) call { return acquire(reader(hold)) }) {
-			e.run(c)
+// A single attempt is not refused for holds and waiters that are dead, up to a bound on the work of one call, which is
+// greater than the bound of other calls.
+func TestASingleAttemptIsNotRefusedForWhatIsDead(t *testing.T) {
+	// A crowd waits behind a writer. Of its 200 nearest each has a lease, and the rest live by the lease of the process.
+	waiting := func(route string, ms int) func(e *env, n int) {
+		return func(e *env, n int) {
+			e.run(acquire(writer("01").lasting(ms)))
+			var far []string
+			for i := range n {
+				hold := fmt.Sprint(1000 + i)
+				e.run(acquire(writer(hold).listening(route)))
+				if i >= 200 {
+					far = append(far, hold)
+				}
+			}
+			for batch := range slices.Chunk(far, 200) {
+				e.run(refreshFar(route, claim, 1, batch...))
+			}
+			e.pass(time.Duration(ms) * time.Millisecond)
 		}
-		require.EqualValues(e.t, 2, e.run(tryAcquire(writer("01")))[0])
+	}
+	for name, die := range map[string]func(e *env, n int){
+		"readers": func(e *env, n int) {
+			for i := range n {
+				e.run(acquire(reader(fmt.Sprint(1000 + i))))
+			}
+			require.EqualValues(e.t, 2, e.run(tryAcquire(writer("02")))[0])
+			e.pass(ttl * time.Millisecond)
+		},
+		"waiters whose leases have ended": waiting("b"+channel, claim),
+		"waiters without a subscriber":    waiting(deaf, claim/2),
+	} {
+		for _, n := range []int{100, 1000} {
+			test := func(e *env) {
+				die(e, n)
+				require.EqualValues(e.t, 1, e.run(tryAcquire(writer("03")))[0])
+				e.run(release("03", 0))
+				e.pass(claim * time.Millisecond)
+				for more := int64(1); more == 1; {
+					more = e.run(refresh())[2].(int64)
+				}
+				e.onlyTokensStay()
+			}
+			t.Run(fmt.Sprint(n, " ", name), func(t *testing.T) { everywhere(t, test) })
+			t.Run(fmt.Sprint(n, " ", name, " in Lua 5.4"), func(t *testing.T) { inLua54(t, test) })
+		}
+	}
+}
+
+// What a single attempt removes is bounded as well.
+func TestASingleAttemptRemovesABoundedNumberOfDeadWaiters(t *testing.T) {
+	everywhere(t, func(e *env) {
+		const most = 1024
+		e.run(acquire(writer("01")))
+		askMany(e, most+1, func(hold string) request { return writer(hold).waiting(1) })
 		e.pass(ttl * time.Millisecond)
-		require.EqualValues(e.t, 1, e.run(tryAcquire(writer("01")))[0])
-		e.run(release("01", 0))
-		e.onlyTokensStay()
+		require.EqualValues(e.t, 2, e.run(tryAcquire(writer("02")))[0])
+		require.EqualValues(e.t, 1, e.run(tryAcquire(writer("03")))[0])
 	})
 }
