@@ -99,7 +99,7 @@ var counterexamples = map[string]func(*testing.T){
 		b := holding(refused)
 		require.False(t, b.Vote(C).Unanswered())
 		b.Vote(C).Regaining(2, now)
-		require.True(t, b.Vote(C).Live())
+		require.True(t, b.Vote(C).MayBeHeld())
 		require.True(t, b.Vote(C).Unanswered(), "the regain may come after the release")
 	},
 	"no-yield": func(t *testing.T) {
@@ -108,9 +108,9 @@ var counterexamples = map[string]func(*testing.T){
 	},
 	"overtake": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, silent, down)
-		require.True(t, b.Vote(A).Live() && b.Vote(A).Unanswered(), "it may have run, or run yet")
-		require.False(t, b.Vote(B).Live())
-		require.True(t, b.Vote(C).Live() && b.Vote(C).Unanswered(), "it is on its way")
+		require.True(t, b.Vote(A).MayBeHeld() && b.Vote(A).Unanswered(), "it may have run, or run yet")
+		require.False(t, b.Vote(B).MayBeHeld())
+		require.True(t, b.Vote(C).MayBeHeld() && b.Vote(C).Unanswered(), "it is on its way")
 	},
 	"yield-counted": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), queued, queued)

@@ -144,7 +144,7 @@ func (m *simMaster) regain(token fencing.Token, trusted bool, now time.Duration)
 func (m *simMaster) release(v *ballot.Vote, now time.Duration) {
 	found := m.grant.stands(now) || m.waits
 	m.grant, m.waits = grant{}, false
-	m.tombstone = v.Straggles() || v.Unanswered() && !found
+	m.tombstone = v.MayArriveLate() || v.Unanswered() && !found
 }
 
 // lose makes the master forget everything, or fall back to its snapshot. Its tokens go on from its clock.

@@ -242,7 +242,7 @@ func (w *world) states() (votes []ballot.Vote) {
 func (w *world) giveUp() {
 	for i := range w.masters {
 		m, v := &w.masters[i], w.b.Vote(i)
-		if v.Live() {
+		if v.MayBeHeld() {
 			m.release(v, w.now)
 		}
 		for _, r := range append(w.strays[i], w.requests[i]...) {

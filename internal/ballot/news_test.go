@@ -73,7 +73,7 @@ func TestAnAnswerBringsAGrantThatWasOfferedBackAndOffersItAgain(t *testing.T) {
 	yieldA(b, absent)
 	b.Vote(A).Ask()
 	b.Vote(A).Answered(granted(5))
-	require.True(t, b.Vote(A).Live())
+	require.True(t, b.Vote(A).MayBeHeld())
 	require.False(t, b.Vote(A).Counts())
 	require.Equal(t, []ballot.Action{yield(A, 5)}, b.Remind(A, nil))
 }
@@ -148,7 +148,7 @@ func TestRefreshes(t *testing.T) {
 			b := asked(ballot.Wait, 1, queued)
 			require.Equal(t, test.again, b.Vote(A).Refreshed(test.answer))
 			require.Equal(t, test.state, b.Vote(A).State)
-			require.Equal(t, test.live, b.Vote(A).Live())
+			require.Equal(t, test.live, b.Vote(A).MayBeHeld())
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 		})
 	}

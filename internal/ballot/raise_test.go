@@ -33,7 +33,7 @@ func TestAnswersToARaise(t *testing.T) {
 			b := raising(t)
 			b.Vote(A).Raised(2, test.answer)
 			require.Equal(t, test.want, verdict(b, now))
-			require.Equal(t, test.live, b.Vote(A).Live())
+			require.Equal(t, test.live, b.Vote(A).MayBeHeld())
 			require.Empty(t, b.Next(nil), "it is not raised again")
 		})
 	}

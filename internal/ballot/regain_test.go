@@ -84,7 +84,7 @@ func TestAnswersToARegain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := holding(refused)
 			b.Vote(C).Regaining(2, now)
-			require.True(t, b.Vote(C).Straggles(), "it may come after a release that finds the hold")
+			require.True(t, b.Vote(C).MayArriveLate(), "it may come after a release that finds the hold")
 			b.Vote(C).Regained(2, test.answer)
 			require.Equal(t, test.standing, b.Votes().Standing(2))
 			require.Equal(t, test.unanswered, b.Vote(C).Unanswered())

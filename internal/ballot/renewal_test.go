@@ -30,7 +30,7 @@ func TestAnswersToARenewal(t *testing.T) {
 			require.Equal(t, test.standing, b.Votes().Standing(2))
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 			require.Equal(t, test.renewed, b.Vote(A).Until == longer)
-			require.True(t, b.Vote(A).Live())
+			require.True(t, b.Vote(A).MayBeHeld())
 		})
 	}
 }

@@ -33,8 +33,8 @@ func TestTooFewReplicas(t *testing.T) {
 			}
 			b := asked(test.entry, masters, test.votes...)
 			require.Equal(t, test.want, verdict(b, now))
-			require.True(t, b.Vote(A).Live(), "it is to be released")
-			require.True(t, b.Vote(A).Straggles())
+			require.True(t, b.Vote(A).MayBeHeld(), "it is to be released")
+			require.True(t, b.Vote(A).MayArriveLate())
 		})
 	}
 }
@@ -59,7 +59,7 @@ func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
 			b.Vote(A).Confirmed(5, test.answer)
 			require.Equal(t, test.state, b.Vote(A).State)
 			require.Equal(t, test.want, verdict(b, now))
-			require.True(t, b.Vote(A).Live())
+			require.True(t, b.Vote(A).MayBeHeld())
 		})
 	}
 }

@@ -20,8 +20,8 @@ func (t Tally) Quorum() int { return len(t)/2 + 1 }
 // Answers returns how many masters have answered about the hold and have not failed since.
 func (t Tally) Answers() int { return t.count((*Vote).answered) }
 
-// Live returns how many masters may have state of the hold.
-func (t Tally) Live() int { return t.count((*Vote).Live) }
+// MayBeHeld reports whether any master may have state of the hold.
+func (t Tally) MayBeHeld() bool { return t.count((*Vote).MayBeHeld) > 0 }
 
 // Standing returns how many masters have granted this token, as far as is known.
 func (t Tally) Standing(token fencing.Token) int {

@@ -50,8 +50,8 @@ func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded 
 // answers need no order, and an old one does not restore a grant that was yielded or outvoted.
 func (v *Vote) isLater(token fencing.Token) bool { return token > v.Token && token > v.yielded }
 
-// Live reports whether the master may have state of this hold.
-func (v *Vote) Live() bool {
+// MayBeHeld reports whether the master may have state of this hold.
+func (v *Vote) MayBeHeld() bool {
 	switch v.State {
 	case Queued, Granted, Outvoted:
 		return true
@@ -67,9 +67,9 @@ func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked &&
 // tombstone. A raise, a yield and a renewal do not bring back a hold that is gone.
 func (v *Vote) Unanswered() bool { return v.Unknown || v.State == Asked || v.inflight == Regain }
 
-// Straggles reports whether such a request may still run although the master already has the hold. The tombstone is
+// MayArriveLate reports whether such a request may still run although the master already has the hold. The tombstone is
 // then needed even where the release finds the hold.
-func (v *Vote) Straggles() bool { return v.Unknown || v.inflight == Regain }
+func (v *Vote) MayArriveLate() bool { return v.Unknown || v.inflight == Regain }
 
 // answered reports whether the master's last result is an answer about the hold, not a failure.
 func (v *Vote) answered() bool {

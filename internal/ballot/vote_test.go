@@ -35,9 +35,9 @@ func TestWhatAReleaseHasToReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := test.b.Vote(A)
-			require.Equal(t, test.live, v.Live(), "live")
+			require.Equal(t, test.live, v.MayBeHeld(), "live")
 			require.Equal(t, test.unanswered, v.Unanswered(), "unanswered")
-			require.Equal(t, test.straggling, v.Straggles(), "straggles")
+			require.Equal(t, test.straggling, v.MayArriveLate(), "straggles")
 		})
 	}
 }

@@ -97,7 +97,7 @@ func TestAnswersToAYield(t *testing.T) {
 			v := b.Vote(A)
 			require.Equal(t, test.state, v.State)
 			require.Equal(t, test.counts, v.Counts())
-			require.Equal(t, test.state != ballot.Unasked, v.Live())
+			require.Equal(t, test.state != ballot.Unasked, v.MayBeHeld())
 			require.Equal(t, test.answer.Err, v.Err)
 			b.Vote(B).Granted(3, now.Add(trust))
 			require.Equal(t, test.counts, reported(b, now) == 3)

@@ -495,7 +495,7 @@ func (a *acquisition) giveUp(f *Failure) {
 // withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
 // sent together. Those of other attempts are sent at once: the next single attempt for the lock waits for the answers.
 func (a *acquisition) withdraw() {
-	if l := a.lease; a.entry == Wait || l.ballot.Votes().Live() == 0 {
+	if l := a.lease; a.entry == Wait || !l.ballot.Votes().MayBeHeld() {
 		l.releaseInBackground()
 	} else {
 		l.releaseAtOnce(l.e.announce(l.key.lock()))

@@ -51,7 +51,7 @@ type tombstone struct{ ms, found string }
 // it asks for would last.
 func (v *voting) tombstoneOn(m *transport.Master) tombstone {
 	switch vote := v.ballot.Vote(m.Index); {
-	case vote.Straggles():
+	case vote.MayArriveLate():
 		return tombstone{tombstoneArg(v.terms), "1"}
 	case vote.Unanswered():
 		return tombstone{tombstoneArg(v.terms), "0"}
@@ -73,7 +73,7 @@ const lateness = time.Minute
 // is unlocked.
 func (v *voting) releaseInBackground() {
 	for i, m := range v.e.masters {
-		if v.ballot.Vote(i).Live() {
+		if v.ballot.Vote(i).MayBeHeld() {
 			v.queueRelease(m)
 		}
 	}

@@ -165,7 +165,7 @@ func (v *voting) postReleases(votes *releaseVotes) {
 	count := votes.count
 	for i, m := range v.e.masters {
 		// A master that cannot have any state of the hold has let go of it.
-		if !v.ballot.Vote(i).Live() {
+		if !v.ballot.Vote(i).MayBeHeld() {
 			v.mu.afterUnlock(func() { count(i, false, nil) })
 			continue
 		}
@@ -196,7 +196,7 @@ func (v *voting) releaseAtOnce(left []func()) {
 	keys, proposal := v.e.keys.forCall(v.key), v.e.tokens.proposalAfter(v.token())
 	for i, m := range v.e.masters {
 		switch {
-		case !v.ballot.Vote(i).Live():
+		case !v.ballot.Vote(i).MayBeHeld():
 			v.mu.afterUnlock(left[i])
 			continue
 		case m.At(v.key.lock()).Failing():
