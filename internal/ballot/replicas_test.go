@@ -24,7 +24,7 @@ func TestTooFewReplicas(t *testing.T) {
 		"of one, and one is down":     {ballot.Wait, votes{short, granted(2), down}, ballot.Open},
 		"of one, and one is down now": {ballot.Try, votes{short, granted(2), down}, ballot.NoQuorum},
 		"of one, and one is denied":   {ballot.Wait, votes{short, granted(2), denied}, ballot.Short},
-		"and a key is not ours":       {ballot.Wait, votes{short, conflict, granted(2)}, ballot.Conflicted},
+		"and a key is not ours":       {ballot.Wait, votes{short, conflict, granted(2)}, ballot.Conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			masters := 3

@@ -6,16 +6,18 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	Open       Verdict = iota // not decided
-	Held                      // granted by a quorum, with one token, in time
-	TooLate                   // the grants failed: too late, or no common token. Ask with a new hold
-	Contended                 // other holds have the lock
-	NoQuorum                  // fewer than a quorum answered
-	Conflicted                // a key of the lock holds a foreign value
-	Short                     // masters have granted it, and too few of their replicas have it
-	Absent                    // a join was refused: the owner holds nothing there any more
-	OnlyReads                 // a join for writing was refused: the owner only reads
-	Rival                     // an upgrade was refused: another reader is upgrading already
+	Open      Verdict = iota // not decided
+	Held                     // granted by a quorum, with one token, in time
+	TooLate                  // the grants failed: too late, or no common token. Ask with a new hold
+	Contended                // other holds have the lock
+	NoQuorum                 // fewer than a quorum answered
+	Conflict                 // a key of the lock holds a foreign value
+	Short                    // masters have granted it, and too few of their replicas have it
+	Absent                   // a join was refused: the owner holds nothing there any more
+	OnlyReads                // a join for writing was refused: the owner only reads
+	Rival                    // an upgrade was refused: another reader is upgrading already
+
+	LastVerdict = Rival
 )
 
 // failed returns the reason why no quorum is possible without asking again, in cases where asking again is useless or
@@ -25,7 +27,7 @@ func (t Tally) failed(entry Entry) Verdict {
 	if t.count(permanent) > len(t)-t.Quorum() {
 		switch {
 		case t.count(func(v *Vote) bool { return permanent(v) && v.Conflict }) > 0:
-			return Conflicted
+			return Conflict
 		case t.count(func(v *Vote) bool { return permanent(v) && v.Short }) > 0:
 			return Short
 		default:

@@ -99,7 +99,7 @@ func TestOnlyOneThatHasNothingIsAsked(t *testing.T) {
 
 func TestAFailurePassesWithTheNextAnswer(t *testing.T) {
 	b := asked(ballot.Wait, 3, conflict, conflict)
-	require.Equal(t, ballot.Conflicted, verdict(b, now))
+	require.Equal(t, ballot.Conflict, verdict(b, now))
 	b.Vote(A).Ask()
 	require.Equal(t, ballot.Open, verdict(b, now))
 	b.Vote(A).Answered(queued)

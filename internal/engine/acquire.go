@@ -289,17 +289,11 @@ func (a *acquisition) decide() {
 			a.restart()
 			return
 		default:
-			a.giveUp(a.failure(kinds[verdict], nil))
+			a.giveUp(a.failure(Kind(verdict), nil))
 			return
 		}
 	}
 	l.perform(l.ballot.Next(nil))
-}
-
-// kinds maps verdicts to failures. Open, Held and TooLate are not failures.
-var kinds = map[ballot.Verdict]Kind{
-	ballot.Contended: Contended, ballot.NoQuorum: NoQuorum, ballot.Conflicted: Conflict, ballot.Short: Short,
-	ballot.Absent: Absent, ballot.OnlyReads: OnlyReads, ballot.Rival: Rival,
 }
 
 // succeed ends asking with a grant, under mu. It counts how the grant came: at once, after waiting, or by a hand-off.
@@ -465,7 +459,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 				w.hear(a)
 			}
 		}
-		a.giveUp(a.failure(kinds[l.ballot.Votes().WaitFailure()], joined.EndOf(ctx)))
+		a.giveUp(a.failure(Kind(l.ballot.Votes().WaitFailure()), joined.EndOf(ctx)))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -63,20 +64,21 @@ func (f NodeFailures) find(master int) (i int, found bool) {
 	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
 }
 
-// Kind says why an acquisition ended without a lease.
-type Kind uint8
+// Kind says why an acquisition ended without a lease: a verdict of the ballot, or an end without a verdict.
+type Kind ballot.Verdict
 
 // The kinds of Failure.
 const (
-	Contended      Kind = iota // other holds have the lock
-	NoQuorum                   // fewer than a quorum of the masters answered
-	Conflict                   // a key of the lock holds something else
-	Short                      // too few replicas have it
-	Absent                     // a join, and the owner holds nothing there any more
-	OnlyReads                  // a join for writing, and the owner only reads
-	Rival                      // an upgrade, and another reader is upgrading already
-	Closed                     // the engine was closed
-	InvalidMasters             // the set of masters cannot be used
+	Contended = Kind(ballot.Contended) // other holds have the lock
+	NoQuorum  = Kind(ballot.NoQuorum)  // fewer than a quorum of the masters answered
+	Conflict  = Kind(ballot.Conflict)  // a key of the lock holds something else
+	Short     = Kind(ballot.Short)     // too few replicas have it
+	Absent    = Kind(ballot.Absent)    // a join, and the owner holds nothing there any more
+	OnlyReads = Kind(ballot.OnlyReads) // a join for writing, and the owner only reads
+	Rival     = Kind(ballot.Rival)     // an upgrade, and another reader is upgrading already
+
+	Closed         = Kind(ballot.LastVerdict) + 1 // the engine was closed
+	InvalidMasters = Kind(ballot.LastVerdict) + 2 // the set of masters cannot be used
 )
 
 // Failure is the error of an acquisition.
