@@ -42,6 +42,22 @@ func Inject(ctx context.Context, c Carrier) {
 	injectOwner(ctx, c)
 }
 
+// injectOwner adds the owner of ctx to c, unless c carries it already. A different owner in c is not replaced: the
+// receiver refuses the two.
+func injectOwner(ctx context.Context, c Carrier) {
+	owner := OwnerFromContext(ctx)
+	if owner == nil {
+		return
+	}
+	text := strings.ToUpper(owner.String())
+	if !isOwner(text) {
+		return
+	}
+	if present, err := parseOwner(c.Values(OwnerHeaderName)); err != nil || string(present) != text {
+		c.Add(OwnerHeaderName, `"`+text+`"`)
+	}
+}
+
 // carried returns the fences of c that can be parsed.
 func carried(c Carrier) []Fence {
 	var fences []Fence

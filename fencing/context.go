@@ -2,7 +2,10 @@ package fencing
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"sync/atomic"
+	"time"
 )
 
 // Source returns the current fence of one hold: converting a lock from reading to writing changes its token and its
@@ -82,4 +85,55 @@ func (l *link) hides(other *link) bool {
 		}
 	}
 	return false
+}
+
+// Deadline returns the time until which the hold of ctx's fence of resource is trusted, as its source reports it now.
+// ok is false if ctx has no such fence, or if the source knows no deadline: a [Source] knows one if it has a method
+// Deadline() time.Time, as a lease does. Each renewal of a lease moves its deadline, so the context itself has none.
+// The deadline is the zero time after the hold has ended.
+func Deadline(ctx context.Context, resource string) (deadline time.Time, ok bool) {
+	for l := innermost(ctx); l != nil; l = l.outer {
+		if l.resource == resource {
+			dated, ok := l.source.(interface{ Deadline() time.Time })
+			if !ok {
+				return time.Time{}, false
+			}
+			return dated.Deadline(), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// visit is a running access. An access of the same register from inside it would deadlock: the inner access waits for
+// the outer one to end, and the outer one waits for the inner. A write waits at once; a read waits as soon as a write
+// queues between the two.
+type visit struct {
+	of    *register
+	over  atomic.Bool // the access has returned
+	outer *visit
+}
+
+// visitKey is the context key of the innermost *visit.
+type visitKey struct{}
+
+func innermostVisit(ctx context.Context) *visit {
+	v, _ := ctx.Value(visitKey{}).(*visit)
+	return v
+}
+
+// refuseNested returns an error if ctx belongs to a running access of r.
+func (r *register) refuseNested(ctx context.Context, f Fence) error {
+	for v := innermostVisit(ctx); v != nil; v = v.outer {
+		if v.of == r && !v.over.Load() {
+			return fmt.Errorf("%w: %v", ErrNested, f)
+		}
+	}
+	return nil
+}
+
+// visit runs access under a context that marks it as an access of r.
+func (r *register) visit(ctx context.Context, access func(context.Context) error) error {
+	v := &visit{of: r, outer: innermostVisit(ctx)}
+	defer v.over.Store(true)
+	return access(context.WithValue(ctx, visitKey{}, v))
 }

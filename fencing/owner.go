@@ -40,22 +40,6 @@ type ownerText string
 
 func (o ownerText) String() string { return string(o) }
 
-// injectOwner adds the owner of ctx to c, unless c carries it already. A different owner in c is not replaced: the
-// receiver refuses the two.
-func injectOwner(ctx context.Context, c Carrier) {
-	owner := OwnerFromContext(ctx)
-	if owner == nil {
-		return
-	}
-	text := strings.ToUpper(owner.String())
-	if !isOwner(text) {
-		return
-	}
-	if present, err := parseOwner(c.Values(OwnerHeaderName)); err != nil || string(present) != text {
-		c.Add(OwnerHeaderName, `"`+text+`"`)
-	}
-}
-
 // parseOwner parses the values of [OwnerHeaderName] and returns "" if they name no owner. Several values are accepted
 // if they are the same.
 func parseOwner(values []string) (ownerText, error) {

@@ -2,7 +2,6 @@ package objectguard
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,18 +31,6 @@ const (
 
 func (h header) registers() fencing.Registers {
 	return fencing.Registers{MaxRead: h.MaxRead, MaxWrite: h.MaxWrite}
-}
-
-// seal returns a content that no other call has returned, and its id.
-func seal(h header, data []byte) (content []byte, id string, err error) {
-	h.Version, h.ID = version, rand.Text()
-	line, err := json.Marshal(h)
-	if err != nil {
-		return nil, "", err
-	}
-	content = make([]byte, 0, len(line)+1+len(data))
-	content = append(append(append(content, line...), '\n'), data...)
-	return content, h.ID, nil
 }
 
 // open is the inverse of seal; data is a part of content.

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/joined"
@@ -46,6 +48,48 @@ func New(dialect Dialect, opts ...Option) (*Guard, error) {
 		return nil, err
 	}
 	return &Guard{dialect: dialect, table: table, statements: newStatements(dialect, table)}, nil
+}
+
+func newStatements(d Dialect, table string) statements {
+	claimRead, claimWrite, derive := conflictClaimRead, conflictClaimWrite, conflictDerive
+	claimSection, recheck := conflictClaimWrite, selectRegisters
+	switch d {
+	case PostgreSQL:
+		claimSection, recheck = markingClaimWrite, markingRegisters
+	case MySQL:
+		claimRead, claimWrite, derive = duplicateClaimRead, duplicateClaimWrite, duplicateDerive
+		claimSection = duplicateClaimWrite
+	}
+	return statements{
+		claimRead:    compile(d, table, claimRead),
+		claimWrite:   compile(d, table, claimWrite),
+		derive:       compile(d, table, derive),
+		registers:    compile(d, table, selectRegisters),
+		claimSection: compile(d, table, claimSection),
+		recheck:      compile(d, table, recheck),
+	}
+}
+
+// compile turns named parameters into the dialect's. PostgreSQL and SQLite have
+// numbered ones, so each argument is sent once; MySQL's are in the order of the text.
+func compile(d Dialect, table, text string) statement {
+	var s statement
+	numbers := map[string]int{}
+	s.text = parameter.ReplaceAllStringFunc(strings.ReplaceAll(text, "{table}", table), func(name string) string {
+		if d == MySQL {
+			s.order = append(s.order, name)
+			return "?"
+		}
+		if numbers[name] == 0 {
+			s.order = append(s.order, name)
+			numbers[name] = len(s.order)
+		}
+		if d == PostgreSQL {
+			return fmt.Sprintf("$%d", numbers[name])
+		}
+		return fmt.Sprintf("?%d", numbers[name])
+	})
+	return s
 }
 
 // refuseZero returns an error for a guard that was not made by New: its statements are empty.
@@ -109,6 +153,28 @@ func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 		return err
 	}
 	return g.refuseNested(ctx, tx, f.Resource)
+}
+
+// refuseNested returns an error if a claim of resource through handle waits for the section that ctx belongs to. It
+// does so only if handle is certainly not part of the section's transaction: a pool takes another connection, and
+// another transaction is a different one. A *sql.Conn may be the connection of the transaction, and a type of another
+// package may wrap it.
+func (g *Guard) refuseNested(ctx context.Context, handle Tx, resource string) error {
+	s := g.sectionOf(ctx, resource)
+	if s == nil {
+		return nil
+	}
+	switch handle := handle.(type) {
+	case *sql.Tx:
+		if handle != s.tx {
+			return nestedIn(s)
+		}
+	case interface {
+		Conn(ctx context.Context) (*sql.Conn, error)
+	}:
+		return nestedIn(s)
+	}
+	return nil
 }
 
 // Statement returns the statement of [Guard.Claim], for handles outside database/sql, such as a pgx.Tx or pgx.Batch. In
@@ -196,4 +262,26 @@ func checkInsertID(result sql.Result, f fencing.Fence) error {
 		return &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
 	}
 	return nil
+}
+
+// DefaultTable is the guard table's name unless [WithTable] gives another.
+const DefaultTable = "fencelock_guard"
+
+// 63 bytes is PostgreSQL's limit, which cuts longer names without an error;
+// MySQL's is 64. Lower case only, because a quoted name with capitals is another
+// table than the same name unquoted in PostgreSQL, and on some file systems only
+// in MySQL.
+var tableName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$`)
+
+// quoteTable returns name as it stands in a statement.
+func quoteTable(d Dialect, name string) (string, error) {
+	if !tableName.MatchString(name) {
+		const rule = "want [schema.]table, each of a-z, 0-9 and _, not beginning with a digit, at most 63 bytes"
+		return "", fmt.Errorf("%w %.80q: %s", ErrTable, name, rule)
+	}
+	quote := `"`
+	if d == MySQL {
+		quote = "`"
+	}
+	return quote + strings.ReplaceAll(name, ".", quote+"."+quote) + quote, nil
 }

@@ -1,9 +1,11 @@
 package sqlguard
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -42,24 +44,188 @@ func (s statement) args(with arguments) []any {
 
 var parameter = regexp.MustCompile(`:(resource|token|idle|mark)\b`)
 
-// compile turns named parameters into the dialect's. PostgreSQL and SQLite have
-// numbered ones, so each argument is sent once; MySQL's are in the order of the text.
-func compile(d Dialect, table, text string) statement {
-	var s statement
-	numbers := map[string]int{}
-	s.text = parameter.ReplaceAllStringFunc(strings.ReplaceAll(text, "{table}", table), func(name string) string {
-		if d == MySQL {
-			s.order = append(s.order, name)
-			return "?"
+// statements are all statements of a Guard, except for the ones that mark a transaction.
+type statements struct {
+	claimRead, claimWrite, derive, registers statement
+	// claimSection and recheck are claimWrite and registers inside Do. In PostgreSQL they mark the transaction, and
+	// claimSection also bounds how long it may be idle; the other databases have no such limit for a transaction.
+	claimSection, recheck statement
+}
+
+const selectRegisters = `SELECT max_write, max_read FROM {table} WHERE resource = :resource`
+
+// In PostgreSQL and SQLite an upsert changes no row if its WHERE does not hold, and it counts a row that had the
+// written value already: the number of rows affected is the verdict. PostgreSQL, after waiting for another transaction
+// on the row, decides by the values that the other one has committed, at any isolation level, or fails with a
+// serialization error.
+const (
+	conflictClaimRead = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, :token)
+ON CONFLICT (resource) DO UPDATE
+SET max_read = CASE WHEN guard.max_read < excluded.max_read THEN excluded.max_read ELSE guard.max_read END
+WHERE guard.max_write <= excluded.max_read`
+
+	conflictClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, :token, 0)
+` + raiseWrite
+
+	raiseWrite = `ON CONFLICT (resource) DO UPDATE SET max_write = excluded.max_write
+WHERE guard.max_write <= excluded.max_write AND guard.max_read <= excluded.max_write`
+
+	// It writes only to lock the row, or to insert a row that can be locked.
+	conflictDerive = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, 0)
+ON CONFLICT (resource) DO UPDATE SET max_read = guard.max_read
+WHERE guard.max_write <= :token`
+)
+
+// One more statement would cost a round trip, so the check itself makes the settings that end with its transaction (the
+// third argument of set_config). A shorter limit that is set already stays; 0 is none.
+const (
+	markingClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read)
+SELECT :resource::bytea, :token::bigint, 0
+FROM set_config('fencelock.mark', :mark::text, true) AS mark, set_config('idle_in_transaction_session_timeout', (
+	SELECT CASE WHEN :idle::bigint = 0 OR own BETWEEN 1 AND :idle::bigint THEN own ELSE :idle::bigint END::text
+	FROM (SELECT (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint
+		AS own) AS limits
+), true) AS idle
+` + raiseWrite
+
+	// Without a row there is no mark: such a read is refused.
+	markingRegisters = selectRegisters + ` AND set_config('fencelock.mark', :mark::text, true) = :mark::text`
+)
+
+// MySQL's number of rows affected does not distinguish a refusal from an equal token: 0 for both, or 1 for both if the
+// client asks for found rows. So the statement answers with the register that decides: LAST_INSERT_ID(x) returns x and
+// puts it into the reply as the insert id. One is added, also for a new row's register, so that an insert id of 0 is no
+// verdict at all.
+//
+// The value of LAST_INSERT_ID(x) has to be stored, or compared with a value that the server knows only when it
+// executes: MySQL 9 does not evaluate a comparison that it can decide before. The lock of the row is held in either
+// case.
+const (
+	duplicateClaimRead = `INSERT INTO {table} (resource, max_write, max_read)
+VALUES (:resource, LAST_INSERT_ID(1) - 1, :token)
+ON DUPLICATE KEY UPDATE
+max_read = IF(LAST_INSERT_ID(max_write + 1) <= :token + 1, GREATEST(max_read, :token), max_read)`
+
+	duplicateClaimWrite = `INSERT INTO {table} (resource, max_write, max_read)
+VALUES (:resource, :token, LAST_INSERT_ID(1) - 1)
+ON DUPLICATE KEY UPDATE
+max_write = IF(LAST_INSERT_ID(GREATEST(max_write, max_read) + 1) <= :token + 1, :token, max_write)`
+
+	duplicateDerive = `INSERT INTO {table} (resource, max_write, max_read)
+VALUES (:resource, LAST_INSERT_ID(1) - 1, 0)
+ON DUPLICATE KEY UPDATE max_write = LAST_INSERT_ID(max_write + 1) - 1`
+)
+
+// CheckUpdate judges an UPDATE of one row that carries its own fence:
+//
+//	result, err := tx.ExecContext(ctx,
+//		`UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`, ...)
+//	err = sqlguard.PostgreSQL.CheckUpdate(ctx, tx, f, result, `SELECT fence FROM accounts WHERE id = $1`, id)
+//
+// MySQL's count leaves out a row that had the new values already, so there the statement has to report that it found
+// the row:
+//
+//	UPDATE accounts SET balance = ?, fence = LAST_INSERT_ID(?) WHERE id = ? AND fence <= ?
+//
+// If a row was changed, CheckUpdate returns nil and sends nothing. If none was, it decides by lookup, a statement that
+// selects only the row's fence and has no locking clause: a newer fence is a [*fencing.StaleError]; otherwise no row
+// met the statement's conditions, which is [ErrNoRow]. In MySQL, a statement that has no LAST_INSERT_ID, or has a
+// further condition, and that changed no row while the row has this very token, is [ErrNoVerdict].
+//
+// The fence column is BIGINT NOT NULL, and a row that has one is never deleted: a deleted row loses the token of its
+// last writer. Mark it as deleted instead, by an UPDATE.
+func (d Dialect) CheckUpdate(
+	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
+) error {
+	changed, err := result.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("sqlguard: update under %v: %w", f, err)
+	}
+	if changed > 0 || d == MySQL && foundRow(result, f) {
+		return nil
+	}
+	seen, err := d.fenceOf(ctx, tx, f, lookup, args)
+	switch {
+	case err != nil:
+		return err
+	case d == MySQL && seen == f.Token:
+		return fmt.Errorf("%w: no row changed under %v, whose token the row has: fence = LAST_INSERT_ID(?) would tell "+
+			"an unmet condition from values that were there already", ErrNoVerdict, f)
+	default:
+		return fmt.Errorf("%w that meets the conditions of an update under %v", ErrNoRow, f)
+	}
+}
+
+// foundRow reports whether an UPDATE with LAST_INSERT_ID(token) found a row: the server evaluates it for each row that
+// it writes, and puts it into the reply.
+func foundRow(result sql.Result, f fencing.Fence) bool {
+	id, err := result.LastInsertId()
+	return err == nil && id > 0 && fencing.Token(id) == f.Token
+}
+
+// CheckUpsert is [Dialect.CheckUpdate] for a statement that inserts the row if there is none and updates it only if its
+// fence is not newer. In PostgreSQL and SQLite:
+//
+//	INSERT INTO accounts (id, balance, fence) VALUES ($1, $2, $3)
+//	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
+//	WHERE accounts.fence <= excluded.fence
+//
+// In MySQL each column decides for itself, with no further condition:
+//
+//	INSERT INTO accounts (id, balance, fence) VALUES (?, ?, ?)
+//	ON DUPLICATE KEY UPDATE
+//	balance = IF(fence <= VALUES(fence), VALUES(balance), balance), fence = GREATEST(fence, VALUES(fence))
+//
+// There the count proves nothing, so CheckUpsert always looks the fence up. Run it in a transaction and roll back on an
+// error: a column without its IF was written even though the fence is refused.
+//
+// The stale upsert of a row that was deleted is an insert like any other and is accepted. Rows that are upserted are
+// marked as deleted, never deleted; or their lock is checked by the guard table.
+func (d Dialect) CheckUpsert(
+	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
+) error {
+	if d != MySQL {
+		changed, err := result.RowsAffected()
+		if err != nil {
+			return fmt.Errorf("sqlguard: upsert under %v: %w", f, err)
 		}
-		if numbers[name] == 0 {
-			s.order = append(s.order, name)
-			numbers[name] = len(s.order)
+		if changed > 0 {
+			return nil
 		}
-		if d == PostgreSQL {
-			return fmt.Sprintf("$%d", numbers[name])
-		}
-		return fmt.Sprintf("?%d", numbers[name])
-	})
-	return s
+	}
+	seen, err := d.fenceOf(ctx, tx, f, lookup, args)
+	switch {
+	case err != nil:
+		return err
+	case d == MySQL && seen == f.Token:
+		return nil
+	default:
+		return fmt.Errorf("%w that meets the conditions of an upsert under %v", ErrNoRow, f)
+	}
+}
+
+// fenceOf returns the current fence of the row, or the error that refuses f.
+func (d Dialect) fenceOf(
+	ctx context.Context, tx Tx, f fencing.Fence, lookup string, args []any,
+) (fencing.Token, error) {
+	if d == MySQL {
+		// A plain SELECT at REPEATABLE READ would read the transaction's snapshot, which may be older than the row that
+		// refused the statement before.
+		lookup += " FOR UPDATE"
+	}
+	var column sql.Null[fencing.Token]
+	err := tx.QueryRowContext(ctx, lookup, args...).Scan(&column)
+	switch {
+	case errors.Is(err, fencing.ErrMalformed):
+		return 0, fmt.Errorf("%w: the row's fence is no token, for %v; is the column a BIGINT? %w", ErrNoVerdict, f, err)
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, fmt.Errorf("%w for %v, or none any more", ErrNoRow, f)
+	case err != nil:
+		return 0, withCause(ctx, fmt.Errorf("sqlguard: look up the fence for %v: %w", f, err))
+	case !column.Valid:
+		return 0, fmt.Errorf("%w: the row's fence is NULL, for %v", ErrNoVerdict, f)
+	case column.V > f.Token:
+		return 0, &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: column.V}
+	}
+	return column.V, nil
 }

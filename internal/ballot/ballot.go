@@ -20,6 +20,9 @@
 package ballot
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 )
@@ -129,4 +132,142 @@ func (b *Ballot) maxAtTarget() int {
 			return false
 		}
 	})
+}
+
+// Tally holds the votes on one hold, one for each master.
+type Tally []Vote
+
+// Masters returns how many votes there are.
+func (t Tally) Masters() int { return len(t) }
+
+// Quorum returns how many votes make a majority.
+func (t Tally) Quorum() int { return len(t)/2 + 1 }
+
+// Answers returns how many masters have answered about the hold and have not failed since.
+func (t Tally) Answers() int { return t.count((*Vote).answered) }
+
+// MayBeHeld reports whether any master may have state of the hold.
+func (t Tally) MayBeHeld() bool { return t.count((*Vote).MayBeHeld) > 0 }
+
+// Standing returns how many masters have granted this token, as far as is known.
+func (t Tally) Standing(token fencing.Token) int {
+	return t.count(func(v *Vote) bool { return v.Counts() && v.Token == token })
+}
+
+// TrustedUntil returns until when a quorum of the grants with this token is trusted, if there is a quorum: the q-th
+// latest end of their trust. Until then q masters stand by the grant, so no other quorum can have granted the lock.
+func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) {
+	var array [9]clock.Instant
+	ends := array[:0]
+	for i := range t {
+		if v := &t[i]; v.Counts() && v.Token == token {
+			ends = append(ends, v.Until)
+		}
+	}
+	if len(ends) < t.Quorum() {
+		return clock.Instant{}, false
+	}
+	slices.SortFunc(ends, func(x, y clock.Instant) int { return cmp.Compare(y.Mono, x.Mono) })
+	return ends[t.Quorum()-1], true
+}
+
+// First returns the first token of the block that ends with this token. It is the largest First of the grants: each
+// master that granted the token had counted less before.
+func (t Tally) First(token fencing.Token) (first fencing.Token) {
+	for i := range t {
+		if v := &t[i]; v.Counts() && v.Token == token {
+			first = max(first, v.First)
+		}
+	}
+	return first
+}
+
+// HandedOff reports whether a grant came from the queue. Such a grant lasts for the hand-off TTL until the first
+// renewal.
+func (t Tally) HandedOff() bool {
+	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0
+}
+
+// RenewalsUnderWay reports whether the answer to a renewal is outstanding on any master.
+func (t Tally) RenewalsUnderWay() bool {
+	return t.count(func(v *Vote) bool { return v.inflight == Renew }) > 0
+}
+
+// OwesRenewal reports whether this master has not answered a renewal.
+func (t Tally) OwesRenewal(master int) bool { return t[master].inflight == Renew }
+
+// target returns the token on which the grants have to agree, if it can be determined already. Any token works that no
+// grant of a quorum is past, so the first choice is the q-th smallest, where q is the quorum. But a master is raised at
+// most a second ahead of its clock: if too few grants can reach the q-th smallest, target takes the next larger token
+// that enough grants can reach, or waits for the outstanding answers. With no answer outstanding it returns the q-th
+// smallest anyway, because clocks advance.
+func (t Tally) target(reach Reach) (token fencing.Token, ok bool) {
+	var array [9]fencing.Token
+	tokens := array[:0]
+	for i := range t {
+		if v := &t[i]; v.Counts() {
+			tokens = append(tokens, v.Token)
+		}
+	}
+	if len(tokens) < t.Quorum() {
+		return 0, false
+	}
+	slices.Sort(tokens)
+	candidates := tokens[t.Quorum()-1:]
+	for _, candidate := range candidates {
+		if candidate == tokens[0] || t.canReach(candidate, reach) >= t.Quorum() {
+			return candidate, true
+		}
+	}
+	return candidates[0], t.count((*Vote).Pending) == 0
+}
+
+// canReach returns how many of the grants have this token or can be raised to it.
+func (t Tally) canReach(token fencing.Token, reach Reach) (n int) {
+	for i := range t {
+		if v := &t[i]; v.Counts() && (v.Token == token || v.Token < token && reach(i) >= token) {
+			n++
+		}
+	}
+	return n
+}
+
+// commonToken returns the token that most of the grants share, and the number of those grants. A master with a
+// different token did not count when the hold was granted.
+func (t Tally) commonToken() (token fencing.Token, grants int) {
+	for i := range t {
+		if same := t.Standing(t[i].Token); same > grants {
+			token, grants = t[i].Token, same
+		}
+	}
+	return token, grants
+}
+
+// split reports whether all masters that answer in time have answered, and other holds have some of them. The oldest
+// contender keeps its grants, because no older one waits behind it, so one round settles a split vote.
+func (t Tally) split() bool {
+	asked := t.count(func(v *Vote) bool { return v.State == Asked && !v.Slow })
+	return asked == 0 && t.inState(Queued) > 0
+}
+
+// takeNews reports whether any master has answered, or has become late, since the last call.
+func (t Tally) takeNews() (news bool) {
+	for i := range t {
+		news = news || t[i].news
+		t[i].news = false
+	}
+	return news
+}
+
+func (t Tally) inState(s State) int {
+	return t.count(func(v *Vote) bool { return v.State == s })
+}
+
+func (t Tally) count(is func(*Vote) bool) (n int) {
+	for i := range t {
+		if is(&t[i]) {
+			n++
+		}
+	}
+	return n
 }

@@ -241,3 +241,205 @@ func (c *Cluster) awaitAll(what string, holds func(node *clusterNode) bool) {
 		}
 	}
 }
+
+// Move is a slot that is moving from one master to another. Until End both masters serve it: the old one serves the
+// keys that it still has, and the new one serves the keys that have moved, for clients that send ASKING.
+type Move struct {
+	c        *Cluster
+	slot     string
+	from, to *clusterNode
+}
+
+// Slot returns the slot of a key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	return int(c.must(c.witness().Server, "CLUSTER", "KEYSLOT", key).(int64))
+}
+
+// Owner returns the master that has the slot.
+func (c *Cluster) Owner(slot int) *Server {
+	c.t.Helper()
+	owner := c.ownerBy(c.witness(), slot)
+	if owner == nil {
+		c.t.Fatalf("testredis: nobody has slot %d", slot)
+	}
+	return owner.Server
+}
+
+// Another returns a master other than the given one.
+func (c *Cluster) Another(than *Server) *Server {
+	c.t.Helper()
+	for _, master := range c.Masters() {
+		if master != than {
+			return master
+		}
+	}
+	c.t.Fatal("testredis: there is no other master")
+	return nil
+}
+
+// BeginMove starts to move a slot to another master, and stops there: the keys of the slot stay where they are.
+func (c *Cluster) BeginMove(slot int, to *Server) *Move {
+	c.t.Helper()
+	m := &Move{c: c, slot: strconv.Itoa(slot), from: c.ownerBy(c.witness(), slot)}
+	for _, node := range c.nodes {
+		if node.Server == to {
+			m.to = node
+		}
+	}
+	if m.from == nil || m.to == nil || m.from == m.to {
+		c.t.Fatalf("testredis: slot %d cannot be moved to %s", slot, to.Addr())
+	}
+	c.must(m.to.Server, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", m.from.id)
+	c.must(m.from.Server, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", m.to.id)
+	return m
+}
+
+// Key moves one key of the slot.
+func (m *Move) Key(key string) {
+	m.c.t.Helper()
+	m.c.migrating.Lock()
+	defer m.c.migrating.Unlock()
+	await(m.c.t, "the key "+key+" has moved", func() bool {
+		_, err := m.from.Command("MIGRATE", "127.0.0.1", strconv.Itoa(m.to.Port()), key, "0", "4000", "REPLACE")
+		if err != nil && !strings.HasPrefix(err.Error(), "IOERR") { // after IOERR the key may have moved
+			m.c.t.Fatalf("testredis: MIGRATE %s: %v", key, err)
+		}
+		return err == nil
+	})
+}
+
+// Keys moves all keys of the slot.
+func (m *Move) Keys() {
+	m.c.t.Helper()
+	for {
+		keys := m.c.must(m.from.Server, "CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			m.Key(key.(string))
+		}
+	}
+}
+
+// End moves the remaining keys and gives the slot to its new owner. All nodes know of it when End returns.
+//
+// One slot is given away at a time, until all nodes agree on it and on the epoch of its new owner. The new owner takes
+// a larger epoch than it knows of, without asking another node. If the old owner had a larger epoch that the new owner
+// did not know of, then a message that the old owner sent before it gave up the slot would win the slot back. Neither
+// would serve it then: each of the two would consider the other the owner.
+func (m *Move) End() {
+	m.c.t.Helper()
+	m.c.assigning.Lock()
+	defer m.c.assigning.Unlock()
+	m.give()
+	m.c.WaitReady()
+}
+
+func (m *Move) give() {
+	m.c.t.Helper()
+	m.Keys()
+	m.c.must(m.to.Server, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
+	m.Keys()
+	for _, master := range m.c.Masters() {
+		m.c.must(master, "CLUSTER", "SETSLOT", m.slot, "NODE", m.to.id)
+	}
+}
+
+// Reshard moves slots, one after the other, with their keys from their owner to another master. It returns when all
+// nodes know of it.
+func (c *Cluster) Reshard(first, last int, to *Server) {
+	c.t.Helper()
+	c.assigning.Lock()
+	defer c.assigning.Unlock()
+	for slot := first; slot <= last; slot++ {
+		c.BeginMove(slot, to).give()
+	}
+	c.WaitReady()
+}
+
+// witness returns the first node that runs.
+func (c *Cluster) witness() *clusterNode {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		if node.answers() {
+			return node
+		}
+	}
+	c.t.Fatal("testredis: no node of the cluster runs")
+	return nil
+}
+
+func (c *Cluster) byID(id string) *clusterNode {
+	for _, node := range c.nodes {
+		if node.id == id {
+			return node
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) byAddr(addr string) *Server {
+	for _, node := range c.nodes {
+		if node.Addr() == addr {
+			return node.Server
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) must(node *Server, args ...string) any {
+	c.t.Helper()
+	reply, err := node.Command(args...)
+	if err != nil {
+		c.t.Fatalf("%s on %s: %v", strings.Join(args, " "), node.Addr(), err)
+	}
+	return reply
+}
+
+// nodeLine is one node's view of another node; see CLUSTER NODES.
+type nodeLine struct {
+	id, flags, replicates string
+	epoch                 string   // of its slots: where two nodes claim a slot, the larger epoch wins
+	slots                 []string // "7" or "0-5460"
+}
+
+func (l nodeLine) master() bool { return strings.Contains(l.flags, "master") }
+func (l nodeLine) failed() bool { return slices.Contains(strings.Split(l.flags, ","), "fail") }
+
+// known returns the nodes that a node knows, except nodes whose handshake is not complete.
+func (c *Cluster) known(node *clusterNode) (lines []nodeLine) {
+	reply, err := node.Command("CLUSTER", "NODES")
+	text, ok := reply.(string)
+	if err != nil || !ok {
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		part := strings.Fields(line)
+		if len(part) < 8 || strings.Contains(part[2], "handshake") || c.byID(part[0]) == nil {
+			continue
+		}
+		slots := slices.DeleteFunc(part[8:], func(slot string) bool { return strings.HasPrefix(slot, "[") }) // moving slots
+		lines = append(lines, nodeLine{id: part[0], flags: part[2], replicates: part[3], epoch: part[6], slots: slots})
+	}
+	return lines
+}
+
+// ownerBy returns the owner of the slot in the view of another node; nil if there is none.
+func (c *Cluster) ownerBy(node *clusterNode, slot int) *clusterNode {
+	for _, line := range c.known(node) {
+		for _, slots := range line.slots {
+			first, last, _ := strings.Cut(slots, "-")
+			from, err := strconv.Atoi(first)
+			to, err2 := strconv.Atoi(last)
+			if err2 != nil {
+				to = from
+			}
+			if err == nil && from <= slot && slot <= to && line.master() {
+				return c.byID(line.id)
+			}
+		}
+	}
+	return nil
+}

@@ -188,12 +188,3 @@ func value(msg []byte) (any, error) {
 	}
 	return nil, fmt.Errorf("%w: type %q", errNotRESP, kind)
 }
-
-// encode writes a command as an array of bulk strings.
-func encode(args []string) []byte {
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	return b
-}

@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
@@ -83,4 +88,88 @@ func once(o *s3.Options) { o.Retryer = aws.NopRetryer{} }
 
 func (b *Bucket) failed(operation, key string, err error) error {
 	return fmt.Errorf("s3bucket: %s %q in %q: %w", operation, key, b.name, err)
+}
+
+// metaPrefix is the prefix of the headers with the user's metadata.
+const metaPrefix = "x-amz-meta-"
+
+// attributesOf returns the properties of an object that a GET returns and a PUT replaces, by the names of their
+// headers.
+func attributesOf(output *s3.GetObjectOutput) map[string]string {
+	attributes := map[string]string{}
+	for name, value := range map[string]*string{
+		"Content-Type":        output.ContentType,
+		"Content-Encoding":    output.ContentEncoding,
+		"Content-Language":    output.ContentLanguage,
+		"Content-Disposition": output.ContentDisposition,
+		"Cache-Control":       output.CacheControl,
+		"Expires":             output.ExpiresString,
+	} {
+		if value != nil {
+			attributes[name] = *value
+		}
+	}
+	for name, value := range output.Metadata {
+		attributes[metaPrefix+name] = value
+	}
+	return attributes
+}
+
+// setAttributes is the inverse of attributesOf.
+func setAttributes(input *s3.PutObjectInput, attributes map[string]string) {
+	fields := map[string]**string{
+		"Content-Type":        &input.ContentType,
+		"Content-Encoding":    &input.ContentEncoding,
+		"Content-Language":    &input.ContentLanguage,
+		"Content-Disposition": &input.ContentDisposition,
+		"Cache-Control":       &input.CacheControl,
+	}
+	input.Metadata = map[string]string{}
+	for name, value := range attributes {
+		if field, ok := fields[name]; ok {
+			*field = &value
+		} else if name, ok := strings.CutPrefix(name, metaPrefix); ok {
+			input.Metadata[name] = value
+		}
+	}
+	if at, err := http.ParseTime(attributes["Expires"]); err == nil {
+		input.Expires = &at
+	}
+}
+
+// verdict returns what an error of a PUT proves. The write was not carried out, and is
+//
+//   - [objectguard.ErrConflict]: 412 if the condition does not hold, 409 if another write is under way, 404 for
+//     If-Match if the object is gone;
+//   - [objectguard.ErrRefused]: another 3xx or 4xx, or 501, unless the SDK would try it again (throttling, a request
+//     that arrived too slowly).
+//
+// Any other error is nil. A 500, 502, 503 or 504 may come from a gateway that has passed the request on, so like a
+// missing answer it proves nothing.
+func verdict(err error) error {
+	var response *smithyhttp.ResponseError
+	if !errors.As(err, &response) {
+		return nil
+	}
+	status := response.HTTPStatusCode()
+	switch {
+	case status == http.StatusPreconditionFailed, status == http.StatusConflict, gone(err):
+		return objectguard.ErrConflict
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, worthwhile(err):
+		return nil
+	case 300 <= status && status < 500, status == http.StatusNotImplemented:
+		return objectguard.ErrRefused
+	}
+	return nil
+}
+
+// gone reports whether there is no object to match. PutObject has no type for it.
+func gone(err error) bool {
+	var answer smithy.APIError
+	return errors.As(err, &answer) && answer.ErrorCode() == "NoSuchKey"
+}
+
+// worthwhile reports whether the SDK would try again by default.
+func worthwhile(err error) bool {
+	return retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) == aws.TrueTernary
 }
