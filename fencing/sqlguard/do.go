@@ -146,7 +146,7 @@ func (g *Guard) begin(ctx context.Context, db DB, opts *sql.TxOptions, check fun
 		if err != nil {
 			return g.beginError(err)
 		}
-		tx = marked{begun, g.dialect.newMark()}
+		tx = marked{begun, newMark(g.dialect)}
 		if err = check(tx); err == nil {
 			err = g.setMark(ctx, tx)
 		}
@@ -173,7 +173,7 @@ type marked struct {
 	mark string
 }
 
-func (d Dialect) newMark() string {
+func newMark(d Dialect) string {
 	if d == MySQL { // performance_schema would keep each name forever, as the digest of another statement
 		return "fencelock_guard"
 	}
@@ -258,7 +258,7 @@ const (
 // the setting ends with its own statement.
 func (g *Guard) probe(ctx context.Context, conn Tx) error {
 	var set, found string
-	err := conn.QueryRowContext(ctx, setProbe, g.dialect.newMark()).Scan(&set)
+	err := conn.QueryRowContext(ctx, setProbe, newMark(g.dialect)).Scan(&set)
 	if err == nil {
 		err = conn.QueryRowContext(ctx, selectProbe).Scan(&found)
 	}
