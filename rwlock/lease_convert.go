@@ -46,13 +46,13 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 		return err
 	}
 	within := ctx
-	if limit := engine.MaxWait(&l.inner); limit > 0 && entry == engine.Upgrade {
+	if limit := l.inner.MaxWait(); limit > 0 && entry == engine.Upgrade {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 		defer cancel()
 	}
 	begun := time.Now()
-	err := l.locker.engine.Convert(within, &l.inner, mode, entry, alone)
+	err := l.inner.Convert(within, mode, entry, alone)
 	if err == nil {
 		return nil
 	}

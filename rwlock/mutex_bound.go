@@ -3,8 +3,6 @@ package rwlock
 import (
 	"errors"
 	"time"
-
-	"github.com/seed74116694/fencelock/internal/engine"
 )
 
 // bound is WithMaxHold for one section. The engine's own limit does not suffice: it counts from the grant of the lease,
@@ -65,7 +63,7 @@ func (s *section) reached() error {
 		return nil
 	}
 	// Every goroutine that gets here calls it, so that the lease is lost before Unlock comes to release it.
-	engine.LoseAt(&s.remote.lease.inner, s.bound.max, loss.Token)
+	s.remote.lease.inner.LoseAt(s.bound.max, loss.Token)
 	return over
 }
 

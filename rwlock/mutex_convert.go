@@ -190,7 +190,7 @@ func (c *conversion) abandon() {
 	c.local.settle(c.from)
 	c.unlock()
 	if itself {
-		engine.ForgetWanted(&c.hold.lease.inner)
+		c.hold.lease.inner.ResetContended()
 		c.hearWanted(c.hold)
 	}
 }

@@ -76,7 +76,7 @@ func (m *place) watch(h *remoteHold) {
 // hearWanted registers a callback for waiters in other processes that want the granted hold.
 func (m *place) hearWanted(h *remoteHold) {
 	id := h.lease.inner.Hold()
-	h.lease.inner.OnWanted(func() { m.want(h, id) })
+	h.lease.inner.OnContended(func() { m.want(h, id) })
 }
 
 // trusted reports whether the lease is valid at that moment. A lease stops being trusted before its release is sent:

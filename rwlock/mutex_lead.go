@@ -70,7 +70,7 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	m.unlock()
 	// The hold had no holder, so a loss or an unconfirmed release concerns no caller. All goroutines that come wait for
 	// this leader, so the release does not keep it beyond the end of its context.
-	m.locker.engine.ReleaseWithin(ctx, &h.lease.inner)
+	h.lease.inner.ReleaseWithin(ctx)
 	return false
 }
 

@@ -87,7 +87,7 @@ func (m *place) drop(h *remoteHold) (release func()) {
 		return func() {}
 	}
 	m.forget(h)
-	release = m.locker.engine.LetGo(&h.lease.inner)
+	release = h.lease.inner.LetGo()
 	m.unused()
 	return release
 }

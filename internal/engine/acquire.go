@@ -51,7 +51,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
 		block := e.tokens.affordable(r.Block, r.Seen)
-		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, cohort: cohort{block: block}, withdrawal: r.withdrawal}
+		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: sharedHold{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
 		e.mailbox.listen(l.key.lock())

@@ -21,7 +21,7 @@ var endings = map[string]func(t *testing.T, e, other *engine.Engine, l *engine.L
 	"given back": func(t *testing.T, e, _ *engine.Engine, l *engine.Lease, told func(error)) {
 		require.NoError(t, e.Acquire(t.Context(), l, writing(0)))
 		l.OnEnd(told)
-		e.ReleaseSoon(l)
+		l.ReleaseSoon()
 	},
 	"lost": func(t *testing.T, e, _ *engine.Engine, l *engine.Lease, told func(error)) {
 		require.NoError(t, e.Acquire(t.Context(), l, writing(time.Second)))
@@ -77,16 +77,16 @@ func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 // Close waits for a release that is on its way, whoever waits for it.
 func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
 	const slow = time.Second // less than the release timeout
-	for name, release := range map[string]func(t *testing.T, e *engine.Engine, l *engine.Lease){
-		"Release": func(t *testing.T, _ *engine.Engine, l *engine.Lease) {
+	for name, release := range map[string]func(t *testing.T, l *engine.Lease){
+		"Release": func(t *testing.T, l *engine.Lease) {
 			if err := l.Release(context.Background()); err != nil {
 				t.Error(err)
 			}
 		},
-		"ReleaseWithin": func(_ *testing.T, e *engine.Engine, l *engine.Lease) {
-			e.ReleaseWithin(context.Background(), l)
+		"ReleaseWithin": func(_ *testing.T, l *engine.Lease) {
+			l.ReleaseWithin(context.Background())
 		},
-		"ReleaseSoon": func(_ *testing.T, e *engine.Engine, l *engine.Lease) { e.ReleaseSoon(l) },
+		"ReleaseSoon": func(_ *testing.T, l *engine.Lease) { l.ReleaseSoon() },
 	} {
 		for _, masters := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
 					var l engine.Lease
 					require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
 					began := time.Now()
-					go release(t, e, &l)
+					go release(t, &l)
 					synctest.Wait()
 					time.AfterFunc(slow, thaw)
 					e.Close()

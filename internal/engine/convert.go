@@ -15,10 +15,10 @@ import (
 // *Failure, also if the new hold is lost while the other goroutines leave, or the error of alone, or the end of the
 // lease. The old hold is released before Convert returns, or in the background once ctx has ended or the release
 // timeout is over.
-func (e *Engine) Convert(
-	ctx context.Context, l *Lease, mode fencing.Mode, entry Entry, alone func(context.Context) error,
+func (l *Lease) Convert(
+	ctx context.Context, mode fencing.Mode, entry Entry, alone func(context.Context) error,
 ) error {
-	r, err := conversion(l, mode)
+	r, err := l.conversion(mode)
 	if err != nil {
 		return err
 	}
@@ -28,16 +28,16 @@ func (e *Engine) Convert(
 	remove := l.OnEnd(func(err error) { cancel(err) })
 	defer remove()
 	into := new(Lease)
-	err = e.Acquire(within, into, r)
+	err = l.e.Acquire(within, into, r)
 	if err == nil && alone != nil {
 		into.OnEnd(func(err error) { cancel(err) })
 		err = alone(within)
 		if end := into.Err(); end != nil { // the error of alone would only be the end of within
-			err = untaken(into, end)
+			err = into.untaken(end)
 		}
 	}
 	if err != nil {
-		e.ReleaseSoon(into)
+		into.ReleaseSoon()
 		if end := l.Err(); end != nil {
 			return end
 		}
@@ -48,12 +48,12 @@ func (e *Engine) Convert(
 		}
 		return err
 	}
-	return e.become(ctx, l, into)
+	return l.become(ctx, into)
 }
 
 // conversion returns the request for the hold in the other mode. The request names the hold that it replaces, so that a
 // master does not let the two wait for each other.
-func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
+func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.expire(l.e.clock.Now()); l.phase != held {
@@ -63,7 +63,7 @@ func conversion(l *Lease, mode fencing.Mode) (r Request, err error) {
 	if r.Block > 0 {
 		r.Seen = l.token()
 		r.withdrawal = new(withdrawal)
-		l.extra.cohort.last = r.withdrawal
+		l.extra.shared.withdrawal = r.withdrawal
 	}
 	return r, nil
 }
@@ -76,7 +76,7 @@ func (f *Failure) contradicts(mode fencing.Mode) bool {
 }
 
 // untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
-func untaken(l *Lease, end error) *Failure {
+func (l *Lease) untaken(end error) *Failure {
 	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
 	loss, lost := end.(*Loss)
 	if !lost {
@@ -90,24 +90,25 @@ func untaken(l *Lease, end error) *Failure {
 	return f
 }
 
-// become replaces the lease l by into, if l has stood until now. Otherwise another client may have held the lock in
-// between (case upgrade-unheld of the model: a read that was not valid any more became a write, and another client had
-// written in between). If into itself has ended since it was granted, the error is untaken, and l stays.
+// become replaces the lease by into, if the lease has stood until now. Otherwise another client may have held the lock
+// in between (case upgrade-unheld of the model: a read that was not valid any more became a write, and another client
+// had written in between). If into itself has ended since it was granted, the error is untaken, and l stays.
 //
 // Both mutexes are held during the exchange, so that every reader sees one of the two leases. No other code takes the
 // mutexes of two leases, and no other goroutine knows the new lease at this point, so no order has to be kept.
-func (e *Engine) become(ctx context.Context, l, into *Lease) error {
+func (l *Lease) become(ctx context.Context, into *Lease) error {
+	e := l.e
 	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees one of the two
 	defer e.unconfirmed.add(-1)
 	from := l.lock()
 	if from.expire(e.clock.Now()); from.phase != held {
 		defer from.mu.Unlock()
-		from.mu.afterUnlock(func() { e.ReleaseSoon(into) })
+		from.mu.afterUnlock(into.ReleaseSoon)
 		return from.ending.err()
 	}
 	into.mu.Lock()
 	if into.expire(e.clock.Now()); into.phase == ended { // between its grant and now
-		err := untaken(into, into.ending.err())
+		err := into.untaken(into.ending.err())
 		unlockBoth(&from.mu, &into.mu)
 		return err
 	}
@@ -125,7 +126,7 @@ func (e *Engine) become(ctx context.Context, l, into *Lease) error {
 	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when the
 	// new one was granted: another client may have written in between.
 	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
-		return loseTaken(l)
+		return l.loseTaken()
 	}
 	return nil
 }
@@ -141,11 +142,11 @@ func unlockBoth(g, other *guard) {
 }
 
 // loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
-func loseTaken(l *Lease) error {
+func (l *Lease) loseTaken() error {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.expire(l.e.clock.Now()); l.phase == held {
-		l.lose(lossOf(l, Taken, nil))
+		l.lose(l.loss(Taken, nil))
 	}
 	return l.ending.err()
 }

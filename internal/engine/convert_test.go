@@ -34,7 +34,7 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
 					began := time.Now()
-					require.NoError(t, e.Convert(ctx, &l, fencing.Write, engine.Upgrade, nil))
+					require.NoError(t, l.Convert(ctx, fencing.Write, engine.Upgrade, nil))
 					require.Equal(t, want, time.Since(began))
 					require.Equal(t, fencing.Write, l.Mode())
 					require.Positive(t, e.Registered().Releases)
@@ -92,7 +92,7 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	require.NoError(t, e.Acquire(t.Context(), &l, reading))
 	require.NoError(t, other.Acquire(t.Context(), &beside, reading))
 	converted := make(chan error, 1)
-	go func() { converted <- e.Convert(t.Context(), &l, fencing.Write, engine.Upgrade, nil) }()
+	go func() { converted <- l.Convert(t.Context(), fencing.Write, engine.Upgrade, nil) }()
 	synctest.Wait()
 	require.NoError(t, beside.Release(t.Context()))
 	var failure *engine.Failure

@@ -46,7 +46,7 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	case len(f) == 1:
 		l.yieldRequested(m, f[0])
 	case len(f) == 2:
-		b.wanted(l, f[0])
+		l.hearContended(f[0])
 	case isHandoff:
 		b.handedOff(l, m, from, g)
 	}
@@ -63,15 +63,6 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	}
 }
 
-// wanted handles a message that a waiter wants this hold of the lease.
-func (b *mailbox) wanted(l *Lease, hold string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if hold == l.id && l.phase != ended {
-		l.extra.want(&l.mu)
-	}
-}
-
 // handoff is a grant to a waiter, as a message reports it. No request was under way for it, so no request bounds its
 // age from below. handoffTrust computes that bound from the server's clock.
 type handoff struct {
@@ -81,7 +72,7 @@ type handoff struct {
 	ttl       time.Duration
 	server    string        // the process that granted it
 	first     fencing.Token // of the block of a shared hold, or 0
-	wanted    bool          // the shared hold is contended
+	contended bool          // the shared hold is
 }
 
 // readHandoff parses the fields of a message. Any client with the rights to publish can have sent it, so a message that
@@ -99,7 +90,7 @@ func readHandoff(f []string) (g handoff, ok bool) {
 	}
 	g = handoff{
 		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond, server: f[4],
-		first: fencing.Token(n[3]), wanted: n[4] > 0,
+		first: fencing.Token(n[3]), contended: n[4] > 0,
 	}
 	return g, n[0] > 0 && isToken(n[0])
 }
@@ -114,8 +105,8 @@ func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node,
 	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if g.wanted && g.hold == v.id {
-		l.extra.want(&l.mu)
+	if g.contended && g.hold == v.id {
+		l.setContended()
 	}
 	switch {
 	case g.hold != v.id || v.phase == ended:
@@ -202,17 +193,12 @@ func (v *voting) confirmed(
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
 // did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
 func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
-	b.e.registry.lookAgain() // first: a hold that is granted after this has missed no message
-	b.e.waiters[m.Index].wakeAll()
-}
-
-// lookAgain renews all shared holds when messages begin to arrive: earlier messages may have been lost.
-func (r *registry) lookAgain() {
-	for _, l := range r.snapshot() {
+	for _, l := range b.e.registry.snapshot() { // first: a hold that is granted after this has missed no message
 		l.mu.Lock()
-		renewForNews(l)
+		l.pollContended()
 		l.mu.Unlock()
 	}
+	b.e.waiters[m.Index].wakeAll()
 }
 
 // onMoved is called when other servers answer for some keys of the master. They may not have the requests that the

@@ -31,7 +31,7 @@ type hold struct {
 type extra struct {
 	owner      string        // a ULID that the caller named, or ""
 	claimed    fencing.Token // of the hold that a Join is for, or 0
-	cohort     cohort
+	shared     sharedHold
 	withdrawal *withdrawal // of a conversion of a shared hold to this one
 }
 
@@ -56,7 +56,7 @@ func (h *hold) block() int {
 	if h.extra == nil {
 		return 0
 	}
-	return h.extra.cohort.block
+	return h.extra.shared.block
 }
 
 // details returns what a master stores of the hold unchanged: mode, hand-off TTL, owner, route to its process, meta.

@@ -45,8 +45,8 @@ func (l *Lease) Token() fencing.Token {
 	return l.token()
 }
 
-// MaxWait returns the limit of the wait under the terms of a lease, 0 for none.
-func MaxWait(l *Lease) time.Duration { return l.terms.MaxWait }
+// MaxWait returns the limit of a wait under the lease's terms, 0 for none.
+func (l *Lease) MaxWait() time.Duration { return l.terms.MaxWait }
 
 // Deadline returns until when the lease is trusted, by this process's clocks: the zero time where Err returns an error.
 func (l *Lease) Deadline() time.Time {
@@ -135,7 +135,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	l.phase = held
 	l.trust.set(until)
 	if l.extra != nil {
-		l.extra.cohort.first = l.ballot.Votes().First(token)
+		l.extra.shared.first = l.ballot.Votes().First(token)
 	}
 	// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
 	if limit := l.terms.MaxHold; limit > 0 {
@@ -186,18 +186,18 @@ func (l *Lease) expire(now clock.Instant) {
 	// The cases are in the order of the reasons: a limit that was agreed on is no failure, even if something else has
 	// ended too.
 	case now.Mono >= l.limit:
-		l.lose(lossOf(l, MaxHold, nil))
+		l.lose(l.loss(MaxHold, nil))
 	case !deadline.Passed(now):
 	case now.Mono < deadline.Mono:
-		l.lose(lossOf(l, Paused, nil)) // only the wall clock has reached it
+		l.lose(l.loss(Paused, nil)) // only the wall clock has reached it
 	default:
 		reason, cause := l.renewal.whyExpired(l, now)
-		l.lose(lossOf(l, reason, cause))
+		l.lose(l.loss(reason, cause))
 	}
 }
 
-// lossOf returns the loss of a lease, under its mutex.
-func lossOf(l *Lease, reason Reason, cause error) *Loss {
+// loss describes the end of the lease for this reason, under mu.
+func (l *Lease) loss(reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
 	switch {
 	case reason == Taken:
@@ -224,7 +224,7 @@ func (l *Lease) lose(loss *Loss) {
 
 // LoseAt ends a held lease, because the work under it with that token has reached a limit of its own. The lease has
 // ended when LoseAt returns, and is released in the background.
-func LoseAt(l *Lease, limit time.Duration, token fencing.Token) {
+func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())

@@ -56,15 +56,15 @@ func (v *voting) warnOf(u *Unconfirmed) {
 // ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed the release or ctx
 // ends, and at most for the release timeout. It is for callers that do not need the result and have set a time limit
 // themselves.
-func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
+func (l *Lease) ReleaseWithin(ctx context.Context) {
 	l = l.lock()
-	l.expire(e.clock.Now())
+	l.expire(l.e.clock.Now())
 	if l.phase != held {
 		l.mu.Unlock()
 		return
 	}
-	e.unconfirmed.add(+1) // as in Release
-	defer e.unconfirmed.add(-1)
+	l.e.unconfirmed.add(+1) // as in Release
+	defer l.e.unconfirmed.add(-1)
 	l.finish(ErrReleased)
 	l.e.registry.forget(l.id)
 	l.mu.Unlock()
@@ -75,25 +75,25 @@ func (e *Engine) ReleaseWithin(ctx context.Context, l *Lease) {
 // that must not wait: a timer, or a goroutine that only unlocks. The lease has ended when ReleaseSoon returns, so
 // nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until
 // the hold has expired.
-func (e *Engine) ReleaseSoon(l *Lease) {
+func (l *Lease) ReleaseSoon() {
 	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
 	if l.phase == held {
 		l.finish(ErrReleased)
-		l.releaseAtOnce(e.announce(l.key.lock()))
+		l.releaseAtOnce(l.e.announce(l.key.lock()))
 	}
 }
 
 // LetGo announces the release of a lease that the process has kept and does not use. It returns a function that
 // releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
 // process for the lock are sent to a master after its answer to the release.
-func (e *Engine) LetGo(l *Lease) (release func()) {
-	left := e.announce(l.key.lock())
+func (l *Lease) LetGo() (release func()) {
+	left := l.e.announce(l.key.lock())
 	return func() {
 		l := l.lock()
 		defer l.mu.Unlock()
-		if l.expire(e.clock.Now()); l.phase != held {
+		if l.expire(l.e.clock.Now()); l.phase != held {
 			for _, f := range left {
 				l.mu.afterUnlock(f)
 			}

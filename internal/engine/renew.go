@@ -113,22 +113,10 @@ func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 	}
-	if l.block() > 0 {
-		renewal.Wanted = wantedBy(l)
+	if hold := l.id; l.block() > 0 {
+		renewal.Wanted = func() { l.hearContended(hold) }
 	}
 	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
-}
-
-// wantedBy returns the callback for a renewal's answer that reports a waiter. The answer is the second source of that
-// report: the message is sent once, for the first waiter that queues, and may be lost.
-func wantedBy(l *Lease) func() {
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.phase != ended {
-			l.extra.want(&l.mu)
-		}
-	}
 }
 
 // renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
@@ -184,7 +172,7 @@ func (e *Engine) renews(server *transport.Node, now clock.Instant) {
 // silence is not a loss, and no other hold is granted before the deadline.
 func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
-		l.lose(lossOf(l, Taken, nil))
+		l.lose(l.loss(Taken, nil))
 		if r := l.renewal.round; r != nil {
 			r.end(l.ending.err())
 		}
