@@ -2,11 +2,8 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 )
@@ -15,14 +12,6 @@ import (
 type withoutDeadline struct{ context.Context }
 
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// withValues ends with one context and has the values of another.
-type withValues struct {
-	context.Context
-	values context.Context
-}
-
-func (c withValues) Value(key any) any { return c.values.Value(key) }
 
 // Detached is a context that ends after its own time, independent of the caller's context, whose values it keeps. It
 // shows no deadline. Each Detached is used for one call, because a callee may use its context after it has returned, as
@@ -80,21 +69,3 @@ func (c *Detached) Err() error {
 		return nil
 	}
 }
-
-// maskForeignEnd wraps an error that matches the end of a context, if the context of the request has not ended, so that
-// it no longer matches. The error comes from a dial, which has a time limit of its own, and which rueidis shares
-// between callers.
-func maskForeignEnd(ctx context.Context, r rueidis.RedisResult) rueidis.RedisResult {
-	err := r.NonRedisError()
-	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-		return r
-	}
-	return rueidis.NewErrorResult(&linkError{err})
-}
-
-// linkError is a failure to connect. It has the text and the types of its cause.
-type linkError struct{ cause error }
-
-func (e *linkError) Error() string { return "not connected: " + e.cause.Error() }
-
-func (e *linkError) As(target any) bool { return errors.As(e.cause, target) }

@@ -2,8 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -29,15 +27,6 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	r = m.nameTimeout(r, sent)
 	n.note(ctx, r)
 	return r, sent
-}
-
-// nameTimeout converts the error of a connection without a reply in time into a NoReply.
-func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
-	err := r.NonRedisError()
-	if err == nil || DidNotRun(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return r
-	}
-	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
 
 // recently is the maximum age of the last answer for which a connection is assumed to be open. If it has broken since,
@@ -96,6 +85,14 @@ func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (r
 		}
 	}
 }
+
+// withValues ends with one context and has the values of another.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+func (c withValues) Value(key any) any { return c.values.Value(key) }
 
 // send returns the reply, and the time just before the answered request was sent.
 func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {

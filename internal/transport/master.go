@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -66,18 +65,6 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 // Addr returns the addresses of the servers, for messages.
 func (m *Master) Addr() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.client.Nodes())), ",")
-}
-
-// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
-// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
-func (m *Master) isClosed(err error) bool {
-	if !errors.Is(err, rueidis.ErrClosing) {
-		return false
-	}
-	if m.closer != nil {
-		return m.closer.Closed()
-	}
-	return m.Standalone()
 }
 
 // Standalone reports whether the master is always the same server.

@@ -2,6 +2,9 @@ package transport
 
 import (
 	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +49,30 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	}
 	n.listener = newListener(m, n)
 	return n
+}
+
+// post passes the call to its pipeline.
+func (n *Node) post(c Call) bool {
+	if c.Replicated && n.replicated != nil {
+		return n.replicated.post(c)
+	}
+	return n.pipeline.post(c)
+}
+
+// renew passes the renewal on. A renewal moves a deadline, so it counts only once the replicas have it.
+func (n *Node) renew(r *Renewal) bool {
+	if n.replicated != nil {
+		return n.replicated.renew(r)
+	}
+	return n.pipeline.renew(r)
+}
+
+// run sends the posted calls until the node ends.
+func (n *Node) run() {
+	if n.replicated != nil {
+		n.m.cfg.Spawn(n.replicated.run)
+	}
+	n.pipeline.run()
 }
 
 // Addr returns the address of the server, for messages.
@@ -101,3 +128,96 @@ func (n *Node) separate(cause error) {
 
 // elsewhere records that other servers have answered requests up to now: their times are not the times of this server.
 func (n *Node) elsewhere() { n.clock.forget(n.m.cfg.Clock.Now().Mono + 1) }
+
+// health records whether a server answers, and when it may be tried again.
+type health struct {
+	mu       sync.Mutex
+	failures int // consecutive
+	cause    error
+	retryAt  time.Duration // when background work may try again
+	triedAt  time.Duration // the last attempt since it failed
+}
+
+// The backoff of background work doubles between its limits. Urgent work is let through every urgentGap.
+const (
+	BackoffMin = 10 * time.Millisecond
+	BackoffMax = time.Second
+	urgentGap  = 20 * time.Millisecond
+)
+
+func (h *health) succeeded() {
+	h.mu.Lock()
+	h.failures, h.retryAt, h.cause = 0, 0, nil
+	h.mu.Unlock()
+}
+
+func (h *health) failed(now time.Duration, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cause, h.triedAt = cause, now
+	if now < h.retryAt { // one broken connection fails all requests on it
+		return
+	}
+	wait := Backoff(h.failures)
+	h.failures++
+	h.retryAt = now + wait
+}
+
+// Backoff returns how long to wait after this many consecutive failures: doubled each time, capped, with jitter.
+func Backoff(failures int) time.Duration {
+	wait := min(BackoffMin<<min(failures, 10), BackoffMax)
+	return wait/2 + rand.N(wait/2+1)
+}
+
+func (h *health) failing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failures > 0
+}
+
+// backoff returns why background work has to wait, and until when. The cause is nil if it need not wait.
+func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now < h.retryAt {
+		return h.retryAt, h.cause
+	}
+	return 0, nil
+}
+
+// urgent reports whether an urgent call may go out now and records the attempt, so that one of several concurrent
+// callers probes the server. If it may not, urgent returns the cause of the failure and until when to wait.
+func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause != nil && now < h.triedAt+urgentGap {
+		return h.triedAt + urgentGap, h.cause
+	}
+	h.triedAt = now
+	return 0, nil
+}
+
+// Evicts returns the policy by which the server evicts keys that expire; "" if it does not evict, or does not tell: the
+// user of the locks may not be allowed to ask, and of a Cluster it is not known which server answers for all slots.
+func (n *Node) Evicts(ctx context.Context) (policy string) {
+	if !n.direct && n.m.cluster() {
+		return ""
+	}
+	text, err := n.client.Do(withoutDeadline{ctx}, n.client.B().Info().Section("memory").Build()).ToString()
+	if err != nil {
+		return ""
+	}
+	limited := false
+	for line := range strings.Lines(text) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+		case "maxmemory":
+			limited = value != "0"
+		case "maxmemory_policy":
+			policy = value
+		}
+	}
+	if !limited || policy == "noeviction" {
+		return ""
+	}
+	return policy
+}

@@ -70,6 +70,18 @@ func passes(text string) bool {
 	return slices.ContainsFunc(passing, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
+// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
+// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
+func (m *Master) isClosed(err error) bool {
+	if !errors.Is(err, rueidis.ErrClosing) {
+		return false
+	}
+	if m.closer != nil {
+		return m.closer.Closed()
+	}
+	return m.Standalone()
+}
+
 // Permanent reports whether asking this master again is useless.
 func (m *Master) Permanent(err error) bool {
 	refusal, ok := refusalOf(err)

@@ -1,10 +1,14 @@
 package transport
 
 import (
+	"context"
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // meaning classifies a reply to a script call by whether and how to send the call again.
@@ -80,4 +84,31 @@ func (how manner) after(reply meaning, clientFollows bool) (next manner, again b
 		}
 	}
 	return next, next != how
+}
+
+// maskForeignEnd wraps an error that matches the end of a context, if the context of the request has not ended, so that
+// it no longer matches. The error comes from a dial, which has a time limit of its own, and which rueidis shares
+// between callers.
+func maskForeignEnd(ctx context.Context, r rueidis.RedisResult) rueidis.RedisResult {
+	err := r.NonRedisError()
+	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return r
+	}
+	return rueidis.NewErrorResult(&linkError{err})
+}
+
+// linkError is a failure to connect. It has the text and the types of its cause.
+type linkError struct{ cause error }
+
+func (e *linkError) Error() string { return "not connected: " + e.cause.Error() }
+
+func (e *linkError) As(target any) bool { return errors.As(e.cause, target) }
+
+// nameTimeout converts the error of a connection without a reply in time into a NoReply.
+func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
+	err := r.NonRedisError()
+	if err == nil || DidNotRun(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return r
+	}
+	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 }
