@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -60,7 +60,7 @@ func (s *section) await(ctx context.Context, r request) error {
 	case <-s.opened:
 		return nil
 	case <-ctx.Done():
-		return r.notAcquired(time.Since(begun), joined.EndOf(ctx))
+		return r.notAcquired(time.Since(begun), ctxerr.Cause(ctx))
 	}
 }
 
@@ -119,7 +119,7 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	case id.joins && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:
-		return r.notAcquired(0, joined.EndOf(ctx))
+		return r.notAcquired(0, ctxerr.Cause(ctx))
 	}
 	return nil
 }

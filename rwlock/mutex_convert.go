@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // conversion turns a reader into the writer, or the writer into a reader. No other goroutine and no other process
@@ -120,7 +120,7 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 		return lost
 	}
 	if ctx.Err() != nil {
-		return c.notAcquired(c.w.mode, 0, joined.EndOf(ctx))
+		return c.notAcquired(c.w.mode, 0, ctxerr.Cause(ctx))
 	}
 	lease, err := c.hold.lease, error(nil)
 	if lease.Mode() == c.w.mode {
@@ -142,7 +142,7 @@ func (c *conversion) alone(ctx context.Context) error {
 	case <-c.hold.lease.Done():
 		return c.hold.lease.Err()
 	case <-ctx.Done():
-		return c.notAcquired(c.w.mode, 0, joined.EndOf(ctx))
+		return c.notAcquired(c.w.mode, 0, ctxerr.Cause(ctx))
 	}
 }
 

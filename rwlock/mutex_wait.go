@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // acquire is Lock, TryLock, RLock and TryRLock. It first refuses a call that cannot succeed, without a request: an
@@ -18,7 +18,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 		return m.unusable()
 	}
 	if ctx.Err() != nil {
-		return m.notAcquired(mode, 0, joined.EndOf(ctx))
+		return m.notAcquired(mode, 0, ctxerr.Cause(ctx))
 	}
 	if entry == engine.Try {
 		return m.try(ctx, mode)
@@ -238,5 +238,5 @@ func waitingEnd(ctx, within context.Context) error {
 	if ctx.Err() == nil {
 		return context.Cause(within)
 	}
-	return joined.EndOf(ctx)
+	return ctxerr.Cause(ctx)
 }

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 )
 
 var (
@@ -220,7 +220,7 @@ func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (
 			return next, nil
 		}
 		if err = g.store(ctx, key, next, &p); !errors.Is(err, ErrConflict) {
-			return next, failed(key, joined.WithCause(ctx, err))
+			return next, failed(key, ctxerr.WithCause(ctx, err))
 		}
 		if stop := p.wait(ctx, current.generation); stop != nil {
 			return object{}, failed(key, fmt.Errorf("%w: %w", stop, err))
@@ -231,7 +231,7 @@ func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (
 func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object, error) {
 	stored, err := g.bucket.Get(ctx, key)
 	if err != nil {
-		return object{}, failed(key, joined.WithCause(ctx, err))
+		return object{}, failed(key, ctxerr.WithCause(ctx, err))
 	}
 	if stored.Generation == "" {
 		return object{header: header{Lock: lock, Deleted: true}}, nil

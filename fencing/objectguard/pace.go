@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 )
 
 const (
@@ -38,7 +38,7 @@ func (p *pace) wait(ctx context.Context, generation string) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return joined.EndOf(ctx)
+		return ctxerr.Cause(ctx)
 	case <-timer.C:
 		return nil
 	}

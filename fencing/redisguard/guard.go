@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 )
 
 // ErrEvicts reports that the server may have evicted the registers of a resource: it has none, and maxmemory-policy
@@ -104,7 +104,7 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 	}
 	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(register).Field("r", "w").Build()).ToArray()
 	if err != nil {
-		return fencing.Registers{}, failed(key, joined.WithCause(ctx, err))
+		return fencing.Registers{}, failed(key, ctxerr.WithCause(ctx, err))
 	}
 	var seen fencing.Registers
 	for i, token := range []*fencing.Token{&seen.MaxRead, &seen.MaxWrite} {
@@ -151,7 +151,7 @@ func (g *Guard) run(
 
 	reply, err := script.lua.Exec(ctx, g.client, allKeys, allArgs).ToArray()
 	if err != nil {
-		return none, failed(keys[0], joined.WithCause(ctx, err))
+		return none, failed(keys[0], ctxerr.WithCause(ctx, err))
 	}
 	return g.verdict(f, keys[0], reply)
 }

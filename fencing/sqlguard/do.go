@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 )
 
 // Do checks f and runs work in one transaction of db. If f is refused, work does not run, and Do returns the error of
@@ -288,9 +288,9 @@ func (g *Guard) beginError(err error) error {
 // database/sql reports of the commit only that the transaction has been rolled back.
 func withCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) && !errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("%w: %w", err, joined.EndOf(ctx))
+		return fmt.Errorf("%w: %w", err, ctxerr.Cause(ctx))
 	}
-	return joined.WithCause(ctx, err)
+	return ctxerr.WithCause(ctx, err)
 }
 
 // section is the work of a write under Do. Its transaction holds the lock of the resource's guard row, so a claim of

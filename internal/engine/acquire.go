@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -59,7 +59,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
 	if ctx.Err() != nil {
-		return a.failure(Contended, joined.EndOf(ctx))
+		return a.failure(Contended, ctxerr.Cause(ctx))
 	}
 	if err := e.membership.check(ctx); err != nil {
 		return a.failure(InvalidMasters, err)
@@ -459,7 +459,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 				w.hear(a)
 			}
 		}
-		a.giveUp(a.failure(Kind(l.ballot.Votes().WaitFailure()), joined.EndOf(ctx)))
+		a.giveUp(a.failure(Kind(l.ballot.Votes().WaitFailure()), ctxerr.Cause(ctx)))
 	}
 }
 

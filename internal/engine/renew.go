@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -434,7 +434,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		defer l.mu.Unlock()
-		return &Unrenewed{Name: l.name, Err: joined.EndOf(ctx)}
+		return &Unrenewed{Name: l.name, Err: ctxerr.Cause(ctx)}
 	}
 	r := l.renewal.round
 	if r == nil {
@@ -451,7 +451,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return &Unrenewed{Name: l.name, Err: joined.EndOf(ctx)}
+		return &Unrenewed{Name: l.name, Err: ctxerr.Cause(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}

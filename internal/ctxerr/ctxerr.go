@@ -1,4 +1,5 @@
-package joined
+// Package ctxerr names the cause of a context's end in errors.
+package ctxerr
 
 import (
 	"context"
@@ -6,9 +7,9 @@ import (
 	"fmt"
 )
 
-// EndOf returns why ctx has ended: its cause, as an error that also matches ctx.Err(). A caller that cancels with a
+// Cause returns why ctx has ended: its cause, as an error that also matches ctx.Err(). A caller that cancels with a
 // cause finds the cause in the error, and a caller that only checks for context.Canceled finds that too.
-func EndOf(ctx context.Context) error {
+func Cause(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause

@@ -1,4 +1,4 @@
-package joined_test
+package ctxerr_test
 
 import (
 	"context"
@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errLost = errors.New("lost")
 
@@ -19,20 +22,20 @@ func endedBy(t *testing.T, cause error) context.Context {
 	return ctx
 }
 
-func TestEndOf(t *testing.T) {
-	require.Equal(t, context.Canceled, joined.EndOf(endedBy(t, nil)))
-	err := joined.EndOf(endedBy(t, errLost))
+func TestCause(t *testing.T) {
+	require.Equal(t, context.Canceled, ctxerr.Cause(endedBy(t, nil)))
+	err := ctxerr.Cause(endedBy(t, errLost))
 	require.EqualError(t, err, "lost")
 	require.ErrorIs(t, err, errLost)
 	require.ErrorIs(t, err, context.Canceled)
 	told := fmt.Errorf("%w: %w", errLost, context.Canceled)
-	require.Equal(t, told, joined.EndOf(endedBy(t, told)), "a cause that matches is enough")
+	require.Equal(t, told, ctxerr.Cause(endedBy(t, told)), "a cause that matches is enough")
 }
 
 func TestWithCause(t *testing.T) {
 	ended := endedBy(t, errLost)
-	require.NoError(t, joined.WithCause(ended, nil))
-	err := joined.WithCause(ended, fmt.Errorf("begin: %w", context.Canceled))
+	require.NoError(t, ctxerr.WithCause(ended, nil))
+	err := ctxerr.WithCause(ended, fmt.Errorf("begin: %w", context.Canceled))
 	require.EqualError(t, err, "begin: context canceled: lost")
 	require.ErrorIs(t, err, errLost)
 	require.ErrorIs(t, err, context.Canceled)
@@ -48,6 +51,6 @@ func TestWithCause(t *testing.T) {
 		"that tells the cause":      {ended, err},
 		"that tells only the cause": {ended, errLost},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.err, joined.WithCause(c.ctx, c.err)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.err, ctxerr.WithCause(c.ctx, c.err)) })
 	}
 }
