@@ -2,13 +2,17 @@ package rwlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -31,6 +35,11 @@ type Locker struct {
 	terms    *engine.Terms // of defaults
 	mutexes  *mutexes
 }
+
+var errZeroLocker = &OptionError{"Locker", "zero value", "must be made by New"}
+
+// isZero reports whether the locker was not made by New.
+func (l *Locker) isZero() bool { return l.engine == nil }
 
 // New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any rueidis client works; a
 // client from Dial is tuned for locks. New sends nothing. Close the Locker when done, and the client after that.
@@ -91,6 +100,46 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
+// Do runs fn under Lease.Context while it holds the lock for writing. If Lock fails, fn does not run and the error is
+// Lock's. Otherwise Do returns fn's error. If the lease was lost while fn ran, a *LostError is joined to it: fn may
+// have run at the same time as another holder, and only the fence kept its accesses out of the storage. The lock is
+// released also when fn panics. An unconfirmed release is no error of Do, because the hold ends with its TTL at the
+// latest.
+func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	if fn == nil {
+		return errNilFn
+	}
+	lease, err := l.Lock(ctx, name, opts...)
+	return run(ctx, lease, err, fn)
+}
+
+// RDo is Do for reading: other readers may hold the lock at the same time, and no writer does.
+func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
+	if fn == nil {
+		return errNilFn
+	}
+	lease, err := l.RLock(ctx, name, opts...)
+	return run(ctx, lease, err, fn)
+}
+
+var errNilFn = &OptionError{"fn", "nil", "must be a function"}
+
+// run runs fn under the context of the lease, and releases the lease also when fn fails or panics. err is the error of
+// the acquisition, if it failed. run returns a loss even if fn returned nil. It returns the loss once: fn may have
+// noticed it and returned it already.
+func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// An unconfirmed release continues in the background. It is no error: the work is done.
+		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, err) {
+			outcome = joined.Errors(outcome, err)
+		}
+	}()
+	return fn(lease.Context(ctx))
+}
+
 // acquire makes every Lease. It checks the caller's arguments before anything is sent.
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
@@ -108,6 +157,21 @@ func (l *Locker) acquire(
 		}
 	}
 	return l.request(ctx, r)
+}
+
+// maxName bounds a lock's name, in bytes. It equals fencing.MaxResource, because a fence carries the name. Each key of
+// the lock on the server contains the name too.
+const maxName = 512
+
+// checkName refuses a name before anything is sent. Scripts, keys, headers and logs accept any name that passes.
+func checkName(name string) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return &OptionError{"name", fmt.Sprintf("%d bytes", len(name)), fmt.Sprintf("must be 1 to %d bytes", maxName)}
+	case !utf8.ValidString(name):
+		return &OptionError{"name", fmt.Sprintf("%q", name), "must be valid UTF-8"}
+	}
+	return nil
 }
 
 // request is an acquisition whose options have been checked. The limit of WithMaxWait has a context of its own. So an
@@ -186,6 +250,32 @@ type maxWaitError struct{ limit time.Duration }
 
 func (e *maxWaitError) Error() string {
 	return "the limit of WithMaxWait, " + e.limit.String() + ", was reached"
+}
+
+// asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
+// queue counts too.
+func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
+	ended := within.Err() != nil && ctx.Err() == nil
+	switch e := err.(type) {
+	case *AcquireError:
+		if e.Waited = waited; ended && e.Err != nil {
+			e.Err = waitingEnd(ctx, within)
+		}
+	case *QuorumError:
+		if ended && e.Err != nil {
+			e.Err = waitingEnd(ctx, within)
+		}
+	}
+	return err
+}
+
+// waitingEnd returns why within has ended. If only the limit was reached, it does not report the end of the caller's
+// context.
+func waitingEnd(ctx, within context.Context) error {
+	if ctx.Err() == nil {
+		return context.Cause(within)
+	}
+	return ctxerr.Cause(ctx)
 }
 
 // Stats has the counters of a locker since it was made, and its current numbers.

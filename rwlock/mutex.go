@@ -36,7 +36,7 @@ type RWMutex struct {
 }
 
 // place has the holders and the waiters of an RWMutex in this process, and the hold on Redis that the process has for
-// them. Its parts, each in a file of its own:
+// them. Its parts:
 //
 //	cohort      the holders and the local queue, in the order of arrival; it knows nothing of Redis
 //	readers     the readers that hold the lock together, counted without a mutex; in the cohort
@@ -105,6 +105,19 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	})
 }
 
+var errZeroMutex = &OptionError{"RWMutex", "zero value", "must be made by Locker.RWMutex"}
+
+// isUnusable reports whether the RWMutex has no Locker: no Locker made it, or the Locker refused its name or options.
+func (m *RWMutex) isUnusable() bool { return m.locker == nil }
+
+// unusable returns the reason.
+func (m *RWMutex) unusable() error {
+	if m.refused != nil {
+		return m.refused
+	}
+	return errZeroMutex
+}
+
 // Lock acquires the lock for writing. It waits until the lock is granted, until ctx ends or WithMaxWait is reached
 // (*AcquireError, or *QuorumError if Redis does not answer), or until the locker is closed (ErrClosed). If ctx belongs
 // to a section under the same lock, the error matches ErrNested.
@@ -151,11 +164,4 @@ func (m *RWMutex) Context(parent context.Context) context.Context {
 		return s.context(parent)
 	}
 	return endedContext(parent, fmt.Errorf("%w: %q", ErrNotHeld, m.name))
-}
-
-// endedContext returns a child of parent that is already cancelled.
-func endedContext(parent context.Context, cause error) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	cancel(cause)
-	return ctx
 }

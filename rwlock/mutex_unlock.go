@@ -107,16 +107,6 @@ func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
 	return true
 }
 
-// forget detaches a remote hold that is to be released from this RWMutex, under mu. No goroutine can enter under the
-// hold from then on, so the release may follow at any time. The number of tokens that the hold has used determines how
-// many the next one requests.
-func (m *place) forget(h *remoteHold) {
-	m.in.Store(nil)
-	m.remote.Store(nil)
-	m.linger.stop()
-	m.block, m.seen = h.nextBlock(m.settings.Linger), max(m.seen, h.last)
-}
-
 // release releases the lease and returns how it has ended for the section. Only the last holder to leave gets the
 // answer from Redis: the other holders have unlocked already.
 func (s *section) release(ctx context.Context, lost error) error {
@@ -140,37 +130,4 @@ func (m *place) vacate() {
 	defer m.unlock()
 	m.local.vacate()
 	m.unused()
-}
-
-// want handles the report that another process waits for the hold with that id. The report may be old and name a hold
-// that was released or converted since. Then it says nothing about the current hold and is ignored.
-func (m *place) want(h *remoteHold, id string) {
-	now := m.locker.engine.Now()
-	m.mu.Lock()
-	if m.remote.Load() != h || h.id != id {
-		m.unlock()
-		return
-	}
-	h.want(now)
-	m.unlock()
-	m.stopLingering()
-}
-
-// leaseEnded handles the end of a lease, by a loss or by Close. The current holders stay until they unlock: another
-// goroutine next to them would break the exclusion that does not need Redis.
-func (m *place) leaseEnded(h *remoteHold, err error) {
-	m.mu.Lock()
-	s := m.in.Load()
-	if m.remote.Load() == h {
-		m.linger.stop() // an Unlock has nothing of it to keep
-	}
-	release := func() {}
-	if m.kept() == h {
-		release = m.drop(h)
-	}
-	m.unlock()
-	release()
-	if s != nil && s.remote == h {
-		s.leaseEnded(err)
-	}
 }

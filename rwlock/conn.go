@@ -1,0 +1,268 @@
+package rwlock
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// dials counts the connections that a client has opened.
+type dials struct {
+	mu           sync.Mutex // guards n, newest, call and next
+	n            uint64
+	newest, call string        // the remote addresses of the newest connection, and of the newest for calls
+	next         chan struct{} // closed by the next connection
+}
+
+// Dials returns how many connections have been opened. A failed attempt does not count: requests before and after it go
+// to the same server.
+func (d *dials) Dials() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.n
+}
+
+// LastDials returns the remote addresses of the newest connection and of the newest connection for calls, and a channel
+// that is closed when a newer connection opens. With them a locker follows a client to another server. The first
+// connection of a client does not count as a connection for calls.
+func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.newest, d.call, d.next
+}
+
+// opened counts a connection before anything is sent over it. So a locker that reads the count after an answer sees
+// every connection over which the answer may have come.
+func (d *dials) opened(ctx context.Context, conn net.Conn) {
+	remote := ""
+	if addr := conn.RemoteAddr(); addr != nil {
+		remote = addr.String()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n++
+	d.newest = remote
+	if ctx != context.Background() { // the client dials for a call with the caller's context, else with Background
+		d.call = remote
+	}
+	close(d.next)
+	d.next = make(chan struct{})
+}
+
+// counting counts the connections that a client opens. It calls a dial function of the user as the client would.
+func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
+	dial := o.DialCtxFn
+	if dial == nil {
+		old := o.DialFn
+		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			switch {
+			case old != nil:
+				return old(addr, d, c)
+			case c != nil:
+				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
+			default:
+				return d.DialContext(ctx, "tcp", addr)
+			}
+		}
+	}
+	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, c *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, addr, dialer, c)
+		if err != nil {
+			return nil, err
+		}
+		d.opened(ctx, conn)
+		prompt := newPromptConn(conn)
+		if o.DisableTCPNoDelay {
+			gatherInSystem(conn)
+			return prompt, nil
+		}
+		return &gatheringConn{Conn: prompt}, nil
+	}
+	return o
+}
+
+// gatherInSystem does what the client does for DisableTCPNoDelay if it knows the type of its connection.
+func gatherInSystem(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(false)
+	}
+}
+
+// promptConn breaks when something was sent and nothing comes back for 2 s, or longer if answers are slow. The pending
+// requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently is
+// noticed in time for a lease with a TTL of 5 s or more, with any interval and timeout of the client's own PINGs.
+//
+// A shorter time would save leases with a shorter TTL, but a server that pauses would then fail calls that it answers
+// in time: a Release waits for 2 s by default.
+//
+// Any received data counts, not only the answer to a given request. An earlier answer that comes just after a request
+// was sent hides the silence that follows, until the next Write: a PING a second later, at the latest.
+type promptConn struct {
+	net.Conn
+	timer   *time.Timer
+	armed   atomic.Int64 // the interval of the timer, in nanoseconds; 0 if it does not run
+	silence atomic.Int32 // 0 once something was received since the last Write; else 1, plus 1 for each tick since
+	asked   atomic.Int64 // when the first Write of a silence began, in nanoseconds since opened
+	slowest atomic.Int64 // the slowest recent answer, in nanoseconds
+	opened  time.Time
+	greeted bool // something was received; only the goroutine that reads uses it
+}
+
+const (
+	silenceLeast = 2 * time.Second // the default release timeout
+	silenceMost  = 3 * time.Second // also for the first answer: how long answers take is not known before
+	silenceTicks = 3               // one late tick, in a process that stood still, proves nothing alone
+	slowerBy     = 3               // a silence lasts this many times the slowest recent answer
+	slowestDecay = 8               // each answer reduces slowest by one part in slowestDecay
+)
+
+func newPromptConn(conn net.Conn) *promptConn {
+	c := &promptConn{Conn: conn, opened: time.Now()}
+	c.slowest.Store(int64(silenceMost / slowerBy))
+	c.timer = time.AfterFunc(silenceMost, c.tick)
+	c.timer.Stop()
+	return c
+}
+
+func (c *promptConn) Write(b []byte) (int, error) {
+	if c.silence.Load() == 0 {
+		c.asked.Store(int64(time.Since(c.opened)))
+		c.silence.Store(1)
+		c.arm()
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *promptConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.silence.Load() != 0 {
+		took, slowest := int64(time.Since(c.opened))-c.asked.Load(), int64(0)
+		if c.greeted {
+			slowest = c.slowest.Load()
+			slowest -= slowest / slowestDecay
+		}
+		c.greeted = true
+		c.slowest.Store(max(took, slowest))
+		c.silence.Store(0)
+	}
+	return n, err
+}
+
+func (c *promptConn) Close() error {
+	c.timer.Stop()
+	return c.Conn.Close()
+}
+
+// arm starts the timer if it does not run, or should run faster. The timer runs on while answers come, so that a Write
+// and its answer seldom touch it.
+func (c *promptConn) arm() {
+	before, interval := c.armed.Load(), c.interval()
+	if (before == 0 || interval < before) && c.armed.CompareAndSwap(before, interval) {
+		c.timer.Reset(time.Duration(interval))
+	}
+}
+
+// interval returns the time between two ticks.
+func (c *promptConn) interval() int64 {
+	return min(max(int64(silenceLeast), slowerBy*c.slowest.Load()), int64(silenceMost)) / silenceTicks
+}
+
+func (c *promptConn) tick() {
+	switch silence := c.silence.Load(); {
+	case silence == 0:
+		c.armed.Store(0)
+		if c.silence.Load() != 0 { // a Write came before that Store and relied on this timer
+			c.arm()
+		}
+	case silence < silenceTicks:
+		c.silence.CompareAndSwap(silence, silence+1)
+		interval := c.interval()
+		c.armed.Store(interval)
+		c.timer.Reset(time.Duration(interval))
+	default:
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout, and the client closes the connection
+	}
+}
+
+// gatheringConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
+// It becomes runnable as soon as the first caller of a burst has posted a command, so without gatheringConn it would
+// find one or two commands at a time, and a write costs the client more than anything else. After a write that closely
+// followed another write, gatheringConn yields to the goroutines that are ready to run: they post their commands, and
+// the next write carries all of them. If no goroutine is ready, it continues at once, so a single caller does not wait.
+// A pause of a fixed length, such as rueidis' MaxFlushDelay, would delay a few callers too.
+//
+// If other goroutines keep the processors busy, the next write waits for one of their turns, as the goroutine that
+// reads the replies does anyway.
+type gatheringConn struct {
+	net.Conn
+	last     time.Time // of the last write; used only by the goroutine that writes
+	greeting greeting  // used only by the goroutine that reads
+}
+
+// gatherWithin is the largest distance of two writes that count as a burst of many callers on one connection. The
+// writes of a single caller are a round trip apart.
+const gatherWithin = 200 * time.Microsecond
+
+func (c *gatheringConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.greeting.over {
+		err = c.greeting.hear(c.Conn, b[:n], err)
+	}
+	return n, err
+}
+
+func (c *gatheringConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	now := time.Now()
+	if now.Sub(c.last) < gatherWithin {
+		runtime.Gosched()
+	}
+	c.last = now
+	return n, err
+}
+
+// greeting is the first text that a server sends on a connection. A server that accepts no more connections sends the
+// reason without a request, and closes the connection. The client has sent its first commands by then. It takes the end
+// of the connection for the answer to each of them, and would report only EOF.
+type greeting struct {
+	heard []byte // kept while it may be a refusal
+	over  bool   // it was no refusal
+}
+
+// turnedAway has the beginnings of such refusals. The server sends nothing else before or after them.
+var turnedAway = [][]byte{[]byte("-ERR max number of clients"), []byte("-DENIED ")}
+
+// hear takes the first text that was read, and the error that ended reading. It returns a refusal as a failure to
+// connect, because no command that was sent has run.
+func (g *greeting) hear(conn net.Conn, read []byte, err error) error {
+	g.heard = append(g.heard, read...)
+	line, more, whole := bytes.Cut(g.heard, []byte("\r\n"))
+	switch refusal := begins(line, turnedAway); {
+	case !refusal || len(more) > 0:
+		*g = greeting{over: true}
+	case err != nil && whole:
+		return &net.OpError{Op: "dial", Addr: conn.RemoteAddr(), Err: errors.New(string(line[1:]))}
+	}
+	return err
+}
+
+// begins reports whether the line, as far as it has been read, begins with one of the texts.
+func begins(line []byte, with [][]byte) bool {
+	for _, w := range with {
+		if bytes.HasPrefix(line, w) || bytes.HasPrefix(w, line) {
+			return true
+		}
+	}
+	return false
+}
