@@ -61,7 +61,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if ctx.Err() != nil {
 		return a.failure(Contended, ctxerr.Cause(ctx))
 	}
-	if err := e.membership.check(ctx); err != nil {
+	if err := e.masterSet.Check(ctx); err != nil {
 		return a.failure(InvalidMasters, err)
 	}
 	if !e.registry.add(l) {

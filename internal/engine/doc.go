@@ -7,7 +7,6 @@
 //	  registry          the leases by hold id, for the messages that name a hold
 //	  tokens            the token floor to propose to scripts
 //	  mailbox           the messages of the masters, and the fallback for masters without messages
-//	  membership        what the masters are, and whether they can be relied on together; each check is a survey
 //	  waitSets          the locks that this process waits for on one master, and their refreshes
 //	    crowd           the waiters for one lock: the nearest, and the waiters behind them
 //	  pendingReleases   background releases of one master, in a releaseQueue for each server
@@ -25,9 +24,9 @@
 //	  ending            notifies the subscribers to the lease's end
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
-// transport (script calls, messages, and everything that concerns rueidis), clock (every deadline), timerqueue (every
-// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
-// depends on).
+// masterset (whether the masters are one usable set), transport (script calls, messages, and everything that concerns
+// rueidis), clock (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's
+// loggers and hooks, on a goroutine that nothing depends on).
 //
 // # Goroutines and lock order
 //
@@ -166,21 +165,10 @@
 // keeps its grants, so one more round settles it. An upgrade comes before all of them and never yields. The holds in
 // its way end: with a quorum they leave, a single attempt without one gives up, and the grants of a dead client expire.
 //
-// A master that may have lost leases abstains for the quarantine. It is found by its marker (marker.lua): missing, or
-// with another run id than the server has. Every client compares the two when it first sees a master, when a script had
-// to be sent whole, and when its connection was replaced; a client that is not from rwlock.Dial cannot see that, so
-// each of its scripts compares. Scripts are salted with the id of the set and the run id: a request that was made for
-// the previous process names a digest that no client can have loaded into the new one, so it is sent whole and
-// compares. If the run ids differ it removes the marker's id, so that no other such request counts either. vote.lua
-// alone decides whether a master votes. A script that lets a waiter in without granting its client a hold (a release, a
-// refresh, an expiry) follows it too, and makes the client look at the marker.
-//
-// A set knows a master by its seat, and the process there by a term; every master keeps the terms of all seats. A
-// process with a term that is over, such as the master before a failover, is found by any client that reaches another
-// master that knows the next term. A new term begins only for a client that reaches the seat by its name (the
-// founder's, or a name that has led there). A promoted copy of a master under another name is no member, so lists of
-// masters that differ in these two have no separate quorums: all votes for a seat are from one server. A master that is
-// not in order has no vote and is logged; the set is refused if that leaves no quorum.
+// A master that may have lost leases abstains for the quarantine, and one that is not in order has no vote. Package
+// masterset finds both by the master's marker. vote.lua alone decides whether a master votes. A script that lets a
+// waiter in without granting its client a hold (a release, a refresh, an expiry) follows it too, and makes the client
+// look at the marker.
 //
 // # Glossary
 //
@@ -196,9 +184,6 @@
 //	tombstone      mark of a hold that was released before its acquire arrived
 //	conversion     an upgrade or a downgrade
 //	quarantine     the time in which a master that may have lost data does not vote
-//	marker         what a master stores of itself: its set, its seat, the last terms, and until when it abstains
-//	seat           the place of one master in its set
-//	term           one process in a seat; the next begins after a restart or a replacement, with a quarantine
 //	shared hold    a hold that the goroutines of a process share; identifiers call it a cohort
 //	local queue    the FIFO of one process's goroutines
 package engine

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Config is what an Engine is made from. Every field is set: defaults and validation are the caller's task.
@@ -35,27 +35,26 @@ type Config struct {
 // Engine keeps the leases of one locker. New sets its fields, and they do not change. A part that needs a mutex has its
 // own.
 type Engine struct {
-	cfg          Config
-	clock        clock.Clock
-	drift        clock.Drift
-	keys         keyspace
-	masters      []*transport.Master
-	membership   *membership
-	mailbox      *mailbox
-	registry     registry
-	waiters      []*waitSets        // of each master
-	wakeUps      atomic.Uint64      // how often all waiters of a master were made to ask
-	releases     []*pendingReleases // of each master
-	unrenewed    outages            // of the servers that do not renew leases
-	evictions    evictions
-	unconfirmed  unconfirmed
-	leaving      []leaving // of each master
-	tokens       tokens
-	scripts      []atomic.Pointer[scriptSet] // of each master; see scriptsOf
-	markerScript *transport.Script
-	timers       *timerqueue.Queue
-	observers    observers
-	counters     counters
+	cfg         Config
+	clock       clock.Clock
+	drift       clock.Drift
+	keys        keyspace
+	masters     []*transport.Master
+	masterSet   *masterset.Set
+	mailbox     *mailbox
+	registry    registry
+	waiters     []*waitSets        // of each master
+	wakeUps     atomic.Uint64      // how often all waiters of a master were made to ask
+	releases    []*pendingReleases // of each master
+	unrenewed   outages            // of the servers that do not renew leases
+	evictions   evictions
+	unconfirmed unconfirmed
+	leaving     []leaving // of each master
+	tokens      tokens
+	scripts     []atomic.Pointer[scriptSet] // of each master; see scriptsOf
+	timers      *timerqueue.Queue
+	observers   observers
+	counters    counters
 
 	life    context.Context // ends when Close gives up on the masters
 	endLife context.CancelFunc
@@ -65,7 +64,7 @@ type Engine struct {
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline. It sends
-// nothing. The first acquisition opens the connections and surveys the masters.
+// nothing. The first acquisition opens the connections and checks the masters.
 func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
@@ -81,10 +80,9 @@ func New(cfg Config) *Engine {
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
-	e.markerScript = transport.NewScript(scripts.Marker, "")
-	e.membership = newMembership(e)
 	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(cfg.Clock.Now().Wall))}
 	e.connect()
+	e.masterSet = e.newMasterSet()
 	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.marker
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -114,7 +112,7 @@ func (e *Engine) connect() {
 	}
 	// A single master cannot abstain, because no other master could decide. Its clock is its token floor instead.
 	if len(e.cfg.Clients) > 1 {
-		shared.Quarantine = max(e.cfg.LongestTTL, quarantineMin)
+		shared.Quarantine = masterset.Quarantine(e.cfg.LongestTTL)
 	}
 	e.leaving = make([]leaving, len(e.cfg.Clients))
 	for i, client := range e.cfg.Clients {
@@ -125,12 +123,50 @@ func (e *Engine) connect() {
 	}
 }
 
+// newMasterSet makes the check of the masters. It defines what follows from it for the waiters and the scripts.
+func (e *Engine) newMasterSet() *masterset.Set {
+	return masterset.New(masterset.Config{
+		Masters: e.masters, Key: e.keys.marker, NodeTimeout: e.cfg.NodeTimeout, LongestTTL: e.cfg.LongestTTL,
+		Patience: patience, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn, Warn: e.observers.warn,
+		NewID:     func() string { return newULID(e.clock.Now().Wall) },
+		OnProcess: e.saltScripts,
+		OnRefused: e.failWaiters,
+		OnVotes: func() {
+			for _, w := range e.waiters {
+				w.wakeAll()
+			}
+		},
+	})
+}
+
+// saltScripts gives a master's scripts digests for the process that has the master's seat. The script cache does not
+// survive the process, so a request that was made for an earlier process and leaves over a new connection does not run
+// by its digest. It is sent again in full, and then the master compares the run id; package masterset says what
+// protects if that fails. Clients that may not read the run id have scripts of their own, because the scripts that they
+// load prove nothing about a restart.
+func (e *Engine) saltScripts(master int, process string) {
+	if scripts := &e.scripts[master]; scripts.Load().salt != process {
+		scripts.Store(newScriptSet(process))
+	}
+}
+
+// failWaiters ends every acquisition that waits. An acquisition without a first answer is not among them. It becomes a
+// waiter later, and the next check of the masters finds it.
+func (e *Engine) failWaiters(cause error) {
+	for _, w := range e.waiters {
+		for _, a := range w.all() {
+			a.lease.mu.Lock()
+			if a.lease.phase == asking {
+				a.giveUp(a.failure(InvalidMasters, cause))
+			}
+			a.lease.mu.Unlock()
+		}
+	}
+}
+
 // patience is how long the engine waits for a batch of calls: longer than any link over which a lock can be used, and
 // not past the time at which a client that is tuned for locks finds a connection dead.
 const patience = 5 * time.Second
-
-// quarantineMin is the shortest quarantine of a master: tokens may run ahead of its clock by a second.
-const quarantineMin = 2 * time.Second
 
 // Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }

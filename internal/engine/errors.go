@@ -27,6 +27,24 @@ type NoReply = transport.NoReply
 // NotSent reports that no request was sent to a master, because the master failed a moment before.
 type NotSent = transport.NotSent
 
+// Abstaining is the answer of a master that has no vote at present.
+type Abstaining struct {
+	For time.Duration
+	Err error // the reason that it has none; nil if that passes by itself
+}
+
+func (e *Abstaining) Unwrap() error { return e.Err }
+
+func (e *Abstaining) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("has no vote: it %v", e.Err)
+	}
+	if e.For == 0 {
+		return "abstains: its marker is missing or has changed, and is being looked at"
+	}
+	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
+}
+
 // Unreplicated is the error of a call on a master whose write too few replicas have.
 type Unreplicated = transport.Unreplicated
 

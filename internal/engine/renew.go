@@ -133,7 +133,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	switch {
 	case err != nil:
 		if transport.Unread(err) {
-			l.e.membership.recheck()
+			l.e.masterSet.Recheck()
 		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
 		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: m.Explain(err)})

@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -96,10 +97,10 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 	case p.status == statusAbstains, p.status == statusChanged:
 		// An abstention is not a vote, and reports when to ask again. If it has no time, or a time that no client of
 		// this set can have caused, the marker has to be read again.
-		if p.left == 0 || p.left > max(e.cfg.LongestTTL, quarantineMin) {
-			e.membership.recheck()
+		if p.left == 0 || p.left > masterset.Quarantine(e.cfg.LongestTTL) {
+			e.masterSet.Recheck()
 		}
-		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{p.left, e.membership.unfitness(m.Index)}}
+		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{p.left, e.masterSet.Defect(m.Index)}}
 	case p.status == statusClock:
 		// Case floor-no-bound of the model: without that refusal one master with a clock that is ahead pulls all tokens
 		// to its clock.
@@ -122,7 +123,7 @@ func (e *Engine) answer(m *transport.Master, lock string, join bool, p reply, se
 // replicas have stands on the master, so it has to be released, and asking again would find the same grant.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.Unread(err) {
-		e.membership.recheck()
+		e.masterSet.Recheck()
 	}
 	_, short := unreplicated(err)
 	return ballot.Answer{

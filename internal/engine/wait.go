@@ -372,7 +372,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		case moreToAdmit:
 			more = true
 		case moreToRead:
-			w.e.membership.recheck()
+			w.e.masterSet.Recheck()
 		}
 		for i, waiter := range batch {
 			f := fields[refreshFields*(1+i):]
@@ -467,7 +467,7 @@ func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 	case moreToAdmit:
 		e.continueAdmission(m, keys)
 	case moreToRead:
-		e.membership.recheck()
+		e.masterSet.Recheck()
 	}
 }
 
@@ -483,18 +483,4 @@ func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
 			}
 		},
 	})
-}
-
-// failWaiters ends every acquisition that waits. An acquisition without a first answer is not among them. It becomes a
-// waiter later, and the next survey finds it.
-func (e *Engine) failWaiters(kind Kind, cause error) {
-	for _, w := range e.waiters {
-		for _, a := range w.all() {
-			a.lease.mu.Lock()
-			if a.lease.phase == asking {
-				a.giveUp(a.failure(kind, cause))
-			}
-			a.lease.mu.Unlock()
-		}
-	}
 }
