@@ -1,0 +1,111 @@
+package rwlock_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// BenchmarkCrowd has many goroutines of one process wait for a lock. It reports how long the process takes for a pair
+// on another name while they wait, how many hand-offs a second they get, and how long Close takes while they wait.
+func BenchmarkCrowd(b *testing.B) {
+	for _, waiters := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(waiters), func(b *testing.B) {
+			var pairs []time.Duration
+			var handoffs, closing float64
+			for b.Loop() {
+				c := newBenchmarkedCrowd(b, waiters)
+				pairs = append(pairs, c.timePairs(3*time.Second)...)
+				handoffs += c.handoffs(5 * time.Second)
+				closing += c.timeClose().Seconds()
+			}
+			slices.Sort(pairs)
+			b.ReportMetric(float64(pairs[len(pairs)*99/100].Microseconds())/1000, "p99-ms/pair")
+			b.ReportMetric(handoffs/float64(b.N), "handoffs/s")
+			b.ReportMetric(closing/float64(b.N), "s/Close")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// benchmarkedCrowd is a process whose goroutines lock one name again and again, while another process holds it.
+type benchmarkedCrowd struct {
+	b          *testing.B
+	locker     *rwlock.Locker
+	held       *rwlock.Lease
+	served     atomic.Int64
+	goroutines sync.WaitGroup
+}
+
+func newBenchmarkedCrowd(b *testing.B, waiters int) *benchmarkedCrowd {
+	b.Helper()
+	server := testredis.Start(b)
+	locker := func() *rwlock.Locker {
+		client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+		require.NoError(b, err)
+		b.Cleanup(client.Close)
+		locker, err := rwlock.New(client)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = locker.Close() })
+		return locker
+	}
+	held, err := locker().Lock(b.Context(), "crowd")
+	require.NoError(b, err)
+	c := &benchmarkedCrowd{b: b, locker: locker(), held: held}
+	for range waiters {
+		c.goroutines.Go(c.lockUntilClosed)
+	}
+	for c.locker.Stats().Waiting < waiters {
+		time.Sleep(time.Millisecond)
+	}
+	return c
+}
+
+func (c *benchmarkedCrowd) lockUntilClosed() {
+	for {
+		lease, err := c.locker.Lock(c.b.Context(), "crowd")
+		if err != nil {
+			return
+		}
+		c.served.Add(1)
+		if lease.Release(c.b.Context()) != nil {
+			return
+		}
+	}
+}
+
+func (c *benchmarkedCrowd) timePairs(during time.Duration) (pairs []time.Duration) {
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		began := time.Now()
+		lease, err := c.locker.Lock(c.b.Context(), "other")
+		require.NoError(c.b, err)
+		require.NoError(c.b, lease.Release(c.b.Context()))
+		pairs = append(pairs, time.Since(began))
+	}
+	return pairs
+}
+
+// handoffs releases the lock, and returns how many of the crowd get it a second.
+func (c *benchmarkedCrowd) handoffs(during time.Duration) float64 {
+	require.NoError(c.b, c.held.Release(c.b.Context()))
+	began := time.Now()
+	time.Sleep(during)
+	return float64(c.served.Load()) / time.Since(began).Seconds()
+}
+
+func (c *benchmarkedCrowd) timeClose() time.Duration {
+	began := time.Now()
+	require.NoError(c.b, c.locker.Close())
+	took := time.Since(began)
+	c.goroutines.Wait()
+	return took
+}
