@@ -209,12 +209,17 @@ func (e *Engine) Close() {
 
 // shutDown does the work of the first Close. No acquisition begins any more.
 func (e *Engine) shutDown() {
+	until := e.clock.Now().Mono + e.cfg.ReleaseTimeout
 	e.tasks.end() // nothing new is started; what runs may still post
-	for _, l := range e.registry.snapshot() {
-		l.shutDown()
+	all := e.registry.snapshot()
+	for _, l := range all { // before the waiters, which may be many: other processes wait for these
+		l.shutDown(held)
+	}
+	for _, l := range all {
+		l.shutDown(held, asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
-	e.unconfirmed.await(e.cfg.ReleaseTimeout)
+	e.unconfirmed.await(until - e.clock.Now().Mono)
 	e.endLife()
 	close(e.stop)
 	e.tasks.wait()

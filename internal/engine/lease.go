@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -247,15 +248,16 @@ func (l *Lease) finish(end error) {
 	l.ending.come(end, &l.mu)
 }
 
-// shutDown ends the lease in either phase, because the engine is closed.
-func (l *Lease) shutDown() {
+// shutDown ends the lease, because the engine is closed, if it is in one of these phases. Both ends leave releases to
+// the background, and Close waits for them.
+func (l *Lease) shutDown(in ...phase) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Both ends leave releases to the background, and Close waits for them.
-	switch l.phase {
-	case asking:
+	switch {
+	case !slices.Contains(in, l.phase):
+	case l.phase == asking:
 		l.asking.giveUp(l.asking.failure(Closed, ErrClosed))
-	case held:
+	case l.phase == held:
 		l.finish(ErrReleased)
 		l.releaseInBackground()
 	}
