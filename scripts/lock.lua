@@ -267,7 +267,8 @@ local function uncount(id, details, token)
   if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
 end
 
-local function drop(id, state, details)
+-- With leavers, an id of the queue is added to these instead of being removed: the caller removes them together.
+local function drop(id, state, details, leavers)
   if state == 'w' then
     if wNamed ~= '' then uncount(id, details or writerDetails(), int(wToken or t)) end
     setWriter(nil)
@@ -284,7 +285,7 @@ local function drop(id, state, details)
     call('ZREM', asideKey, id)
     aside = aside - 1
   else
-    call('ZREM', queueKey, id)
+    if leavers then leavers[#leavers + 1] = id else call('ZREM', queueKey, id) end
     queued = queued - 1
   end
   fields[id] = false

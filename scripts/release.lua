@@ -8,8 +8,8 @@
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua
 -- Twice  the second call finds the hold gone; no other hold is touched
 -- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
---        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, for each
---        other hold as its drop; works while Redis is out of memory
+--        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
+--        that were waiting, and for each other hold its drop; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
@@ -102,12 +102,14 @@ if leaves and not reachable(asideKey, aside) then return redis.error_reply(movin
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
 had[id] = own
 
+local leavers = {}
+
 -- Drops a hold. Returns what it was, as in the reply.
 local function giveBack(hold)
   local state, details, _ = 'w', nil, nil
   if wHold ~= hold then state, _, _, _, details = find(hold) end
   if not state or state == 'x' then return 0 end
-  drop(hold, state, details)
+  drop(hold, state, details, leavers)
   if state == 'w' or state == 'g' then return 1 end
   -- Notifies again: the process of the shared hold took the first notification for its own upgrade.
   if converted(details) and h.c then fields.c = '0' end
@@ -119,6 +121,7 @@ for i = 5, #ARGV do
   had[ARGV[i]] = has[i - 1]
   giveBack(ARGV[i])
 end
+if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end
 purge()
 if leaves and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
