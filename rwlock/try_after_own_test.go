@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -72,27 +73,82 @@ func TestASingleAttemptIsNotRefusedByItsLateGrant(t *testing.T) {
 
 // A single attempt is not refused by an attempt of its process that was given up while its request was on its way.
 func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
-	for mode, try := range singleAttempts {
-		t.Run(mode, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.warmUp()
-				p.overtakeReleases(10 * time.Millisecond)
-				for i := range 20 {
-					name := fmt.Sprint("n", i)
-					struck := p.link.DelayNextReply(running("acquire"), 100*time.Millisecond)
-					ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
-					_, err := p.TryLock(ctx, name)
-					require.ErrorIs(w.t, err, context.DeadlineExceeded)
-					cancel()
-					<-struck
-					lease, err := try(p, w.ctx, name)
-					require.NoError(w.t, err)
-					w.release(lease)
-				}
-			})
-		})
+	before := maps.Clone(singleAttempts)
+	before["Lock"] = func(p *process, ctx context.Context, name string) (*rwlock.Lease, error) { return p.Lock(ctx, name) }
+	before["RLock"] = func(p *process, ctx context.Context, name string) (*rwlock.Lease, error) {
+		return p.RLock(ctx, name)
 	}
+	for former, giveUp := range before {
+		for mode, try := range singleAttempts {
+			if former == "RLock" && mode == "read" {
+				continue // it is not refused by a read
+			}
+			t.Run(former+", "+mode, func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					p := w.process()
+					p.warmUp()
+					p.overtakeReleases(10 * time.Millisecond)
+					for i := range 20 {
+						name := fmt.Sprint("n", i)
+						struck := p.link.DelayNextReply(running("acquire"), 100*time.Millisecond)
+						ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
+						_, err := giveUp(p, ctx, name)
+						require.ErrorIs(w.t, err, context.DeadlineExceeded)
+						cancel()
+						<-struck
+						lease, err := try(p, w.ctx, name)
+						require.NoError(w.t, err)
+						w.release(lease)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A single attempt is not refused by a crowd of its process that gave up just before.
+func TestASingleAttemptIsNotRefusedByACrowdThatGaveUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		p.warmUp()
+		p.overtakeReleases(10 * time.Millisecond)
+		held := w.process().lock("n", rwlock.Write)
+		ctx, stop := context.WithCancel(w.ctx)
+		defer stop()
+		var all []*pending
+		for range crowd {
+			all = append(all, p.acquire(ctx, "n", rwlock.Write))
+		}
+		w.untilWaiting("n", crowd)
+		stop()
+		for _, a := range all {
+			require.Error(w.t, a.failed())
+		}
+		w.release(held) // to a waiter of the crowd
+		lease, err := p.TryLock(w.ctx, "n")
+		require.NoError(w.t, err)
+		w.release(lease)
+	})
+}
+
+// A release that waits for a probe of its server holds up no single attempt.
+func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.process()
+		p.warmUp()
+		p.refuseReleasesOf("other")
+		other := w.process()
+		held := other.lock("n", rwlock.Write)
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		defer cancel()
+		_, err := p.Lock(ctx, "n")
+		require.ErrorIs(w.t, err, context.DeadlineExceeded)
+		began := time.Now()
+		_, err = p.TryLock(w.ctx, "n")
+		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+		require.Zero(w.t, time.Since(began))
+		w.release(held)
+	})
 }
 
 // The wait for the answer to a release ends with the context, and the error says that the server has not answered.

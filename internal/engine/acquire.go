@@ -487,7 +487,7 @@ func (a *acquisition) giveUp(f *Failure) {
 }
 
 // withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
-// sent together. Those of other attempts are sent at once: the next single attempt for the lock waits for the answers.
+// sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
 func (a *acquisition) withdraw() {
 	if l := a.lease; a.entry == Wait || !l.ballot.Votes().MayBeHeld() {
 		l.releaseInBackground()

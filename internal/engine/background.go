@@ -22,6 +22,7 @@ type pendingRelease struct {
 	until     clock.Instant // the hold has expired there by then
 
 	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
+	left       func()      // sends the single attempts that wait for the answer; nil if none may wait
 }
 
 // releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
@@ -83,13 +84,14 @@ func (v *voting) releaseInBackground() {
 // queueRelease hands the release on one master to the master's pending releases, under mu.
 func (v *voting) queueRelease(m *transport.Master) {
 	r := v.releaseOn(m)
-	v.e.unconfirmed.add(+1)
-	v.mu.afterUnlock(func() { v.e.releases[m.Index].add(&r) })
+	p := v.e.releases[m.Index]
+	p.announce(&r)
+	v.mu.afterUnlock(func() { p.add(&r) })
 }
 
 // pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each
-// release is counted as unconfirmed, by the caller of add or by retry, until it is confirmed, refused for good or
-// expired. Close waits for that count.
+// release is counted as unconfirmed, by announce, retry or repeat, until it is confirmed, refused for good or expired.
+// Close waits for that count.
 type pendingReleases struct {
 	e      *Engine
 	m      *transport.Master
@@ -116,14 +118,27 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 	return q
 }
 
-// add queues the release of a hold that is counted already. While its node fails, the release waits for the next probe,
-// so that a server that comes back does not receive all accumulated requests at once.
+// announce counts a release that is about to be added. From here on single attempts of this process for the lock are
+// sent after the master's answer, unless its node fails: then they fail as well.
+func (p *pendingReleases) announce(r *pendingRelease) {
+	p.e.unconfirmed.add(+1)
+	if lock := r.key.lock(); !p.m.At(lock).Failing() {
+		r.left = p.e.leaving[p.m.Index].add(lock)
+	}
+}
+
+// add queues a release that is counted already. While its node fails, the release waits for the next probe, so that a
+// server that comes back does not receive all accumulated requests at once. Behind a release without an answer it waits
+// for that answer or until a call is full, so that those of a crowd that gives up go together.
 func (p *pendingReleases) add(r *pendingRelease) {
 	q := p.queue(r.key.lock())
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	q.waiting = append(q.waiting, r)
-	if q.failures == 0 {
+	switch {
+	case q.failures > 0:
+		q.leftLocked(r)
+	case q.underWay == 0 || len(q.waiting) >= releasesPerCall:
 		q.sendLocked(releasesUnderWay)
 	}
 }
@@ -136,7 +151,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	}
 	q := p.queue(r.key.lock())
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	p.e.unconfirmed.add(+1)
 	q.waiting = append(q.waiting, r)
 	q.backOffLocked()
@@ -179,6 +194,7 @@ type releaseQueue struct {
 	underWay int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
+	left     []func() // of releases, to be called when mu is unlocked
 }
 
 // These constants bound what is sent. When a crowd gives up at once, the releases that have to wait are sent together,
@@ -188,6 +204,24 @@ const (
 	releasesUnderWay = 1024 // holds in calls without an answer
 	releasesPerCall  = 200  // holds of one lock
 )
+
+// leftLocked has no single attempt wait for this release any more, under mu.
+func (q *releaseQueue) leftLocked(r *pendingRelease) {
+	if r.left != nil {
+		q.left = append(q.left, r.left)
+		r.left = nil
+	}
+}
+
+// unlock unlocks mu, and then sends the single attempts that need not wait any more.
+func (q *releaseQueue) unlock() {
+	left := q.left
+	q.left = nil
+	q.mu.Unlock()
+	for _, f := range left {
+		f()
+	}
+}
 
 // takeAll removes and returns the waiting releases. A release that is on its way returns with its own answer, to the
 // queue of the node that answers for its lock then.
@@ -200,8 +234,13 @@ func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 }
 
 // backOffLocked schedules the next probe, under mu. The probe waits for the end of the node's own backoff, because it
-// would not be sent before.
+// would not be sent before. No single attempt waits for that long.
 func (q *releaseQueue) backOffLocked() {
+	if q.failures == 0 {
+		for _, r := range q.waiting {
+			q.leftLocked(r)
+		}
+	}
 	now := q.p.e.clock.Now().Mono
 	at := now + transport.Backoff(q.failures)
 	q.failures++
@@ -214,7 +253,7 @@ func (q *releaseQueue) backOffLocked() {
 // Fire sends one probe if the last call failed, and else all that releasesUnderWay permits.
 func (q *releaseQueue) Fire(clock.Instant) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	most := releasesUnderWay
 	if q.failures > 0 {
 		most = q.underWay + 1
@@ -261,6 +300,7 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 		q.waiting = q.waiting[1:]
 		if r.until.Passed(now) {
 			q.p.e.unconfirmed.add(-1)
+			q.leftLocked(r)
 		} else {
 			batch = append(batch, r)
 		}
@@ -285,8 +325,11 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 		}
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	q.underWay -= len(batch)
+	for _, r := range batch {
+		q.leftLocked(r)
+	}
 	if err != nil && !q.p.m.Permanent(err) {
 		q.waiting = append(q.waiting, batch...)
 		q.backOffLocked()

@@ -145,9 +145,9 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
 		if caller.Err() != nil { // not a failure of the master, so no backoff delays other releases
-			pending := r
-			v.e.unconfirmed.add(+1)
-			v.e.releases[m.Index].add(&pending)
+			pending, p := r, v.e.releases[m.Index]
+			p.announce(&pending)
+			p.add(&pending)
 			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.lock()).Addr(), Err: silence}
 		}
 		result = rueidis.NewErrorResult(silence)
@@ -343,9 +343,9 @@ func (v *releaseVotes) verdict(of *voting) error {
 }
 
 // leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a
-// lease that it has kept, or an attempt that does not queue and was given up. The request of a single attempt is sent
-// after the master's answers to these releases: a hold of its own process would refuse it. A request that queues need
-// not wait: its place is behind that hold.
+// lease that it has kept or lost, or an attempt that was given up. The request of a single attempt is sent after the
+// master's answers to these releases: a hold of its own process would refuse it. A request that queues need not wait:
+// its place is behind that hold.
 type leaving struct {
 	mu    sync.Mutex // guards what follows; no other is taken under it
 	locks map[string]*departures
