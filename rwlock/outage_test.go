@@ -67,7 +67,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 				w.pass(600 * time.Millisecond)
 				require.Equal(w.t, 2, p.Stats().Unreachable)
 				w.pass(8 * time.Second)
-				require.Len(w.t, book.lines("a server refuses those who wait"), 4, "at growing intervals")
+				require.Len(w.t, book.lines("a server refuses its waiters"), 4, "at growing intervals")
 				mu.Lock()
 				require.NotEmpty(w.t, told)
 				for _, err := range told {
@@ -82,7 +82,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 				}
 				require.Zero(w.t, p.Stats().Unreachable)
 				w.settle()
-				back := book.lines("a server answers those who wait for its locks again")
+				back := book.lines("a server answers its waiters again")
 				require.Len(w.t, back, 1)
 				require.Equal(w.t, slog.LevelInfo, back[0].Level)
 				require.InDelta(w.t, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
@@ -108,7 +108,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		w.pass(w.ttl)
 		require.NoError(w.t, held.Err())
 		for _, about := range []string{
-			"a server answers those who wait for its locks again", "a server renews leases again",
+			"a server answers its waiters again", "a server renews leases again",
 		} {
 			lines := book.lines(about)
 			require.Len(w.t, lines, 1, about)

@@ -50,11 +50,11 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.id, l.key = e.keys.hold(a.began, r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
-		block := e.tokens.affordable(r.Block, r.Seen)
+		block := e.tokens.budget(r.Block, r.Seen)
 		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: sharedHold{block: block}, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
-		e.mailbox.listen(l.key.lock())
+		e.listen(l.key.lock())
 	}
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
@@ -80,8 +80,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 
 // listen subscribes to the messages about this lock, so that the holder of a shared hold learns about waiters in other
 // processes.
-func (b *mailbox) listen(lock string) {
-	for _, m := range b.e.masters {
+func (e *Engine) listen(lock string) {
+	for _, m := range e.masters {
 		m.Listen(lock)
 	}
 }
@@ -96,7 +96,7 @@ func (a *acquisition) start() {
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.lease.e.mailbox.route(a.lease.key.lock()); route != a.route {
+	if route := a.lease.e.route(a.lease.key.lock()); route != a.route {
 		a.route, a.detail = route, a.lease.details(route, a.converts)
 	}
 }
@@ -456,7 +456,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	if l.phase == asking {
 		if a.waiting {
 			for _, w := range l.e.waiters {
-				w.hear(a)
+				w.noteSilence(a)
 			}
 		}
 		a.giveUp(a.failure(Kind(l.ballot.Votes().WaitFailure()), ctxerr.Cause(ctx)))
@@ -481,7 +481,7 @@ func (a *acquisition) outcome() error {
 func (a *acquisition) giveUp(f *Failure) {
 	l := a.lease
 	a.failed, l.phase = f, ended
-	l.ending.come(f, &l.mu)
+	l.done.fire(f, &l.mu)
 	a.leave()
 	a.withdraw()
 }

@@ -57,7 +57,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	l = l.lock()
 	defer l.mu.Unlock()
 	if l.expire(l.e.clock.Now()); l.phase != held {
-		return r, l.ending.err()
+		return r, l.done.err()
 	}
 	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
 	if r.Block > 0 {
@@ -104,18 +104,18 @@ func (l *Lease) become(ctx context.Context, into *Lease) error {
 	if from.expire(e.clock.Now()); from.phase != held {
 		defer from.mu.Unlock()
 		from.mu.afterUnlock(into.ReleaseSoon)
-		return from.ending.err()
+		return from.done.err()
 	}
 	into.mu.Lock()
 	if into.expire(e.clock.Now()); into.phase == ended { // between its grant and now
-		err := into.untaken(into.ending.err())
+		err := into.untaken(into.done.err())
 		unlockBoth(&from.mu, &into.mu)
 		return err
 	}
 	// The subscribers to the end of the old lease now belong to the new one: the release of the old hold must not end
 	// their contexts.
 	stands := from.trust.until()
-	into.ending, into.limit, from.ending = from.ending, from.limit, ending{}
+	into.done, into.limit, from.done = from.done, from.limit, doneState{}
 	into.setTimer()
 	from.successor.Store(into)
 	from.finish(ErrReleased)
@@ -148,7 +148,7 @@ func (l *Lease) loseTaken() error {
 	if l.expire(l.e.clock.Now()); l.phase == held {
 		l.lose(l.loss(Taken, nil))
 	}
-	return l.ending.err()
+	return l.done.err()
 }
 
 // withdrawal tracks the releases of a conversion that was given up. A master that has not answered its release may

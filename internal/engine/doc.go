@@ -6,7 +6,6 @@
 //	Engine              joins the parts, and calls the masters through them
 //	  registry          the leases by hold id, for the messages that name a hold
 //	  tokens            the token floor to propose to scripts
-//	  mailbox           the messages of the masters, and the fallback for masters without messages
 //	  waitSets          the locks that this process waits for on one master, and their refreshes
 //	    crowd           the waiters for one lock: the nearest, and the waiters behind them
 //	  pendingReleases   background releases of one master, in a releaseQueue for each server
@@ -21,7 +20,7 @@
 //	    acquisition     asks and waits, until the hold is granted or given up
 //	    withdrawal      reports when the masters have released a conversion that was given up
 //	  renewal           when the lease is extended, and the round under way
-//	  ending            notifies the subscribers to the lease's end
+//	  doneState         notifies the subscribers to the lease's end
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
 // masterset (whether the masters are one usable set), transport (script calls, messages, and everything that concerns
@@ -34,9 +33,9 @@
 // waiters each master that is listened to adds one. A master that is more than one server adds one that watches which
 // servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
 //
-// A lease has one mutex, the guard of its voting, which also guards its acquisition, renewal and ending. No mutex is
+// A lease has one mutex, the guard of its voting, which also guards its acquisition, renewal and doneState. No mutex is
 // held over a network call. Mutexes are taken in this order: lease; wait sets or pending releases; registry, tasks,
-// mailbox, pipeline or timer queue.
+// pipeline or timer queue.
 //
 // # The life of a hold
 //
@@ -61,7 +60,7 @@
 // Hand-off: the listener calls onMessage, handedOff (trusted if the message is from the very server with the known
 // clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
 //
-// Loss: the timer queue calls Fire, expire, lose, finish, come. The contexts of the lease end, the rest is released.
+// Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
 //
 // # The trust window
 //

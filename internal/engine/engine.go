@@ -41,7 +41,6 @@ type Engine struct {
 	keys        keyspace
 	masters     []*transport.Master
 	masterSet   *masterset.Set
-	mailbox     *mailbox
 	registry    registry
 	waiters     []*waitSets        // of each master
 	wakeUps     atomic.Uint64      // how often all waiters of a master were made to ask
@@ -80,7 +79,6 @@ func New(cfg Config) *Engine {
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
-	e.mailbox = &mailbox{e: e, channel: e.keys.channel(newULID(cfg.Clock.Now().Wall))}
 	e.connect()
 	e.masterSet = e.newMasterSet()
 	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.marker
@@ -96,12 +94,11 @@ func New(cfg Config) *Engine {
 // start a goroutine that Close waits for.
 func (e *Engine) connect() {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: patience, Silence: e.cfg.NodeTimeout,
-		MarkerKey: e.keys.marker, Channel: e.mailbox.channel,
+		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: batchTimeout, Silence: e.cfg.NodeTimeout,
+		MarkerKey: e.keys.marker, Channel: e.keys.channel(newULID(e.clock.Now().Wall)),
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
-		Spawn: e.tasks.spawn, OnMessage: e.mailbox.onMessage, OnListen: e.mailbox.onListen, OnDeaf: e.mailbox.onDeaf,
-		OnMoved: e.mailbox.onMoved,
+		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onSubscribeFailed, OnMoved: e.onMoved,
 		OnSilence: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
 		},
@@ -127,7 +124,7 @@ func (e *Engine) connect() {
 func (e *Engine) newMasterSet() *masterset.Set {
 	return masterset.New(masterset.Config{
 		Masters: e.masters, Key: e.keys.marker, NodeTimeout: e.cfg.NodeTimeout, LongestTTL: e.cfg.LongestTTL,
-		Patience: patience, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn, Warn: e.observers.warn,
+		Patience: batchTimeout, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn, Warn: e.observers.warn,
 		NewID:     func() string { return newULID(e.clock.Now().Wall) },
 		OnProcess: e.saltScripts,
 		OnRefused: e.failWaiters,
@@ -164,9 +161,9 @@ func (e *Engine) failWaiters(cause error) {
 	}
 }
 
-// patience is how long the engine waits for a batch of calls: longer than any link over which a lock can be used, and
-// not past the time at which a client that is tuned for locks finds a connection dead.
-const patience = 5 * time.Second
+// batchTimeout is how long the engine waits for a batch of calls: longer than any link over which a lock can be used,
+// and not past the time at which a client that is tuned for locks finds a connection dead.
+const batchTimeout = 5 * time.Second
 
 // Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }

@@ -12,18 +12,11 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// mailbox receives the messages of the masters and handles nodes whose messages are not available. A message reports
-// what the next refresh or renewal would report later, so a lost message costs time and nothing else.
-type mailbox struct {
-	e       *Engine
-	channel string // prefix of the channel of each master, and of each node of a Cluster
-}
-
 // route returns how messages about this lock reach this engine, in the form of a hold's details. A route that begins
 // with b says that the count of receivers shows nothing, so the master does not pass over the waiter. With several
 // masters the result is such a route until the engine listens to each of them.
-func (b *mailbox) route(lock string) (route string) {
-	for _, m := range b.e.masters {
+func (e *Engine) route(lock string) (route string) {
+	for _, m := range e.masters {
 		if route = m.Route(lock); route[0] == 'b' {
 			break
 		}
@@ -33,14 +26,15 @@ func (b *mailbox) route(lock string) (route string) {
 
 // onMessage handles a message of a master. `hold token us ttl server` is a hand-off; for a shared hold, `first waiting`
 // follows: the first token of its block, and how many waiters want it. `hold` alone reports that a hold that comes
-// first waits behind it. `hold wanted` reports that a waiter wants a shared hold. Messages are hints. A message about
-// the hold of another client is ignored.
-func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text string) {
+// first waits behind it. `hold wanted` reports that a waiter wants a shared hold. A message reports what the next
+// refresh or renewal would report later, so a lost message costs time and nothing else. A message about the hold of
+// another client is ignored.
+func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text string) {
 	f := strings.Fields(text)
 	if len(f) == 0 {
 		return
 	}
-	l := b.e.registry.lookup(f[0])
+	l := e.registry.lookup(f[0])
 	switch g, isHandoff := readHandoff(f); {
 	case l == nil:
 	case len(f) == 1:
@@ -48,7 +42,7 @@ func (b *mailbox) onMessage(m *transport.Master, from *transport.Node, text stri
 	case len(f) == 2:
 		l.hearContended(f[0])
 	case isHandoff:
-		b.handedOff(l, m, from, g)
+		l.handedOff(m, from, g)
 	}
 }
 
@@ -100,8 +94,8 @@ func readHandoff(f []string) (g handoff, ok bool) {
 // so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
 // unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
 // there asks as soon as it does.
-func (b *mailbox) handedOff(l *Lease, m *transport.Master, from *transport.Node, g handoff) {
-	now, v := b.e.clock.Now(), &l.voting
+func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
+	now, v := l.e.clock.Now(), &l.voting
 	until, known := v.handoffTrust(m, from, g, now)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -192,30 +186,30 @@ func (v *voting) confirmed(
 
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
 // did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
-func (b *mailbox) onListen(m *transport.Master, _ *transport.Node) {
-	for _, l := range b.e.registry.snapshot() { // first: a hold that is granted after this has missed no message
+func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
+	for _, l := range e.registry.snapshot() { // first: a hold that is granted after this has missed no message
 		l.mu.Lock()
 		l.pollContended()
 		l.mu.Unlock()
 	}
-	b.e.waiters[m.Index].wakeAll()
+	e.waiters[m.Index].wakeAll()
 }
 
 // onMoved is called when other servers answer for some keys of the master. They may not have the requests that the
 // servers before them answered, so the waiters ask again, and recent releases are sent again.
-func (b *mailbox) onMoved(m *transport.Master) {
-	b.e.releases[m.Index].repeat()
-	b.e.waiters[m.Index].wakeAll()
+func (e *Engine) onMoved(m *transport.Master) {
+	e.releases[m.Index].repeat()
+	e.waiters[m.Index].wakeAll()
 }
 
-// onDeaf is called when messages of a node are not available, once until they are available again. Its waiters ask at
-// an interval instead.
-func (b *mailbox) onDeaf(m *transport.Master, n *transport.Node, err error) {
-	observers := &b.e.observers
-	observers.warn("messages to those who wait cannot be had; they ask instead, which costs more and takes longer",
+// onSubscribeFailed is called when messages of a node are not available, once until they are available again. Its
+// waiters ask at an interval instead.
+func (e *Engine) onSubscribeFailed(m *transport.Master, n *transport.Node, err error) {
+	observers := &e.observers
+	observers.warn("pub/sub unavailable; waiters poll, which costs more and takes longer",
 		slog.String("master", n.Addr()), slog.Any("error", err))
 	if hook := observers.hooks.NoMessages; hook != nil {
 		observers.relay.Offer(func() { hook(n.Addr(), err) })
 	}
-	b.e.waiters[m.Index].wakeAll()
+	e.waiters[m.Index].wakeAll()
 }

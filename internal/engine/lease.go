@@ -19,7 +19,7 @@ type Lease struct {
 	limit     time.Duration // when MaxHold ends the lease, or never
 	renewal   renewal
 	timer     timerqueue.Timer // for the earliest of deadline, limit and renewal; set while the lease is held
-	ending    ending
+	done      doneState
 	successor atomic.Pointer[Lease] // the lease that this one was converted to
 }
 
@@ -83,14 +83,14 @@ func (l *Lease) Err() error {
 	l = l.lock()
 	defer l.mu.Unlock()
 	l.expire(l.e.clock.Now())
-	return l.ending.err()
+	return l.done.err()
 }
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} {
 	l = l.lock()
 	defer l.mu.Unlock()
-	return l.ending.channel()
+	return l.done.channel()
 }
 
 // OnEnd calls f once with Err's value when the lease ends, at once if it has ended. f must not block. The returned
@@ -98,15 +98,15 @@ func (l *Lease) Done() <-chan struct{} {
 func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	l = l.lock()
 	defer l.mu.Unlock()
-	if end := l.ending.err(); end != nil {
+	if end := l.done.err(); end != nil {
 		l.mu.afterUnlock(func() { f(end) })
 		return func() {}
 	}
-	l.ending.add(&f)
+	l.done.add(&f)
 	return func() {
 		l := l.lock()
 		defer l.mu.Unlock()
-		l.ending.remove(&f)
+		l.done.remove(&f)
 	}
 }
 
@@ -245,7 +245,7 @@ func (l *Lease) finish(end error) {
 	l.trust.end()
 	l.e.counters.held.Add(-1)
 	l.e.timers.Cancel(&l.timer)
-	l.ending.come(end, &l.mu)
+	l.done.fire(end, &l.mu)
 }
 
 // shutDown ends the lease, because the engine is closed, if it is in one of these phases. Both ends leave releases to
@@ -286,13 +286,12 @@ func (t *trust) end() {
 	t.wall.Store(0)
 }
 
-// ending notifies the subscribers to a lease's end. The lease's mutex guards it. Thousands of leases are held at once
-// and few have subscribers, so its state is allocated with the first subscription or with the end.
-type ending struct{ of *end }
+// doneState notifies the subscribers to a lease's end. The lease's mutex guards it. Thousands of leases are held at
+// once and few have subscribers, so its content is allocated with the first subscription or with the end.
+type doneState struct{ end *end }
 
-// end is the state of an ending.
 type end struct {
-	err   error         // nil before it; then ErrReleased, *Failure or *Loss
+	err   error         // nil before the end; then ErrReleased, *Failure or *Loss
 	done  chan struct{} // closed at the end; made on request
 	calls map[*func(error)]struct{}
 }
@@ -305,24 +304,24 @@ var released = func() *end {
 }()
 
 // err returns nil before the end.
-func (n *ending) err() error {
-	if n.of == nil {
+func (d *doneState) err() error {
+	if d.end == nil {
 		return nil
 	}
-	return n.of.err
+	return d.end.err
 }
 
-// made returns the state, allocated if there was none.
-func (n *ending) made() *end {
-	if n.of == nil {
-		n.of = new(end)
+// init returns the content, allocated if there was none.
+func (d *doneState) init() *end {
+	if d.end == nil {
+		d.end = new(end)
 	}
-	return n.of
+	return d.end
 }
 
 // channel returns a channel that is closed at the end. Every call returns the same channel.
-func (n *ending) channel() <-chan struct{} {
-	e := n.made()
+func (d *doneState) channel() <-chan struct{} {
+	e := d.init()
 	if e.done == nil {
 		e.done = make(chan struct{})
 		if e.err != nil {
@@ -334,27 +333,27 @@ func (n *ending) channel() <-chan struct{} {
 
 // add registers f to be called at the end, which has not come. The pointer identifies f, since two functions cannot be
 // compared.
-func (n *ending) add(f *func(error)) {
-	e := n.made()
+func (d *doneState) add(f *func(error)) {
+	e := d.init()
 	if e.calls == nil {
 		e.calls = make(map[*func(error)]struct{})
 	}
 	e.calls[f] = struct{}{}
 }
 
-func (n *ending) remove(f *func(error)) {
-	if n.of != nil {
-		delete(n.of.calls, f)
+func (d *doneState) remove(f *func(error)) {
+	if d.end != nil {
+		delete(d.end.calls, f)
 	}
 }
 
-// come ends the lease. The registered calls run when mu is unlocked.
-func (n *ending) come(err error, mu *guard) {
-	if n.of == nil && err == ErrReleased {
-		n.of = released
+// fire ends the lease. The registered calls run when mu is unlocked.
+func (d *doneState) fire(err error, mu *guard) {
+	if d.end == nil && err == ErrReleased {
+		d.end = released
 		return
 	}
-	e := n.made()
+	e := d.init()
 	e.err = err
 	if e.done != nil {
 		close(e.done)

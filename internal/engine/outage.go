@@ -124,7 +124,7 @@ func (w *waitSets) servedLocked(n *transport.Node) {
 		}
 	}
 	if after, ended := w.outages.over(n, w.e.clock.Now().Mono); ended {
-		w.e.observers.info("a server answers those who wait for its locks again",
+		w.e.observers.info("a server answers its waiters again",
 			slog.String("master", n.Addr()), slog.Duration("after", after))
 	}
 }
@@ -136,9 +136,9 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 	if !due {
 		return
 	}
-	message := "a server does not answer those who wait for its locks"
+	message := "a server does not answer its waiters"
 	if transport.Refused(cause) {
-		message = "a server refuses those who wait for its locks"
+		message = "a server refuses its waiters"
 	}
 	w.e.observers.warn(message,
 		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
@@ -199,7 +199,7 @@ func (e *Engine) suspect(lock string) {
 }
 
 func (e *Engine) askForPolicy(n *transport.Node) {
-	ctx, cancel := context.WithTimeout(e.life, patience)
+	ctx, cancel := context.WithTimeout(e.life, batchTimeout)
 	defer cancel()
 	policy := n.Evicts(ctx)
 	if policy == "" {

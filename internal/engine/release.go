@@ -22,10 +22,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	// A second release does nothing. A release after a loss returns the loss each time.
 	if l.phase != held {
 		defer l.mu.Unlock()
-		if l.ending.err() == ErrReleased {
+		if l.done.err() == ErrReleased {
 			return nil
 		}
-		return l.ending.err()
+		return l.done.err()
 	}
 	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	defer l.e.unconfirmed.add(-1)

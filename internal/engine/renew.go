@@ -174,7 +174,7 @@ func (l *Lease) settle(now clock.Instant) {
 	if l.ballot.Votes().Standing(l.token()) < l.ballot.Votes().Quorum() {
 		l.lose(l.loss(Taken, nil))
 		if r := l.renewal.round; r != nil {
-			r.end(l.ending.err())
+			r.end(l.done.err())
 		}
 		return
 	}
@@ -234,7 +234,7 @@ func (v *voting) regain(now clock.Instant) {
 		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
-			details = v.details(v.e.mailbox.route(v.key.lock()), "")
+			details = v.details(v.e.route(v.key.lock()), "")
 		}
 		unbroken := "0"
 		if trusted {
@@ -430,7 +430,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	now := l.e.clock.Now()
 	if l.expire(now); l.phase != held {
 		defer l.mu.Unlock()
-		return l.ending.err()
+		return l.done.err()
 	}
 	if ctx.Err() != nil {
 		defer l.mu.Unlock()

@@ -45,12 +45,9 @@ func (e *Engine) Stats() Stats {
 		if e.cutOff(a) {
 			s.Unreachable++
 		}
-		if e.unheard(a) {
+		if e.subscriptionDown(a.lease.key.lock()) {
 			s.NoMessages++
 		}
 	}
 	return s
 }
-
-// unheard reports whether so many masters cannot send the hand-off message to this acquisition that no quorum can.
-func (e *Engine) unheard(a *acquisition) bool { return e.deafTo(a.lease.key.lock()) }

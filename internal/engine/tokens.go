@@ -38,9 +38,9 @@ const (
 // run ahead.
 const blockMin = 16
 
-// affordable returns how many of n tokens a block may have now, for a lock with the largest known token seen. A single
+// budget returns how many of n tokens a block may have now, for a lock with the largest known token seen. A single
 // master needs no agreement.
-func (t *tokens) affordable(n int, seen fencing.Token) int {
+func (t *tokens) budget(n int, seen fencing.Token) int {
 	if t.single() || n == 0 {
 		return n
 	}

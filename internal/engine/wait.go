@@ -128,9 +128,9 @@ func (w *waitSets) wake(name string) bool {
 	return s != nil
 }
 
-// hear records, for a far waiter under its lease's mutex, that the last refresh was not answered. That refresh named
-// only near waiters.
-func (w *waitSets) hear(a *acquisition) {
+// noteSilence records, for a far waiter under its lease's mutex, that the last refresh was not answered. That refresh
+// named only near waiters.
+func (w *waitSets) noteSilence(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.byName[a.lease.name]; s != nil && s.silence != nil && !s.crowd.isNear(a) {
@@ -187,7 +187,7 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 		return
 	}
 	pause := s.every
-	if s.in.e.deafTo(s.keys[0]) {
+	if s.in.e.subscriptionDown(s.keys[0]) {
 		pause = min(pause, pollMin<<min(s.polls, 10))
 	}
 	if s.refused {
@@ -200,10 +200,10 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 	s.askAt(max(now+pause, backoff))
 }
 
-// deafTo reports the same for every waiter of this lock.
-func (e *Engine) deafTo(lock string) bool {
-	deaf := func(m *transport.Master) bool { return m.Deaf(lock) }
-	return e.count(deaf) > len(e.masters)-e.quorum()
+// subscriptionDown reports whether so many masters cannot send the hand-off messages of this lock that no quorum can.
+func (e *Engine) subscriptionDown(lock string) bool {
+	down := func(m *transport.Master) bool { return m.Deaf(lock) }
+	return e.count(down) > len(e.masters)-e.quorum()
 }
 
 // Fire refreshes the waiters that are queued here, and asks for the waiters that are not: for the nearest waiters when
@@ -295,7 +295,7 @@ type waiter struct {
 // in backoff it fails at once, and the timer that is set already tries again.
 func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w := s.in
-	route, life, state := w.e.mailbox.route(s.keys[0]), "0", "0"
+	route, life, state := w.e.route(s.keys[0]), "0", "0"
 	w.mu.Lock()
 	if s.crowd.hasBehind() {
 		life = millis(refreshes * s.every)
