@@ -22,9 +22,8 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	if n.connected(sent) {
 		r, sent = n.send(ctx, s, keys, args)
 	} else {
-		r, sent = n.sendAside(ctx, s, keys, args)
+		r, sent = n.sendAsync(ctx, s, keys, args)
 	}
-	r = m.nameTimeout(r, sent)
 	n.note(ctx, r)
 	return r, sent
 }
@@ -55,8 +54,8 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	}
 }
 
-// sendAside returns when ctx ends, while the call itself, and the dial that it may need, continue.
-func (n *Node) sendAside(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
+// sendAsync returns when ctx ends, while the call itself, and the dial that it may need, continue.
+func (n *Node) sendAsync(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
 	type answer struct {
 		r    rueidis.RedisResult
 		sent clock.Instant
@@ -99,21 +98,18 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	how := manner{}
-	for again := true; again; {
+	mode := sendMode{}
+	for then := resend; then == resend; {
 		client := n.client
-		if how.routed {
+		if mode.routed {
 			client = n.m.client
 		}
-		if how.alone {
-			keys = keys[:1]
-		}
 		sent = n.m.cfg.Clock.Now()
-		r = client.Do(ctx, s.command(client.B(), how.whole, keys, args))
-		if how.routed {
-			n.elsewhere()
+		r = client.Do(ctx, s.command(client.B(), mode, keys, args))
+		if mode.routed {
+			n.answeredByOther()
 		}
-		how, again = how.after(n.meaning(r), true)
+		mode, then = n.next(mode, r, true)
 	}
-	return maskForeignEnd(ctx, r), sent
+	return n.nameFailure(ctx, r, sent), sent
 }

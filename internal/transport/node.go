@@ -126,8 +126,9 @@ func (n *Node) separate(cause error) {
 	}
 }
 
-// elsewhere records that other servers have answered requests up to now: their times are not the times of this server.
-func (n *Node) elsewhere() { n.clock.forget(n.m.cfg.Clock.Now().Mono + 1) }
+// answeredByOther records that other servers have answered requests up to now: their times are not the times of this
+// server.
+func (n *Node) answeredByOther() { n.clock.forget(n.m.cfg.Clock.Now().Mono + 1) }
 
 // health records whether a server answers, and when it may be tried again.
 type health struct {

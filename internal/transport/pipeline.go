@@ -20,9 +20,7 @@ type Call struct {
 
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
-	split  func() []Call // the same as calls that name one lock each; nil for a call with one lock
-	to     string        // the server named by a redirection; "" for the node
-	asking bool          // whether that server has the slot by ASK only
+	split func() []Call // the same as calls that name one lock each; nil for a call with one lock
 }
 
 // pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each
@@ -83,8 +81,8 @@ func (p *pipeline) wake() {
 	}
 }
 
-// farewell is how long the requests in flight to a node without slots may still take.
-const farewell = 100 * time.Millisecond
+// drainTimeout is how long the requests in flight to a node without slots may still take.
+const drainTimeout = 100 * time.Millisecond
 
 // run sends until the node ends. Unsent calls are then posted again, unless the engine ends too, because other nodes
 // have the slots now. Requests in flight may still be answered.
@@ -96,7 +94,7 @@ func (p *pipeline) run() {
 	p.sendUntilEnd(sending, &underWay)
 	if p.n.m.cfg.Life.Err() == nil { // sending, its child, ends a moment later
 		p.handOn()
-		time.AfterFunc(farewell, cancel)
+		time.AfterFunc(drainTimeout, cancel)
 	}
 }
 
@@ -216,7 +214,7 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 	}
 }
 
-// send sends the batch, and sends the calls that did not run once more in another manner.
+// send sends the batch, and sends the calls that did not run once more in another mode.
 func (p *pipeline) send(ctx context.Context, batch []Call) {
 	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
 	defer cancel()
@@ -233,23 +231,23 @@ func (p *pipeline) send(ctx context.Context, batch []Call) {
 	}
 }
 
-// parcel is a group of calls that are sent together, in one manner.
+// parcel is a group of calls that are sent together, in one mode.
 type parcel struct {
-	how   manner
+	mode  sendMode
 	calls []Call
 }
 
-// parcels has one parcel for each manner.
+// parcels has one parcel for each mode.
 type parcels []parcel
 
-func (all *parcels) add(how manner, calls ...Call) {
+func (all *parcels) add(mode sendMode, calls ...Call) {
 	for i, parcel := range *all {
-		if parcel.how == how {
+		if parcel.mode == mode {
 			(*all)[i].calls = append(parcel.calls, calls...)
 			return
 		}
 	}
-	*all = append(*all, parcel{how, calls})
+	*all = append(*all, parcel{mode, calls})
 }
 
 // exchange sends the calls together and completes each with its reply. Calls that have to be sent again are added to
@@ -257,21 +255,21 @@ func (all *parcels) add(how manner, calls ...Call) {
 func (p *pipeline) exchange(ctx context.Context, now parcel, again *parcels) {
 	m, batch := p.n.m, now.calls
 	sent, dials := m.cfg.Clock.Now(), m.Dials()
-	for i, r := range p.converse(ctx, batch, now.how, dials) {
-		meaning := p.n.meaning(r)
-		if meaning == isCrossSlot && batch[i].split != nil {
-			p.n.separate(r.Error())
-			again.add(now.how, batch[i].split()...)
+	for i, r := range p.roundTrip(ctx, batch, now.mode, dials) {
+		mode, then := p.n.next(now.mode, r, p != p.n.replicated)
+		switch {
+		case then == resend:
+			again.add(mode, batch[i])
 			continue
-		}
-		if how, differs := now.how.after(meaning, p != p.n.replicated); differs {
-			again.add(how, batch[i].towards(r))
+		case then == split && batch[i].split != nil:
+			p.n.separate(r.Error())
+			again.add(mode, batch[i].split()...)
 			continue
 		}
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
 		}
-		r = m.nameTimeout(maskForeignEnd(ctx, r), sent)
+		r = p.n.nameFailure(ctx, r, sent)
 		if err := lackOfAnswer(r); err != nil {
 			p.n.unanswered(err)
 		} else {
@@ -294,27 +292,23 @@ func lackOfAnswer(r rueidis.RedisResult) error {
 	return err
 }
 
-func (p *pipeline) converse(ctx context.Context, batch []Call, how manner, dials uint64) []rueidis.RedisResult {
+func (p *pipeline) roundTrip(ctx context.Context, batch []Call, mode sendMode, dials uint64) []rueidis.RedisResult {
 	if p == p.n.replicated {
-		return p.converseReplicated(withoutDeadline{ctx}, batch, how, dials)
+		return p.roundTripReplicated(withoutDeadline{ctx}, batch, mode, dials)
 	}
 	client := p.n.client
-	if how.routed {
+	if mode.routed {
 		client = p.n.m.client
-		defer p.n.elsewhere()
+		defer p.n.answeredByOther()
 	}
-	return client.DoMulti(withoutDeadline{ctx}, p.commands(client, batch, how, dials)...)
+	return client.DoMulti(withoutDeadline{ctx}, p.commands(client, batch, mode, dials)...)
 }
 
-func (p *pipeline) commands(client rueidis.Client, batch []Call, how manner, dials uint64) rueidis.Commands {
+func (p *pipeline) commands(client rueidis.Client, batch []Call, mode sendMode, dials uint64) rueidis.Commands {
 	b := client.B()
 	commands := make(rueidis.Commands, len(batch), len(batch)+1)
 	for i, c := range batch {
-		keys := c.Keys
-		if how.alone {
-			keys = keys[:1]
-		}
-		commands[i] = c.Script.command(b, how.whole, keys, p.n.m.current(c.Args, dials))
+		commands[i] = c.Script.command(b, mode, c.Keys, p.n.m.current(c.Args, dials))
 	}
 	return commands
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,54 +58,60 @@ func DidNotRun(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// permanent lists refusals that do not pass by themselves. To ask again would only hide them.
-var permanent = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"}
+// refusalKind classifies the refusals of a server. This is the only place that reads their text to decide whether a
+// call is sent again (next), whether the refusal passes by itself (Permanent), and what the user is advised (Explain).
+type refusalKind int
 
-// passing lists the beginnings of refusals that have no code and pass by themselves. The second is the refusal of a
-// script that publishes to a channel whose slot has moved away.
-var passing = []string{"max number of clients reached", "Script attempted to access a non local key"}
+const (
+	notRefused    refusalKind = iota // no error reply of the server
+	unknownScript                    // NOSCRIPT, after a restart, a failover, SCRIPT FLUSH
+	moved                            // another server has the slot
+	ask                              // the slot is moving to another server, which has this key already
+	migrating                        // TRYAGAIN: the slot is moving, and the keys of this call are at two servers
+	clusterDown                      // the slot has no server now
+	crossSlot                        // the server accepts only one lock per call
+	readOnly                         // the server is a replica
+	denied                           // the user may not do this, or is not known
+	rejected                         // the server will refuse this call every time
+	passing                          // BUSY, LOADING, OOM and others that pass by themselves
+)
 
-func passes(text string) bool {
-	return slices.ContainsFunc(passing, func(begin string) bool { return strings.HasPrefix(text, begin) })
+// kindOfCode has the refusals that a server marks by a code. Every other code is passing.
+var kindOfCode = map[string]refusalKind{
+	"NOSCRIPT":    unknownScript,
+	"MOVED":       moved,
+	"ASK":         ask,
+	"TRYAGAIN":    migrating,
+	"CLUSTERDOWN": clusterDown,
+	"CROSSSLOT":   crossSlot,
+	"READONLY":    readOnly,
+	"NOAUTH":      denied,
+	"WRONGPASS":   denied,
+	"NOPERM":      denied,
+	"WRONGTYPE":   rejected,
 }
 
-// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
-// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
-func (m *Master) isClosed(err error) bool {
-	if !errors.Is(err, rueidis.ErrClosing) {
-		return false
-	}
-	if m.closer != nil {
-		return m.closer.Closed()
-	}
-	return m.Standalone()
-}
-
-// Permanent reports whether asking this master again is useless.
-func (m *Master) Permanent(err error) bool {
+func kindOf(err error) refusalKind {
 	refusal, ok := refusalOf(err)
 	if !ok {
-		text := err.Error()
-		return m.isClosed(err) || errors.Is(err, ErrCounter) ||
-			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
+		return notRefused
 	}
 	text := refusal.Error()
 	switch code := refusalCode(text); {
+	case strings.Contains(text, "same slot"): // the refusal of some clusters behind one address
+		return crossSlot
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
-		return true
-	case crossesSlots(text): // calls of several locks have been sent again as calls of one lock
-		return true
-	case slices.Contains(clusterOnly, code):
-		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
-		// does not follow them.
-		return m.Standalone()
-	case code == "":
-		return !passes(text)
-	case code == "READONLY":
-		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
-		return m.Standalone()
+		return denied
+	case code != "":
+		if kind, known := kindOfCode[code]; known {
+			return kind
+		}
+		return passing
+	case strings.HasPrefix(text, "max number of clients reached"),
+		strings.HasPrefix(text, "Script attempted to access a non local key"): // the slot of a channel has moved away
+		return passing
 	default:
-		return slices.Contains(permanent, code)
+		return rejected
 	}
 }
 
@@ -119,13 +124,50 @@ func refusalCode(text string) string {
 	return code
 }
 
-// clusterOnly lists the refusals of a cluster node that does not serve a key's slot, or does not serve it now.
-var clusterOnly = []string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN"}
-
-// FromCluster reports whether only a node of a cluster gives this refusal.
+// FromCluster reports whether only a node of a Cluster gives this refusal: it does not serve the key's slot, or does
+// not serve it now.
 func FromCluster(err error) bool {
-	refusal, ok := refusalOf(err)
-	return ok && slices.Contains(clusterOnly, refusalCode(refusal.Error()))
+	switch kindOf(err) {
+	case moved, ask, migrating, clusterDown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Permanent reports whether asking this master again is useless.
+func (m *Master) Permanent(err error) bool {
+	switch kindOf(err) {
+	case notRefused:
+		text := err.Error()
+		return m.isClosed(err) || errors.Is(err, ErrCounter) ||
+			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
+	case crossSlot: // calls of several locks have been sent again as calls of one lock
+		return true
+	case denied, rejected:
+		return true
+	case moved, ask, migrating, clusterDown:
+		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
+		// does not follow them.
+		return m.Standalone()
+	case readOnly:
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
+		return m.Standalone()
+	default:
+		return false
+	}
+}
+
+// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
+// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
+func (m *Master) isClosed(err error) bool {
+	if !errors.Is(err, rueidis.ErrClosing) {
+		return false
+	}
+	if m.closer != nil {
+		return m.closer.Closed()
+	}
+	return m.Standalone()
 }
 
 // Advised is a refusal that no retry will change, with advice for the user.
@@ -157,20 +199,15 @@ func (m *Master) Explain(err error) error {
 		return &Advised{err, closedAdvice}
 	case m.Standalone() && FromCluster(err):
 		return &Advised{err, ClusterAdvice}
-	case m.cfg.Quarantine > 0 && Refused(err) && crossesSlots(err.Error()):
+	case m.cfg.Quarantine > 0 && kindOf(err) == crossSlot:
 		return &Advised{err, slotsAdvice}
 	case lacksScripts(err):
 		return &Advised{err, scriptsAdvice}
-	case isReadOnly(err):
+	case kindOf(err) == readOnly:
 		return &Advised{err, replicaAdvice}
 	default:
 		return err
 	}
-}
-
-func isReadOnly(err error) bool {
-	refusal, ok := refusalOf(err)
-	return ok && refusalCode(refusal.Error()) == "READONLY"
 }
 
 // lacksScripts reports whether the server does not know the commands that run scripts, or denies them to the user.

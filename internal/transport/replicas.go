@@ -65,55 +65,40 @@ func (p *pipeline) refuse(batch []Call) {
 	}
 }
 
-// towards records the target of a redirection, if the reply is one. The client would send the call there, but not the
-// WAIT behind it.
-func (c Call) towards(redirection rueidis.RedisResult) Call {
-	refusal, ok := refusalOf(redirection.Error())
-	if !ok {
-		return c
-	}
-	if addr, moved := refusal.IsMoved(); moved {
-		c.to, c.asking = addr, false
-	} else if addr, asks := refusal.IsAsk(); asks {
-		c.to, c.asking = addr, true
-	}
-	return c
-}
-
-// converseReplicated sends the calls, followed by WAIT on the same connection. Calls that another server may have to
+// roundTripReplicated sends the calls, followed by WAIT on the same connection. Calls that another server may have to
 // answer are sent one by one, each with its own WAIT.
-func (p *pipeline) converseReplicated(
-	ctx context.Context, batch []Call, how manner, dials uint64,
+func (p *pipeline) roundTripReplicated(
+	ctx context.Context, batch []Call, mode sendMode, dials uint64,
 ) (results []rueidis.RedisResult) {
-	if client := p.n.client; !how.routed && !how.alone && (p.n.direct || !p.n.m.cluster()) {
-		results, p.lag = p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, how, dials), p.wait(client))...))
+	if client := p.n.client; !mode.routed && !mode.lockOnly && (p.n.direct || !p.n.m.cluster()) {
+		results, p.lag = p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, mode, dials), p.wait(client))...))
 		return results
 	}
 	for _, c := range batch {
-		results = append(results, p.converseApart(ctx, c, how, dials))
+		results = append(results, p.roundTripOfOne(ctx, c, mode, dials))
 	}
 	return results
 }
 
-func (p *pipeline) converseApart(ctx context.Context, c Call, how manner, dials uint64) (r rueidis.RedisResult) {
+func (p *pipeline) roundTripOfOne(ctx context.Context, c Call, mode sendMode, dials uint64) (r rueidis.RedisResult) {
 	first := func(results []rueidis.RedisResult) rueidis.RedisResult {
 		results, _ = p.confirmed(results)
 		return results[0]
 	}
 	client := p.n.client
-	if c.to != "" {
-		defer p.n.elsewhere()
-		if client = p.n.m.client.Nodes()[c.to]; client == nil {
+	if mode.to != "" {
+		defer p.n.answeredByOther()
+		if client = p.n.m.client.Nodes()[mode.to]; client == nil {
 			p.n.m.suspect()
-			return rueidis.NewErrorResult(&NotSent{fmt.Errorf("no connection to %s yet, which has the slot", c.to)})
+			return rueidis.NewErrorResult(&NotSent{fmt.Errorf("no connection to %s yet, which has the slot", mode.to)})
 		}
 	}
-	commands := append(p.commands(client, []Call{c}, how, dials), p.wait(client))
+	commands := append(p.commands(client, []Call{c}, mode, dials), p.wait(client))
 	switch {
-	case c.asking:
+	case mode.asking:
 		asking := client.B().Arbitrary("ASKING").Build()
 		return first(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])
-	case c.to == "" && !p.n.direct && p.n.m.cluster():
+	case mode.to == "" && !p.n.direct && p.n.m.cluster():
 		// The client decides which server answers, and a redirection would separate the call from its WAIT. A dedicated
 		// client follows no redirection.
 		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {

@@ -4,97 +4,103 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// meaning classifies a reply to a script call by whether and how to send the call again.
-type meaning int
+// sendMode is how a call is sent. The zero value is the first attempt.
+type sendMode struct {
+	source   bool   // with the script's source; else by its digest
+	lockOnly bool   // with the lock as the only key; else with all its keys
+	routed   bool   // to the server that has the slot; else to the node
+	to       string // that server; "" if the client finds it
+	asking   bool   // that server has the slot by ASK only
+}
+
+// step is what follows from a reply.
+type step int
 
 const (
-	isFinal         meaning = iota // for the caller: the script ran, was refused, or may have run
-	isUnknownScript                // after a restart, a failover, SCRIPT FLUSH
-	isElsewhere                    // another server has the slot
-	isMigrating                    // the slot is moving to another server, and some of the keys are not here
-	isCrossSlot                    // the server accepts only one lock per call
+	deliver step = iota // the reply is the caller's: the script ran, was refused, or may have run
+	resend              // the call did not run: send it in another mode
+	split               // the call did not run: send it as calls of one lock each
 )
 
-// meaning classifies a reply of the node. If the reply indicates a change of the servers of a Cluster, it requests a
-// new slot map. Every meaning except isFinal implies that the call did not run, with one exception: a call on a client
-// that has given up its server may have run. To send it again is safe, because every script may run twice.
-func (n *Node) meaning(r rueidis.RedisResult) meaning {
+// next decides what follows from a reply to a call of this node, whatever sent it: a caller, the pipeline, or the
+// pipeline of replicated calls. Each mode is tried once, so the retries end. If the reply indicates a change of the
+// servers of a Cluster, next requests a new slot map.
+//
+// clientFollows is false if the sender has to name the server of a redirection itself. It is true if the client follows
+// redirections: a call with the lock as the only key is then routed at once.
+//
+// Every step except deliver implies that the call did not run, with one exception: a call on a client that has given up
+// its server may have run. To send it again is safe, because every script may run twice.
+func (n *Node) next(mode sendMode, r rueidis.RedisResult, clientFollows bool) (sendMode, step) {
 	err := r.Error()
-	if n.direct && errors.Is(err, rueidis.ErrClosing) {
+	if err == nil {
+		return mode, deliver
+	}
+	next := mode
+	switch kind := kindOf(err); {
+	case n.direct && errors.Is(err, rueidis.ErrClosing):
 		n.stale.Store(true)
 		n.m.suspect()
-		return isElsewhere
-	}
-	refusal, ok := refusalOf(err)
-	if !ok {
-		return isFinal
-	}
-	switch code := refusalCode(refusal.Error()); {
-	case code == "NOSCRIPT":
-		return isUnknownScript
-	case crossesSlots(refusal.Error()):
-		return isCrossSlot
-	case code == "TRYAGAIN" && !n.m.Standalone():
-		return isMigrating
-	case !n.direct: // the node's client follows redirections itself
-	case code == "MOVED":
-		n.m.suspect()
-		return isElsewhere
-	case code == "ASK":
-		return isElsewhere
-	case code == "CLUSTERDOWN":
-		n.m.suspect()
-	}
-	return isFinal
-}
-
-// crossesSlots reports whether a server refuses keys because they are in different slots. Some clusters behind one
-// address use a different text for this refusal.
-func crossesSlots(text string) bool {
-	return strings.HasPrefix(text, "CROSSSLOT") || strings.Contains(text, "same slot")
-}
-
-// manner is how a call is sent.
-type manner struct {
-	whole  bool // with the script's source; else by its digest
-	routed bool // to where a redirection leads; else directly to the node
-	alone  bool // with the lock as the only key; else with all its keys
-}
-
-// after returns the manner in which a call that was sent in this manner is sent again after a reply of that meaning.
-// again is false if the call is not sent again. Each manner is tried once, so the retries end. A call with the lock as
-// the only key is routed immediately if the client follows redirections.
-func (how manner) after(reply meaning, clientFollows bool) (next manner, again bool) {
-	next = how
-	switch reply {
-	case isUnknownScript:
-		next.whole = true
-	case isElsewhere:
 		next.routed = true
-	case isMigrating:
-		if !how.alone {
-			next.alone, next.routed = true, clientFollows
+	case kind == unknownScript:
+		next.source = true
+	case kind == crossSlot:
+		return mode, split
+	case kind == migrating && !n.m.Standalone():
+		if !mode.lockOnly {
+			next.lockOnly, next.routed = true, clientFollows
 		}
+	case !n.direct: // the node's client follows redirections itself
+	case kind == moved || kind == ask:
+		if kind == moved {
+			n.m.suspect()
+		}
+		if !mode.routed {
+			next.routed = true
+			if !clientFollows {
+				next.to, next.asking = target(err)
+			}
+		}
+	case kind == clusterDown:
+		n.m.suspect()
 	}
-	return next, next != how
+	if next == mode {
+		return mode, deliver
+	}
+	return next, resend
 }
 
-// maskForeignEnd wraps an error that matches the end of a context, if the context of the request has not ended, so that
-// it no longer matches. The error comes from a dial, which has a time limit of its own, and which rueidis shares
-// between callers.
-func maskForeignEnd(ctx context.Context, r rueidis.RedisResult) rueidis.RedisResult {
+// target returns the server that a redirection names.
+func target(redirection error) (addr string, asking bool) {
+	refusal, _ := refusalOf(redirection)
+	if addr, moved := refusal.IsMoved(); moved {
+		return addr, false
+	}
+	return refusal.IsAsk()
+}
+
+// nameFailure converts the error of a call that got no reply into one that says so. A connection without a reply in
+// time becomes a NoReply. An error that matches the end of a context, while the context of the request has not ended,
+// is wrapped so that it no longer matches: it comes from a dial, which has a time limit of its own, and which rueidis
+// shares between callers.
+func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
 	err := r.NonRedisError()
-	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	switch {
+	case err == nil:
+		return r
+	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+		return rueidis.NewErrorResult(&linkError{err})
+	case errors.Is(err, os.ErrDeadlineExceeded) && !DidNotRun(err):
+		return rueidis.NewErrorResult(&NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono})
+	default:
 		return r
 	}
-	return rueidis.NewErrorResult(&linkError{err})
 }
 
 // linkError is a failure to connect. It has the text and the types of its cause.
@@ -103,12 +109,3 @@ type linkError struct{ cause error }
 func (e *linkError) Error() string { return "not connected: " + e.cause.Error() }
 
 func (e *linkError) As(target any) bool { return errors.As(e.cause, target) }
-
-// nameTimeout converts the error of a connection without a reply in time into a NoReply.
-func (m *Master) nameTimeout(r rueidis.RedisResult, sent clock.Instant) rueidis.RedisResult {
-	err := r.NonRedisError()
-	if err == nil || DidNotRun(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return r
-	}
-	return rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
-}

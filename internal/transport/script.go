@@ -43,9 +43,12 @@ func (s *Script) source() string {
 
 // command returns the command that calls the script, by its source or by its digest. The two cases are methods, not
 // function values: through a function value, keys and arguments on a caller's stack would escape to the heap.
-func (s *Script) command(b rueidis.Builder, whole bool, keys, args []string) rueidis.Completed {
-	if whole {
-		return s.whole(b, keys, args)
+func (s *Script) command(b rueidis.Builder, mode sendMode, keys, args []string) rueidis.Completed {
+	if mode.lockOnly {
+		keys = keys[:1]
+	}
+	if mode.source {
+		return s.bySource(b, keys, args)
 	}
 	return s.byDigest(b, keys, args)
 }
@@ -54,10 +57,10 @@ func (s *Script) byDigest(b rueidis.Builder, keys, args []string) rueidis.Comple
 	return b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-// whole is for a server that does not know the script. The server may have been restarted, so one of several masters
+// bySource is for a server that does not know the script. The server may have been restarted, so one of several masters
 // has to compare its run id with the run id in the marker: the last digit of the vote, the first argument, requests
 // this.
-func (s *Script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed {
+func (s *Script) bySource(b rueidis.Builder, keys, args []string) rueidis.Completed {
 	if len(args) > 0 {
 		if vote, unchecked := strings.CutSuffix(args[0], " 0"); unchecked {
 			args = slices.Clone(args)

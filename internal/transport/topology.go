@@ -220,7 +220,7 @@ func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
 func (t *topology) changeNodes(before, now slotMap) {
 	for _, n := range now.nodes() {
 		if before.has(n) {
-			n.elsewhere()
+			n.answeredByOther()
 		} else {
 			t.m.cfg.Spawn(n.run)
 		}
