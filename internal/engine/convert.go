@@ -120,7 +120,7 @@ func (l *Lease) become(ctx context.Context, into *Lease) error {
 	from.successor.Store(into)
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)
-	from.renewal.abandon()
+	from.abandonRound()
 	unlockBoth(&from.mu, &into.mu)
 	l.successor.Store(into) // skips the leases in between, so that they can be freed
 	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when the

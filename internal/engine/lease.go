@@ -154,7 +154,7 @@ func (l *Lease) begin(token fencing.Token, until, now clock.Instant, handedOff b
 	handOff := l.e.drift.Trusted(now, l.terms.handoffTTL)
 	l.renewal.confirm = (handedOff || l.terms.handoffTTL < l.terms.TTL) && until.Mono <= handOff.Mono
 	l.renewal.handOff = l.renewal.confirm
-	l.renewal.plan(l, now)
+	l.planRenewal(now)
 	l.setTimer()
 }
 
@@ -167,13 +167,13 @@ func (l *Lease) Fire(now clock.Instant) {
 	if l.phase != held {
 		return
 	}
-	l.renewal.fire(l, now)
+	l.fireRenewal(now)
 	l.setTimer()
 }
 
 // setTimer sets the timer to the lease's next moment, under mu.
 func (l *Lease) setTimer() {
-	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.renewal.next(l.e)))
+	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.nextRenewal()))
 }
 
 // expire ends the lease if its time is over, under mu, regardless of calls under way. The masters keep the hold a
@@ -192,7 +192,7 @@ func (l *Lease) expire(now clock.Instant) {
 	case now.Mono < deadline.Mono:
 		l.lose(l.loss(Paused, nil)) // only the wall clock has reached it
 	default:
-		reason, cause := l.renewal.whyExpired(l, now)
+		reason, cause := l.whyExpired(now)
 		l.lose(l.loss(reason, cause))
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// renewal schedules a lease's renewals and holds the round under way. It is guarded by the mutex of its lease, l in its
-// methods.
+// renewal is when a lease is renewed next, and the round under way. The lease's mutex guards it.
 type renewal struct {
 	due     time.Duration // clock.Never for none
 	confirm bool          // set for a hand-off, which is short until its first renewal
@@ -40,38 +39,38 @@ const (
 	retryMin    = 5 * time.Millisecond
 )
 
-// plan schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it earlier
-// and never later, so that it takes nothing from the time for retries.
-func (n *renewal) plan(l *Lease, now clock.Instant) {
-	n.due = clock.Never
-	if n.renews(l) {
+// planRenewal schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it
+// earlier and never later, so that it takes nothing from the time for retries.
+func (l *Lease) planRenewal(now clock.Instant) {
+	l.renewal.due = clock.Never
+	if l.needsRenewal() {
 		// Due times are rounded down to ticks, so that renewals of leases of about the same age share a call.
 		third := l.trust.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
-		n.due = max(due-due%tick, now.Mono+1)
+		l.renewal.due = max(due-due%tick, now.Mono+1)
 	}
 }
 
 // planRetry schedules another attempt after a failed renewal. The interval follows from the remaining trust, so another
 // attempt is in time even if a hand-off is very short or the master comes back late.
-func (n *renewal) planRetry(l *Lease, now clock.Instant) {
-	n.due = clock.Never
-	if n.renews(l) {
-		n.due = now.Mono + max(l.trust.left(now)/retryShare, retryMin)
+func (l *Lease) planRetry(now clock.Instant) {
+	l.renewal.due = clock.Never
+	if l.needsRenewal() {
+		l.renewal.due = now.Mono + max(l.trust.left(now)/retryShare, retryMin)
 	}
 }
 
-// renews reports whether the lease is to be renewed at all. A hand-off is renewed until a quorum has confirmed it, even
-// if the caller wants no renewals, because it lasts only for a short time.
-func (n *renewal) renews(l *Lease) bool { return l.terms.Renew || n.confirm }
+// needsRenewal reports whether the lease is to be renewed at all. A hand-off is renewed until a quorum has confirmed
+// it, even if the caller wants no renewals, because it lasts only for a short time.
+func (l *Lease) needsRenewal() bool { return l.terms.Renew || l.renewal.confirm }
 
-// next returns the time at which fire must be called.
-func (n *renewal) next(e *Engine) time.Duration {
-	if n.round != nil {
-		return n.round.sent.Mono + e.stallAfter()
+// nextRenewal returns the time at which fireRenewal must be called.
+func (l *Lease) nextRenewal() time.Duration {
+	if l.renewal.round != nil {
+		return l.renewal.round.sent.Mono + l.e.stallAfter()
 	}
-	return n.due
+	return l.renewal.due
 }
 
 // stallAfter returns how long a round waits for a quorum: the node timeout, and for slow links their round trip in
@@ -79,32 +78,32 @@ func (n *renewal) next(e *Engine) time.Duration {
 // its deadline, independent of any round.
 func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
 
-// fire starts the round that is due, or ends the round that has stalled. There is one round at a time. A second
+// fireRenewal starts the round that is due, or ends the round that has stalled. There is one round at a time. A second
 // concurrent round would send the same requests to the same masters, and the later answer implies the earlier one.
-func (n *renewal) fire(l *Lease, now clock.Instant) {
+func (l *Lease) fireRenewal(now clock.Instant) {
 	switch {
-	case now.Mono < n.next(l.e):
-	case n.round != nil:
-		n.stalled(l, now)
+	case now.Mono < l.nextRenewal():
+	case l.renewal.round != nil:
+		l.roundStalled(now)
 	default:
-		n.start(l, now).late = now.Mono - n.due
+		l.startRound(now).late = now.Mono - l.renewal.due
 	}
 }
 
-// start posts a round to every master that has the hold and has no request in flight.
-func (n *renewal) start(l *Lease, now clock.Instant) *round {
+// startRound posts a round to every master that has the hold and has no request in flight.
+func (l *Lease) startRound(now clock.Instant) *round {
 	// The round begins before its first request leaves, because its trust counts from here.
 	r := &round{sent: now}
-	n.round = r
+	l.renewal.round = r
 	for _, m := range l.e.masters {
-		n.ask(l, m, l.trust.until())
+		l.askToRenew(m, l.trust.until())
 	}
 	return r
 }
 
-// ask posts a renewal to one master. The renewal is useless after until. A master with a request in flight is asked
-// again when that request has renewed the lease.
-func (n *renewal) ask(l *Lease, m *transport.Master, until clock.Instant) {
+// askToRenew posts a renewal to one master. The renewal is useless after until. A master with a request in flight is
+// asked again when that request has renewed the lease.
+func (l *Lease) askToRenew(m *transport.Master, until clock.Instant) {
 	if !l.ballot.Vote(m.Index).Renewing(l.token()) {
 		return
 	}
@@ -143,7 +142,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 	default:
 		l.renewal.noteAnswer(m.Index)
 		if renewed { // a server without the hold answers, and renews nothing
-			l.e.renews(m.At(l.key.lock()), now)
+			l.e.endRenewalOutage(m.At(l.key.lock()), now)
 		}
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
@@ -152,13 +151,13 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 		if !ok {
 			until = l.trust.until()
 		}
-		l.renewal.ask(l, m, until)
+		l.askToRenew(m, until)
 	}
 	l.settle(now)
 }
 
-// renews records that the server renews leases, and logs the end of an outage.
-func (e *Engine) renews(server *transport.Node, now clock.Instant) {
+// endRenewalOutage records that the server renews leases, and logs the end of an outage.
+func (e *Engine) endRenewalOutage(server *transport.Node, now clock.Instant) {
 	if after, ended := e.unrenewed.over(server, now.Mono); ended {
 		e.observers.info("a server renews leases again",
 			slog.String("master", server.Addr()), slog.Duration("after", after))
@@ -184,37 +183,37 @@ func (l *Lease) settle(now clock.Instant) {
 	if until, ok := l.ballot.Votes().TrustedUntil(l.token()); ok {
 		l.trust.set(until)
 	}
-	l.renewal.settle(l, before, now)
+	l.settleRound(before, now)
 	l.setTimer()
 }
 
-// settle ends the round if a quorum has answered, or if none can any more. The deadline shows a quorum of answers: it
-// has moved as far as the round asked for, no matter which masters moved it.
-func (n *renewal) settle(l *Lease, before, now clock.Instant) {
-	r := n.round
+// settleRound ends the round if a quorum has answered, or if none can any more. The deadline shows a quorum of answers:
+// it has moved as far as the round asked for, no matter which masters moved it.
+func (l *Lease) settleRound(before, now clock.Instant) {
+	r := l.renewal.round
 	switch {
 	case r == nil && l.trust.until().Mono > before.Mono: // a quorum has answered, but after the node timeout
 		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
-		n.succeeded(l, now, n.confirm && l.trust.left(now) < l.terms.TTL/2)
+		l.roundSucceeded(now, l.renewal.confirm && l.trust.left(now) < l.terms.TTL/2)
 	case r == nil:
 	case l.trust.until().Mono >= l.e.drift.Trusted(r.sent, l.terms.TTL).Mono: // a quorum has renewed it since
-		n.succeeded(l, now, false)
+		l.roundSucceeded(now, false)
 		r.end(nil)
 	case !l.ballot.Votes().RenewalsUnderWay():
-		n.stalled(l, now)
+		l.roundStalled(now)
 	}
 }
 
-// succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at this
-// moment is it certain that the hold stands on a quorum, so only now are the masters that lost the hold asked to
+// roundSucceeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at
+// this moment is it certain that the hold stands on a quorum, so only now are the masters that lost the hold asked to
 // restore it (case regain-unconfirmed of the model: an invalid hold was restored, with a smaller token than a hold that
 // was granted since).
-func (n *renewal) succeeded(l *Lease, now clock.Instant, confirm bool) {
-	n.tell(l) // logs a minority that failed
-	n.confirm, n.handOff, n.round, n.failure = confirm, false, nil, nil
+func (l *Lease) roundSucceeded(now clock.Instant, confirm bool) {
+	l.logFailures() // logs a minority that failed
+	l.renewal.confirm, l.renewal.handOff, l.renewal.round, l.renewal.failure = confirm, false, nil, nil
 	l.e.counters.renewed.Add(1)
-	if n.plan(l, now); n.again {
-		n.again, n.due = false, now.Mono
+	if l.planRenewal(now); l.renewal.again {
+		l.renewal.again, l.renewal.due = false, now.Mono
 	}
 	l.e.observers.tell(l.e.observers.hooks.Renewed, &l.voting)
 	l.regain(now)
@@ -250,24 +249,24 @@ func (v *voting) regain(now clock.Instant) {
 	}
 }
 
-// stalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
+// roundStalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
 // answered are not asked again, and their answers still count.
-func (n *renewal) stalled(l *Lease, now clock.Instant) {
-	r := n.round
-	n.noteSilence(l, now)
-	n.round = nil
+func (l *Lease) roundStalled(now clock.Instant) {
+	r := l.renewal.round
+	l.noteSilence(now)
+	l.renewal.round = nil
 	l.e.counters.renewFailed.Add(1)
-	n.planRetry(l, now)
+	l.planRetry(now)
 	if len(r.waiters) > 0 {
-		r.end(n.unconfirmed(l, r))
+		r.end(l.unrenewed(r))
 	}
-	n.tell(l)
+	l.logFailures()
 }
 
-// unconfirmed describes a round that has failed, under mu. A master that has granted the hold since the round began was
+// unrenewed describes a round that has failed, under mu. A master that has granted the hold since the round began was
 // not asked in the round, and did not confirm.
-func (n *renewal) unconfirmed(l *Lease, r *round) *Unrenewed {
-	causes, _ := n.failure.(NodeFailures)
+func (l *Lease) unrenewed(r *round) *Unrenewed {
+	causes, _ := l.renewal.failure.(NodeFailures)
 	asked := l.e.drift.Trusted(r.sent, l.terms.TTL)
 	u := &Unrenewed{Name: l.name, Need: l.e.quorum(), Nodes: causes}
 	u.Kind, _ = l.e.refusal(causes)
@@ -292,31 +291,31 @@ func (r *round) end(err error) {
 	r.waiters = nil
 }
 
-// abandon ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end of
-// the lease does not end the wait either, because it now belongs to the new hold. The goroutines that wait for the
+// abandonRound ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end
+// of the lease does not end the wait either, because it now belongs to the new hold. The goroutines that wait for the
 // round continue with the new hold.
-func (n *renewal) abandon() {
-	if n.round == nil {
+func (l *Lease) abandonRound() {
+	if l.renewal.round == nil {
 		return
 	}
-	for _, waiter := range n.round.waiters {
+	for _, waiter := range l.renewal.round.waiters {
 		close(waiter)
 	}
-	n.round = nil
+	l.renewal.round = nil
 }
 
 // whyExpired returns the reason that a lease was not renewed in time. A round under way is a failure too, caused by the
 // silence of the masters that have not answered: a process that stood still during a round cannot distinguish that from
 // servers that did.
-func (n *renewal) whyExpired(l *Lease, now clock.Instant) (Reason, error) {
-	if n.round != nil {
-		n.noteSilence(l, now)
+func (l *Lease) whyExpired(now clock.Instant) (Reason, error) {
+	if l.renewal.round != nil {
+		l.noteSilence(now)
 	}
 	switch {
-	case n.failure != nil:
-		n.noteAbsence(l)
-		return Unreachable, n.failure
-	case n.due != clock.Never:
+	case l.renewal.failure != nil:
+		l.noteAbsence()
+		return Unreachable, l.renewal.failure
+	case l.renewal.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not start it
 	default:
 		return Expired, nil
@@ -351,16 +350,16 @@ func (n *renewal) noteAnswer(master int) {
 
 // noteSilence records the masters that have not answered the round. An earlier failure says more than silence, so it
 // stays.
-func (n *renewal) noteSilence(l *Lease, now clock.Instant) {
-	silence := n.round.silence(now)
+func (l *Lease) noteSilence(now clock.Instant) {
+	silence := l.renewal.round.silence(now)
 	for i, m := range l.e.masters {
-		known, _ := n.failure.(NodeFailures)
+		known, _ := l.renewal.failure.(NodeFailures)
 		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
-			n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: silence})
+			l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: silence})
 		}
 	}
-	if n.failure == nil {
-		n.failure = silence
+	if l.renewal.failure == nil {
+		l.renewal.failure = silence
 	}
 }
 
@@ -375,8 +374,8 @@ func (r *round) silence(now clock.Instant) error {
 
 // noteAbsence records the masters that do not stand by the lease. They do not fail, but without them fewer failures are
 // enough to lose the lease.
-func (n *renewal) noteAbsence(l *Lease) {
-	known, _ := n.failure.(NodeFailures)
+func (l *Lease) noteAbsence() {
+	known, _ := l.renewal.failure.(NodeFailures)
 	for i, m := range l.e.masters {
 		vote := l.ballot.Vote(i)
 		if _, found := known.find(i); found || vote.Counts() && vote.Token == l.token() {
@@ -386,7 +385,7 @@ func (n *renewal) noteAbsence(l *Lease) {
 		if err == nil {
 			err = errNotThere
 		}
-		n.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
+		l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
 	}
 }
 
@@ -394,10 +393,10 @@ func (n *renewal) noteAbsence(l *Lease) {
 // had it.
 var errNotThere = errors.New("does not have the hold")
 
-// tell logs which servers did not renew the lease, under its mutex: one line for each server at growing intervals,
-// independent of how many leases it has. The loss of a lease is reported for each lease.
-func (n *renewal) tell(l *Lease) {
-	causes, _ := n.failure.(NodeFailures)
+// logFailures logs which servers did not renew the lease, under its mutex: one line for each server at growing
+// intervals, independent of how many leases it has. The loss of a lease is reported for each lease.
+func (l *Lease) logFailures() {
+	causes, _ := l.renewal.failure.(NodeFailures)
 	for _, cause := range causes {
 		server := l.e.masters[cause.Index].At(l.key.lock())
 		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono, 0)
@@ -438,7 +437,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	r := l.renewal.round
 	if r == nil {
-		r = l.renewal.start(l, now)
+		r = l.startRound(now)
 		l.setTimer() // for the end of the round, even if no renewal is scheduled
 	}
 	outcome := make(chan error, 1)

@@ -90,7 +90,7 @@ func (l *Lease) pollContended() {
 	case l.renewal.round != nil:
 		l.renewal.again = true
 	default:
-		l.renewal.start(l, l.e.clock.Now())
+		l.startRound(l.e.clock.Now())
 		l.setTimer()
 	}
 }
