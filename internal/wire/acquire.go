@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Order is how a hold queues.
+type Order string
+
+// The orders.
+const (
+	NoQueue   Order = "0" // not at all: the hold enters now or is refused
+	ByArrival Order = "a" // where one master decides
+	ByHold    Order = "h" // by hold id, which all masters order alike
+)
+
+// Acquire takes the lock for a hold, or queues the hold: acquire.lua.
+type Acquire struct {
+	Hold    string
+	TTL     Millis
+	Order   Order
+	Details string // Details.Text
+}
+
+// Args appends the arguments.
+func (q Acquire) Args(to []string) []string {
+	return append(to, q.Hold, string(q.TTL), string(q.Order), q.Details)
+}
+
+// ReadAcquire reads the reply.
+func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
+	f, h := readHold(result, []Status{
+		0: Queued, 1: Granted, 2: Refused, 3: Tombstoned, 4: Abstains, 5: Changed, 7: Rival,
+	})
+	switch h.Status {
+	case Granted:
+		h.First = f.first(h.Token)
+	case Queued, Refused:
+		h.Holder = readHolder(f.text(), f.text(), f.atMost(), f.atMost())
+	}
+	return f.ended(h)
+}
+
+// readHolder returns the holder with these details. Another client wrote them, perhaps of a later version, so details
+// that cannot be read are left out: an error without a holder is better than none.
+func readHolder(details, hold string, remaining, held time.Duration) *Holder {
+	d, ok := ParseDetails(details)
+	if !ok {
+		return nil
+	}
+	owner := d.Owner
+	if owner == "" {
+		owner = hold
+	}
+	return &Holder{
+		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Cohort: d.Block > 0,
+		Remaining: remaining, Held: held,
+	}
+}

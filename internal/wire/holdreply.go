@@ -1,0 +1,98 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Status is what a script reports of one hold. The scripts have different numbers for the same status, and each has
+// some of them.
+type Status uint8
+
+// The statuses of a HoldReply.
+const (
+	_          Status = iota // no reply has the zero value
+	Granted                  // the hold stands, with a token
+	Queued                   // the hold waits
+	Refused                  // of an acquire: neither; of a raise: the hold does not stand, or another was counted since
+	Absent                   // of a join: the owner holds nothing; of a yield or a regain: the hold is not there
+	OnlyReads                // of a join for writing: the owner only reads
+	Tombstoned               // the hold was released before its request arrived
+	Abstains                 // the master has no vote
+	Changed                  // the marker that the client has seen was read from another server, or has changed since
+	ClockAhead               // of a raise: the token is too far ahead of the master's clock
+	Rival                    // of an upgrade: another reader is upgrading already
+)
+
+// HoldReply is the reply of the scripts about one hold: acquire, join, raise, yield and regain.
+type HoldReply struct {
+	Status Status
+	Token  fencing.Token // of a grant
+	First  fencing.Token // the first token of the block that ends with Token; 0 if the grant has no block
+	// Left is the time that is left of a grant; until something may expire for a hold that is queued or refused, or 0 if
+	// that is unknown; and until the master votes again if it abstains, or 0 if a client has to give it a marker first.
+	Left   time.Duration
+	Micros int64        // the server's time
+	Mode   fencing.Mode // of the hold that a join has joined
+	Count  int          // of the owner's holds, for a join
+	Holder *Holder      // in the way of an acquire that was not granted; nil if there is none, or if it is unreadable
+}
+
+// Holder is one granted hold as a master reports it.
+type Holder struct {
+	Owner, Hold, Meta string
+	Mode              fencing.Mode
+	Count             int
+	Cohort            bool // the goroutines of a process share it
+	Remaining, Held   time.Duration
+}
+
+// readHold reads the first fields, which all these replies have: status, token, ms left, server us. statuses translates
+// the numbers of the script.
+func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldReply) {
+	f = read(result)
+	status := f.integer()
+	if status >= 0 && status < int64(len(statuses)) {
+		h.Status = statuses[status]
+	}
+	if h.Status == 0 {
+		f.malformed("status")
+	}
+	h.Token = f.token()
+	if h.Status == Granted && h.Token == 0 {
+		f.malformed("token of a grant")
+	}
+	if h.Status == Abstains {
+		h.Left = f.atMost() // a quarantine that was written while the clock was ahead may be of any length
+	} else {
+		h.Left = f.millis()
+	}
+	if h.Status == Granted && h.Left == 0 {
+		f.malformed("time of a grant")
+	}
+	h.Micros = f.micros()
+	return f, h
+}
+
+// first reads the first token of the block that ends with last, if the reply has it.
+func (r *reader) first(last fencing.Token) fencing.Token {
+	if r.left() == 0 {
+		return 0
+	}
+	first := r.token()
+	if first == 0 || first > last {
+		r.malformed("first token of a block")
+	}
+	return first
+}
+
+// ended returns a reply that has been read, or an empty one with the error.
+func (r *reader) ended(h HoldReply) (HoldReply, error) {
+	if err := r.end(); err != nil {
+		return HoldReply{}, err
+	}
+	return h, nil
+}

@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Message is what scripts publish to a process: a Handoff, a YieldRequest or Contended. Each names the hold that it is
+// about.
+type Message interface{ About() (hold string) }
+
+// Handoff is a grant to a waiter. No request was under way for it, so no request bounds its age from below.
+type Handoff struct {
+	Hold      string
+	Token     fencing.Token
+	GrantedAt int64         // the server's time, in microseconds
+	TTL       time.Duration // until the first renewal
+	Server    string        // the process that granted it: process.lua
+	First     fencing.Token // the first token of a shared hold's block; 0 for all other holds
+	Contended bool          // waiters are behind a shared hold
+}
+
+// YieldRequest reports that a hold that goes before this one waits behind it.
+type YieldRequest struct{ Hold string }
+
+// Contended reports that a hold waits behind a shared hold.
+type Contended struct{ Hold string }
+
+// About returns the hold.
+func (m Handoff) About() string { return m.Hold }
+
+// About returns the hold.
+func (m YieldRequest) About() string { return m.Hold }
+
+// About returns the hold.
+func (m Contended) About() string { return m.Hold }
+
+// ReadMessage reads a message. Any client with the rights to publish can have sent it, so a text that no script would
+// publish is no message: the result is nil.
+//
+//	hold                                         YieldRequest
+//	hold wanted                                  Contended
+//	hold token us ttl server                     Handoff
+//	hold token us ttl server first waiting       Handoff of a shared hold
+func ReadMessage(text string) Message {
+	const most = 7
+	var f [most]string
+	n, more := 0, true
+	for ; more && n < most; n++ {
+		if f[n], text, more = strings.Cut(text, " "); f[n] == "" {
+			return nil
+		}
+	}
+	switch {
+	case more:
+		return nil
+	case n == 1:
+		return YieldRequest{f[0]}
+	case n == 2 && f[1] == "wanted":
+		return Contended{f[0]}
+	case n == 5:
+		return readHandoff(f[0], f[4], [...]string{f[1], f[2], f[3], "0", "0"}, false)
+	case n == most:
+		return readHandoff(f[0], f[4], [...]string{f[1], f[2], f[3], f[5], f[6]}, true)
+	default:
+		return nil
+	}
+}
+
+// readHandoff reads the numbers of a hand-off: token, us, ttl, first and waiting.
+func readHandoff(hold, server string, numbers [5]string, hasBlock bool) Message {
+	var n [len(numbers)]int64
+	for i, text := range numbers {
+		var err error
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 {
+			return nil
+		}
+	}
+	token, us, ttl, first, waiting := n[0], n[1], n[2], n[3], n[4]
+	if !isToken(token) || ttl == 0 || ttl > maxMillis || first > token || hasBlock && first == 0 {
+		return nil
+	}
+	return Handoff{
+		Hold: hold, Token: fencing.Token(token), GrantedAt: us, TTL: time.Duration(ttl) * time.Millisecond,
+		Server: server, First: fencing.Token(first), Contended: waiting > 0,
+	}
+}

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Refresh keeps the waiters of one process for a lock alive, and asks for their state: refresh.lua.
+type Refresh struct {
+	Route   Route    // of the process now; "" for the same as before
+	FarLife Millis   // for how long its far waiters live from now on; NoMillis if it has none
+	Far     bool     // the holds become far waiters
+	Holds   []string // at most 1000; none only continues the work that an earlier call has left
+}
+
+// Args appends the arguments.
+func (q Refresh) Args(to []string) []string {
+	route := q.Route
+	if route == "" {
+		route = "-"
+	}
+	return append(append(to, string(route), string(q.FarLife), flagArg(q.Far)), q.Holds...)
+}
+
+// More is the work that a script has left to the client.
+type More uint8
+
+// The values of More.
+const (
+	NoMore     More = iota
+	MoreAdmits      // more waiters may enter: a Refresh goes on
+	MoreReads       // no waiter was let in: the client has to read the marker first
+)
+
+// farLapsed is added to More in the reply of refresh.lua: the far waiters before this call are dead.
+const farLapsed = 4
+
+// RefreshReply is the reply to a Refresh.
+type RefreshReply struct {
+	Micros    int64         // the server's time
+	Left      time.Duration // until something may expire; 0 if that is unknown
+	More      More
+	FarLapsed bool // the far waiters that the master recorded before this call are dead
+	Waiters   []RefreshedWaiter
+}
+
+// RefreshedWaiter is the state of one waiter: Queued, Granted or Absent.
+type RefreshedWaiter struct {
+	Status Status
+	Token  fencing.Token // of a grant
+	Left   time.Duration // of a grant
+}
+
+// ReadRefresh reads the reply to a Refresh of n holds.
+func ReadRefresh(result rueidis.RedisResult, n int) (RefreshReply, error) {
+	f := read(result)
+	reply := RefreshReply{Micros: f.micros(), Left: f.millis()}
+	more := f.integer()
+	reply.More, reply.FarLapsed = f.more(more&^farLapsed), more&farLapsed != 0
+	if n > 0 {
+		reply.Waiters = make([]RefreshedWaiter, n)
+	}
+	for i := range reply.Waiters {
+		reply.Waiters[i] = f.waiter()
+	}
+	if err := f.end(); err != nil {
+		return RefreshReply{}, err
+	}
+	return reply, nil
+}
+
+func (r *reader) more(n int64) More {
+	if n < 0 || n > int64(MoreReads) {
+		r.malformed("work that is left")
+		return NoMore
+	}
+	return More(n)
+}
+
+func (r *reader) waiter() (w RefreshedWaiter) {
+	switch r.integer() {
+	case 0:
+		w.Status = Queued
+	case 1:
+		w.Status = Granted
+	case 2:
+		w.Status = Absent
+	default:
+		r.malformed("status")
+	}
+	w.Token, w.Left = r.token(), r.millis()
+	if w.Status == Granted && (w.Token == 0 || w.Left == 0) {
+		r.malformed("time of a grant")
+	}
+	return w
+}

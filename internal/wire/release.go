@@ -1,0 +1,60 @@
+package wire
+
+import "github.com/redis/rueidis"
+
+// Release ends a hold, granted or waiting, and hands the lock to the waiters that may enter: release.lua.
+type Release struct {
+	Hold      string
+	Tombstone Tombstone
+	Others    []string // other holds of this client for the lock, without tombstones; at most 1000
+}
+
+// Tombstone is what a release leaves for an acquire of its hold that arrives later. The zero value leaves nothing.
+type Tombstone struct {
+	TTL     Millis // how long such an acquire may still be on its way; "" if its answer is known
+	Several bool   // several acquires may be, so the tombstone stays even if the release finds the hold
+}
+
+// IsZero reports whether the release leaves nothing.
+func (t Tombstone) IsZero() bool { return t.TTL == "" }
+
+// Args appends the arguments.
+func (q Release) Args(to []string) []string {
+	ttl := q.Tombstone.TTL
+	if q.Tombstone.IsZero() {
+		ttl = NoMillis
+	}
+	return append(append(to, q.Hold, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
+}
+
+// Released is what the hold of a Release was.
+type Released uint8
+
+// The states of a hold that is released.
+const (
+	WasGone    Released = iota
+	WasGranted          // or had expired, and was not purged
+	WasWaiting
+)
+
+// ReleaseReply is the reply to a Release, about its first hold.
+type ReleaseReply struct {
+	Was    Released
+	Micros int64 // the server's time; 0 if the script did not read it
+	More   More
+}
+
+// ReadRelease reads the reply.
+func ReadRelease(result rueidis.RedisResult) (ReleaseReply, error) {
+	f := read(result)
+	was := f.integer()
+	if was < 0 || was > int64(WasWaiting) {
+		f.malformed("status")
+	}
+	reply := ReleaseReply{Was: Released(was), Micros: f.micros()}
+	reply.More = f.more(f.integer())
+	if err := f.end(); err != nil {
+		return ReleaseReply{}, err
+	}
+	return reply, nil
+}

@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+)
+
+// Renew sets a new expiry for granted holds, of any locks: renew.lua.
+type Renew []*Renewal
+
+// Renewal is one hold of a Renew.
+type Renewal struct {
+	Key   LockKey
+	Hold  string
+	TTL   Millis
+	Token fencing.Token
+}
+
+// Keys returns the keys. marker is the key of one of several masters' marker, or "".
+func (q Renew) Keys(marker string) []string {
+	keys := make([]string, 0, 2*len(q)+1)
+	for _, r := range q {
+		keys = append(keys, r.Key.Lock(), r.Key.Holds())
+	}
+	if marker != "" {
+		keys = append(keys, marker)
+	}
+	return keys
+}
+
+// Args returns the arguments. The tokens share one string's memory.
+func (q Renew) Args() []string {
+	const digits = 16 // of the largest token
+	text, ends := make([]byte, 0, digits*len(q)), make([]int, len(q))
+	for i, r := range q {
+		text = strconv.AppendUint(text, uint64(r.Token), 10)
+		ends[i] = len(text)
+	}
+	tokens, from, args := string(text), 0, make([]string, 0, 3*len(q))
+	for i, r := range q {
+		args = append(args, r.Hold, string(r.TTL), tokens[from:ends[i]])
+		from = ends[i]
+	}
+	return args
+}
+
+// Renewed is what renew.lua reports of one hold.
+type Renewed uint8
+
+// The results of a renewal.
+const (
+	RenewGone      Renewed = iota // the hold does not stand with that token
+	RenewOK                       // it lasts for its TTL from now on
+	RenewContended                // the same, and another hold waits for the lock
+	RenewUnread                   // nothing was done: the client has not read the master's current marker
+)
+
+// OK reports whether the hold lasts for its TTL from now on.
+func (r Renewed) OK() bool { return r == RenewOK || r == RenewContended }
+
+// RenewReply is the reply to a Renew.
+type RenewReply struct {
+	Micros  int64     // the server's time
+	Renewed []Renewed // of each hold
+}
+
+// ReadRenew reads the reply to a Renew of n holds.
+func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
+	f := read(result)
+	reply := RenewReply{Micros: f.micros(), Renewed: make([]Renewed, n)}
+	for i := range reply.Renewed {
+		status := f.integer()
+		if status < 0 || status > int64(RenewUnread) {
+			f.malformed("status")
+			break
+		}
+		reply.Renewed[i] = Renewed(status)
+	}
+	if err := f.end(); err != nil {
+		return RenewReply{}, err
+	}
+	return reply, nil
+}
