@@ -209,13 +209,13 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 	if err := l.Err(); err != nil || l.Mode() == mode {
 		return err
 	}
-	within := ctx
-	if limit := l.inner.MaxWait(); limit > 0 && entry == engine.Upgrade {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
-		defer cancel()
+	limit := l.inner.MaxWait()
+	if entry == engine.Try {
+		limit = 0
 	}
 	begun := time.Now()
+	within, cancel := limited(ctx, limit)
+	defer cancel()
 	err := l.inner.Convert(within, mode, entry, alone)
 	if err == nil {
 		return nil

@@ -174,31 +174,27 @@ func checkName(name string) error {
 	return nil
 }
 
-// request is an acquisition whose options have been checked. The limit of WithMaxWait has a context of its own. So an
-// error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
+// request is an acquisition whose options have been checked.
 func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
 	if r.Entry == engine.Wait {
 		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
 			return nil, err
 		}
 	}
-	within, begun := ctx, time.Time{}
-	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
-		begun = time.Now() // before the limit starts: the measured wait is never shorter than the limit
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
-		defer cancel()
+	limit := r.Terms.MaxWait
+	if r.Entry == engine.Try {
+		limit = 0
 	}
+	begun := time.Now() // before the limit starts: the measured wait is never shorter than the limit
+	within, cancel := limited(ctx, limit)
+	defer cancel()
 	// The engine fills the lease, so the lease and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
-		failure, ok := err.(*engine.Failure)
-		limited := !begun.IsZero() && ctx.Err() == nil && within.Err() != nil
-		if ok && limited && failure.Err != nil {
-			failure.Err = context.Cause(within) // must not match the end of the caller's context
-			failure.Waited = time.Since(begun)
+		if err = outcome(err); ctx.Err() == nil && within.Err() != nil {
+			err = asWaited(err, time.Since(begun), ctx, within)
 		}
-		return nil, outcome(err)
+		return nil, err
 	}
 	return lease, nil
 }
@@ -242,6 +238,15 @@ func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.maxTTL)}
 	}
 	return s, nil
+}
+
+// limited returns ctx with the limit of WithMaxWait, which counts from now; 0 is no limit. The limit has a cause of its
+// own. So an error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
+func limited(ctx context.Context, limit time.Duration) (within context.Context, cancel context.CancelFunc) {
+	if limit == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 }
 
 // maxWaitError ends the wait at the limit of WithMaxWait. It matches no context error, because the caller's context has

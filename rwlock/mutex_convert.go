@@ -75,7 +75,7 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 	}
 	defer c.abandon() // also if a hook of the locker panics: no goroutine enters before the conversion is over
 	begun := time.Now()
-	within, cancel := m.limited(ctx)
+	within, cancel := limited(ctx, m.settings.MaxWait)
 	defer cancel()
 	if err := c.run(within, entry); err != nil {
 		return asWaited(c.failure(err), time.Since(begun), ctx, within)

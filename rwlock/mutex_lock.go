@@ -107,7 +107,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 // could not join the current readers, it steps back into its place and is woken when they have left.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
-	within, cancel := m.limited(ctx)
+	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
 	defer cancel()
 	w := newWaiter(mode)
 	b := &bid{&m.place, w, engine.Wait}
@@ -146,16 +146,6 @@ func (m *RWMutex) isOver(within context.Context, begun time.Time) bool {
 		<-within.Done() // within ends at this moment
 	}
 	return within.Err() != nil
-}
-
-// limited returns ctx with the limit of WithMaxWait. The limit counts from the call on and covers the local queue and
-// the wait at Redis together.
-func (m *RWMutex) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := m.settings.MaxWait
-	if limit == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
 }
 
 // giveUp removes a waiter, unless it was admitted at the same moment, and reports whether it did. An admitted waiter
