@@ -86,6 +86,8 @@ func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", testify))
 	require.Empty(t, misplacedImports(t, "rwlock/a_test.go", testify))
 	require.Empty(t, misplacedImports(t, "bench/a.go", testify))
+	kit := []byte(`package p; import "github.com/seed74116694/fencelock/internal/testkit"`)
+	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", kit))
 	ours := []byte(`package p; import ("context"; "github.com/redis/rueidis")`)
 	require.NotEmpty(t, misplacedImports(t, "fencing/a.go", ours))
 	require.Empty(t, misplacedImports(t, "rwlock/a.go", ours))
@@ -203,7 +205,10 @@ func wrongInCatalogue(page string, tests []string) (wrong []string) {
 	return wrong
 }
 
-var testOnly = []string{"github.com/stretchr/testify", "github.com/alicebob/miniredis", "go.uber.org/goleak"}
+var testOnly = []string{
+	"github.com/stretchr/testify", "github.com/alicebob/miniredis", "go.uber.org/goleak",
+	"github.com/seed74116694/fencelock/internal/testkit",
+}
 
 // misplacedImports returns the imports that a file at this path must not have: modules that only tests need, and in the
 // core of fencing whatever is not the standard library, so that a storage service can take it without taking a client.
@@ -213,7 +218,8 @@ func misplacedImports(t *testing.T, path string, text []byte) []string {
 	if strings.HasSuffix(path, "_test.go") {
 		return nil
 	}
-	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/testredis/")
+	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/testredis/") ||
+		strings.Contains(slashed, "/internal/testkit/")
 	core := filepath.ToSlash(filepath.Dir(path)) == "fencing"
 
 	var misplaced []string

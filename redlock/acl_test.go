@@ -4,13 +4,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
-	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -25,58 +23,32 @@ func aclLine(t *testing.T) string {
 	return line
 }
 
-// handOver renews a lock that it holds over the first locker, while the second waits for it.
-func handOver(t *testing.T, first, second *rwlock.Locker) {
-	ctx := t.Context()
-	held, err := first.Lock(ctx, "orders")
-	require.NoError(t, err)
-	require.NoError(t, held.Renew(ctx))
-	waiting := make(chan error, 1)
-	go func() {
-		read, err := second.RLock(ctx, "orders")
-		if err == nil {
-			err = read.Release(ctx)
-		}
-		waiting <- err
-	}()
-	require.Eventually(t, func() bool {
-		state, err := first.Inspect(ctx, "orders")
-		return err == nil && len(state.Waiters) == 1
-	}, time.Minute, time.Millisecond)
-	require.NoError(t, held.Release(ctx))
-	require.NoError(t, <-waiting)
+// handOver renews a lock that it holds in the first process, while the second waits for it.
+func handOver(w *world, first, second *process) {
+	held := first.Take("orders", rwlock.Write)
+	require.NoError(w, held.Renew(w.Ctx))
+	waiting := second.InTurn(w.Ctx, "orders", rwlock.Read)
+	w.UntilWaiting("orders", 1)
+	w.Release(held)
+	waiting.Granted()
 }
 
 // The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
 // neither of clients that are tuned for locks nor of others.
 func TestACLOfAQuorumSuffices(t *testing.T) {
 	line := aclLine(t)
-	s := newRealSet(t, 3)
-	addrs := []string{}
-	for _, server := range s.servers {
-		_, err := server.Command(strings.Fields(line)...)
-		require.NoError(t, err)
-		addrs = append(addrs, server.Addr())
+	w := testkit.Start(t, 3)
+	for _, server := range w.Servers {
+		w.On(server, strings.Fields(line)...)
 	}
-	user := func(o *rueidis.ClientOption) { o.Username, o.Password = "locks", "secret" }
-	option := rueidis.ClientOption{}
-	user(&option)
-	clients, err := redlock.Dial(addrs, option)
-	require.NoError(t, err)
-	for _, c := range clients {
-		defer c.Close()
+	w.Net.Change = func(o *rueidis.ClientOption) { o.Username, o.Password = "locks", "secret" }
+	own := w.Process()
+	w.Net.Tuned = true
+	tuned := w.Process()
+	for _, pair := range [][2]*process{{tuned, own}, {own, tuned}} {
+		handOver(w, pair[0], pair[1])
 	}
-	tuned, err := redlock.New(clients, testredis.Patience())
-	require.NoError(t, err)
-	defer tuned.Close()
-	plain := s.peer(user)
-
-	for _, pair := range [][2]*rwlock.Locker{{tuned, plain.Locker}, {plain.Locker, tuned}} {
-		handOver(t, pair[0], pair[1])
-	}
-	for _, server := range s.servers {
-		refused, err := server.Command("ACL", "LOG")
-		require.NoError(t, err)
-		require.Empty(t, refused)
+	for _, server := range w.Servers {
+		require.Empty(w, w.On(server, "ACL", "LOG"))
 	}
 }

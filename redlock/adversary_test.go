@@ -8,14 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/settings"
-	"github.com/seed74116694/fencelock/internal/testredis"
-	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -37,7 +33,7 @@ func majorities(yield func(masters int)) {
 
 // increase takes and gives back one lock again and again, each time by a locker drawn at random, and checks that each
 // token is greater than all before it.
-func increase(t *testing.T, lockers []*rwlock.Locker, rounds int, settle func()) {
+func increase(t testing.TB, lockers []*rwlock.Locker, rounds int, settle func()) {
 	require.Len(t, lockers, 10+5+1)
 	rng := rand.New(rand.NewPCG(5, 0))
 	var last fencing.Token
@@ -56,22 +52,20 @@ func increase(t *testing.T, lockers []*rwlock.Locker, rounds int, settle func())
 // Whatever majority an acquisition reaches, its token is greater than all before it, though no process has seen what
 // another was given and the clock is of no help: time stands still.
 func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 5)
+	inFakeTime(t, 5, func(w *world) {
 		var lockers []*rwlock.Locker
 		majorities(func(masters int) {
-			p := s.peer(0)
-			p.warm(t)
+			p := w.ProcessAt(0)
+			p.Section("warm-up")
 			synctest.Wait()
-			for i, link := range p.links {
+			for i := range p.Links {
 				if masters>>i&1 == 0 {
-					link.Refuse()
-					link.Cut()
+					p.CutOff(i)
 				}
 			}
 			lockers = append(lockers, p.Locker)
 		})
-		increase(t, lockers, 500, synctest.Wait)
+		increase(w, lockers, 500, synctest.Wait)
 	})
 }
 
@@ -79,37 +73,24 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 // masters are left to keep the order.
 func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 	t.Parallel()
-	var servers []*testredis.Server
-	for range 5 {
-		servers = append(servers, testredis.Start(t))
-	}
-	var dead []*testredis.Server // as many as a minority has
-	for range 2 {
-		dead = append(dead, testredis.Start(t))
-		dead[len(dead)-1].Kill()
+	w, dead := testkit.Start(t, 5), testkit.Start(t, 2) // as many dead ones as a minority has
+	for _, server := range dead.Servers {
+		server.Kill()
 	}
 	var lockers []*rwlock.Locker
 	majorities(func(masters int) {
 		var addrs []string
-		down := 0
-		for i, server := range servers {
+		down := dead.Servers
+		for i, server := range w.Servers {
 			if masters>>i&1 == 0 {
-				server = dead[down]
-				down++
+				server, down = down[0], down[1:]
 			}
 			addrs = append(addrs, server.Addr())
 		}
-		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-		require.NoError(t, err)
-		locker, err := redlock.New(clients, timeless(), testredis.Patience())
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			require.NoError(t, locker.Close())
-			for _, c := range clients {
-				c.Close()
-			}
-		})
-		lockers = append(lockers, locker)
+		timeless := testkit.NewWallClock(time.Until(time.Unix(0, 0)))
+		p := dialled(w, addrs, timeless.Option())
+		t.Cleanup(func() { require.NoError(t, p.Close()) })
+		lockers = append(lockers, p.Locker)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -117,15 +98,4 @@ func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(ctx))
 	increase(t, lockers, *adversaryRounds, func() {})
-}
-
-// timeless gives a process a wall clock that begins in 1970.
-func timeless() rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) {
-		start := time.Now()
-		l.Clock = clock.Clock(func() (time.Duration, time.Time) {
-			passed := time.Since(start)
-			return passed, time.Unix(0, 0).Add(passed)
-		})
-	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -25,44 +24,32 @@ const (
 // A lock whose tokens are used up faster than the clock runs is had again in one round trip, and needs no raise, also
 // where the masters' clocks differ: each would cut a block off at its own.
 func TestBlocksAheadOfTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
 		const trip = 2 * time.Millisecond
-		s := newSet(t, 3)
-		for i, m := range s.minis {
+		for i, m := range w.Minis {
 			m.Skew(time.Duration(i) * 20 * time.Millisecond)
 		}
-		p := s.peer(trip / 2)
-		count := s.countScripts()
-		p.warm(t)
+		p := w.ProcessAt(trip / 2)
+		sent := w.Requests()
+		p.Section("warm-up")
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour)) // it is given back for a new block only
-		require.NoError(t, mu.Lock(t.Context()))
-		require.NoError(t, mu.Unlock(t.Context()))
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
 		last := mu.Token()
 		for range 1_500_000 {
 			began := time.Now()
-			if err := mu.TryLock(t.Context()); err != nil || time.Since(began) > 2*trip || mu.Token() <= last {
-				t.Fatalf("%v after %v, token %d after %d", err, time.Since(began), mu.Token(), last)
+			if err := mu.TryLock(w.Ctx); err != nil || time.Since(began) > 2*trip || mu.Token() <= last {
+				w.Fatalf("%v after %v, token %d after %d", err, time.Since(began), mu.Token(), last)
 			}
 			last = mu.Token()
-			if err := mu.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
+			if err := mu.Unlock(w.Ctx); err != nil {
+				w.Fatal(err)
 			}
 		}
 		ahead := time.Duration(last-fencing.Token(time.Now().UnixMicro())) * time.Microsecond
-		require.InDelta(t, blockLead, ahead, float64(100*time.Millisecond), "it has run ahead as far as it may")
-		require.Greater(t, count()[scripts.Acquire], 10)
-		require.Zero(t, count()[scripts.Raise])
-	})
-}
-
-// wallClockAhead is the option of a process whose wall clock is so much ahead of the masters'.
-func wallClockAhead(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) {
-		system := l.Clock
-		l.Clock = func() (time.Duration, time.Time) {
-			monotonic, wall := system()
-			return monotonic, wall.Add(d)
-		}
+		require.InDelta(w, blockLead, ahead, float64(100*time.Millisecond), "it has run ahead as far as it may")
+		require.Greater(w, sent.Counts()[scripts.Acquire], 10)
+		require.Zero(w, sent.Counts()[scripts.Raise])
 	})
 }
 
@@ -79,32 +66,31 @@ func TestBlocksWhereClocksDiffer(t *testing.T) {
 		"another's is far behind": {others: -time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSet(t, 3)
+			inFakeTime(t, 3, func(w *world) {
 				skew, sections := 20*time.Millisecond, 1000
 				if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
 					skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
 				}
-				for i, m := range s.minis {
+				for i, m := range w.Minis {
 					m.Skew(time.Duration(i) * skew)
 				}
-				p, q := s.peer(time.Millisecond, wallClockAhead(c.own)), s.peer(time.Millisecond, wallClockAhead(c.others))
-				count := s.countScripts()
-				p.warm(t)
+				p, q := w.Process(ahead(c.own)), w.Process(ahead(c.others))
+				sent := w.Requests()
+				p.Section("warm-up")
 				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-				for _, locker := range []*peer{q, p} { // p sees where q's token is
-					lease, err := locker.Lock(t.Context(), "n")
-					require.NoError(t, err)
-					require.NoError(t, lease.Release(t.Context()))
+				for _, locker := range []*process{q, p} { // p sees where q's token is
+					lease, err := locker.Lock(w.Ctx, "n")
+					require.NoError(w, err)
+					w.Release(lease)
 				}
-				require.NoError(t, mu.Lock(t.Context()))
-				require.NoError(t, mu.Unlock(t.Context()))
-				before := count()
+				require.NoError(w, mu.Lock(w.Ctx))
+				require.NoError(w, mu.Unlock(w.Ctx))
+				before := sent.Counts()
 				for range sections - 1 {
-					require.NoError(t, mu.Lock(t.Context()))
-					require.NoError(t, mu.Unlock(t.Context()))
+					require.NoError(w, mu.Lock(w.Ctx))
+					require.NoError(w, mu.Unlock(w.Ctx))
 				}
-				require.Equal(t, before, count(), "no command")
+				require.Equal(w, before, sent.Counts(), "no command")
 			})
 		})
 	}
@@ -112,25 +98,24 @@ func TestBlocksWhereClocksDiffer(t *testing.T) {
 
 // What the blocks of one lock use up leaves room for those of others.
 func TestBlocksOfOneLockLeaveRoomForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
-		p := s.peer(0) // nothing takes time, so the clock does not catch up
-		count := s.countScripts()
-		p.warm(t)
+	inFakeTime(t, 3, func(w *world) {
+		p := w.ProcessAt(0) // nothing takes time, so the clock does not catch up
+		sent := w.Requests()
+		p.Section("warm-up")
 		busy, other := p.RWMutex("busy", rwlock.WithLinger(time.Hour)), p.RWMutex("other", rwlock.WithLinger(time.Hour))
 		for range (blockLead-proposalLead)/time.Microsecond + 100*blockMin { // as far ahead as it may be, and beyond
-			if err := errors.Join(busy.Lock(t.Context()), busy.Unlock(t.Context())); err != nil {
-				t.Fatal(err)
+			if err := errors.Join(busy.Lock(w.Ctx), busy.Unlock(w.Ctx)); err != nil {
+				w.Fatal(err)
 			}
 		}
-		require.NoError(t, other.Lock(t.Context()))
-		require.NoError(t, other.Unlock(t.Context()))
-		before := count()
+		require.NoError(w, other.Lock(w.Ctx))
+		require.NoError(w, other.Unlock(w.Ctx))
+		before := sent.Counts()
 		for range 1000 {
-			require.NoError(t, other.Lock(t.Context()))
-			require.NoError(t, other.Unlock(t.Context()))
+			require.NoError(w, other.Lock(w.Ctx))
+			require.NoError(w, other.Unlock(w.Ctx))
 		}
-		require.Equal(t, before, count(), "no command")
+		require.Equal(w, before, sent.Counts(), "no command")
 	})
 }
 
@@ -152,18 +137,17 @@ func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSet(t, 3)
-				p, q := s.peer(0), s.peer(0)
-				count := s.countScripts()
-				p.warm(t)
-				q.warm(t)
+			inFakeTime(t, 3, func(w *world) {
+				p, q := w.ProcessAt(0), w.ProcessAt(0)
+				sent := w.Requests()
+				p.Section("warm-up")
+				q.Section("warm-up")
 				mu := p.RWMutex("n")
-				require.NoError(t, mu.Lock(t.Context()))
-				before := count() // when all masters have granted it
+				require.NoError(w, mu.Lock(w.Ctx))
+				before := sent.Counts() // when all masters have granted it
 				older := strconv.FormatUint(uint64(mu.Token())-1, 10)
-				grant(t, mu, q.RWMutex("n"), func() { s.minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
-				require.Equal(t, before[scripts.Raise], count()[scripts.Raise], "it was not raised")
+				grant(w.T, mu, q.RWMutex("n"), func() { w.Minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
+				require.Equal(w, before[scripts.Raise], sent.Counts()[scripts.Raise], "it was not raised")
 			})
 		})
 	}

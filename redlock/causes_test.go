@@ -1,9 +1,7 @@
 package redlock_test
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,150 +9,210 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // What keeps a master from voting is told apart by type: it did not answer in time, or it abstains.
 func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
 		const ttl = 10 * time.Second
-		s := newSet(t, 3)
-		var log bytes.Buffer
-		p := s.peer(time.Millisecond, rwlock.WithTTL(ttl), rwlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		p.warm(t)
+		var log testkit.Log
+		p := w.Process(rwlock.WithTTL(ttl), log.Option())
+		p.Section("warm-up")
 		time.Sleep(ttl / 10) // all masters have answered the release: one that is sent again finds the empty master
-		s.minis[0].Crash()
-		s.minis[0].Recover()
+		w.Wipe(0)
 		time.Sleep(ttl / 10)
 		synctest.Wait()
-		require.NotContains(t, log.String(), "abstains")
+		require.NotContains(w, log.String(), "abstains")
 		for range 3 {
-			p.warm(t) // it is found to be empty, and looked at again
+			p.Section("warm-up") // it is found to be empty, and looked at again
 			time.Sleep(ttl / 20)
 		}
 		synctest.Wait()
-		require.Equal(t, 1, strings.Count(log.String(), "abstains\" master=mini-0:6379"), log.String())
-		p.links[1].Hold(testredis.Both)
-		_, err := p.TryLock(t.Context(), "x")
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+		require.Equal(w, 1, strings.Count(log.String(), "abstains\" master=mini-0:6379"), log.String())
+		p.Links[1].Hold(testredis.Both)
+		_, err := p.TryLock(w.Ctx, "x")
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		var abstains *rwlock.AbstainError
-		require.ErrorAs(t, err, &abstains)
-		require.Positive(t, abstains.For)
-		require.LessOrEqual(t, abstains.For, ttl)
+		require.ErrorAs(w, err, &abstains)
+		require.Positive(w, abstains.For)
+		require.LessOrEqual(w, abstains.For, ttl)
 		var late *rwlock.NoReplyError
-		require.ErrorAs(t, err, &late)
-		require.Positive(t, late.After)
-		require.LessOrEqual(t, late.After, time.Second)
-		p.links[1].Restore()
+		require.ErrorAs(w, err, &late)
+		require.Positive(w, late.After)
+		require.LessOrEqual(w, late.After, time.Second)
+		p.Restore(1)
 	})
 }
 
 // A loss names each master that did not renew the lease, and its cause; so does a release that is not confirmed.
 func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
-		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, nil))
-		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second), rwlock.WithLogger(logger))
-		p.warm(t)
-		lease, err := p.Lock(t.Context(), "x")
-		require.NoError(t, err)
-		other, err := p.Lock(t.Context(), "y")
-		require.NoError(t, err)
-		s.minis[0].Stop()
-		p.links[1].Hold(testredis.Both)
+	inFakeTime(t, 3, func(w *world) {
+		var log testkit.Log
+		p := w.Process(rwlock.WithTTL(10*time.Second), log.Option())
+		p.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		other := p.Take("y", rwlock.Write)
+		w.Minis[0].Stop()
+		p.Links[1].Hold(testredis.Both)
 		requireEach := func(causes []error, in string) {
-			require.Len(t, causes, 2)
+			require.Len(w, causes, 2)
 			for i, cause := range causes {
 				node, ok := errors.AsType[*rwlock.NodeError](cause)
-				require.True(t, ok)
-				require.Equal(t, i, node.Index)
-				require.NotEmpty(t, node.Addr)
-				require.Contains(t, in, node.Error())
+				require.True(w, ok)
+				require.Equal(w, i, node.Index)
+				require.NotEmpty(w, node.Addr)
+				require.Contains(w, in, node.Error())
 			}
 		}
-		unconfirmed, ok := errors.AsType[*rwlock.QuorumError](other.Release(t.Context()))
-		require.True(t, ok)
+		unconfirmed, ok := errors.AsType[*rwlock.QuorumError](other.Release(w.Ctx))
+		require.True(w, ok)
 		synctest.Wait()
-		require.Contains(t, log.String(), "release not confirmed")
+		require.Contains(w, log.String(), "release not confirmed")
 		requireEach([]error{&unconfirmed.Nodes[0], &unconfirmed.Nodes[1]}, log.String())
 		<-lease.Done()
 		lost, ok := errors.AsType[*rwlock.LostError](lease.Err())
-		require.True(t, ok)
-		require.Equal(t, rwlock.NoQuorum, lost.Reason)
+		require.True(w, ok)
+		require.Equal(w, rwlock.NoQuorum, lost.Reason)
 		several, ok := lost.Err.(interface{ Unwrap() []error })
-		require.True(t, ok, "%v", lost.Err)
+		require.True(w, ok, "%v", lost.Err)
 		requireEach(several.Unwrap(), lost.Error())
-		s.minis[0].Recover()
-		p.links[1].Restore()
+		w.Minis[0].Recover()
+		p.Restore(1)
 	})
 }
 
 // A minority that does not renew costs no lease, so nothing but the log tells of it.
 func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		s := newSet(t, 3)
-		logger := slog.New(slog.NewTextHandler(&log, nil))
-		p := s.peer(time.Millisecond, rwlock.WithTTL(3*time.Second), rwlock.WithLogger(logger))
-		p.warm(t)
+	inFakeTime(t, 3, func(w *world) {
+		var log testkit.Log
+		p := w.Process(rwlock.WithTTL(3*time.Second), log.Option())
+		p.Section("warm-up")
 		for _, name := range []string{"x", "y"} {
-			lease, err := p.Lock(t.Context(), name)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, lease.Release(t.Context())) }()
+			lease := p.Take(name, rwlock.Write)
+			defer func() { require.NoError(w, lease.Release(w.Ctx)) }()
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.Empty(t, log.String())
-		s.minis[2].Stop()
+		require.Empty(w, log.String())
+		w.Minis[2].Stop()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.Regexp(t, `does not renew leases.* master=mini-2:6379 leases=2 `, log.String())
-		require.Less(t, strings.Count(log.String(), "does not renew"), 6, "at growing intervals")
-		s.minis[2].Recover()
+		require.Regexp(w, `does not renew leases.* master=mini-2:6379 leases=2 `, log.String())
+		require.Less(w, strings.Count(log.String(), "does not renew"), 6, "at growing intervals")
+		w.Minis[2].Recover()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		log.Reset()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Empty(t, log.String())
+		require.Empty(w, log.String())
 	})
 }
 
 // A master that was down when the lock was taken has its own cause.
 func TestALossNamesTheMasterThatWasDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
-		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second))
-		p.warm(t)
-		s.minis[1].Stop()
-		lease, err := p.Lock(t.Context(), "x")
-		require.NoError(t, err)
-		p.links[0].Hold(testredis.Both)
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(rwlock.WithTTL(10 * time.Second))
+		p.Section("warm-up")
+		w.Minis[1].Stop()
+		lease := p.Take("x", rwlock.Write)
+		p.Links[0].Hold(testredis.Both)
 		<-lease.Done()
-		require.ErrorContains(t, lease.Err(), "; mini-1:6379: ")
-		require.NotContains(t, lease.Err().Error(), "does not have the hold")
-		p.links[0].Restore()
-		s.minis[1].Recover()
+		require.ErrorContains(w, lease.Err(), "; mini-1:6379: ")
+		require.NotContains(w, lease.Err().Error(), "does not have the hold")
+		p.Restore(0)
+		w.Minis[1].Recover()
 	})
 }
 
 // A master that has forgotten the hold is part of the reason for a loss, beside the one that did not answer.
 func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
-		p := s.peer(time.Millisecond, rwlock.WithTTL(10*time.Second))
-		p.warm(t)
-		lease, err := p.Lock(t.Context(), "x")
-		require.NoError(t, err)
-		s.minis[1].Crash()
-		s.minis[1].Recover()
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(rwlock.WithTTL(10 * time.Second))
+		p.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		w.Wipe(1)
 		time.Sleep(5 * time.Second) // renewed by the others; it is in its quarantine
-		require.NoError(t, lease.Err())
-		p.links[0].Hold(testredis.Both)
+		require.NoError(w, lease.Err())
+		p.Links[0].Hold(testredis.Both)
 		<-lease.Done()
-		require.Regexp(t, `mini-0:6379: .*; mini-1:6379: (does not have the hold|abstains .*)$`, lease.Err().Error())
-		p.links[0].Restore()
+		require.Regexp(w, `mini-0:6379: .*; mini-1:6379: (does not have the hold|abstains .*)$`, lease.Err().Error())
+		p.Restore(0)
 	})
+}
+
+// A renewal that too few masters have confirmed says how many did, and why each of the others did not.
+func TestARenewalWithoutAQuorumSaysWhoConfirmed(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(rwlock.WithTTL(10 * time.Second))
+		p.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		time.Sleep(10 * time.Millisecond) // all three have granted it
+		p.Links[0].Hold(testredis.Both)
+		require.NoError(w, lease.Renew(w.Ctx))
+		p.Links[2].Hold(testredis.Both)
+		err := lease.Renew(w.Ctx)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		var failed *rwlock.QuorumError
+		require.ErrorAs(w, err, &failed)
+		require.Equal(w, []any{"x", 2, 1}, []any{failed.Name, failed.Need, failed.Got})
+		require.Len(w, failed.Nodes, 2)
+		for i, master := range []int{0, 2} {
+			require.Equal(w, master, failed.Nodes[i].Index)
+			require.ErrorAs(w, &failed.Nodes[i], new(*rwlock.NoReplyError))
+		}
+		require.NoError(w, lease.Err())
+		p.Links[0].Restore()
+		p.Links[2].Restore()
+		require.NoError(w, lease.Renew(w.Ctx))
+		w.Release(lease)
+	})
+}
+
+// A release goes on in the background as long as a quorum can confirm it: one master that refuses it for good does not
+// end that, two of three do.
+func TestAReleaseIsRefusedWhereNoQuorumCanConfirm(t *testing.T) {
+	for refusing, forGood := range map[int]bool{1: false, 2: true} {
+		inFakeTime(t, 3, func(w *world) {
+			p := w.Process(rwlock.WithTTL(10 * time.Second))
+			p.Section("warm-up")
+			lease := p.Take("x", rwlock.Write)
+			time.Sleep(10 * time.Millisecond) // all three have granted it
+			for _, mini := range w.Minis[:refusing] {
+				mini.Miniredis().SetError("NOPERM this user has no permissions to run the 'evalsha' command")
+			}
+			p.Links[2].Hold(testredis.Both)
+			err := lease.Release(w.Ctx)
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+			require.Equal(w, !forGood, rwlock.Indeterminate(err), "%v", err)
+			p.Links[2].Restore()
+			require.NoError(w, p.Close())
+		})
+	}
+}
+
+// Attempts counts the requests to all masters, whichever of them is down.
+func TestAttemptsCountAllMasters(t *testing.T) {
+	for down := range 3 {
+		inFakeTime(t, 3, func(w *world) {
+			p, q := w.Process(), w.Process()
+			p.Section("warm-up")
+			q.Section("warm-up")
+			held := p.Take("n", rwlock.Write)
+			w.Minis[down].Stop()
+			for range 6 {
+				_, err := q.TryLock(w.Soon(time.Second), "n")
+				var contended *rwlock.AcquireError
+				require.ErrorAs(w, err, &contended)
+				require.GreaterOrEqual(w, contended.Attempts, 2, "two masters said who holds it; master %d is down", down)
+				require.LessOrEqual(w, contended.Attempts, 3)
+				time.Sleep(20 * time.Millisecond)
+			}
+			w.Minis[down].Recover()
+			w.Release(held)
+		})
+	}
 }

@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,25 +12,26 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// skewed returns three masters whose clocks differ.
-func skewed(t *testing.T, skews ...time.Duration) *set {
-	s := newSet(t, len(skews))
-	for i, m := range s.minis {
-		m.Skew(skews[i])
-	}
-	return s
+// inSkewedTime runs a test over masters whose clocks differ.
+func inSkewedTime(t *testing.T, skews []time.Duration, test func(w *world)) {
+	inFakeTime(t, len(skews), func(w *world) {
+		for i, m := range w.Minis {
+			m.Skew(skews[i])
+		}
+		test(w)
+	})
 }
 
 // tries takes and gives back each of n locks, with one attempt, and returns how often that worked.
-func (p *peer) tries(t *testing.T, name string, n int) (acquired int, last error) {
+func tries(p *process, name string, n int) (acquired int, last error) {
 	for i := range n {
-		lease, err := p.TryLock(t.Context(), fmt.Sprint(name, i))
+		lease, err := p.TryLock(p.W.Ctx, fmt.Sprint(name, i))
 		if err != nil {
 			last = err
 			continue
 		}
 		acquired++
-		require.NoError(t, lease.Release(t.Context()))
+		p.W.Release(lease)
 		time.Sleep(time.Millisecond)
 	}
 	return acquired, last
@@ -42,17 +42,16 @@ func (p *peer) tries(t *testing.T, name string, n int) (acquired int, last error
 func TestAClientWhoseClockIsOff(t *testing.T) {
 	for _, lead := range []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Hour, -time.Hour} {
 		t.Run(lead.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := skewed(t, -10*time.Millisecond, 0, 10*time.Millisecond)
-				good, off := s.peer(time.Millisecond), s.peer(time.Millisecond, wallClockAhead(lead))
-				count := s.countScripts()
+			inSkewedTime(t, []time.Duration{-10 * time.Millisecond, 0, 10 * time.Millisecond}, func(w *world) {
+				good, off := w.Process(), w.Process(ahead(lead))
+				sent := w.Requests()
 				for range 2 { // the second time each finds what the other has counted
-					for _, p := range []*peer{off, good} {
-						acquired, err := p.tries(t, "n", 20)
-						require.Equal(t, 20, acquired, "%v", err)
+					for _, p := range []*process{off, good} {
+						acquired, err := tries(p, "n", 20)
+						require.Equal(w, 20, acquired, "%v", err)
 					}
 				}
-				require.Zero(t, count()[scripts.Raise])
+				require.Zero(w, sent.Counts()[scripts.Raise])
 			})
 		})
 	}
@@ -72,11 +71,11 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 	} {
 		for first := range skews {
 			t.Run(fmt.Sprintf("%v, %d answers first", skews, first), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := skewed(t, skews...).peer(3 * time.Millisecond)
-					p.links[first].Delay(time.Millisecond)
-					acquired, err := p.tries(t, "n", 40)
-					require.Equal(t, 40, acquired, "%v", err)
+				inSkewedTime(t, skews, func(w *world) {
+					p := w.ProcessAt(3 * time.Millisecond)
+					p.Links[first].Delay(time.Millisecond)
+					acquired, err := tries(p, "n", 40)
+					require.Equal(w, 40, acquired, "%v", err)
 				})
 			})
 		}
@@ -91,26 +90,23 @@ func TestAQuorumWhoseClocksAreFarApart(t *testing.T) {
 	const apart = 1500 * time.Millisecond
 	for name, skews := range map[string][]time.Duration{"behind": {-apart, 0, 0}, "ahead": {apart, 0, 0}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := skewed(t, skews...)
-				p := s.peer(time.Millisecond, rwlock.WithTTL(20*time.Second), redlock.WithNodeTimeout(50*time.Millisecond))
-				acquired, err := p.tries(t, "used", 10)
-				require.Equal(t, 10, acquired, "%v", err)
-				s.minis[2].Crash()
+			inSkewedTime(t, skews, func(w *world) {
+				p := w.Process(rwlock.WithTTL(20*time.Second), redlock.WithNodeTimeout(50*time.Millisecond))
+				acquired, err := tries(p, "used", 10)
+				require.Equal(w, 10, acquired, "%v", err)
+				w.Minis[2].Crash()
 				time.Sleep(apart)
-				acquired, err = p.tries(t, "used", 10)
-				require.Equal(t, 10, acquired, "%v", err)
+				acquired, err = tries(p, "used", 10)
+				require.Equal(w, 10, acquired, "%v", err)
 
-				acquired, err = p.tries(t, "new", 10)
-				require.Zero(t, acquired)
-				require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-				require.ErrorContains(t, err, "clock")
-				lease, err := p.Lock(soon(t, apart), "newer")
-				require.NoError(t, err)
-				require.NoError(t, lease.Release(t.Context()))
+				acquired, err = tries(p, "new", 10)
+				require.Zero(w, acquired)
+				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+				require.ErrorContains(w, err, "clock")
+				w.Release(p.Acquire(w.Soon(apart), "newer", rwlock.Write).Granted())
 				time.Sleep(apart)
-				acquired, err = p.tries(t, "new", 10)
-				require.Equal(t, 10, acquired, "%v", err)
+				acquired, err = tries(p, "new", 10)
+				require.Equal(w, 10, acquired, "%v", err)
 			})
 		})
 	}

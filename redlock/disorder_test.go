@@ -7,96 +7,108 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
-	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 const disorderTTL = 2 * time.Second
+
+// disordered starts servers for processes with a short TTL.
+func disordered(t *testing.T, masters int, args ...string) *world {
+	w := testkit.Start(t, masters, args...)
+	w.TTL = disorderTTL
+	return w
+}
 
 // A minority that is not in order has no vote, and is named in the log. It stops nobody: neither the processes that
 // are at work nor one that starts.
 func TestMinorityOutOfOrderStopsNobody(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
-		disturb func(t *testing.T, s *realSet) (now *realSet, ttl time.Duration)
+		disturb func(w *world) (now *world, ttl time.Duration)
 		says    string
 	}{
 		"a save from before a replacement": {
-			func(t *testing.T, s *realSet) (*realSet, time.Duration) {
-				command(t, s.servers[0], "SAVE")
-				now := &realSet{t: t, servers: []*testredis.Server{s.servers[0], s.servers[1], testredis.Start(t)}}
-				return now, disorderTTL
+			func(w *world) (*world, time.Duration) {
+				w.On(w.Server, "SAVE")
+				return replaced(w), disorderTTL
 			}, "belongs to another set",
 		},
 		"a save from before a change of the TTL": {
-			func(t *testing.T, s *realSet) (*realSet, time.Duration) {
-				command(t, s.servers[0], "SAVE")
-				return s, disorderTTL + time.Second
+			func(w *world) (*world, time.Duration) {
+				w.On(w.Server, "SAVE")
+				return w, disorderTTL + time.Second
 			}, "was set up for",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := newRealSet(t, 3)
-			old := s.dialled(rwlock.WithTTL(disorderTTL))
-			old.use(t, "x")
-			now, ttl := c.disturb(t, s)
+			w := disordered(t, 3)
+			old := w.ProcessOver(tuned)
+			old.Use("x")
+			now, ttl := c.disturb(w)
 			require.NoError(t, old.Close())
-			for _, server := range now.servers {
-				command(t, server, "DEL", "fencelock:master")
+			for _, server := range now.Servers {
+				w.On(server, "DEL", "fencelock:master")
 			}
-			var log journal
-			atWork := now.dialled(rwlock.WithTTL(ttl), log.option())
-			atWork.use(t, "x")
-			lease, err := atWork.Lock(t.Context(), "leader")
+			var log testkit.Log
+			atWork := now.ProcessOver(tuned, rwlock.WithTTL(ttl), log.Option())
+			atWork.Use("x")
+			lease, err := atWork.Lock(w.Ctx, "leader")
 			require.NoError(t, err)
-			now.servers[0].Restart()
-			worksBeside(t, atWork, &log, c.says)
-			worksBeside(t, now.dialled(rwlock.WithTTL(ttl), log.option()), &log, c.says)
-			require.NoError(t, lease.Release(t.Context()))
+			now.Servers[0].Restart()
+			worksBeside(atWork, &log, c.says)
+			worksBeside(now.ProcessOver(tuned, rwlock.WithTTL(ttl), log.Option()), &log, c.says)
+			require.NoError(t, lease.Release(w.Ctx))
 		})
 	}
 	t.Run("a replica", func(t *testing.T) {
 		t.Parallel()
-		s := newRealSet(t, 3)
-		var log journal
-		atWork := s.dialled(rwlock.WithTTL(disorderTTL), log.option())
-		atWork.use(t, "x")
-		follow(t, s.servers[0], testredis.Start(t))
-		atWork.proxies[0].Cut()
-		worksBeside(t, atWork, &log, "is a replica")
-		worksBeside(t, s.dialled(rwlock.WithTTL(disorderTTL), log.option()), &log, "is a replica")
-		follow(t, s.servers[0], nil)
-		atWork.misses(1)
-		atWork.use(t, "x") // in order again, after the quarantine: it has lost what it had
+		w := disordered(t, 3)
+		var log testkit.Log
+		atWork := w.ProcessOver(tuned, log.Option())
+		atWork.Use("x")
+		follow(w, w.Servers[0], testredis.Start(t))
+		atWork.Proxies[0].Cut()
+		worksBeside(atWork, &log, "is a replica")
+		worksBeside(w.ProcessOver(tuned, log.Option()), &log, "is a replica")
+		follow(w, w.Servers[0], nil)
+		atWork.CutOff(1)
+		atWork.Use("x") // in order again, after the quarantine: it has lost what it had
 	})
 	t.Run("a server that nobody knows", func(t *testing.T) {
 		t.Parallel()
-		s := newRealSet(t, 3)
-		s.dialled(rwlock.WithTTL(disorderTTL)).use(t, "x")
-		other := &realSet{t: t, servers: append(s.servers[:2:2], testredis.Start(t))}
-		var log journal
-		worksBeside(t, other.dialled(rwlock.WithTTL(disorderTTL), log.option()), &log, "has no marker")
+		w := disordered(t, 3)
+		w.ProcessOver(tuned).Use("x")
+		other := replaced(w)
+		var log testkit.Log
+		worksBeside(other.ProcessOver(tuned, log.Option()), &log, "has no marker")
 	})
 }
 
+// replaced is a world with another server in the place of the last.
+func replaced(w *world) *world {
+	now := testkit.OnServers(w.T, append(w.Servers[:2:2], testredis.Start(w))...)
+	now.TTL = w.TTL
+	return now
+}
+
 // worksBeside uses locks until the log names the master that is not in order, and after. No acquisition may be refused.
-func worksBeside(t *testing.T, p *realPeer, log *journal, says string) {
-	t.Helper()
+func worksBeside(p *process, log *testkit.Log, says string) {
+	p.W.Helper()
 	take := func() bool {
-		lease, err := p.TryLock(soon(t, 30*time.Second), "daily")
-		require.False(t, errors.Is(err, rwlock.ErrOption), "%v", err)
-		return err == nil && lease.Release(t.Context()) == nil
+		lease, err := p.TryLock(p.W.Soon(30*time.Second), "daily")
+		require.False(p.W, errors.Is(err, rwlock.ErrOption), "%v", err)
+		return err == nil && lease.Release(p.W.Ctx) == nil
 	}
 	named := func() bool { return strings.Contains(log.String(), says) }
-	require.Eventually(t, func() bool { return take() && named() }, time.Minute, 20*time.Millisecond, says)
+	require.Eventually(p.W, func() bool { return take() && named() }, time.Minute, 20*time.Millisecond, says)
 	for range 3 { // the next surveys find the same
 		time.Sleep(time.Second)
-		require.Eventually(t, take, time.Minute, time.Millisecond)
+		require.Eventually(p.W, take, time.Minute, time.Millisecond)
 	}
 }
 
@@ -104,36 +116,36 @@ func worksBeside(t *testing.T, p *realPeer, log *journal, says string) {
 // Lists that differ in that pair would have quorums that share no server: the copy has no vote, whoever asks it.
 func TestMovedMasterHasNoVote(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3)
-	moved := testredis.Start(t)
-	list := &realSet{t: t, servers: append(s.servers[:2:2], moved)}
-	old := s.dialled(rwlock.WithTTL(disorderTTL))
-	old.use(t, "warm-up")
-	moved.ReplicaOf(s.servers[2])
-	awaitReplica(t, s.servers[2])
-	follow(t, moved, nil)
-	var log journal
-	next := list.dialled(rwlock.WithTTL(disorderTTL), log.option())
-	untuned := list.peer(nil, rwlock.WithTTL(disorderTTL))
+	w := disordered(t, 3)
+	list := replaced(w)
+	moved := list.Servers[2]
+	old := w.ProcessOver(tuned)
+	old.Use("warm-up")
+	moved.ReplicaOf(w.Servers[2])
+	awaitReplica(w, w.Servers[2])
+	follow(w, moved, nil)
+	var log testkit.Log
+	next := list.ProcessOver(tuned, log.Option())
+	untuned := list.Process()
 	for begun := time.Now(); time.Since(begun) < 2*disorderTTL; { // longer than a quarantine would last
-		for _, p := range []*realPeer{old, next, untuned} {
-			p.use(t, "daily")
+		for _, p := range []*process{old, next, untuned} {
+			p.Use("daily")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	require.Contains(t, log.String(), "is another server than the one at")
-	require.Contains(t, log.String(), next.proxies[2].Option().InitAddress[0])
+	require.Contains(t, log.String(), next.Proxies[2].Option().InitAddress[0])
 
-	old.misses(1)
-	next.misses(0)
-	untuned.misses(0)
-	alone := list.dialled(rwlock.WithTTL(disorderTTL)) // it has never met the others
-	alone.misses(0)
-	alone.misses(1)
-	lease, err := old.Lock(soon(t, time.Minute), "x", rwlock.WithoutRenewal())
+	old.CutOff(1)
+	next.CutOff(0)
+	untuned.CutOff(0)
+	alone := list.ProcessOver(tuned) // it has never met the others
+	alone.CutOff(0)
+	alone.CutOff(1)
+	lease, err := old.Lock(w.Soon(time.Minute), "x", rwlock.WithoutRenewal())
 	require.NoError(t, err)
-	nobodyBeside(t, lease, next, untuned, alone)
-	_, err = next.TryLock(soon(t, time.Second), "x")
+	nobodyBeside(w, lease, next, untuned, alone)
+	_, err = next.TryLock(w.Soon(time.Second), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	var abstains *rwlock.AbstainError
 	require.ErrorAs(t, err, &abstains)
@@ -144,52 +156,43 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 // of the other names are left.
 func TestMastersOfTwoNames(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3)
+	w := disordered(t, 3)
 	var named []string
-	for _, server := range s.servers {
+	for _, server := range w.Servers {
 		_, port, err := net.SplitHostPort(server.Addr())
 		require.NoError(t, err)
 		named = append(named, "localhost:"+port)
 	}
-	founder := s.dialled(rwlock.WithTTL(disorderTTL))
-	founder.use(t, "x")
+	founder := w.ProcessOver(tuned)
+	founder.Use("x")
 	require.NoError(t, founder.Close())
-	command(t, s.servers[2], "FLUSHALL")
-	clients, err := redlock.Dial(named, rueidis.ClientOption{})
-	require.NoError(t, err)
-	other, err := redlock.New(clients, rwlock.WithTTL(disorderTTL), testredis.Patience())
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = other.Close()
-		for _, c := range clients {
-			c.Close()
-		}
-	})
+	w.On(w.Servers[2], "FLUSHALL")
+	other := dialled(w, named)
 	take := func() bool {
-		lease, err := other.Lock(soon(t, 30*time.Second), "x")
-		return err == nil && lease.Release(t.Context()) == nil
+		lease, err := other.Lock(w.Soon(30*time.Second), "x")
+		return err == nil && lease.Release(w.Ctx) == nil
 	}
 	require.Eventually(t, take, time.Minute, time.Millisecond)
-	require.Equal(t, command(t, s.servers[0], "HGET", "fencelock:master", "set"),
-		command(t, s.servers[2], "HGET", "fencelock:master", "set"), "it is one of the set again")
-	s.servers[0].Kill()
+	require.Equal(t, w.On(w.Servers[0], "HGET", "fencelock:master", "set"),
+		w.On(w.Servers[2], "HGET", "fencelock:master", "set"), "it is one of the set again")
+	w.Servers[0].Kill()
 	require.Eventually(t, take, time.Minute, time.Millisecond, "and votes")
 }
 
 // A process has been idle while each master restarted many times. It finds them in order, and makes nobody abstain.
 func TestIdleProcessMissesRestarts(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")
-	idle, busy := s.dialled(rwlock.WithTTL(disorderTTL)), s.dialled(rwlock.WithTTL(disorderTTL))
-	idle.use(t, "x")
-	busy.use(t, "x")
-	until := make([]any, len(s.servers))
+	w := disordered(t, 3, "--appendonly", "yes", "--appendfsync", "always")
+	idle, busy := w.ProcessOver(tuned), w.ProcessOver(tuned)
+	idle.Use("x")
+	busy.Use("x")
+	until := make([]any, len(w.Servers))
 	for range 10 {
-		for i, server := range s.servers {
+		for i, server := range w.Servers {
 			server.Restart()
 			require.Eventually(t, func() bool { // the restart has been noticed
-				if lease, err := busy.TryLock(soon(t, time.Second), "daily"); err == nil {
-					_ = lease.Release(t.Context())
+				if lease, err := busy.TryLock(w.Soon(time.Second), "daily"); err == nil {
+					_ = lease.Release(w.Ctx)
 				}
 				now, err := server.Command("HGET", "fencelock:master", "until")
 				noticed := err == nil && now != until[i]
@@ -198,14 +201,14 @@ func TestIdleProcessMissesRestarts(t *testing.T) {
 			}, time.Minute, 5*time.Millisecond)
 		}
 	}
-	busy.use(t, "daily")
+	busy.Use("daily")
 	time.Sleep(disorderTTL + 100*time.Millisecond)
-	for i, server := range s.servers {
-		until[i] = command(t, server, "HGET", "fencelock:master", "until")
+	for i, server := range w.Servers {
+		until[i] = w.On(server, "HGET", "fencelock:master", "until")
 	}
-	idle.use(t, "x")
-	for i, server := range s.servers {
-		require.Equal(t, until[i], command(t, server, "HGET", "fencelock:master", "until"), "master %d abstains anew", i)
+	idle.Use("x")
+	for i, server := range w.Servers {
+		require.Equal(t, until[i], w.On(server, "HGET", "fencelock:master", "until"), "master %d abstains anew", i)
 	}
 }
 
@@ -213,45 +216,32 @@ func TestIdleProcessMissesRestarts(t *testing.T) {
 // that of its own process; but the other masters know that another process was there since.
 func TestNewProcessFindsAFailback(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3)
-	first, second := s.servers[1], testredis.Start(t)
+	w := disordered(t, 3)
+	first, second := w.Servers[1], testredis.Start(t)
 	pair := testredis.NewProxy(t, first.Addr())
 	becomes := func(master *testredis.Server) {
 		pair.Retarget(master.Addr())
 		pair.Cut()
 	}
-	start := func(addrs ...string) *realPeer {
-		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-		require.NoError(t, err)
-		locker, err := redlock.New(clients, rwlock.WithTTL(disorderTTL), testredis.Patience())
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			_ = locker.Close()
-			for _, c := range clients {
-				c.Close()
-			}
-		})
-		return &realPeer{Locker: locker}
-	}
-	link := testredis.NewProxy(t, s.servers[2].Addr())
-	holder := start(s.servers[0].Addr(), pair.Addr(), link.Addr())
-	holder.use(t, "x")
+	link := testredis.NewProxy(t, w.Servers[2].Addr())
+	holder := dialled(w, []string{w.Servers[0].Addr(), pair.Addr(), link.Addr()})
+	holder.Use("x")
 	second.ReplicaOf(first)
-	awaitReplica(t, first)
-	follow(t, second, nil)
+	awaitReplica(w, first)
+	follow(w, second, nil)
 	becomes(second)
 	for begun := time.Now(); time.Since(begun) < disorderTTL+time.Second; time.Sleep(20 * time.Millisecond) {
-		holder.use(t, "daily")
+		holder.Use("daily")
 	}
 
 	link.Refuse()
 	link.Cut()
-	lease, err := holder.Lock(soon(t, time.Minute), "x", rwlock.WithoutRenewal())
+	lease, err := holder.Lock(w.Soon(time.Minute), "x", rwlock.WithoutRenewal())
 	require.NoError(t, err)
 	becomes(first) // it has gone on as a master, and its marker is its own
-	away := testredis.NewProxy(t, s.servers[0].Addr())
+	away := testredis.NewProxy(t, w.Servers[0].Addr())
 	away.Refuse()
-	next := start(away.Addr(), pair.Addr(), s.servers[2].Addr())
-	nobodyBeside(t, lease, next)
-	next.use(t, "x") // after the quarantine
+	next := dialled(w, []string{away.Addr(), pair.Addr(), w.Servers[2].Addr()})
+	nobodyBeside(w, lease, next)
+	next.Use("x") // after the quarantine
 }

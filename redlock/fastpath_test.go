@@ -1,13 +1,17 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -21,73 +25,196 @@ func TestUncontendedAcquisitionIsOneRoundTrip(t *testing.T) {
 
 func testFastPath(t *testing.T, names int) {
 	const acquisitions = 300
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 5)
-		peers := s.crowd(4, 7)
+	inFakeTime(t, 5, func(w *world) {
+		peers := crowd(w, 4, 7)
 		for _, p := range peers {
-			p.warm(t)
+			p.Section("warm-up")
 		}
 		rng := dice(7, diceWork, 0)
 		fast, slowest := 0, time.Duration(0)
 		for i := range acquisitions {
 			time.Sleep(20 * time.Millisecond) // the last release has reached all masters
-			s.reset()
+			w.ResetCalls()
 			begun := time.Now()
-			lease, err := peers[rng.IntN(len(peers))].Lock(t.Context(), fmt.Sprint("name-", i%names))
-			require.NoError(t, err)
+			lease, err := peers[rng.IntN(len(peers))].Lock(w.Ctx, fmt.Sprint("name-", i%names))
+			require.NoError(w, err)
 			slowest = max(slowest, time.Since(begun))
 			time.Sleep(20 * time.Millisecond) // the slowest minority has been asked, too
-			if fmt.Sprint(s.scripts()) == "[1 1 1 1 1]" {
+			if fmt.Sprint(w.ScriptCalls()) == "[1 1 1 1 1]" {
 				fast++
 			}
-			require.NoError(t, lease.Release(t.Context()))
+			w.Release(lease)
 		}
-		t.Logf("%d of %d in one round trip, the slowest in %v", fast, acquisitions, slowest)
-		require.GreaterOrEqual(t, fast, acquisitions*99/100)
+		w.Logf("%d of %d in one round trip, the slowest in %v", fast, acquisitions, slowest)
+		require.GreaterOrEqual(w, fast, acquisitions*99/100)
 	})
 }
 
 // The verdict falls with the quorum's last answer: the slower minority is not waited for.
 func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 5)
-		p := s.peer(0)
-		p.warm(t)
+	inFakeTime(t, 5, func(w *world) {
+		p := w.ProcessAt(0)
+		p.Section("warm-up")
 		synctest.Wait() // for what the slower masters have yet to answer
-		for i, link := range p.links {
+		for i, link := range p.Links {
 			link.Delay(time.Duration(i+1) * 10 * time.Millisecond)
 		}
 		begun := time.Now()
-		lease, err := p.Lock(t.Context(), "x")
-		require.NoError(t, err)
-		require.Equal(t, 2*30*time.Millisecond, time.Since(begun), "there and back to the third of five")
+		lease := p.Take("x", rwlock.Write)
+		require.Equal(w, 2*30*time.Millisecond, time.Since(begun), "there and back to the third of five")
 		begun = time.Now()
-		require.NoError(t, lease.Release(t.Context()))
-		require.Equal(t, 2*30*time.Millisecond, time.Since(begun))
+		w.Release(lease)
+		require.Equal(w, 2*30*time.Millisecond, time.Since(begun))
 	})
 }
 
 // On real servers, where no two messages leave in the same microsecond.
 func TestUncontendedAcquisitionOfServersIsOneRoundTrip(t *testing.T) {
 	const acquisitions = 500
-	s := newSite(t)
-	locker := s.locker(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(5*time.Second))
-	section := func(name string) {
-		lease, err := locker.Lock(t.Context(), name)
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
+	w := testkit.Start(t, 5)
+	p := w.Process(redlock.WithNodeTimeout(5 * time.Second))
 	for range 10 {
-		section("warm-up")
+		p.Section("warm-up")
 	}
-	for _, server := range s.servers {
+	for _, server := range w.Servers {
 		server.ResetStats()
 	}
 	for i := range acquisitions {
-		section(fmt.Sprint("name-", i))
+		p.Section(fmt.Sprint("name-", i))
 	}
-	for i, server := range s.servers {
+	for i, server := range w.Servers {
 		calls := server.Stats()["evalsha"].Calls
 		require.LessOrEqual(t, calls, acquisitions*2*101/100, "an acquire and a release each on master %d", i)
+	}
+}
+
+// Readers need an order against writers, and none among themselves: each gets in with one round of messages, however
+// many read at once.
+
+const (
+	shortest = time.Millisecond                      // of a message's ways
+	longest  = 2*time.Millisecond - time.Microsecond // so that two rounds never take as little as one
+)
+
+// readerCrowd is processes whose way to each master takes a time of its own, which stays the same.
+func readerCrowd(w *world, n int) []*process {
+	var all []*process
+	for i := range n {
+		p := w.Connect(testkit.Net{})
+		for j, link := range p.Links {
+			rng := dice(7, diceDelay, i*len(w.Minis)+j)
+			way := shortest + upTo(rng, longest-shortest)
+			link.DelayDir(testredis.Both, way)
+		}
+		p.Start().Section("warm-up")
+		all = append(all, p)
+	}
+	return all
+}
+
+// rounds is how the acquisitions of a crowd of readers went.
+type rounds struct {
+	mu                 sync.Mutex
+	one, more, refused int
+	sample             error
+}
+
+func (r *rounds) count(took time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.refused++
+		r.sample = err
+	case took <= 2*longest:
+		r.one++
+	default:
+		r.more++
+	}
+}
+
+func (r *rounds) String() string {
+	return fmt.Sprintf("%d in one round, %d in more, %d refused (%v)", r.one, r.more, r.refused, r.sample)
+}
+
+// acquisitions is how many there are in all, shared out among the readers.
+const acquisitions = 256
+
+// read lets every peer read again and again, with a pause of up to 5 ms.
+func read(w *world, peers []*process, acquire func(p *process, ctx context.Context) (*rwlock.Lease, error)) *rounds {
+	r := new(rounds)
+	var work sync.WaitGroup
+	for i, p := range peers {
+		rng := dice(5, diceWork, i)
+		work.Go(func() {
+			for range acquisitions / len(peers) {
+				pause(w.Ctx, upTo(rng, 5*time.Millisecond))
+				begun := time.Now()
+				lease, err := acquire(p, w.Soon(time.Second))
+				r.count(time.Since(begun), err)
+				if err == nil {
+					pause(w.Ctx, 2*time.Millisecond)
+					_ = lease.Release(w.Ctx)
+				}
+			}
+		})
+	}
+	work.Wait()
+	return r
+}
+
+func TestReadersGetInWithOneRound(t *testing.T) {
+	for _, readers := range []int{8, 64} {
+		t.Run(fmt.Sprintf("%d readers", readers), func(t *testing.T) {
+			inFakeTime(t, 5, func(w *world) {
+				peers := readerCrowd(w, readers)
+				time.Sleep(time.Second)
+				for how, acquire := range map[string]func(p *process, ctx context.Context) (*rwlock.Lease, error){
+					"RLock":    func(p *process, ctx context.Context) (*rwlock.Lease, error) { return p.RLock(ctx, "shelf") },
+					"TryRLock": func(p *process, ctx context.Context) (*rwlock.Lease, error) { return p.TryRLock(ctx, "shelf") },
+				} {
+					r := read(w, peers, acquire)
+					w.Log(how, r)
+					require.Zero(w, r.refused, "%s, and nobody writes: %v", how, r.sample)
+					require.GreaterOrEqual(w, float64(r.one)/acquisitions, 0.99, "%s: %v", how, r)
+				}
+			})
+		})
+	}
+}
+
+// Readers whose clocks differ, beside writers: the order that fencing needs is kept.
+func TestReadersAreOrderedAgainstWriters(t *testing.T) {
+	for seed := range int64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inFakeTime(t, 5, func(w *world) {
+				b := testkit.NewOracle(w, fmt.Sprint("seed ", seed))
+				var work sync.WaitGroup
+				for i := range 12 {
+					p := w.ProcessOver(testkit.Net{Ways: jitter(time.Millisecond, dice(seed, diceDelay, i))},
+						ahead(skew(dice(seed, diceWorld, i))))
+					take := p.RLock
+					if i%6 == 0 {
+						take = p.Lock
+					}
+					work.Go(func() {
+						for range 6 {
+							at := b.Begin("shelf")
+							lease, err := take(w.Soon(time.Minute), "shelf")
+							if err != nil {
+								w.Error(err)
+								return
+							}
+							b.Acquired(at, lease)
+							b.Sweep()
+							if err := lease.Release(w.Ctx); err != nil {
+								w.Error(err)
+							}
+						}
+					})
+				}
+				work.Wait()
+			})
+		})
 	}
 }

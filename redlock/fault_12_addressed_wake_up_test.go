@@ -4,15 +4,14 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // onMessage calls f for each message that the peer's connections bring.
-func (p *peer) onMessage(f func()) {
-	for _, link := range p.links {
+func onMessage(p *process, f func()) {
+	for _, link := range p.Links {
 		link.DropPushes(func(push []string) bool {
 			if push[0] == "message" {
 				f()
@@ -23,19 +22,18 @@ func (p *peer) onMessage(f func()) {
 }
 
 // hasFewConnections fails the test if the peer has more than two to a master: for commands, and one that listens.
-func (p *peer) hasFewConnections(t *testing.T) {
-	for _, link := range p.links {
-		require.LessOrEqual(t, link.Conns(), 2)
+func hasFewConnections(p *process) {
+	for _, link := range p.Links {
+		require.LessOrEqual(p.W, link.Conns(), 2)
 	}
 }
 
 // F12: a wake-up is addressed to the one process that may enter, over its one subscription connection.
 func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 	const waiters = 12
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 5)
-		held, err := s.peer(time.Millisecond).Lock(t.Context(), "door")
-		require.NoError(t, err)
+	inFakeTime(t, 5, func(w *world) {
+		held, err := w.Process().Lock(w.Ctx, "door")
+		require.NoError(w, err)
 
 		var mu sync.Mutex
 		told := make(map[int]int) // messages by process
@@ -43,8 +41,8 @@ func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 		rest.Add(1)
 		entered := make(chan int, waiters)
 		for i := range waiters {
-			p := s.peer(time.Millisecond)
-			p.onMessage(func() {
+			p := w.Process()
+			onMessage(p, func() {
 				mu.Lock()
 				told[i]++
 				mu.Unlock()
@@ -55,21 +53,21 @@ func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 				return nil
 			}
 			work.Go(func() {
-				if err := p.Do(t.Context(), "door", enter); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
+				if err := p.Do(w.Ctx, "door", enter); err != nil {
+					w.Errorf("waiter %d: %v", i, err)
 				}
 			})
 			time.Sleep(5 * time.Millisecond)
-			p.hasFewConnections(t)
+			hasFewConnections(p)
 		}
 		mu.Lock()
-		require.Empty(t, told, "nothing has changed yet")
+		require.Empty(w, told, "nothing has changed yet")
 		mu.Unlock()
-		require.NoError(t, held.Release(t.Context()))
-		require.Equal(t, 0, <-entered)
+		w.Release(held)
+		require.Equal(w, 0, <-entered)
 		time.Sleep(100 * time.Millisecond)
 		mu.Lock()
-		require.Equal(t, map[int]int{0: len(s.minis)}, told, "one message from each master, to one process")
+		require.Equal(w, map[int]int{0: len(w.Minis)}, told, "one message from each master, to one process")
 		mu.Unlock()
 		rest.Done()
 		work.Wait()

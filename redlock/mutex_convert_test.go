@@ -2,23 +2,23 @@ package redlock_test
 
 import (
 	"context"
+	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // twoPeers returns processes that cannot reach so many of five masters.
-func twoPeers(t *testing.T, down int) (p, q *peer) {
-	s := newSet(t, 5)
-	p, q = s.peer(time.Millisecond), s.peer(2*time.Millisecond)
-	p.warm(t)
-	q.warm(t)
-	cutOff(p.links[:down])
-	cutOff(q.links[:down])
+func twoPeers(w *world, down int) (p, q *process) {
+	p, q = w.Process(), w.ProcessAt(2*time.Millisecond)
+	p.Section("warm-up")
+	q.Section("warm-up")
+	p.CutOff(testkit.Span(0, down)...)
+	q.CutOff(testkit.Span(0, down)...)
 	return p, q
 }
 
@@ -27,42 +27,112 @@ func twoPeers(t *testing.T, down int) (p, q *peer) {
 func TestAnRWMutexOfAQuorumIsUpgradedAndDowngraded(t *testing.T) {
 	for name, down := range map[string]int{"all masters": 0, "a minority down": 2} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, q := twoPeers(t, down)
+			inFakeTime(t, 5, func(w *world) {
+				p, q := twoPeers(w, down)
 				mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
 				for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
-					require.NoError(t, one.RLock(t.Context()))
+					require.NoError(w, one.RLock(w.Ctx))
 				}
 				token := mu.Token()
-				require.ErrorIs(t, mu.Upgrade(soon(t, time.Second)), context.DeadlineExceeded)
-				require.Equal(t, token, mu.Token())
+				require.ErrorIs(w, mu.Upgrade(w.Soon(time.Second)), context.DeadlineExceeded)
+				require.Equal(w, token, mu.Token())
 				time.Sleep(time.Second)
 
 				upgraded := make(chan error, 1)
-				go func() { upgraded <- mu.Upgrade(t.Context()) }()
+				go func() { upgraded <- mu.Upgrade(w.Ctx) }()
 				time.Sleep(time.Second)
-				require.ErrorIs(t, mu.Upgrade(t.Context()), rwlock.ErrUpgrade)
-				require.ErrorIs(t, elsewhere.Upgrade(t.Context()), rwlock.ErrUpgrade)
-				require.NoError(t, elsewhere.RUnlock(t.Context()))
-				require.NoError(t, mu.RUnlock(t.Context()))
-				require.NoError(t, <-upgraded)
-				require.Greater(t, mu.Token(), token)
+				require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrUpgrade)
+				require.ErrorIs(w, elsewhere.Upgrade(w.Ctx), rwlock.ErrUpgrade)
+				require.NoError(w, elsewhere.RUnlock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				require.NoError(w, <-upgraded)
+				require.Greater(w, mu.Token(), token)
 				token = mu.Token()
-				require.ErrorIs(t, elsewhere.TryRLock(t.Context()), rwlock.ErrNotAcquired)
+				require.ErrorIs(w, elsewhere.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
 
 				reading := make(chan error, 2)
 				for _, one := range []*rwlock.RWMutex{mu, elsewhere} {
-					go func() { reading <- one.RLock(t.Context()) }()
+					go func() { reading <- one.RLock(w.Ctx) }()
 				}
 				time.Sleep(time.Second)
-				require.NoError(t, mu.Downgrade(t.Context()))
-				require.Greater(t, mu.Token(), token)
-				require.NoError(t, <-reading)
-				require.NoError(t, <-reading)
+				require.NoError(w, mu.Downgrade(w.Ctx))
+				require.Greater(w, mu.Token(), token)
+				require.NoError(w, <-reading)
+				require.NoError(w, <-reading)
 				for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
-					require.NoError(t, one.RUnlock(t.Context()))
+					require.NoError(w, one.RUnlock(w.Ctx))
 				}
-				require.Zero(t, p.Stats().Held)
+				require.Zero(w, p.Stats().Held)
+			})
+		})
+	}
+}
+
+// An upgrade and older readers that each have the vote of another master do not wait for each other: whoever upgrades
+// comes first on every master.
+func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
+	for name, down := range map[string]int{"all masters": 0, "a minority down": 1} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				upgrading := w.Process()
+				reading := []*process{w.Process(), w.Process()}[down:]
+				for _, p := range append(reading, upgrading) {
+					p.Section("warm-up")
+					p.CutOff(testkit.Span(3-down, down)...)
+				}
+				lease := upgrading.Take("n", rwlock.Read)
+
+				// Each reader is the first on one master, and the upgrade on the last one that is up.
+				var waiting []*testkit.Pending
+				for i, p := range reading {
+					upgrading.Links[i].Delay(50 * time.Millisecond)
+					for _, link := range slices.Delete(slices.Clone(p.Links), i, i+1) {
+						link.Delay(100 * time.Millisecond)
+					}
+					waiting = append(waiting, p.InTurn(w.Soon(30*time.Second), "n", rwlock.Read))
+				}
+				time.Sleep(2 * time.Millisecond) // the readers are older
+				began := time.Now()
+				require.NoError(w, lease.Upgrade(w.Soon(30*time.Second)))
+				require.Less(w, time.Since(began), time.Second, "without a refresh")
+				require.Equal(w, rwlock.Write, lease.Mode())
+				w.Release(lease)
+				for _, a := range waiting {
+					a.Granted()
+				}
+			})
+		})
+	}
+}
+
+// An upgrade that is cut off from a quorum, and passed over there, has lost its place to one that came meanwhile. It is
+// told so when it is back, whatever the other masters have granted it.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				first, other := w.Process(), w.Process()
+				reads := func(p *process) *rwlock.Lease {
+					lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
+					return lease
+				}
+				upgrades := func(lease *rwlock.Lease) <-chan error {
+					done := make(chan error, 1)
+					go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
+					time.Sleep(10 * time.Millisecond) // it is queued everywhere
+					return done
+				}
+				lease, leaves := reads(first), reads(other)
+				passedOver := upgrades(lease)
+				first.CutOff(testkit.Span(0, off)...)
+				w.Release(leaves)
+				later := reads(other)
+				upgraded := upgrades(later)
+				first.Restore(testkit.Span(0, off)...)
+				require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
+				w.Release(lease)
+				require.NoError(w, <-upgraded)
+				w.Release(later)
 			})
 		})
 	}

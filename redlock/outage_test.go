@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -72,7 +72,7 @@ func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
 			t.Parallel()
 			for i := range few(*outageSeeds) {
 				seed := *fromSeed + int64(i)
-				synctest.Test(t, func(t *testing.T) { newOutage(t, masters, seed).run() })
+				inFakeTime(t, masters, func(w *world) { newOutage(w, seed).run() })
 			}
 		})
 	}
@@ -80,72 +80,53 @@ func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
 
 // outage is one process with a lease whose links fail, with all that a seed draws.
 type outage struct {
-	*set
-	*peer
+	*world
+	p       *process
 	rng     *rand.Rand
 	ttl     time.Duration
 	history string // what the seed drew
 }
 
-func newOutage(t *testing.T, masters int, seed int64) *outage {
-	rng := dice(seed, diceFaults, masters)
-	o := &outage{set: newSet(t, masters), rng: rng}
+func newOutage(w *world, seed int64) *outage {
+	rng := dice(seed, diceFaults, len(w.Minis))
+	o := &outage{world: w, rng: rng}
 	o.ttl = 500*time.Millisecond + upTo(rng, 10*time.Second)
 	way := upTo(rng, 5*time.Millisecond)
-	if rng.IntN(2) == 0 {
-		o.peer = o.dial(way, nil)
-	} else {
-		o.peer = o.set.link(func() time.Duration { return way })
-	}
+	w.TTL = o.ttl
+	o.p = w.ProcessOver(testkit.Net{Way: way, Tuned: rng.IntN(2) == 0})
 	o.history = fmt.Sprintf("seed %d: TTL %v, %v each way", seed, o.ttl, way)
-	o.begin(o.peer)
 	return o
-}
-
-// begin gives a process its locker, over however many masters there are.
-func (o *outage) begin(p *peer) {
-	if len(o.minis) > 1 {
-		p.start(o.t, rwlock.WithTTL(o.ttl))
-		return
-	}
-	locker, err := rwlock.New(p.clients[0], rwlock.WithTTL(o.ttl))
-	require.NoError(o.t, err)
-	o.t.Cleanup(func() { require.NoError(o.t, locker.Close()) })
-	p.Locker = locker
 }
 
 func (o *outage) run() {
 	lease := o.acquire()
 	for range 4 {
-		pause(o.t.Context(), upTo(o.rng, o.ttl))
-		require.NoError(o.t, lease.Err(), "%s", o.history)
+		pause(o.Ctx, upTo(o.rng, o.ttl))
+		require.NoError(o, lease.Err(), "%s", o.history)
 		o.fail(lease)
-		pause(o.t.Context(), time.Until(lease.Deadline())+time.Millisecond)
-		require.NoError(o.t, lease.Err(), "%s", o.history)
+		pause(o.Ctx, time.Until(lease.Deadline())+time.Millisecond)
+		require.NoError(o, lease.Err(), "%s", o.history)
 	}
-	require.NoError(o.t, lease.Release(o.t.Context()), "%s", o.history)
+	require.NoError(o, lease.Release(o.Ctx), "%s", o.history)
 }
 
 // acquire takes the lock, at once or from the hands of another process.
 func (o *outage) acquire() *rwlock.Lease {
-	take := o.Lock
+	take := o.p.Lock
 	if o.rng.IntN(3) == 0 {
-		take = o.RLock
+		take = o.p.RLock
 	}
 	if o.rng.IntN(2) == 0 {
-		other := o.set.link(nil)
-		o.begin(other)
-		held, err := other.Lock(o.t.Context(), "x")
-		require.NoError(o.t, err)
+		held := o.ProcessAt(0).Take("x", rwlock.Write)
 		time.AfterFunc(upTo(o.rng, o.ttl), func() {
-			if err := held.Release(o.t.Context()); err != nil {
-				o.t.Errorf("%s: release: %v", o.history, err)
+			if err := held.Release(o.Ctx); err != nil {
+				o.Errorf("%s: release: %v", o.history, err)
 			}
 		})
 		o.history += ", handed over"
 	}
-	lease, err := take(o.t.Context(), "x")
-	require.NoError(o.t, err, "%s", o.history)
+	lease, err := take(o.Ctx, "x")
+	require.NoError(o, err, "%s", o.history)
 	return lease
 }
 
@@ -155,7 +136,7 @@ func (o *outage) fail(lease *rwlock.Lease) {
 	if left <= 0 {
 		return
 	}
-	struck := o.rng.Perm(len(o.minis))[:len(o.minis)/2+1+o.rng.IntN(len(o.minis)/2+1)]
+	struck := o.rng.Perm(len(o.Minis))[:len(o.Minis)/2+1+o.rng.IntN(len(o.Minis)/2+1)]
 	slices.Sort(struck)
 	var ends sync.WaitGroup
 	for _, master := range struck {
@@ -164,10 +145,10 @@ func (o *outage) fail(lease *rwlock.Lease) {
 			lasts = upTo(o.rng, left)
 		}
 		o.history += fmt.Sprintf("; master %d %s for %v of %v", master, kind.name, lasts, left+inTime)
-		kind.strike(o.links[master], o.minis[master])
+		kind.strike(o.p.Links[master], o.Minis[master])
 		ends.Go(func() {
-			pause(o.t.Context(), lasts)
-			kind.end(o.links[master], o.minis[master])
+			pause(o.Ctx, lasts)
+			kind.end(o.p.Links[master], o.Minis[master])
 		})
 	}
 	ends.Wait()

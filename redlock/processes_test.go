@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -21,46 +20,17 @@ import (
 
 const processTTL = time.Second
 
-// site is five real masters, each behind a proxy.
-type site struct {
-	t       *testing.T
-	servers []*testredis.Server
-	proxies []*testredis.Proxy
-}
-
-func newSite(t *testing.T) *site {
-	s := &site{t: t}
-	for range 5 {
-		server := testredis.Start(t)
-		s.servers = append(s.servers, server)
-		s.proxies = append(s.proxies, testredis.NewProxy(t, server.Addr()))
-	}
-	return s
-}
-
-func (s *site) locker(opts ...rwlock.Option) *rwlock.Locker {
-	var clients []rueidis.Client
-	for _, p := range s.proxies {
-		clients = append(clients, p.Client(s.t))
-	}
-	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(processTTL)}, opts, []rwlock.Option{testredis.Patience()})
-	locker, err := redlock.New(clients, all...)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, locker.Close()) })
-	return locker
-}
-
 // load is the work of many lockers at once: short critical sections, reading and writing, on a few names.
 type load struct {
-	checker *checker
+	checker *testkit.Oracle
 	done    atomic.Int64 // sections completed
 	stop    chan struct{}
 	work    sync.WaitGroup
 }
 
-func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
-	l := &load{checker: newChecker(t, "load"), stop: make(chan struct{})}
-	for i, locker := range lockers {
+func startLoad(t *testing.T, all []*process) *load {
+	l := &load{checker: testkit.NewOracle(t, "load"), stop: make(chan struct{})}
+	for i, p := range all {
 		rng := rand.New(rand.NewPCG(1, uint64(i)))
 		l.work.Go(func() {
 			for {
@@ -69,7 +39,7 @@ func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
 					return
 				default:
 				}
-				if err := l.section(t.Context(), locker, rng); err != nil {
+				if err := l.section(t.Context(), p, rng); err != nil {
 					t.Errorf("locker %d: %v", i, err)
 					return
 				}
@@ -82,21 +52,21 @@ func startLoad(t *testing.T, lockers []*rwlock.Locker) *load {
 // section must succeed whatever a minority of the masters does. That its lease was lost meanwhile is no failure of the
 // lock, since the checker sees to it that nobody believed in it any more; nor is a release that a busy machine has not
 // confirmed in time, since it is pursued.
-func (l *load) section(ctx context.Context, locker *rwlock.Locker, rng *rand.Rand) error {
+func (l *load) section(ctx context.Context, p *process, rng *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	name, acquire := fmt.Sprint("name-", rng.IntN(4)), locker.Lock
+	name, acquire := fmt.Sprint("name-", rng.IntN(4)), p.Lock
 	if rng.IntN(3) == 0 {
-		acquire = locker.RLock
+		acquire = p.RLock
 	}
-	at := l.checker.begin(name)
+	at := l.checker.Begin(name)
 	lease, err := acquire(ctx, name)
 	if err != nil {
 		return err
 	}
-	l.checker.acquired(at, lease)
+	l.checker.Acquired(at, lease)
 	pause(ctx, upTo(rng, 20*time.Millisecond))
-	l.checker.sweep()
+	l.checker.Sweep()
 	if err := lease.Release(ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !rwlock.Indeterminate(err) {
 		return err
 	}
@@ -127,16 +97,18 @@ func (l *load) progress(t *testing.T, sections int64, d time.Duration) {
 // than a TTL, and are cut off in one direction.
 func TestProcessesMinorityFails(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	var lockers []*rwlock.Locker
-	for range 16 {
-		lockers = append(lockers, s.locker(redlock.WithNodeTimeout(processTTL/5)))
+	w := testkit.Start(t, 5)
+	w.TTL = processTTL
+	all := []*process{w.Process(redlock.WithNodeTimeout(processTTL / 5))}
+	for range 15 {
+		all = append(all, w.ProcessOver(testkit.Net{Over: all[0]}, redlock.WithNodeTimeout(processTTL/5)))
 	}
-	l := startLoad(t, lockers)
+	links := all[0].Links
+	l := startLoad(t, all)
 	defer func() {
 		close(l.stop)
 		l.work.Wait()
-		t.Log(l.checker.summary())
+		t.Log(l.checker.Summary())
 	}()
 	const some = 60
 	l.progress(t, some, 0)
@@ -153,33 +125,31 @@ func TestProcessesMinorityFails(t *testing.T) {
 		t.Logf("%s: %d sections in %v", what, l.done.Load()-before, time.Since(begun).Round(time.Millisecond))
 	}
 	restored := func(i int) {
-		s.proxies[i].Restore()
-		s.proxies[i].Cut() // else its clients may take seconds to find out that the stream has a hole
+		links[i].Restore()
+		links[i].Cut() // else its clients may take seconds to find out that the stream has a hole
 	}
-	phase("killed", func(i int) { s.servers[i].Kill() }, func(i int) { s.servers[i].Restart() }, 0, 1)
-	phase("frozen", func(i int) { s.servers[i].Freeze() }, func(i int) { s.servers[i].Thaw() }, 2, 3)
-	phase("no answers", func(i int) { s.proxies[i].Blackhole(testredis.ToClient) }, restored, 4, 0)
-	phase("no requests", func(i int) { s.proxies[i].Blackhole(testredis.ToServer) }, restored, 1, 2)
+	phase("killed", func(i int) { w.Servers[i].Kill() }, func(i int) { w.Servers[i].Restart() }, 0, 1)
+	phase("frozen", func(i int) { w.Servers[i].Freeze() }, func(i int) { w.Servers[i].Thaw() }, 2, 3)
+	phase("no answers", func(i int) { links[i].Blackhole(testredis.ToClient) }, restored, 4, 0)
+	phase("no requests", func(i int) { links[i].Blackhole(testredis.ToServer) }, restored, 1, 2)
 }
 
 // With a majority down an acquisition fails within its bound and says what is wrong with whom; when the servers are
 // back the same lockers go on.
 func TestProcessesMajorityFails(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	locker := s.locker(rwlock.WithTTL(5*processTTL), redlock.WithNodeTimeout(processTTL/3))
-	lease, err := locker.Lock(t.Context(), "x")
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(t.Context()))
+	w := testkit.Start(t, 5)
+	locker := w.Process(rwlock.WithTTL(5*processTTL), redlock.WithNodeTimeout(processTTL/3))
+	locker.Section("x")
 
-	s.servers[0].Kill()
-	s.servers[2].Freeze()
-	s.proxies[4].Blackhole(testredis.ToClient)
+	w.Servers[0].Kill()
+	w.Servers[2].Freeze()
+	locker.Links[4].Blackhole(testredis.ToClient)
 	for _, acquire := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
 		locker.Lock, locker.TryLock, locker.RLock, locker.TryRLock,
 	} {
 		// The bound is exact in fake time, in TestQuorumErrorNamesEachCause.
-		_, err = acquire(soon(t, time.Minute), "x", rwlock.WithMaxWait(processTTL))
+		_, err := acquire(w.Soon(time.Minute), "x", rwlock.WithMaxWait(processTTL))
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it ends by itself")
@@ -190,7 +160,7 @@ func TestProcessesMajorityFails(t *testing.T) {
 		var failing []int
 		for _, node := range quorum.Nodes {
 			failing = append(failing, node.Index)
-			require.Equal(t, s.proxies[node.Index].Addr(), node.Addr)
+			require.Equal(t, locker.Proxies[node.Index].Addr(), node.Addr)
 			require.Contains(t, err.Error(), node.Addr)
 			require.Error(t, node.Err)
 			require.NotEqual(t, context.DeadlineExceeded.Error(), node.Err.Error(), "whose deadline?")
@@ -201,10 +171,8 @@ func TestProcessesMajorityFails(t *testing.T) {
 		require.Subset(t, failing, []int{0, 2, 4}, "%v", err)
 	}
 
-	s.servers[0].Restart()
-	s.servers[2].Thaw()
-	s.proxies[4].Restore()
-	lease, err = locker.Lock(soon(t, time.Minute), "x")
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(t.Context()))
+	w.Servers[0].Restart()
+	w.Servers[2].Thaw()
+	locker.Restore(4)
+	require.NoError(t, locker.TrySection(w.Soon(time.Minute), "x"))
 }

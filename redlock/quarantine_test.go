@@ -2,16 +2,21 @@ package redlock_test
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A master that may have lost data is found by whatever could vote on it, whoever came to it first.
@@ -19,52 +24,52 @@ import (
 const quarantineTTL = 5 * time.Second
 
 // firstToCome are others that use the master that has just come back, before anybody of its set does.
-var firstToCome = map[string]func(t *testing.T, s *realSet){
-	"nobody": func(*testing.T, *realSet) {},
-	"a locker of that server alone, which is refused": func(t *testing.T, s *realSet) {
-		require.ErrorIs(t, useAlone(t, s.servers[1], rueidis.ClientOption{}), rwlock.ErrOption)
+var firstToCome = map[string]func(w *world){
+	"nobody": func(*world) {},
+	"a locker of that server alone, which is refused": func(w *world) {
+		require.ErrorIs(w, useAlone(w, rueidis.ClientOption{}), rwlock.ErrOption)
 	},
-	"a locker of that server alone, another database": func(t *testing.T, s *realSet) {
-		require.NoError(t, useAlone(t, s.servers[1], rueidis.ClientOption{SelectDB: 3}))
+	"a locker of that server alone, another database": func(w *world) {
+		require.NoError(w, useAlone(w, rueidis.ClientOption{SelectDB: 3}))
 	},
-	"a locker of that server alone, another prefix": func(t *testing.T, s *realSet) {
-		require.NoError(t, useAlone(t, s.servers[1], rueidis.ClientOption{}, rwlock.WithPrefix("other")))
+	"a locker of that server alone, another prefix": func(w *world) {
+		require.NoError(w, useAlone(w, rueidis.ClientOption{}, rwlock.WithPrefix("other")))
 	},
-	"another service on the same masters": func(t *testing.T, s *realSet) {
+	"another service on the same masters": func(w *world) {
 		const ttl = 200 * time.Millisecond
 		var all sync.WaitGroup
 		for range 2 {
-			p := s.peer(nil, rwlock.WithPrefix("other"), rwlock.WithTTL(ttl), redlock.WithNodeTimeout(ttl/2))
+			p := w.Process(rwlock.WithPrefix("other"), rwlock.WithTTL(ttl), redlock.WithNodeTimeout(ttl/2))
 			all.Go(func() {
 				for begun := time.Now(); time.Since(begun) < 5*ttl; {
-					if lease, err := p.Lock(soon(t, time.Second), "daily"); err == nil {
-						_ = lease.Renew(t.Context())
-						_ = lease.Release(t.Context())
+					if lease, err := p.Lock(w.Soon(time.Second), "daily"); err == nil {
+						_ = lease.Renew(w.Ctx)
+						_ = lease.Release(w.Ctx)
 					}
 				}
 			})
 		}
 		all.Wait()
 	},
-	"another process of the set": func(t *testing.T, s *realSet) {
-		p := s.peer(nil, rwlock.WithTTL(quarantineTTL))
-		p.use(t, "daily")
+	"another process of the set": func(w *world) {
+		p := w.Process()
+		p.Use("daily")
 	},
 }
 
-func useAlone(t *testing.T, server *testredis.Server, base rueidis.ClientOption, opts ...rwlock.Option) error {
-	t.Helper()
-	client, err := rwlock.Dial(server.Addr(), base)
-	require.NoError(t, err)
+func useAlone(w *world, base rueidis.ClientOption, opts ...rwlock.Option) error {
+	w.Helper()
+	client, err := rwlock.Dial(w.Servers[1].Addr(), base)
+	require.NoError(w, err)
 	defer client.Close()
 	locker, err := rwlock.New(client, append(opts, testredis.Patience())...)
-	require.NoError(t, err)
+	require.NoError(w, err)
 	defer locker.Close()
-	lease, err := locker.Lock(t.Context(), "daily")
+	lease, err := locker.Lock(w.Ctx, "daily")
 	if err != nil {
 		return err
 	}
-	return errors.Join(lease.Renew(t.Context()), lease.Release(t.Context()))
+	return errors.Join(lease.Renew(w.Ctx), lease.Release(w.Ctx))
 }
 
 // A master comes back from the save of before a lease; its scripts are known to it again before the set asks for them.
@@ -73,24 +78,25 @@ func TestRestartFromAnOldSaveIsFound(t *testing.T) {
 	for who, come := range firstToCome {
 		t.Run(who+" comes first", func(t *testing.T) {
 			t.Parallel()
-			s := newRealSet(t, 3)
-			holder, other := s.peer(nil, rwlock.WithTTL(quarantineTTL)), s.peer(nil, rwlock.WithTTL(quarantineTTL))
-			holder.use(t, "warm-up")
-			other.use(t, "warm-up", "x")
-			command(t, s.servers[1], "SAVE")
-			holder.misses(2)
-			lease, err := holder.Lock(t.Context(), "x", rwlock.WithoutRenewal())
+			w := testkit.Start(t, 3)
+			w.TTL = quarantineTTL
+			holder, other := w.Process(), w.Process()
+			holder.Use("warm-up")
+			other.Use("warm-up", "x")
+			w.On(w.Servers[1], "SAVE")
+			holder.CutOff(2)
+			lease, err := holder.Lock(w.Ctx, "x", rwlock.WithoutRenewal())
 			require.NoError(t, err)
-			s.servers[1].Restart()
-			come(t, s)
-			other.misses(0)
-			nobodyBeside(t, lease, other)
+			w.Servers[1].Restart()
+			come(w)
+			other.CutOff(0)
+			nobodyBeside(w, lease, other)
 
-			other.proxies[0].Restore()
-			next, err := other.Lock(soon(t, 6*quarantineTTL), "x")
+			other.Restore(0)
+			next, err := other.Lock(w.Soon(6*quarantineTTL), "x")
 			require.NoError(t, err)
 			require.Greater(t, next.Token(), lease.Token())
-			require.NoError(t, next.Release(t.Context()))
+			require.NoError(t, next.Release(w.Ctx))
 		})
 	}
 }
@@ -99,41 +105,309 @@ func TestRestartFromAnOldSaveIsFound(t *testing.T) {
 // lags behind when it becomes the master again.
 func TestFailbackIsFound(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3)
-	first, second := s.servers[1], testredis.Start(t)
-	holder, other := s.peer(nil, rwlock.WithTTL(quarantineTTL)), s.peer(nil, rwlock.WithTTL(quarantineTTL))
+	w := testkit.Start(t, 3)
+	w.TTL = quarantineTTL
+	first, second := w.Servers[1], testredis.Start(t)
+	holder, other := w.Process(), w.Process()
 	becomes := func(master *testredis.Server) {
-		for _, p := range []*realPeer{holder, other} {
-			p.proxies[1].Retarget(master.Addr())
-			p.proxies[1].Cut()
+		for _, p := range []*process{holder, other} {
+			p.Proxies[1].Retarget(master.Addr())
+			p.Proxies[1].Cut()
 		}
 	}
 	second.ReplicaOf(first)
-	for _, p := range []*realPeer{holder, other} {
-		p.use(t, "x", "y")
+	for _, p := range []*process{holder, other} {
+		p.Use("x", "y")
 	}
-	awaitReplica(t, first)
+	awaitReplica(w, first)
 
-	follow(t, second, nil)
+	follow(w, second, nil)
 	becomes(second)
 	first.ReplicaOf(second)
 	until := time.Now().Add(quarantineTTL + time.Second)
 	for time.Now().Before(until) { // others work on; its quarantine goes by
-		holder.use(t, "y")
-		other.use(t, "z")
+		holder.Use("y")
+		other.Use("z")
 		time.Sleep(50 * time.Millisecond)
 	}
-	awaitReplica(t, second)
+	awaitReplica(w, second)
 
 	nowhere := testredis.Start(t)
 	nowhere.Kill()
-	follow(t, first, nowhere) // the replica lags from now on
-	holder.misses(2)
-	lease, err := holder.Lock(t.Context(), "x", rwlock.WithoutRenewal())
+	follow(w, first, nowhere) // the replica lags from now on
+	holder.CutOff(2)
+	lease, err := holder.Lock(w.Ctx, "x", rwlock.WithoutRenewal())
 	require.NoError(t, err)
-	follow(t, first, nil)
+	follow(w, first, nil)
 	becomes(first)
-	other.use(t, "y")
-	other.misses(0)
-	nobodyBeside(t, lease, other)
+	other.Use("y")
+	other.CutOff(0)
+	nobodyBeside(w, lease, other)
+}
+
+// Whoever waits is not let in by a master that has forgotten who holds the lock, whichever script would let it in, and
+// whatever kind of client asks. One reads beside a writer who waits, on a quorum of which one master goes back to that
+// moment: the reader has been upgraded since, and writes.
+func TestWaiterIsNotLetInByAForgetfulMaster(t *testing.T) {
+	t.Parallel() // servers start and are waited for
+	for back, goBack := range map[string]func(w *forgetfulWorld){
+		"restart, its scripts are loaded again": (*forgetfulWorld).restartWarm,
+		"restart":                               (*forgetfulWorld).restart,
+		"failback to a replica that lags":       (*forgetfulWorld).failBack,
+	} {
+		for client, net := range map[string]testkit.Net{"dialled by Dial": tuned, "of their own": {}} {
+			t.Run(back+", clients "+client, func(t *testing.T) {
+				t.Parallel()
+				w := &forgetfulWorld{world: testkit.Start(t, 3)}
+				w.TTL, w.Net = quarantineTTL, net
+				w.holder, w.waiter = w.Process(), w.Process()
+				goBack(w)
+			})
+		}
+	}
+}
+
+// forgetfulWorld is two processes and three masters, of which the second forgets.
+type forgetfulWorld struct {
+	*world
+	holder, waiter *process
+}
+
+func (w *forgetfulWorld) restartWarm() { w.afterSave(true) }
+
+func (w *forgetfulWorld) restart() { w.afterSave(false) }
+
+func (w *forgetfulWorld) afterSave(warm bool) {
+	w.prepare()
+	w.play(func(master *testredis.Server) {
+		w.On(master, "SAVE")
+	}, func(master *testredis.Server) {
+		master.Kill()
+		w.gone(master)
+		master.Restart()
+		if warm {
+			loadScripts(w.world, master)
+		}
+	})
+}
+
+// prepare lets both processes use the masters, so that connections stand and scripts are known.
+func (w *forgetfulWorld) prepare() {
+	for _, p := range []*process{w.holder, w.waiter} {
+		p.Use("a", "b")
+	}
+}
+
+// gone keeps the processes from the second master until it is back.
+func (w *forgetfulWorld) gone(master *testredis.Server) {
+	for _, p := range []*process{w.holder, w.waiter} {
+		p.Proxies[1].Refuse()
+		p.Proxies[1].Retarget(master.Addr())
+		p.Proxies[1].Cut()
+	}
+}
+
+// play has the holder read and another wait to write, then the holder write; between the two the state of the second
+// master is kept, and after them it is the one that was kept.
+func (w *forgetfulWorld) play(keep, goBack func(master *testredis.Server)) {
+	w.holder.CutOff(2)
+	lease := w.holder.Acquire(w.Soon(time.Minute), "x", rwlock.Read, rwlock.WithoutRenewal()).Granted()
+	waiting := w.waiter.Acquire(w.Soon(time.Minute), "x", rwlock.Write)
+	require.Eventually(w, func() bool {
+		return w.On(w.Servers[1], "ZCARD", "fencelock:{x}:q") == int64(1)
+	}, time.Minute, time.Millisecond)
+	keep(w.Servers[1])
+	// The upgrade comes late, so that the read hold, which the second master has again, ends while the write stands.
+	readUntil := lease.Deadline()
+	time.Sleep(time.Until(readUntil) - quarantineTTL/3)
+	if err := lease.Upgrade(w.Soon(quarantineTTL / 4)); err != nil {
+		w.Skip("the machine is too slow for the read lease: ", err)
+	}
+	goBack(w.Servers[1])
+	time.Sleep(time.Until(readUntil) + quarantineTTL/20) // nothing is in the way of the waiter there any more
+	for _, p := range []*process{w.holder, w.waiter} {
+		p.Restore(1)
+	}
+	next := waiting.Granted()
+	require.Error(w, lease.Err(), "two write: tokens %v and %v", lease.Token(), next.Token())
+	require.Greater(w, next.Token(), lease.Token())
+	w.Release(next)
+}
+
+// failBack has the second master be a pair, which has failed over before; then it goes back to the one that lags.
+func (w *forgetfulWorld) failBack() {
+	first, second := w.Servers[1], testredis.Start(w)
+	w.prepare()
+	second.ReplicaOf(first)
+	awaitReplica(w.world, first)
+	w.gone(second)
+	follow(w.world, second, nil)
+	first.ReplicaOf(second)
+	for _, p := range []*process{w.holder, w.waiter} {
+		p.Restore(1)
+	}
+	for begun := time.Now(); time.Since(begun) < quarantineTTL+time.Second; time.Sleep(50 * time.Millisecond) {
+		w.prepare()
+	}
+	w.Servers[1] = second
+	w.play(func(*testredis.Server) {
+		awaitReplica(w.world, second)
+		nowhere := testredis.Start(w)
+		nowhere.Kill()
+		follow(w.world, first, nowhere) // it lags from now on
+	}, func(*testredis.Server) {
+		w.gone(first)
+		follow(w.world, first, nil)
+	})
+}
+
+// loadScripts loads every script as clients of the set send it, and as they sent it to the process before.
+func loadScripts(w *world, server *testredis.Server) {
+	set := w.On(server, "HGET", "fencelock:master", "set").(string)
+	run := w.On(server, "HGET", "fencelock:master", "run").(string)
+	for name := range scripts.All() {
+		for _, salt := range []string{"", "\n-- " + set + "\n", "\n-- " + set + " " + run + "\n"} {
+			w.On(server, "SCRIPT", "LOAD", scripts.Source(name)+salt)
+		}
+	}
+}
+
+// A master abstains for as long as the quarantine, whatever its clock said when that began.
+func TestAbstentionEndsThoughTheClockWasAhead(t *testing.T) {
+	const ttl = 3 * time.Second
+	for _, ahead := range []time.Duration{time.Minute, time.Hour, 100 * 24 * time.Hour} {
+		t.Run(fmt.Sprint("booted ", ahead, " ahead"), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				p := w.Process(rwlock.WithTTL(ttl))
+				p.Section("warm-up")
+				w.Minis[1].Crash()
+				w.Minis[1].Skew(ahead)
+				w.Minis[1].Recover()
+				for until := time.Now().Add(ttl / 2); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+					p.Section("warm-up")
+				}
+				w.Minis[1].Skew(0)
+				time.Sleep(2 * ttl)
+				w.Minis[2].Stop()
+				lease, err := p.Lock(w.Soon(2*ttl), "x")
+				require.NoError(w, err, "its quarantine of %v is long over", ttl)
+				w.Release(lease)
+			})
+		})
+	}
+}
+
+// Masters were set up by a user who may not run INFO. One who may is no reason for all of them to abstain.
+func TestUserWithInfoMakesNobodyAbstain(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	w := testkit.Start(t, 3)
+	for _, server := range w.Servers {
+		w.On(server, "ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-info")
+	}
+	user := func(o *rueidis.ClientOption) { o.Username, o.Password = "app", "secret" }
+	app := w.ProcessOver(testkit.Net{Change: user}, rwlock.WithTTL(ttl))
+	lease := app.Acquire(w.Soon(ttl), "x", rwlock.Write).Granted()
+	able := w.Process(rwlock.WithTTL(ttl))
+	for i := range 3 {
+		begun := time.Now()
+		other, err := able.Lock(w.Soon(ttl*2/3), fmt.Sprint("unrelated ", i))
+		require.NoError(t, err, "after %v", time.Since(begun))
+		w.Release(other)
+	}
+	require.NoError(t, lease.Renew(w.Ctx))
+	w.Release(lease)
+}
+
+// Answers that come after the node timeout are heard: a link that is always that slow gets its locks and keeps them.
+func TestLinkSlowerThanTheNodeTimeoutWorks(t *testing.T) {
+	for _, oneWay := range []time.Duration{20, 26, 30, 45, 100} {
+		t.Run(fmt.Sprintf("round trip of %d ms", 2*oneWay), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				p := w.ProcessAt(oneWay*time.Millisecond, rwlock.WithTTL(time.Second))
+				for _, name := range []string{"x", "y"} {
+					begun := time.Now()
+					lease := p.Acquire(w.Soon(10*time.Second), name, rwlock.Write).Granted()
+					require.Less(w, time.Since(begun), 5*time.Second)
+					time.Sleep(5 * time.Second)
+					require.NoError(w, lease.Err(), "renewed as ever")
+					w.Release(lease)
+				}
+			})
+		})
+	}
+}
+
+// The answer to a first yield comes after the grant was handed back and is wanted again. It is not taken for the answer
+// to the second.
+func TestAnswerToAnEarlierYieldIsNotTakenForALaterOnes(t *testing.T) {
+	for _, late := range []time.Duration{0, 300 * time.Millisecond} {
+		t.Run("late by "+late.String(), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				older := drifting(-time.Second, 1)
+				x, z, y := w.Process(older), w.Process(older), w.Process()
+				for _, p := range []*process{x, y, z} {
+					listen(p)
+				}
+				w.Minis[2].Stop()
+				y.CutOff(1) // y never gets a quorum
+				time.Sleep(100 * time.Millisecond)
+				go y.TrySection(w.Soon(time.Minute), "door")
+				time.Sleep(50 * time.Millisecond)
+				turn := func(p *process) time.Duration {
+					begun := time.Now()
+					lease := p.Acquire(w.Soon(time.Minute), "door", rwlock.Write).Granted()
+					took := time.Since(begun)
+					time.Sleep(3 * time.Millisecond)
+					w.Release(lease)
+					return took
+				}
+				turn(x) // the master learns the script
+				time.Sleep(100 * time.Millisecond)
+				if late > 0 {
+					y.Links[0].DelayNextReply(w.Running(scripts.Yield), late)
+				}
+				turn(x)
+				time.Sleep(10 * time.Millisecond)
+				require.Less(w, turn(z), late+200*time.Millisecond)
+				require.NoError(w, y.Close())
+			})
+		})
+	}
+}
+
+// listen makes the process wait once, so that its subscriptions stand.
+func listen(p *process) {
+	p.W.Helper()
+	held := p.Take("warm-up", rwlock.Write)
+	next := p.InTurn(p.W.Ctx, "warm-up", rwlock.Write)
+	time.Sleep(50 * time.Millisecond)
+	p.W.Release(held)
+	next.Granted()
+	time.Sleep(50 * time.Millisecond)
+}
+
+// A birth that was sent at the first start, and comes after the master has lost what it had counted since, does not let
+// it vote at once.
+func TestLateBirthIsAReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		c := mini.Client(t)
+		run := func(args ...string) (us int64) {
+			call := c.B().Eval().Script(scripts.Source(scripts.Marker)).Numkeys(1).Key("p:master").Arg(args...).Build()
+			reply, err := c.Do(t.Context(), call).ToArray()
+			require.NoError(t, err)
+			us, err = reply[0].AsInt64()
+			require.NoError(t, err)
+			return us
+		}
+		unmarked := run("look", "2", "rules", "", "", "", "10000", "", "", "")
+		birth := []string{"birth", "2", "rules", "S", "0", "a b c", "10000", "", "", strconv.FormatInt(unmarked, 10)}
+		run(birth...)
+		require.Equal(t, "0", mini.Miniredis().HGet("p:master", "until"), "the first start: it votes")
+		time.Sleep(6 * time.Second)
+		mini.FlushAll()
+		run(birth...)
+		require.NotEqual(t, "0", mini.Miniredis().HGet("p:master", "until"), "it votes though it has lost its data")
+	})
 }

@@ -1,13 +1,18 @@
 package redlock_test
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -15,8 +20,8 @@ import (
 
 // What can be seen without asking is refused by New.
 func TestNewRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newSet(t, 5).link(nil).clients
+	inFakeTime(t, 5, func(w *world) {
+		c := w.Connect(testkit.Net{}).Clients
 		for what, test := range map[string]struct {
 			masters []rueidis.Client
 			opts    []rwlock.Option
@@ -37,66 +42,63 @@ func TestNewRefuses(t *testing.T) {
 			"nil option":            {c, []rwlock.Option{nil}, "must not be nil"},
 		} {
 			_, err := redlock.New(test.masters, test.opts...)
-			require.ErrorIs(t, err, rwlock.ErrOption, what)
-			require.ErrorContains(t, err, test.says, what)
+			require.ErrorIs(w, err, rwlock.ErrOption, what)
+			require.ErrorContains(w, err, test.says, what)
 		}
 	})
 }
 
 // All clients of a set count on nobody's leases outliving the quarantine.
 func TestAcquisitionBeyondTheQuarantineIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newSet(t, 3).peer(0, redlock.WithQuarantine(20*time.Second))
-		lease, err := p.Lock(t.Context(), "x", rwlock.WithTTL(20*time.Second))
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-		_, err = p.Lock(t.Context(), "x", rwlock.WithTTL(20*time.Second+time.Millisecond))
-		require.ErrorIs(t, err, rwlock.ErrOption)
-		require.ErrorContains(t, err, "must not exceed the quarantine of 20s, see WithQuarantine")
+	inFakeTime(t, 3, func(w *world) {
+		p := w.ProcessAt(0, redlock.WithQuarantine(20*time.Second))
+		p.Section("x", rwlock.WithTTL(20*time.Second))
+		_, err := p.Lock(w.Ctx, "x", rwlock.WithTTL(20*time.Second+time.Millisecond))
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.ErrorContains(w, err, "must not exceed the quarantine of 20s, see WithQuarantine")
 	})
 }
 
 // Clients that would count otherwise than those before them are refused, and told of both.
 func TestOtherRulesAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 5)
-		s.peer(0).warm(t)
-		for says, refused := range map[string]func() *peer{
-			"3 masters, quorum 2, longest TTL 10s": func() *peer {
-				p := s.link(nil)
-				p.clients = p.clients[:3]
-				p.start(t)
-				return p
+	inFakeTime(t, 5, func(w *world) {
+		w.ProcessAt(0).Section("warm-up")
+		for says, refused := range map[string]func() *process{
+			"3 masters, quorum 2, longest TTL 10s": func() *process {
+				p := w.Connect(testkit.Net{})
+				p.Clients = p.Clients[:3]
+				return p.Start()
 			},
-			"5 masters, quorum 3, longest TTL 30s": func() *peer { return s.peer(0, redlock.WithQuarantine(30*time.Second)) },
-			"5 masters, quorum 3, longest TTL 2s":  func() *peer { return s.peer(0, rwlock.WithTTL(2*time.Second)) },
+			"5 masters, quorum 3, longest TTL 30s": func() *process {
+				return w.ProcessAt(0, redlock.WithQuarantine(30*time.Second))
+			},
+			"5 masters, quorum 3, longest TTL 2s": func() *process { return w.ProcessAt(0, rwlock.WithTTL(2*time.Second)) },
 		} {
 			p := refused()
 			for range 2 {
-				_, err := p.Lock(t.Context(), "x")
-				require.ErrorIs(t, err, rwlock.ErrOption)
-				require.ErrorContains(t, err, says)
-				require.ErrorContains(t, err, "5 masters, quorum 3, longest TTL 10s")
-				_, err = p.TryRLock(t.Context(), "x")
-				require.ErrorIs(t, err, rwlock.ErrOption)
+				_, err := p.Lock(w.Ctx, "x")
+				require.ErrorIs(w, err, rwlock.ErrOption)
+				require.ErrorContains(w, err, says)
+				require.ErrorContains(w, err, "5 masters, quorum 3, longest TTL 10s")
+				_, err = p.TryRLock(w.Ctx, "x")
+				require.ErrorIs(w, err, rwlock.ErrOption)
 			}
 		}
-		s.peer(0, rwlock.WithTTL(time.Second), redlock.WithQuarantine(10*time.Second)).warm(t)
+		w.ProcessAt(0, rwlock.WithTTL(time.Second), redlock.WithQuarantine(10*time.Second)).Section("warm-up")
 	})
 }
 
 // A locker that takes one of several masters for one that decides alone would not see the others' locks.
 func TestOneOfSeveralMastersDoesNotDecideAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
-		s.peer(0).warm(t)
-		alone, err := rwlock.New(s.link(nil).clients[1])
-		require.NoError(t, err)
-		defer func() { require.NoError(t, alone.Close()) }()
+	inFakeTime(t, 3, func(w *world) {
+		w.ProcessAt(0).Section("warm-up")
+		alone, err := rwlock.New(w.Connect(testkit.Net{}).Clients[1])
+		require.NoError(w, err)
+		defer func() { require.NoError(w, alone.Close()) }()
 		for range 2 {
-			_, err := alone.TryLock(t.Context(), "x")
-			require.ErrorIs(t, err, rwlock.ErrOption)
-			require.ErrorContains(t, err, "3 masters, quorum 2")
+			_, err := alone.TryLock(w.Ctx, "x")
+			require.ErrorIs(w, err, rwlock.ErrOption)
+			require.ErrorContains(w, err, "3 masters, quorum 2")
 		}
 	})
 }
@@ -149,10 +151,11 @@ func TestUnfitServersAreRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(0), keys, "nothing has been written to %s", server.Addr())
 	}
-	locker := dialled(t, []string{a.Addr(), b.Addr(), c.Addr()})
+	locker := dialled(testkit.OnServers(t, a, b, c), []string{a.Addr(), b.Addr(), c.Addr()})
 	lease, err := locker.TryLock(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, locker.Close())
 }
 
 // Dial finds some of it out before, wherever the server stands in the list.
@@ -173,39 +176,15 @@ func TestDialRefusesANodeOfACluster(t *testing.T) {
 	}
 }
 
-// dialled returns a locker over the servers at these addresses, which it closes with the test.
-func dialled(t *testing.T, addrs []string, opts ...rwlock.Option) *rwlock.Locker {
-	t.Helper()
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	require.NoError(t, err)
-	locker, err := redlock.New(clients, append(opts, testredis.Patience())...)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, locker.Close())
-		for _, c := range clients {
-			c.Close()
-		}
-	})
-	return locker
-}
-
 // Dial needs a majority to be up; the others join when they are back.
 func TestDialWithServersDown(t *testing.T) {
 	t.Parallel()
-	var servers []*testredis.Server
-	var addrs []string
-	for range 3 {
-		server := testredis.Start(t)
-		servers = append(servers, server)
-		addrs = append(addrs, server.Addr())
-	}
+	w := testkit.Start(t, 3)
+	servers := w.Servers
+	addrs := []string{servers[0].Addr(), servers[1].Addr(), servers[2].Addr()}
 	servers[0].Kill()
-	locker := dialled(t, addrs, rwlock.WithTTL(5*time.Second))
-	hold := func() {
-		lease, err := locker.Lock(soon(t, time.Minute), "x")
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
+	locker := dialled(w, addrs, rwlock.WithTTL(5*time.Second))
+	hold := func() { require.NoError(t, locker.TrySection(w.Soon(time.Minute), "x")) }
 	hold() // a new set of which not all are there waits for the quarantine
 	servers[0].Restart()
 	hold()
@@ -225,4 +204,169 @@ func TestDialWithServersDown(t *testing.T) {
 		require.Equal(t, addrs[i+1], node.Addr)
 		require.ErrorContains(t, node.Err, "connection refused")
 	}
+	require.NoError(t, locker.Close())
+}
+
+// What New would refuse is refused before anybody is dialled: no client is left open.
+func TestDialChecksTheAddressesFirst(t *testing.T) {
+	var dialled atomic.Int64
+	option := rueidis.ClientOption{
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			dialled.Add(1)
+			return nil, errors.New("dialled")
+		},
+		InitAddress: []string{"base:6379"},
+	}
+	for rule, refused := range map[string][][]string{
+		"odd number of at least 3": {nil, {"a:1"}, {"a:1", "b:1"}, {"a:1", "b:1", "c:1", "d:1"}},
+		"the same":                 {{"a:1", "b:1", "a:1"}, {"a:1", "b:1", "c:1", "d:1", "d:1"}},
+		"must not be empty":        {{"a:1", "", "c:1"}},
+		"no URL":                   {{"a:1", "b:1", "redis://c:1"}},
+		"must be host:port":        {{"127.0.0.1:1", "127.0.0.1:2", "localhost"}},
+	} {
+		for _, addrs := range refused {
+			base := option
+			if rule == "must be host:port" {
+				base.DialCtxFn = nil
+			}
+			clients, err := redlock.Dial(addrs, base)
+			require.Nil(t, clients)
+			wrong, ok := err.(*rwlock.OptionError)
+			require.True(t, ok, "%q: %v", addrs, err)
+			require.Equal(t, "addrs", wrong.Option)
+			require.Contains(t, wrong.Rule, rule)
+		}
+	}
+	option.ReplicaOnly = true
+	clients, err := redlock.Dial([]string{"a:1", "b:1", "c:1"}, option)
+	require.Nil(t, clients)
+	require.ErrorContains(t, err, "base.ReplicaOnly")
+	require.ErrorIs(t, err, rwlock.ErrOption)
+	require.Zero(t, dialled.Load())
+}
+
+// Two clients whose lists of masters overlap in one would both have a quorum. The one that comes second is told.
+func TestAnotherListOfMastersIsRefused(t *testing.T) {
+	for what, second := range map[string][]int{
+		"two replaced":              {2, 3, 4},
+		"two replaced, other order": {3, 2, 4},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inFakeTime(t, 5, func(w *world) {
+				first := w.Part(0, 1, 2).Process(rwlock.WithTTL(3 * time.Second))
+				lease := first.Take("x", rwlock.Write)
+				other := w.Part(second...).Process(rwlock.WithTTL(3 * time.Second))
+				for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(time.Second) {
+					next, err := other.TryLock(w.Ctx, "x")
+					require.Nil(w, next, "beside a lease of the first set")
+					require.ErrorIs(w, err, rwlock.ErrOption)
+					next, err = other.Lock(w.Soon(time.Second), "unrelated")
+					require.Nil(w, next)
+					require.ErrorIs(w, err, rwlock.ErrOption)
+				}
+				require.NoError(w, lease.Err(), "the first set is not troubled")
+				w.Release(lease)
+			})
+		})
+	}
+}
+
+// Two clients whose lists differ in one master have quorums that share none. Whoever of them is told, they never hold a
+// lock at once.
+func TestReplacedMasterSplitsNoQuorum(t *testing.T) {
+	const ttl = 3 * time.Second
+	for _, wait := range []time.Duration{0, 3 * ttl} {
+		t.Run("other at work for "+wait.String(), func(t *testing.T) {
+			inFakeTime(t, 4, func(w *world) {
+				first, other := w.Part(0, 1, 2).Process(rwlock.WithTTL(ttl)), w.Part(0, 1, 3).Process(rwlock.WithTTL(ttl))
+				first.Section("warm-up")
+				for until := time.Now().Add(wait); !time.Now().After(until); time.Sleep(ttl / 10) {
+					if lease, err := other.TryLock(w.Ctx, "unrelated"); err == nil {
+						w.Release(lease)
+					}
+				}
+				first.CutOff(1)
+				other.CutOff(0)
+				lease, err := first.Lock(w.Soon(ttl), "x")
+				if err != nil {
+					return // the first set is the one that is told
+				}
+				for until := time.Now().Add(4 * ttl); time.Now().Before(until) && lease.Err() == nil; {
+					next, err := other.TryLock(w.Ctx, "x")
+					if err == nil {
+						require.Error(w, lease.Err(), "tokens %v and %v are held at once", lease.Token(), next.Token())
+						w.Release(next)
+					}
+					time.Sleep(ttl / 10)
+				}
+				_ = lease.Release(w.Ctx)
+			})
+		})
+	}
+}
+
+// The same masters in another order are the same set.
+func TestOrderOfMastersDoesNotMatter(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		one, two := w.Part(0, 1, 2).Process(), w.Part(2, 0, 1).Process()
+		lease := one.Take("x", rwlock.Write)
+		_, err := two.TryLock(w.Ctx, "x")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		w.Release(lease)
+		two.Section("x")
+	})
+}
+
+// A client that counts on another TTL is refused also where the masters do not answer its first questions: nothing is
+// acquired before enough of them have shown what they were set up for.
+func TestNothingIsAcquiredBeforeTheMastersAreKnown(t *testing.T) {
+	for _, ttl := range []time.Duration{30 * time.Second, time.Second} {
+		for _, slow := range []time.Duration{300 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
+			t.Run("TTL "+ttl.String()+", slow for "+slow.String(), func(t *testing.T) {
+				inFakeTime(t, 3, func(w *world) {
+					w.Process(rwlock.WithTTL(2 * time.Second)).Section("warm-up")
+					odd := w.Process(rwlock.WithTTL(ttl))
+					for _, link := range odd.Links {
+						link.Hold(testredis.Both)
+					}
+					time.AfterFunc(slow, func() {
+						for _, link := range odd.Links {
+							link.Restore()
+						}
+					})
+					for range 3 {
+						lease, err := odd.Lock(w.Soon(10*time.Second), "x")
+						require.Nil(w, lease)
+						require.ErrorIs(w, err, rwlock.ErrOption)
+					}
+				})
+			})
+		}
+	}
+}
+
+// How a fleet gets another master or another TTL: all clients stop for the quarantine, the key PREFIX:master is deleted
+// on every master that stays, and the clients start with the new settings. Tokens go on where they were.
+func TestFleetIsChangedByTheProcedure(t *testing.T) {
+	inFakeTime(t, 4, func(w *world) {
+		const ttl = 3 * time.Second
+		old := w.Part(0, 1, 2).Process(rwlock.WithTTL(ttl))
+		lease := old.Take("x", rwlock.Write)
+		require.NoError(w, old.Close())
+		refused := w.Part(0, 1, 3).Process(rwlock.WithTTL(10 * time.Second))
+		_, err := refused.TryLock(w.Ctx, "x")
+		require.ErrorIs(w, err, rwlock.ErrOption, "the procedure was not followed")
+		require.NoError(w, refused.Close())
+
+		time.Sleep(ttl)
+		for _, i := range []int{0, 1} {
+			w.Minis[i].Miniredis().Del("fencelock:master")
+		}
+		changed := w.Part(0, 1, 3).Process(rwlock.WithTTL(10 * time.Second))
+		begun := time.Now()
+		next := changed.Acquire(w.Soon(time.Minute), "x", rwlock.Write).Granted()
+		require.Less(w, time.Since(begun), time.Second)
+		require.Greater(w, next.Token(), lease.Token())
+		w.Release(next)
+	})
 }

@@ -2,13 +2,14 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -18,26 +19,25 @@ import (
 const regainTTL = 3 * time.Second
 
 // forgetting are ways in which one master loses a hold.
-var forgetting = map[string]func(s *set, p *peer, master int){
-	"emptied": func(s *set, _ *peer, master int) {
-		s.minis[master].Crash()
-		s.minis[master].Recover()
+var forgetting = map[string]func(w *world, p *process, master int){
+	"emptied": func(w *world, _ *process, master int) {
+		w.Minis[master].Crash()
+		w.Minis[master].Recover()
 	},
-	"emptied, and away for a while": func(s *set, _ *peer, master int) {
-		s.minis[master].Crash()
+	"emptied, and away for a while": func(w *world, _ *process, master int) {
+		w.Minis[master].Crash()
 		time.Sleep(regainTTL + regainTTL/4)
-		s.minis[master].Recover()
+		w.Minis[master].Recover()
 	},
-	"away for longer than a TTL": func(s *set, _ *peer, master int) {
-		s.minis[master].Stop()
+	"away for longer than a TTL": func(w *world, _ *process, master int) {
+		w.Minis[master].Stop()
 		time.Sleep(regainTTL + regainTTL/4)
-		s.minis[master].Recover()
+		w.Minis[master].Recover()
 	},
-	"cut off from the holder for longer than a TTL": func(_ *set, p *peer, master int) {
-		p.links[master].Refuse()
-		p.links[master].Cut()
+	"cut off from the holder for longer than a TTL": func(_ *world, p *process, master int) {
+		p.CutOff(master)
 		time.Sleep(regainTTL + regainTTL/4)
-		p.links[master].Restore()
+		p.Restore(master)
 	},
 }
 
@@ -45,34 +45,33 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 	for what, forget := range forgetting {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 			t.Run(mode.String()+" lock, "+what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := newSet(t, 3)
+				inFakeTime(t, 3, func(w *world) {
 					opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-					p, observer := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
+					p, observer := w.Process(opts...), w.Process(opts...)
 					take := p.Lock
 					if mode == rwlock.Read {
 						take = p.RLock
 					}
-					lease, err := take(t.Context(), "leader")
-					require.NoError(t, err)
+					lease, err := take(w.Ctx, "leader")
+					require.NoError(w, err)
 					token := lease.Token()
 					for range 2 {
-						for master := range s.minis {
-							forget(s, p, master)
+						for master := range w.Minis {
+							forget(w, p, master)
 							time.Sleep(4 * regainTTL)
-							require.NoError(t, lease.Err(), "after master %d", master)
-							require.Equal(t, token, lease.Token())
-							state, err := observer.Inspect(t.Context(), "leader")
-							require.NoError(t, err)
-							require.Len(t, state.Masters[master].Holders, 1, "master %d was not regained", master)
-							require.Equal(t, lease.Owner(), state.Masters[master].Holders[0].Owner)
+							require.NoError(w, lease.Err(), "after master %d", master)
+							require.Equal(w, token, lease.Token())
+							state, err := observer.Inspect(w.Ctx, "leader")
+							require.NoError(w, err)
+							require.Len(w, state.Masters[master].Holders, 1, "master %d was not regained", master)
+							require.Equal(w, lease.Owner(), state.Masters[master].Holders[0].Owner)
 						}
 					}
-					_, err = observer.TryLock(t.Context(), "leader")
-					require.ErrorIs(t, err, rwlock.ErrNotAcquired)
-					require.NoError(t, lease.Release(t.Context()))
+					_, err = observer.TryLock(w.Ctx, "leader")
+					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+					w.Release(lease)
 					time.Sleep(100 * time.Millisecond)
-					requireFree(t, observer, "leader")
+					observer.RequireFree("leader")
 				})
 			})
 		}
@@ -81,32 +80,28 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 
 // Where something else was counted meanwhile, the hold is not regained: its token would be the older one.
 func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSet(t, 3)
+	inFakeTime(t, 3, func(w *world) {
 		opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-		p, other := s.peer(time.Millisecond, opts...), s.peer(time.Millisecond, opts...)
-		observer := s.peer(time.Millisecond, opts...)
-		other.warm(t)
-		lease, err := p.Lock(t.Context(), "leader")
-		require.NoError(t, err)
-		p.links[2].Refuse()
-		p.links[2].Cut()
+		p, other := w.Process(opts...), w.Process(opts...)
+		observer := w.Process(opts...)
+		other.Section("warm-up")
+		lease := p.Take("leader", rwlock.Write)
+		p.CutOff(2)
 		time.Sleep(2 * regainTTL) // its hold on master 2 is over
-		_, err = other.TryLock(t.Context(), "leader")
-		require.ErrorIs(t, err, rwlock.ErrNotAcquired, "master 2 grants it, and takes it back")
-		p.links[2].Restore()
+		_, err := other.TryLock(w.Ctx, "leader")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "master 2 grants it, and takes it back")
+		p.Links[2].Restore()
 		time.Sleep(3 * regainTTL)
-		require.NoError(t, lease.Err())
-		state, err := observer.Inspect(t.Context(), "leader")
-		require.NoError(t, err)
-		require.Empty(t, state.Masters[2].Holders)
-		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(w, lease.Err())
+		state, err := observer.Inspect(w.Ctx, "leader")
+		require.NoError(w, err)
+		require.Empty(w, state.Masters[2].Holders)
+		w.Release(lease)
 
-		s.minis[0].Stop() // master 2 and one of those that kept the lease
-		next, err := other.Lock(soon(t, 4*regainTTL), "leader")
-		require.NoError(t, err)
-		require.Greater(t, next.Token(), lease.Token())
-		require.NoError(t, next.Release(t.Context()))
+		w.Minis[0].Stop() // master 2 and one of those that kept the lease
+		next := other.Acquire(w.Soon(4*regainTTL), "leader", rwlock.Write).Granted()
+		require.Greater(w, next.Token(), lease.Token())
+		w.Release(next)
 	})
 }
 
@@ -114,16 +109,16 @@ func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
 // had of a hold is over unless it was regained.
 func TestRollingRestartLosesNoLease(t *testing.T) {
 	t.Parallel()
-	s := newRealSet(t, 3, "--appendonly", "yes", "--appendfsync", "always")
+	w := testkit.Start(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	const ttl = 2 * regainTTL // more than a busy machine stands still
-	p := s.peer(nil, rwlock.WithTTL(ttl), redlock.WithNodeTimeout(2*time.Second))
-	leader, reader := p.lockEverywhere(t, p.Lock, "leader"), p.lockEverywhere(t, p.RLock, "config")
-	for i, server := range s.servers {
+	p := w.Process(rwlock.WithTTL(ttl), redlock.WithNodeTimeout(2*time.Second))
+	leader, reader := lockEverywhere(p, p.Lock, "leader"), lockEverywhere(p, p.RLock, "config")
+	for i, server := range w.Servers {
 		server.Kill()
 		time.Sleep(100 * time.Millisecond)
 		server.Restart()
 		limit, over := time.Now().Add(time.Minute), time.Now().Add(2*ttl)
-		for time.Now().Before(over) || !p.heldEverywhere(t, "leader") || !p.heldEverywhere(t, "config") {
+		for time.Now().Before(over) || !heldEverywhere(p, "leader") || !heldEverywhere(p, "config") {
 			require.NoError(t, leader.Err(), "the restart of master %d", i)
 			require.NoError(t, reader.Err(), "the restart of master %d", i)
 			if time.Now().After(limit) {
@@ -139,30 +134,84 @@ func TestRollingRestartLosesNoLease(t *testing.T) {
 
 // lockEverywhere takes a lock until no master is missing: one that was too late for the verdict may have counted
 // another token, and is not regained then.
-func (p *realPeer) lockEverywhere(
-	t *testing.T, take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
+func lockEverywhere(
+	p *process, take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
 ) *rwlock.Lease {
-	t.Helper()
+	p.W.Helper()
 	for limit := time.Now().Add(time.Minute); ; {
-		lease, err := take(soon(t, time.Minute), name)
-		require.NoError(t, err)
-		if p.heldEverywhere(t, name) {
+		lease, err := take(p.W.Soon(time.Minute), name)
+		require.NoError(p.W, err)
+		if heldEverywhere(p, name) {
 			return lease
 		}
-		require.True(t, time.Now().Before(limit), "never held on all masters")
-		require.NoError(t, lease.Release(t.Context()))
+		require.True(p.W, time.Now().Before(limit), "never held on all masters")
+		require.NoError(p.W, lease.Release(p.W.Ctx))
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 // heldEverywhere reports whether every master has the hold of the lock, with one token: a master that answered late may
 // have granted a larger one, which does not count and is not renewed.
-func (p *realPeer) heldEverywhere(t *testing.T, name string) bool {
-	t.Helper()
-	state, err := p.Inspect(t.Context(), name)
-	require.NoError(t, err)
+func heldEverywhere(p *process, name string) bool {
+	p.W.Helper()
+	state, err := p.Inspect(p.W.Ctx, name)
+	require.NoError(p.W, err)
 	token := state.Masters[0].Token
 	return !slices.ContainsFunc(state.Masters, func(m rwlock.MasterState) bool {
 		return len(m.Holders) != 1 || m.Token != token
 	})
+}
+
+// A master that answers late, but within the node timeout, builds up no backlog: when another fails, the leases live on
+// the late one.
+func TestLateMasterStillCarriesItsLeases(t *testing.T) {
+	for _, oneWay := range []time.Duration{75 * time.Millisecond, 195 * time.Millisecond} {
+		t.Run(fmt.Sprint("round trip of ", 2*oneWay), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				p := w.Process(rwlock.WithTTL(2*time.Second), redlock.WithNodeTimeout(400*time.Millisecond))
+				p.Section("warm-up")
+				all := holdMany(p, "n", 600)
+				p.Links[2].Delay(oneWay)
+				time.Sleep(10 * time.Second)
+				requireHeld(w, all, "before another master failed")
+				w.Minis[0].Stop()
+				time.Sleep(4 * time.Second)
+				requireHeld(w, all, "after another master had failed")
+			})
+		})
+	}
+}
+
+// What expires first is sent first: a few short leases among many long ones, over masters that all answer late.
+func TestWhatExpiresFirstIsRenewedFirst(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(400*time.Millisecond))
+		p.Section("warm-up")
+		holdMany(p, "long", 300)
+		short := holdMany(p, "short", 20, rwlock.WithTTL(time.Second))
+		for _, link := range p.Links {
+			link.Delay(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		requireHeld(w, short, "among many that expire later")
+	})
+}
+
+func holdMany(p *process, name string, n int, opts ...rwlock.LockOption) (all []*rwlock.Lease) {
+	p.W.Helper()
+	for i := range n {
+		all = append(all, p.Take(fmt.Sprint(name, i), rwlock.Write, opts...))
+	}
+	return all
+}
+
+func requireHeld(t *world, all []*rwlock.Lease, when string) {
+	t.Helper()
+	lost := 0
+	for _, lease := range all {
+		if lease.Err() != nil {
+			lost++
+		}
+	}
+	require.Zero(t, lost, "lost of %d leases, %s", len(all), when)
 }

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -24,7 +22,7 @@ func TestSimulatedCohorts(t *testing.T) {
 			seed = *oneSeed
 		}
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { newSimulation(t, seed).runCohorts() })
+			inFakeTime(t, simMasters, func(w *world) { newSimulation(w, seed).runCohorts() })
 		})
 	}
 }
@@ -33,7 +31,7 @@ func TestSimulatedCohorts(t *testing.T) {
 const simThreads = 3
 
 func (s *simulation) runCohorts() {
-	ctx, stop := context.WithTimeout(s.t.Context(), simFor)
+	ctx, stop := context.WithTimeout(s.Ctx, simFor)
 	defer stop()
 	var work sync.WaitGroup
 	for _, p := range s.peers {
@@ -55,7 +53,7 @@ func (s *simulation) runCohorts() {
 	f.heal()
 	work.Wait()
 	s.settle()
-	s.t.Log(s.checker.summary(), f.struck)
+	s.Log(s.checker.Summary(), f.struck)
 }
 
 // cohortStep is one section of an RWMutex, of any kind.
@@ -74,76 +72,42 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(rng, 4*simTTL))
 	defer cancel()
-	at := s.checker.begin(name)
+	at := s.checker.Begin(name)
 	if err := lock(wait); err != nil {
 		if ctx.Err() == nil {
 			s.accept(err)
 		}
 		return
 	}
-	v := &visit{ctx: mu.Context(context.Background())}
-	v.is(fencing.Fence{Resource: name, Token: mu.Token(), Mode: mode})
-	s.checker.acquired(at, v)
+	v := testkit.NewVisit(mu, name, mode)
+	s.checker.Acquired(at, v)
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	if rng.IntN(3) == 0 {
 		s.convertVisit(ctx, rng, mu, v)
 	}
-	s.checker.sweep()
-	_ = s.leave(mu, v) // that it was lost or is unconfirmed is part of the game
-}
-
-func (s *simulation) leave(mu *rwlock.RWMutex, v *visit) error {
-	unlock := mu.Unlock
-	if v.Mode() == rwlock.Read {
-		unlock = mu.RUnlock
-	}
-	v.left.Store(true)
-	return unlock(context.Background())
+	s.checker.Sweep()
+	_ = v.Leave(context.Background(), mu) // that it was lost or is unconfirmed is part of the game
 }
 
 // convertVisit has one who is in upgrade or downgrade, or try to.
-func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *visit) {
+func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *testkit.Visit) {
 	wait, cancel := s.limit(ctx, rng, simTTL)
 	defer cancel()
-	before := *v.fence.Load()
+	before := v.Fence()
 	after, convert := before, mu.Upgrade
 	if after.Mode = rwlock.Write; before.Mode == rwlock.Write {
 		after.Mode, convert = rwlock.Read, mu.Downgrade
-		v.is(after) // before the call: others may enter before it returns
+		v.Is(after) // before the call: others may enter before it returns
 	}
-	at := s.checker.begin(before.Resource)
+	at := s.checker.Begin(before.Resource)
 	switch err := convert(wait); {
 	case err == nil:
 		after.Token = mu.Token()
-		v.is(after)
-		s.checker.acquired(at, v)
+		v.Is(after)
+		s.checker.Acquired(at, v)
 		return
 	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost):
 		s.accept(err)
 	}
-	v.is(before)
-}
-
-// visit is what one goroutine has of an RWMutex.
-type visit struct {
-	fence atomic.Pointer[fencing.Fence]
-	ctx   context.Context
-	left  atomic.Bool
-}
-
-func (v *visit) is(f fencing.Fence)   { v.fence.Store(&f) }
-func (v *visit) Mode() rwlock.Mode    { return v.fence.Load().Mode }
-func (v *visit) Token() fencing.Token { return v.fence.Load().Token }
-
-// Err tells a reader that has left from others, who keep the section going.
-func (v *visit) Err() error {
-	if err := context.Cause(v.ctx); err != nil || !v.left.Load() {
-		return err
-	}
-	return rwlock.ErrReleased
-}
-
-func (v *visit) Deadline() time.Time {
-	deadline, _ := fencing.Deadline(v.ctx, v.fence.Load().Resource)
-	return deadline
+	v.Is(before)
 }

@@ -7,12 +7,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -27,25 +26,25 @@ const convertFor = 3 * time.Second
 // gets in between, tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
 	for i := range few(*conversionSeeds) {
-		synctest.Test(t, func(t *testing.T) { simulateConversions(t, *fromSeed+int64(i)) })
+		inFakeTime(t, 3, func(w *world) { simulateConversions(w, *fromSeed+int64(i)) })
 	}
 }
 
-func simulateConversions(t *testing.T, seed int64) {
-	s := &simulation{set: newSet(t, 3), seed: seed, checker: newChecker(t, fmt.Sprintf("seed %d", seed))}
+func simulateConversions(w *world, seed int64) {
+	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
 	s.names, s.patient = []string{"n"}, true
 	down, mutexes := int(seed%2), int(seed/2%2*2)
-	ctx, stop := context.WithTimeout(t.Context(), convertFor)
+	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 4 {
-		p := &simPeer{peer: s.link(nil), index: i, rng: dice(seed, diceWork, i)}
-		for _, link := range p.links {
+		p := &simPeer{process: s.Connect(testkit.Net{}), index: i, rng: dice(seed, diceWork, i)}
+		for _, link := range p.Links {
 			link.Delay(upTo(p.rng, 10*time.Millisecond))
 		}
-		p.start(t, rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
-		p.warm(t)
-		cutOff(p.links[:down])
+		p.Start(rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
+		p.Section("warm-up")
+		p.CutOff(testkit.Span(0, down)...)
 		s.peers = append(s.peers, p)
 		work.Go(func() {
 			for ctx.Err() == nil {
@@ -63,12 +62,10 @@ func simulateConversions(t *testing.T, seed int64) {
 	}
 	work.Wait()
 	for _, p := range s.peers {
-		for _, link := range p.links[:down] {
-			link.Restore()
-		}
+		p.Restore(testkit.Span(0, down)...)
 	}
 	s.settle()
-	require.Greater(t, s.checker.grants, 50, "seed %d", seed)
+	require.Greater(w, s.checker.Grants, 50, "seed %d", seed)
 }
 
 // convertLease takes a lease and has it converted some times.
@@ -80,19 +77,19 @@ func (s *simulation) convertLease(ctx context.Context, p *simPeer) {
 	if p.rng.IntN(3) > 0 {
 		lock = p.RLock
 	}
-	at := s.checker.begin("n")
+	at := s.checker.Begin("n")
 	lease, err := lock(wait, "n")
 	if err != nil {
 		s.accept(err)
 		return
 	}
-	s.checker.acquired(at, lease)
+	s.checker.Acquired(at, lease)
 	for range p.rng.IntN(4) {
 		pause(ctx, upTo(p.rng, 10*time.Millisecond))
 		s.convert(ctx, p, lease)
-		s.checker.sweep()
+		s.checker.Sweep()
 	}
-	require.NoError(s.t, lease.Release(s.t.Context()))
+	s.Release(lease)
 }
 
 // convertMutex does the same in an RWMutex.
@@ -105,18 +102,17 @@ func (s *simulation) convertMutex(ctx context.Context, p *simPeer, rng *rand.Ran
 	if rng.IntN(3) > 0 {
 		lock, mode = mu.RLock, rwlock.Read
 	}
-	at := s.checker.begin("n")
+	at := s.checker.Begin("n")
 	if err := lock(wait); err != nil {
 		s.accept(err)
 		return
 	}
-	v := &visit{ctx: mu.Context(context.Background())}
-	v.is(fencing.Fence{Resource: "n", Token: mu.Token(), Mode: mode})
-	s.checker.acquired(at, v)
+	v := testkit.NewVisit(mu, "n", mode)
+	s.checker.Acquired(at, v)
 	for range rng.IntN(4) {
 		pause(ctx, upTo(rng, 10*time.Millisecond))
 		s.convertVisit(ctx, rng, mu, v)
-		s.checker.sweep()
+		s.checker.Sweep()
 	}
-	require.NoError(s.t, s.leave(mu, v))
+	require.NoError(s, v.Leave(context.Background(), mu))
 }

@@ -61,7 +61,7 @@ func newFaults(s *simulation) *faults {
 	}
 	f.gap = 100*time.Millisecond + upTo(f.rng, 900*time.Millisecond)
 	for _, p := range s.peers {
-		for j, link := range p.links {
+		for j, link := range p.Links {
 			rng := dice(s.seed, diceFaults, 1+p.index*simMasters+j)
 			link.Duplicate(func(cmd []string) bool {
 				return testredis.Named("EVALSHA", "EVAL")(cmd) && rng.IntN(15) == 0
@@ -87,21 +87,21 @@ func (f *faults) run(ctx context.Context) {
 				break
 			}
 		}
-		f.s.checker.sweep()
+		f.s.checker.Sweep()
 	}
 }
 
 // heal ends every fault.
 func (f *faults) heal() {
 	f.ends.Wait()
-	for i, m := range f.s.minis {
+	for i, m := range f.s.Minis {
 		m.Thaw()
 		m.Recover()
 		m.Skew(f.s.skews[i])
 	}
-	f.s.checker.amnesia() // some of these steps were forward
+	f.s.checker.Amnesia() // some of these steps were forward
 	for _, p := range f.s.peers {
-		for _, link := range p.links {
+		for _, link := range p.Links {
 			link.Restore()
 			link.Duplicate(nil, nil)
 			link.DropPushes(nil)
@@ -121,7 +121,7 @@ func (f *faults) lasts(ctx context.Context, d time.Duration, end func()) bool {
 
 func (f *faults) anyPeer() *simPeer { return f.s.peers[f.rng.IntN(simPeers)] }
 
-func (f *faults) anyLink() *testredis.Link { return f.anyPeer().links[f.rng.IntN(simMasters)] }
+func (f *faults) anyLink() *testredis.Link { return f.anyPeer().Links[f.rng.IntN(simMasters)] }
 
 func (f *faults) anyDirection() testredis.Direction {
 	return []testredis.Direction{testredis.ToServer, testredis.ToClient, testredis.Both}[f.rng.IntN(3)]
@@ -157,10 +157,10 @@ func (f *faults) deaf(ctx context.Context) bool {
 // pause takes a process off the network, as if it stood still; what it sends meanwhile arrives after.
 func (f *faults) pause(ctx context.Context) bool {
 	p := f.anyPeer()
-	for _, link := range p.links {
+	for _, link := range p.Links {
 		link.Hold(testredis.Both)
 	}
-	return f.lasts(ctx, upTo(f.rng, 2*simTTL), func() { restore(p.links) })
+	return f.lasts(ctx, upTo(f.rng, 2*simTTL), func() { restore(p.Links) })
 }
 
 // partition separates some processes from some masters, in one direction or both.
@@ -170,8 +170,8 @@ func (f *faults) partition(ctx context.Context) bool {
 	var links []*testredis.Link
 	for _, i := range f.rng.Perm(simPeers)[:1+f.rng.IntN(simPeers)] {
 		for _, m := range masters {
-			links = append(links, f.s.peers[i].links[m])
-			f.s.peers[i].links[m].Blackhole(dir)
+			links = append(links, f.s.peers[i].Links[m])
+			f.s.peers[i].Links[m].Blackhole(dir)
 		}
 	}
 	return f.lasts(ctx, upTo(f.rng, simTTL), func() { restore(links) })
@@ -185,14 +185,14 @@ func restore(links []*testredis.Link) {
 
 // frozen stops a master for a while; it then reads what was sent to it.
 func (f *faults) frozen(ctx context.Context) bool {
-	m := f.s.minis[f.rng.IntN(simMasters)]
+	m := f.s.Minis[f.rng.IntN(simMasters)]
 	m.Freeze()
 	return f.lasts(ctx, upTo(f.rng, 2*simTTL), m.Thaw)
 }
 
 // stopped takes a master away; it comes back with its data.
 func (f *faults) stopped(ctx context.Context) bool {
-	m := f.s.minis[f.rng.IntN(simMasters)]
+	m := f.s.Minis[f.rng.IntN(simMasters)]
 	m.Stop()
 	return f.lasts(ctx, upTo(f.rng, simTTL), m.Recover)
 }
@@ -203,13 +203,13 @@ func (f *faults) wiped(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	f.s.minis[i].Crash()
-	return f.lasts(ctx, upTo(f.rng, simTTL), f.s.minis[i].Recover)
+	f.s.Minis[i].Crash()
+	return f.lasts(ctx, upTo(f.rng, simTTL), f.s.Minis[i].Recover)
 }
 
 func (f *faults) snapshot(context.Context) bool {
 	i := f.rng.IntN(simMasters)
-	f.snapshots[i] = f.s.minis[i].Snapshot()
+	f.snapshots[i] = f.s.Minis[i].Snapshot()
 	return true
 }
 
@@ -221,7 +221,7 @@ func (f *faults) rolledBack(ctx context.Context) bool {
 	if !ok || f.snapshots[i] == nil {
 		return false
 	}
-	m := f.s.minis[i]
+	m := f.s.Minis[i]
 	switch {
 	case !f.s.showsRuns:
 		m.Crash()
@@ -246,9 +246,9 @@ func (f *faults) clock(context.Context) bool {
 	}
 	i := f.rng.IntN(simMasters)
 	ahead := time.Duration((2*f.rng.Float64() - 1) * float64(f.steps))
-	f.s.minis[i].Skew(f.s.skews[i] + ahead)
+	f.s.Minis[i].Skew(f.s.skews[i] + ahead)
 	if ahead > f.ahead[i] {
-		f.s.checker.amnesia()
+		f.s.checker.Amnesia()
 	}
 	f.ahead[i] = ahead
 	return true
@@ -261,13 +261,13 @@ func (f *faults) flushed(context.Context) bool {
 	if !f.flushes {
 		return false
 	}
-	for i, m := range f.s.minis {
+	for i, m := range f.s.Minis {
 		m.Crash()
 		f.snapshots[i] = nil
 	}
 	time.Sleep(time.Second + 5*simSkew)
-	f.s.checker.amnesia()
-	for _, m := range f.s.minis {
+	f.s.checker.Amnesia()
+	for _, m := range f.s.Minis {
 		m.Recover()
 	}
 	return true

@@ -9,13 +9,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -50,18 +48,18 @@ func TestSimulation(t *testing.T) {
 	}
 	for _, seed := range chosen {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inFakeTime(t, simMasters, func(w *world) {
 				t.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
-				newSimulation(t, seed).run()
+				newSimulation(w, seed).run()
 			})
 		})
 	}
 }
 
 type simulation struct {
-	*set
+	*world
 	seed    int64
-	checker *checker
+	checker *testkit.Oracle
 	peers   []*simPeer
 	skews   []time.Duration // of the masters' clocks, where no step has struck them
 	names   []string
@@ -83,11 +81,11 @@ const (
 	diceFaults
 )
 
-func newSimulation(t *testing.T, seed int64) *simulation {
-	s := &simulation{set: newSet(t, simMasters), seed: seed, checker: newChecker(t, fmt.Sprintf("seed %d", seed))}
+func newSimulation(w *world, seed int64) *simulation {
+	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
 	rng := dice(seed, diceWorld, 0)
 	s.showsRuns = seed%4 != 2
-	for _, m := range s.minis {
+	for _, m := range s.Minis {
 		if s.showsRuns {
 			m.NewProcess()
 		}
@@ -98,20 +96,15 @@ func newSimulation(t *testing.T, seed int64) *simulation {
 		s.names = append(s.names, fmt.Sprintf("resource-%d", i))
 	}
 	for i := range simPeers {
-		p := &simPeer{index: i, rng: dice(seed, diceWork, i)}
-		if i%2 == 0 {
-			p.peer = s.link(nil)
-		} else {
-			p.peer = s.dial(0, nil)
-		}
-		for j, link := range p.links {
+		p := &simPeer{process: s.Connect(testkit.Net{Tuned: i%2 == 1}), index: i, rng: dice(seed, diceWork, i)}
+		for j, link := range p.Links {
 			delays(link, dice(seed, diceDelay, i*simMasters+j))
 		}
 		p.opts = []rwlock.Option{
 			rwlock.WithTTL(simTTL), rwlock.WithMeta(fmt.Sprintf("peer-%d", i)), redlock.WithNodeTimeout(80 * time.Millisecond),
-			clocked(skew(rng), 1+(rng.Float64()-0.5)*0.008),
+			drifting(skew(rng), 1+(rng.Float64()-0.5)*0.008),
 		}
-		p.start(t, p.opts...)
+		p.Start(p.opts...)
 		s.peers = append(s.peers, p)
 	}
 	return s
@@ -121,19 +114,8 @@ func skew(rng *rand.Rand) time.Duration {
 	return time.Duration((2*rng.Float64() - 1) * float64(simSkew))
 }
 
-// clocked gives a process a clock that is ahead by offset and runs at another rate, within the drift that is allowed.
-func clocked(offset time.Duration, rate float64) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) {
-		start := time.Now()
-		l.Clock = clock.Clock(func() (time.Duration, time.Time) {
-			passed := time.Duration(float64(time.Since(start)) * rate)
-			return passed, start.Add(offset + passed)
-		})
-	})
-}
-
 func (s *simulation) run() {
-	ctx, stop := context.WithTimeout(s.t.Context(), simFor)
+	ctx, stop := context.WithTimeout(s.Ctx, simFor)
 	defer stop()
 	var work sync.WaitGroup
 	for _, p := range s.peers {
@@ -148,7 +130,7 @@ func (s *simulation) run() {
 	f.heal()
 	work.Wait()
 	s.settle()
-	s.t.Log(s.checker.summary(), f.struck)
+	s.Log(s.checker.Summary(), f.struck)
 }
 
 // patience is far more than anybody has to wait in a simulation without faults, and less than the TTL: by then a hold
@@ -171,14 +153,14 @@ func (s *simulation) limit(
 func (s *simulation) accept(err error) {
 	gaveUp := errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, errStarved)
 	if !gaveUp && !errors.Is(err, rwlock.ErrNoQuorum) {
-		s.t.Errorf("seed %d: %v", s.seed, err)
+		s.Errorf("seed %d: %v", s.seed, err)
 	}
 }
 
 // settle checks, after all faults have ended, that everybody gets every lock again and that nothing is left behind.
 func (s *simulation) settle() {
 	for _, p := range s.peers {
-		for _, link := range p.links {
+		for _, link := range p.Links {
 			link.Delay(time.Millisecond)
 		}
 	}
@@ -187,15 +169,15 @@ func (s *simulation) settle() {
 	for _, p := range s.peers {
 		work.Go(func() {
 			for _, name := range s.names {
-				at := s.checker.begin(name)
-				lease, err := p.Lock(soon(s.t, 5*time.Second), name)
+				at := s.checker.Begin(name)
+				lease, err := p.Lock(s.Soon(5*time.Second), name)
 				if err != nil {
-					s.t.Errorf("seed %d: all is well again, but %v", s.seed, err)
+					s.Errorf("seed %d: all is well again, but %v", s.seed, err)
 					return
 				}
-				s.checker.acquired(at, lease)
-				if err := lease.Release(s.t.Context()); err != nil {
-					s.t.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
+				s.checker.Acquired(at, lease)
+				if err := lease.Release(s.Ctx); err != nil {
+					s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
 				}
 			}
 		})
@@ -203,10 +185,10 @@ func (s *simulation) settle() {
 	work.Wait()
 	time.Sleep(simTTL)
 	for _, name := range s.names {
-		state, err := s.peers[0].Inspect(soon(s.t, time.Second), name)
-		require.NoError(s.t, err)
+		state, err := s.peers[0].Inspect(s.Soon(time.Second), name)
+		require.NoError(s, err)
 		for _, m := range state.Masters {
-			require.Empty(s.t, slices.Concat(meta(m.Holders), queue(m.Waiters)),
+			require.Empty(s, slices.Concat(meta(m.Holders), queue(m.Waiters)),
 				"seed %d: left behind on master %d", s.seed, m.Index)
 		}
 	}
@@ -237,4 +219,97 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// simPeer is a process of a simulation.
+type simPeer struct {
+	*process
+	index int
+	rng   *rand.Rand // of its work alone
+	opts  []rwlock.Option
+}
+
+// step is one thing that a process does: an acquisition of any kind, its work, its end.
+func (s *simulation) step(ctx context.Context, p *simPeer) {
+	pause(ctx, upTo(p.rng, 40*time.Millisecond))
+	if ctx.Err() != nil {
+		return
+	}
+	if p.rng.IntN(40) == 0 {
+		s.restart(p)
+	}
+	name := s.names[p.rng.IntN(len(s.names))]
+	var opts []rwlock.LockOption
+	if p.rng.IntN(5) == 0 {
+		opts = append(opts, rwlock.WithoutRenewal())
+	}
+	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
+	defer cancel()
+	at := s.checker.Begin(name)
+	lease, err := p.acquire(wait, name, opts)
+	if err != nil {
+		s.accept(err)
+		return
+	}
+	s.checker.Acquired(at, lease)
+	if p.rng.IntN(5) == 0 {
+		s.convert(ctx, p, lease)
+	}
+	p.use(ctx, lease)
+	s.checker.Sweep()
+}
+
+// convert upgrades a reader or downgrades a writer, or tries to.
+func (s *simulation) convert(ctx context.Context, p *simPeer, lease *rwlock.Lease) {
+	wait, cancel := s.limit(ctx, p.rng, simTTL)
+	defer cancel()
+	convert := lease.Upgrade
+	if lease.Mode() == rwlock.Write {
+		convert = lease.Downgrade
+	}
+	at := s.checker.Begin(lease.Name())
+	switch err := convert(wait); {
+	case err == nil:
+		s.checker.Acquired(at, lease)
+	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrReleased):
+		s.accept(err)
+	}
+}
+
+// restart ends the process and begins it anew with what it has learnt forgotten.
+func (s *simulation) restart(p *simPeer) {
+	if err := p.Close(); err != nil {
+		s.Errorf("seed %d: close: %v", s.seed, err)
+	}
+	p.Start(p.opts...)
+}
+
+func (p *simPeer) acquire(ctx context.Context, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
+	switch n := p.rng.IntN(10); {
+	case n < 5:
+		return p.Lock(ctx, name, opts...)
+	case n < 8:
+		return p.RLock(ctx, name, opts...)
+	case n < 9:
+		return p.TryLock(ctx, name, opts...)
+	default:
+		return p.TryRLock(ctx, name, opts...)
+	}
+}
+
+// use works under the lease, mostly shortly, sometimes beyond its TTL without looking at it.
+func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
+	switch n := p.rng.IntN(100); {
+	case n < 97:
+		pause(ctx, upTo(p.rng, 20*time.Millisecond))
+	case n < 99:
+		pause(ctx, upTo(p.rng, 3*simTTL/2))
+	default: // its holder forgets it for longer than any lease without renewal
+		select {
+		case <-lease.Done():
+		case <-time.After(2 * simTTL):
+		case <-ctx.Done():
+		}
+	}
+	_ = lease.Release(ctx) // that it was lost or is unconfirmed is part of the game
 }

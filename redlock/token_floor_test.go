@@ -1,13 +1,14 @@
 package redlock_test
 
 import (
+	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -20,46 +21,43 @@ const floorTTL = 2 * time.Second
 
 // history is what happens to three masters and the tokens of one name meanwhile.
 type history struct {
-	*set
-	a     *peer // at work from the beginning
+	*world
+	a     *process // at work from the beginning
 	saves []*testredis.Snapshot
 	last  fencing.Token
 }
 
-func newHistory(t *testing.T, ahead time.Duration) *history {
-	h := &history{set: newSet(t, 3)}
-	if ahead != 0 {
-		h.minis[2].Skew(ahead)
-	}
-	h.a = h.process()
+func newHistory(w *world) *history {
+	h := &history{world: w}
+	h.a = h.start()
 	return h
 }
 
-func (h *history) process(opts ...rwlock.Option) *peer {
+func (h *history) start(opts ...rwlock.Option) *process {
 	all := []rwlock.Option{rwlock.WithTTL(floorTTL), redlock.WithNodeTimeout(300 * time.Millisecond)}
-	return h.peer(time.Millisecond, append(all, opts...)...)
+	return h.Process(append(all, opts...)...)
 }
 
 // take takes and gives back the lock. must is whether that has to succeed.
-func (h *history) take(p *peer, must bool) {
-	h.t.Helper()
-	lease, err := p.Lock(soon(h.t, 10*floorTTL), "x")
+func (h *history) take(p *process, must bool) {
+	h.Helper()
+	lease, err := p.Lock(h.Soon(10*floorTTL), "x")
 	if must {
-		require.NoError(h.t, err)
+		require.NoError(h, err)
 	}
 	if err != nil {
 		return
 	}
-	require.Greater(h.t, lease.Token(), h.last, "lower by %v", time.Duration(h.last-lease.Token())*time.Microsecond)
+	require.Greater(h, lease.Token(), h.last, "lower by %v", time.Duration(h.last-lease.Token())*time.Microsecond)
 	h.last = lease.Token()
-	require.NoError(h.t, lease.Release(h.t.Context()))
+	require.NoError(h, lease.Release(h.Ctx))
 	time.Sleep(30 * time.Millisecond)
 }
 
 // save keeps what every master has at this moment.
 func (h *history) save() {
 	h.saves = nil
-	for _, m := range h.minis {
+	for _, m := range h.Minis {
 		h.saves = append(h.saves, m.Snapshot())
 	}
 }
@@ -67,7 +65,7 @@ func (h *history) save() {
 // loses lets a master come back from its save, or empty, without knowing of it; another name is used until it votes
 // again.
 func (h *history) loses(master int, everything bool) {
-	m := h.minis[master]
+	m := h.Minis[master]
 	m.Crash()
 	if !everything {
 		m.Rollback(h.saves[master])
@@ -75,89 +73,82 @@ func (h *history) loses(master int, everything bool) {
 	}
 	m.Recover()
 	for until := time.Now().Add(4 * floorTTL); time.Now().Before(until); time.Sleep(floorTTL / 10) {
-		if lease, err := h.a.Lock(soon(h.t, 10*floorTTL), "y"); err == nil {
-			require.NoError(h.t, lease.Release(h.t.Context()))
+		if lease, err := h.a.Lock(h.Soon(10*floorTTL), "y"); err == nil {
+			require.NoError(h, lease.Release(h.Ctx))
 		}
 	}
 }
 
 // behind is a process that has seen nothing yet and whose clock is two minutes behind.
-func (h *history) behind() *peer { return h.process(clocked(-2*time.Minute, 1)) }
+func (h *history) behind() *process { return h.start(ahead(-2 * time.Minute)) }
 
-var histories = map[string]func(t *testing.T) *history{
-	"one after the other from their saves": func(t *testing.T) *history {
-		h := workedOn(t)
+var histories = map[string]func(h *history){
+	"one after the other from their saves": func(h *history) {
+		h.workOn()
 		h.loses(0, false)
 		h.loses(1, false)
 		fresh := h.behind()
-		h.minis[2].Stop()
+		h.Minis[2].Stop()
 		h.take(fresh, true)
-		return h
 	},
-	"one after the other emptied": func(t *testing.T) *history {
-		h := workedOn(t)
+	"one after the other emptied": func(h *history) {
+		h.workOn()
 		h.loses(0, true)
 		h.loses(1, true)
 		fresh := h.behind()
-		h.minis[2].Stop()
+		h.Minis[2].Stop()
 		h.take(fresh, true)
-		return h
 	},
-	"one was out of reach, one lost its data, one fails": func(t *testing.T) *history {
-		h := newHistory(t, 0)
+	"one was out of reach, one lost its data, one fails": func(h *history) {
 		h.take(h.a, true)
 		h.save()
 		time.Sleep(3 * time.Second)
-		h.a.links[2].Refuse()
-		h.a.links[2].Cut()
+		h.a.CutOff(2)
 		for range 3 {
 			h.take(h.a, true)
 		}
-		h.a.links[2].Restore()
+		h.a.Restore(2)
 		h.loses(0, false)
 		fresh := h.behind()
-		h.minis[1].Stop()
+		h.Minis[1].Stop()
 		h.take(fresh, true)
-		return h
 	},
-	"one is a minute ahead, the others are emptied one after the other": func(t *testing.T) *history {
-		h := newHistory(t, time.Minute)
+	"one is a minute ahead, the others are emptied one after the other": func(h *history) {
+		h.Minis[2].Skew(time.Minute)
 		h.take(h.a, true)
-		h.minis[0].Freeze()
+		h.Minis[0].Freeze()
 		for range 3 {
 			h.take(h.a, false)
 		}
-		h.minis[0].Thaw()
+		h.Minis[0].Thaw()
 		for range 3 {
 			h.take(h.a, true)
 		}
 		h.loses(0, true)
 		h.loses(1, true)
-		fresh := h.process()
-		h.minis[2].Freeze()
+		fresh := h.start()
+		h.Minis[2].Freeze()
 		h.take(fresh, true)
-		h.minis[2].Thaw()
-		return h
+		h.Minis[2].Thaw()
 	},
 }
 
-// workedOn is a history in which tokens were given out after the masters saved.
-func workedOn(t *testing.T) *history {
-	h := newHistory(t, 0)
+// workOn gives tokens out after the masters have saved.
+func (h *history) workOn() {
 	h.take(h.a, true)
 	h.save()
 	time.Sleep(3 * time.Second)
 	for range 3 {
 		h.take(h.a, true)
 	}
-	return h
 }
 
 func TestTokensGoForwardOverLostDataWithoutSteppedClocks(t *testing.T) {
 	for what, happens := range histories {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := happens(t)
+			inFakeTime(t, 3, func(w *world) {
+				h := newHistory(w)
+				happens(h)
 				t.Logf("the last token is %v", h.last)
 			})
 		})
@@ -167,16 +158,78 @@ func TestTokensGoForwardOverLostDataWithoutSteppedClocks(t *testing.T) {
 // A master whose clock is a minute ahead pulls no other there. Where a quorum needs it all the same, the error says
 // what is wrong with the clocks.
 func TestMasterWhoseClockIsAheadPullsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHistory(t, time.Minute)
+	inFakeTime(t, 3, func(w *world) {
+		w.Minis[2].Skew(time.Minute)
+		h := newHistory(w)
 		for range 3 {
 			h.take(h.a, true)
 			require.Less(t, int64(h.last), time.Now().Add(2*time.Second).UnixMicro(), "the others' clocks say less")
 		}
-		h.minis[0].Stop()
-		_, err := h.a.Lock(soon(t, 2*floorTTL), "never taken before")
+		h.Minis[0].Stop()
+		_, err := h.a.Lock(w.Soon(2*floorTTL), "never taken before")
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(t, err, "clock")
 		require.Regexp(t, `mini-[12]:6379: its clock is`, err.Error())
 	})
+}
+
+// restarts are those of a set whose locks are used meanwhile.
+var restarts = map[string]func(w *world, use func()){
+	"one after the other, the third fails": func(w *world, use func()) {
+		for i := range 2 {
+			w.Servers[i].Restart()
+			for until := time.Now().Add(2 * floorTTL); time.Now().Before(until); time.Sleep(floorTTL / 10) {
+				use()
+			}
+		}
+		w.Servers[2].Freeze()
+	},
+	"all at once": func(w *world, use func()) {
+		for _, server := range w.Servers {
+			server.Restart()
+		}
+		use()
+	},
+}
+
+// Tokens also go forward on servers that restart from their last saves, of which each knows by its run id that it may
+// have lost something.
+func TestTokensGoForwardOverRestartsFromOldSaves(t *testing.T) {
+	t.Parallel() // servers start and are waited for
+	for what, restart := range restarts {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := testkit.Start(t, 3)
+			opts := []rwlock.Option{rwlock.WithTTL(floorTTL), redlock.WithNodeTimeout(floorTTL / 4)}
+			a, fresh := w.Process(opts...), w.Process(append(opts, ahead(-2*time.Minute))...)
+			a.Use("x")
+			for _, server := range w.Servers {
+				w.On(server, "SAVE")
+			}
+			time.Sleep(time.Second) // what is counted from here on is lost
+			var last fencing.Token
+			for range 3 {
+				last = max(last, take(a))
+			}
+			restart(w, func() {
+				_ = a.TrySection(w.Soon(10*floorTTL), "y")
+			})
+			token := take(fresh)
+			for _, server := range w.Servers {
+				server.Thaw()
+			}
+			require.Greater(t, token, last, "lower by %v", time.Duration(last-token)*time.Microsecond)
+		})
+	}
+}
+
+// take returns the next token. That a busy machine loses its lease, or does not confirm its release in time, is no
+// matter.
+func take(p *process) fencing.Token {
+	p.W.Helper()
+	lease := p.Acquire(p.W.Soon(time.Minute), "x", rwlock.Write).Granted()
+	if err := lease.Release(p.W.Ctx); !rwlock.Indeterminate(err) && !errors.Is(err, rwlock.ErrLost) {
+		require.NoError(p.W, err)
+	}
+	return lease.Token()
 }

@@ -1,0 +1,138 @@
+package testkit
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// scriptBook says which script a command runs, also where what is sent is the script with something after it. It
+// learns digests from the commands that send a script whole.
+type scriptBook struct {
+	mu      sync.Mutex
+	digests map[string]scripts.Name
+}
+
+func newScriptBook() *scriptBook {
+	b := &scriptBook{digests: make(map[string]scripts.Name)}
+	for name, source := range scripts.All() {
+		b.digests[digest(source)] = name
+	}
+	return b
+}
+
+// ScriptOf returns which script a command runs, by digest or whole, or "" for none.
+func (w *World) ScriptOf(cmd []string) scripts.Name {
+	b := w.scripts
+	if len(cmd) < 2 {
+		return ""
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if testredis.Named("EVAL")(cmd) {
+		for name, source := range scripts.All() {
+			if strings.HasPrefix(cmd[1], source) {
+				b.digests[digest(cmd[1])] = name
+				return name
+			}
+		}
+	}
+	return b.digests[cmd[1]]
+}
+
+func digest(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+// Running matches the commands that run one of these scripts.
+func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool {
+		name := w.ScriptOf(cmd)
+		return name != "" && slices.Contains(names, name)
+	}
+}
+
+// HoldsOf returns the holds that a command concerns: the argument after the vote, or of a renewal every third from
+// there. See the headers in scripts.
+func (w *World) HoldsOf(cmd []string) (holds []string) {
+	keys, err := strconv.Atoi(cmd[2])
+	if err != nil {
+		return nil
+	}
+	own := cmd[3+keys+1:]
+	if w.ScriptOf(cmd) != scripts.Renew {
+		return own[:1]
+	}
+	for i := 0; i < len(own); i += 3 {
+		holds = append(holds, own[i])
+	}
+	return holds
+}
+
+// Requests are the scripts that have reached a master, in the order of arrival.
+type Requests struct {
+	w   *World
+	mu  sync.Mutex
+	all []Request
+}
+
+// Request is one call of a script.
+type Request struct {
+	Script scripts.Name
+	Cmd    []string
+	At     time.Time
+}
+
+// Requests notes what reaches the first master from now on, over the links that these processes have to it, or over all
+// that it has now.
+func (w *World) Requests(from ...*Process) *Requests {
+	r := &Requests{w: w}
+	var links []*testredis.Link
+	for _, p := range from {
+		links = append(links, p.Link)
+	}
+	if len(from) == 0 {
+		links = w.Mini.Links()
+	}
+	for _, link := range links {
+		link.OnCommand(func(cmd []string) {
+			if name := w.ScriptOf(cmd); name != "" {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.all = append(r.all, Request{name, cmd, time.Now()})
+			}
+		})
+	}
+	return r
+}
+
+// All returns what has come so far. In fake time it waits for what is on its way.
+func (r *Requests) All() []Request {
+	if r.w.Mini != nil {
+		synctest.Wait()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// Counts returns how often each script has come.
+func (r *Requests) Counts() map[scripts.Name]int {
+	counts := make(map[scripts.Name]int)
+	for _, one := range r.All() {
+		counts[one.Script]++
+	}
+	return counts
+}
+
+// Of returns how often this script has come.
+func (r *Requests) Of(name scripts.Name) int { return r.Counts()[name] }

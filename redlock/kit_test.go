@@ -1,0 +1,113 @@
+package redlock_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+type (
+	world   = testkit.World
+	process = testkit.Process
+)
+
+// inFakeTime runs a test over so many masters, to which messages take a millisecond.
+func inFakeTime(t *testing.T, masters int, test func(w *world)) {
+	t.Helper()
+	testkit.InFakeTime(t, masters, func(w *world) {
+		w.Net.Way = time.Millisecond
+		test(w)
+	})
+}
+
+// ahead gives a process a wall clock that is so much ahead of the masters'.
+func ahead(d time.Duration) rwlock.Option { return testkit.NewWallClock(d).Option() }
+
+// drifting gives a process a clock that is so much ahead and runs at another rate.
+func drifting(d time.Duration, rate float64) rwlock.Option {
+	return testkit.NewDriftingClock(d, rate).Option()
+}
+
+// tuned is the network of processes whose clients are those of rwlock.Dial.
+var tuned = testkit.Net{Tuned: true}
+
+// dialled is a process over clients of redlock.Dial, without links that could fail.
+func dialled(w *world, addrs []string, opts ...rwlock.Option) *process {
+	w.Helper()
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	require.NoError(w, err)
+	for _, c := range clients {
+		w.Cleanup(c.Close)
+	}
+	return (&process{W: w, Clients: clients}).Start(opts...)
+}
+
+// awaitReplica returns when a replica has what the server has been told.
+func awaitReplica(w *world, server *testredis.Server) {
+	w.Helper()
+	has := func() bool {
+		n, err := server.Command("WAIT", "1", "1000")
+		return err == nil && n.(int64) > 0
+	}
+	require.Eventually(w, has, 2*time.Minute, time.Millisecond)
+}
+
+// nobodyBeside tries to take a lock for as long as a lease of it stands, which must fail. A machine so slow that the
+// lease ends before shows nothing, and passes.
+func nobodyBeside(w *world, lease *rwlock.Lease, others ...*process) {
+	w.Helper()
+	tries := 0
+	for ; lease.Err() == nil; tries++ {
+		for _, p := range others {
+			ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
+			next, err := p.TryLock(ctx, lease.Name())
+			cancel()
+			if err != nil {
+				continue
+			}
+			require.Error(w, lease.Err(), "tokens %v and %v are held at once", lease.Token(), next.Token())
+			require.Greater(w, next.Token(), lease.Token())
+			require.NoError(w, next.Release(w.Ctx))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.Logf("%d rounds of attempts while the lease stood", tries)
+}
+
+// follow makes a server the replica of another, or of nobody, without waiting for it to catch up.
+func follow(w *world, server, of *testredis.Server) {
+	w.Helper()
+	if of == nil {
+		w.On(server, "REPLICAOF", "NO", "ONE")
+		return
+	}
+	host, port, err := net.SplitHostPort(of.Addr())
+	require.NoError(w, err)
+	w.On(server, "REPLICAOF", host, port)
+}
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-redlock")
+	testredis.Together()
+	goleak.VerifyTestMain(m)
+}
+
+// few is a tenth of the seeds, and one at the least, under -short: the race detector looks for other things than they
+// do.
+func few(seeds int) int {
+	if testing.Short() {
+		return max(1, seeds/10)
+	}
+	return seeds
+}
