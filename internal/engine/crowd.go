@@ -10,20 +10,20 @@ import (
 // the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow with its
 // size. The mutex of the wait sets guards it.
 type crowd struct {
-	places  map[*acquisition]place // of every waiter
-	nearest []*acquisition         // may name waiters that have left
-	near    int                    // how many of the nearest wait
-	left    int                    // how many of the nearest have left since their last refresh
-	behind  []*acquisition         // in their order; may name waiters that have left
-	untold  []*acquisition         // waiters behind to report to the master; may name waiters that have left
+	places     map[*acquisition]place // of every waiter
+	nearest    []*acquisition         // may name waiters that have left
+	near       int                    // how many of the nearest wait
+	left       int                    // how many of the nearest have left since their last refresh
+	behind     []*acquisition         // in their order; may name waiters that have left
+	unreported []*acquisition         // waiters behind to report to the master; may name waiters that have left
 }
 
 // place is the position of a waiter in a crowd.
 type place uint8
 
 const (
-	isNear   place = 1 << iota // among the nearest
-	isUntold                   // named by untold
+	isNear       place = 1 << iota // among the nearest
+	isUnreported                   // named by unreported
 )
 
 // nearestMost is how many waiters of a process one refresh of a lock names. A server does nothing else while a script
@@ -37,15 +37,15 @@ func newCrowd() crowd { return crowd{places: make(map[*acquisition]place)} }
 func (c *crowd) add(a *acquisition) {
 	at, in := c.places[a]
 	switch {
-	case in && at&(isNear|isUntold) == 0:
-		c.tell(a)
+	case in && at&(isNear|isUnreported) == 0:
+		c.report(a)
 	case in:
 	case a.entry == Upgrade || len(c.behind) == 0 && c.near < nearestMost:
 		c.bringNear(a)
 	default:
 		c.places[a] = 0
 		c.behind = append(c.behind, a)
-		c.tell(a)
+		c.report(a)
 	}
 }
 
@@ -55,17 +55,17 @@ func (c *crowd) bringNear(a *acquisition) {
 	c.nearest = append(c.nearest, a)
 }
 
-// tell has a waiter behind the nearest reported to the master.
-func (c *crowd) tell(a *acquisition) {
-	c.places[a] |= isUntold
-	c.untold = append(c.untold, a)
+// report has a waiter behind the nearest reported to the master.
+func (c *crowd) report(a *acquisition) {
+	c.places[a] |= isUnreported
+	c.unreported = append(c.unreported, a)
 }
 
-// tellAll has all waiters behind the nearest reported to the master.
-func (c *crowd) tellAll() {
+// reportAll has all waiters behind the nearest reported to the master.
+func (c *crowd) reportAll() {
 	for _, a := range c.behind {
-		if at, in := c.places[a]; in && at&isUntold == 0 {
-			c.tell(a)
+		if at, in := c.places[a]; in && at&isUnreported == 0 {
+			c.report(a)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (c *crowd) remove(a *acquisition) {
 		c.left++
 	}
 	delete(c.places, a)
-	for _, s := range []*[]*acquisition{&c.nearest, &c.behind, &c.untold} {
+	for _, s := range []*[]*acquisition{&c.nearest, &c.behind, &c.unreported} {
 		if len(*s) > 2*len(c.places)+nearestMost {
 			*s = slices.Clip(slices.DeleteFunc(*s, c.hasLeft))
 		}
@@ -98,7 +98,7 @@ func (c *crowd) hasBehind() bool { return len(c.places) > c.near }
 func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasBehind() }
 
 // hasNews reports whether there is something to send in a call in addition to the regular ones.
-func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.untold) > 0) }
+func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.unreported) > 0) }
 
 // takeNearest returns the nearest, longest wait first: on masters that order by arrival, a queue that is rebuilt then
 // has the order of the old one.
@@ -123,16 +123,16 @@ func (c *crowd) advance() []*acquisition {
 	return slices.Clone(c.nearest[before:])
 }
 
-// takeUntold returns the waiters to report to the master next.
-func (c *crowd) takeUntold() (untold []*acquisition) {
-	for len(c.untold) > 0 && len(untold) < nearestMost {
-		a := takeFirst(&c.untold)
-		if at := c.places[a]; at&isUntold != 0 && at&isNear == 0 {
-			c.places[a] = at &^ isUntold
-			untold = append(untold, a)
+// takeUnreported returns the waiters to report to the master next.
+func (c *crowd) takeUnreported() (unreported []*acquisition) {
+	for len(c.unreported) > 0 && len(unreported) < nearestMost {
+		a := takeFirst(&c.unreported)
+		if at := c.places[a]; at&isUnreported != 0 && at&isNear == 0 {
+			c.places[a] = at &^ isUnreported
+			unreported = append(unreported, a)
 		}
 	}
-	return untold
+	return unreported
 }
 
 func takeFirst(s *[]*acquisition) *acquisition {

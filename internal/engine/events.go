@@ -35,8 +35,8 @@ type observers struct {
 	relay  events.Relay
 }
 
-// tell offers an event to a hook, under mu. Nothing depends on whether it arrives.
-func (o *observers) tell(hook func(Event), v *voting) {
+// offer queues an event for a hook, under mu. It may be dropped, and nothing depends on it.
+func (o *observers) offer(hook func(Event), v *voting) {
 	if hook != nil {
 		event := v.event()
 		o.relay.Offer(func() { hook(event) })
@@ -67,7 +67,7 @@ func (o *observers) acquired(l *Lease) {
 		return
 	}
 	event := l.event()
-	l.untold = !o.relay.Offer(func() {
+	l.unobserved = !o.relay.Offer(func() {
 		if hooks.Acquired != nil {
 			hooks.Acquired(event)
 		}
@@ -76,7 +76,7 @@ func (o *observers) acquired(l *Lease) {
 
 // released reports a lease's end by its holder, under its mutex.
 func (o *observers) released(l *Lease) {
-	if hook := o.hooks.Released; hook != nil && !l.untold {
+	if hook := o.hooks.Released; hook != nil && !l.unobserved {
 		event := l.event()
 		o.relay.Final(func() { hook(event) })
 	}
@@ -94,7 +94,7 @@ func (o *observers) lost(l *Lease, loss *Loss) {
 		attributes = append(attributes, slog.Any("error", cause))
 	}
 	o.warn("lease lost", attributes...)
-	if hook := o.hooks.Lost; hook != nil && !l.untold {
+	if hook := o.hooks.Lost; hook != nil && !l.unobserved {
 		event := l.event()
 		o.relay.Final(func() { hook(event, loss) })
 	}

@@ -24,7 +24,7 @@ type hold struct {
 	mode  fencing.Mode
 	phase phase
 
-	untold bool // the hooks were not notified of the beginning
+	unobserved bool // the hooks were not notified of the beginning
 }
 
 // extra has the fields that few holds need.

@@ -59,8 +59,11 @@ func (l *Lease) Deadline() time.Time {
 	}
 	// The wall clock may have been set since the grant, so the moment is computed from what is left by the monotonic
 	// clock.
-	return time.Now().Add(min(l.trust.until().Mono, l.limit) - now.Mono)
+	return time.Now().Add(l.ends() - now.Mono)
 }
+
+// ends returns when the lease ends by the monotonic clock unless it is renewed.
+func (l *Lease) ends() time.Duration { return min(l.trust.until().Mono, l.limit) }
 
 // Trusted reports whether the lease stands at an instant of Engine.Now, as Err does, except that it ignores MaxHold. It
 // does not block and changes nothing, because the goroutines of a shared hold call it for each entry. The caller passes
@@ -173,7 +176,7 @@ func (l *Lease) Fire(now clock.Instant) {
 
 // setTimer sets the timer to the lease's next moment, under mu.
 func (l *Lease) setTimer() {
-	l.e.timers.Set(&l.timer, l, min(l.trust.until().Mono, l.limit, l.nextRenewal()))
+	l.e.timers.Set(&l.timer, l, min(l.ends(), l.nextRenewal()))
 }
 
 // expire ends the lease if its time is over, under mu, regardless of calls under way. The masters keep the hold a

@@ -143,13 +143,13 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 	w.e.observers.warn(message,
 		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
 	if hook := w.e.observers.hooks.Unreachable; hook != nil {
-		w.e.tasks.spawn(func() { w.tellUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
+		w.e.tasks.spawn(func() { w.reportUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
 	}
 }
 
-// tellUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
+// reportUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
-func (w *waitSets) tellUnreachable(n *transport.Node, hook func(Event, error), cause error) {
+func (w *waitSets) reportUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
 		if w.m.At(a.lease.key.lock()) != n || !w.e.cutOff(a) {
 			continue

@@ -215,7 +215,7 @@ func (l *Lease) roundSucceeded(now clock.Instant, confirm bool) {
 	if l.planRenewal(now); l.renewal.again {
 		l.renewal.again, l.renewal.due = false, now.Mono
 	}
-	l.e.observers.tell(l.e.observers.hooks.Renewed, &l.voting)
+	l.e.observers.offer(l.e.observers.hooks.Renewed, &l.voting)
 	l.regain(now)
 }
 

@@ -237,7 +237,7 @@ func (s *waitSet) Fire(now clock.Instant) {
 		switch {
 		case busy:
 		case far:
-			waiters = s.crowd.takeUntold()
+			waiters = s.crowd.takeUnreported()
 		default:
 			waiters = s.crowd.advance()
 		}
@@ -300,7 +300,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	if s.crowd.hasBehind() {
 		life = millis(refreshes * s.every)
 		if s.route != route {
-			s.crowd.tellAll() // the lease that they live by is named by its route
+			s.crowd.reportAll() // the lease that they live by is named by its route
 		}
 	}
 	if s.busy || len(batch) == 0 && life == "0" {
@@ -400,7 +400,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	}
 	switch {
 	case err != nil || lapsed && s.kept: // a reply that was lost may have reported that they are dead
-		s.crowd.tellAll()
+		s.crowd.reportAll()
 	case keeps:
 		s.kept = true
 	}
