@@ -120,14 +120,11 @@ func holder(h engine.Holder) Holder {
 
 // showIn adds to the hold of this RWMutex, if holders has it, what only its process knows. Redis has one hold for all
 // goroutines of the process.
-func (m *place) showIn(holders []Holder) {
+func (m *RWMutex) showIn(holders []Holder) {
 	m.mu.Lock()
-	id, in := "", m.local.readers.number()
+	id, in := "", m.queue.Holders()
 	if remote := m.remote.Load(); remote != nil {
 		id = remote.id
-	}
-	if m.local.writer || m.local.converting != nil {
-		in++
 	}
 	m.unlock()
 	for i := range holders {

@@ -8,8 +8,22 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/localqueue"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
+
+// The process side of an RWMutex has these parts:
+//
+//	localqueue.Queue  the holders and the waiters of this process, in the order of arrival; it knows nothing of Redis
+//	remoteHold        the lease of the process, with its token block and how many more sections it serves
+//	section           what the current holders share: one token, and contexts that end with it
+//	conversion        a holder that turns from reading to writing, or back
+//	mutexes           the registry of a locker: one RWMutex for a name
+//
+// Lock tries three ways, in the order of their cost. First, the goroutine joins readers or enters under an idle lease,
+// without a command; to join readers also needs no mutex. Second, it queues and is admitted by a holder that leaves.
+// Third, it leads and acquires the lock from Redis. Unlock has four outcomes: other readers stay, the next waiter is
+// admitted, the process keeps the lease, or it releases the lease.
 
 // RWMutex is a distributed lock with the methods of sync.RWMutex. It excludes the goroutines of a process from each
 // other, and it excludes other processes. Exclusion inside the process never depends on Redis. Goroutines are served in
@@ -31,49 +45,27 @@ import (
 // An RWMutex is safe for concurrent use. Only Locker.RWMutex makes one: the zero value cannot be used. A goroutine may
 // unlock what another goroutine has locked.
 type RWMutex struct {
-	place
-	refused error // why the RWMutex cannot be used; only place.name is set then
-}
-
-// place has the holders and the waiters of an RWMutex in this process, and the hold on Redis that the process has for
-// them. Its parts:
-//
-//	cohort      the holders and the local queue, in the order of arrival; it knows nothing of Redis
-//	readers     the readers that hold the lock together, counted without a mutex; in the cohort
-//	remoteHold  the lease of the process, with its token block and how long it still serves
-//	section     what the current holders share: one token, and contexts that end with it
-//	bound       WithMaxHold for a section
-//	bid         the attempt of the leader: under the existing remote hold, or with a new one from Redis
-//	conversion  a holder that turns from reading to writing, or back
-//	linger      how long the remote hold is kept while it has no holder
-//	mutexes     the registry of a locker: one RWMutex for a name
-//
-// Lock tries three ways, in the order of their cost. First, the goroutine joins readers or enters under an idle lease,
-// without a command; to join readers also needs no mutex. Second, it queues and gets the place from a holder that
-// leaves. Third, it leads and acquires the lock from Redis. Unlock has four outcomes: other readers stay, the place
-// passes to the next waiter, the process keeps the lease, or it releases the lease.
-//
-// in and remote are read without mu by goroutines that join readers, and by Token and Context. Such a read may return a
-// section that has just ended. So the goroutine also checks that the lease is trusted, or the reader count, which shows
-// the end too.
-//
-// Mutexes are taken in the order mu, section.mu, mutexes.mu. The engine's list of locks that are being released comes
-// last. None of them is held across a call that sends a command or ends contexts. So none is held when a hook, the
-// callback at the end of a lease or a caller's parent context calls this package.
-type place struct {
-	locker   *Locker // nil where the RWMutex cannot be used
+	locker   *Locker // nil if the RWMutex cannot be used; then only refused and name are set
+	refused  error   // why it cannot be used; nil for the zero value
 	name     string
 	settings settings.Lock
 	terms    *engine.Terms
 	released error // the cause for the contexts of a section that is not lost
 
-	in     atomic.Pointer[section]    // the section of the current holders, or nil; stored under mu
-	remote atomic.Pointer[remoteHold] // the hold of the process on Redis, or nil; stored under mu
-	mu     sync.Mutex                 // never held across a call that sends a command or ends contexts
-	local  cohort
-	block  int           // number of tokens that the next request asks for
-	seen   fencing.Token // the largest token of the holds before
-	linger linger
+	// Goroutines that join readers, and Token and Context, read current and remote without mu. Such a read may return a
+	// section that has just ended. So the goroutine also checks that the lease is trusted, or the number of readers,
+	// which shows the end too.
+	current atomic.Pointer[section]    // the section of the current holders, or nil; stored under mu
+	remote  atomic.Pointer[remoteHold] // the hold of the process on Redis, or nil; stored under mu
+
+	// Mutexes are taken in the order mu, section.mu, mutexes.mu. The engine's list of locks that are being released comes
+	// last. None of them is held across a call that sends a command or ends contexts. So none is held when a hook, the
+	// callback at the end of a lease or a caller's parent context calls this package.
+	mu     sync.Mutex
+	queue  localqueue.Queue // the holders and the waiters of this process
+	block  int              // the number of tokens that the next request asks for
+	seen   fencing.Token    // the largest token of earlier holds
+	linger lingerTimer
 }
 
 // RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same
@@ -81,7 +73,7 @@ type place struct {
 // options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
 // at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
-	refused := func(err error) *RWMutex { return &RWMutex{place: place{name: name}, refused: err} }
+	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
 	if l.isZero() {
 		return refused(errZeroLocker)
 	}
@@ -93,9 +85,9 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 		return refused(err)
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
-		m := &RWMutex{place: place{
+		m := &RWMutex{
 			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
-		}}
+		}
 		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0
@@ -135,22 +127,42 @@ func (m *RWMutex) TryRLock(ctx context.Context) error { return m.acquire(ctx, Re
 
 // Unlock releases the write lock and returns what Lease.Release returns. Without a write lock the error matches
 // ErrNotHeld. With a write lock that was lost before, it matches ErrLost.
-func (m *RWMutex) Unlock(ctx context.Context) error { return m.unlockFor(ctx, Write) }
+func (m *RWMutex) Unlock(ctx context.Context) error { return m.leave(ctx, Write) }
 
 // RUnlock releases one read lock, as Unlock does.
-func (m *RWMutex) RUnlock(ctx context.Context) error { return m.unlockFor(ctx, Read) }
+func (m *RWMutex) RUnlock(ctx context.Context) error { return m.leave(ctx, Read) }
 
-func (m *RWMutex) unlockFor(ctx context.Context, mode Mode) error {
-	if m.isUnusable() {
-		return m.unusable()
-	}
-	return m.leave(ctx, mode)
-}
+// Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
+// writes in between. It waits until the other readers have left, in this process and elsewhere. It goes before all
+// other waiters, and new readers are held back. While it waits, the caller keeps the read lock; it also keeps it if ctx
+// ends or WithMaxWait is reached (*AcquireError, *QuorumError). If Redis has granted the write hold, and that hold is
+// lost before the other readers have left, the caller keeps the read lock too; the error matches ErrNoQuorum if no
+// renewal of that hold was confirmed in time, else ErrNotAcquired. A reader that asks while another reader upgrades, in
+// this process or elsewhere, gets ErrUpgrade at once: each would wait for the other. It has to unlock, and then to
+// lock.
+//
+// Once the write lock is granted, Upgrade has succeeded. It then also releases the read hold: it waits for that until
+// ctx ends and at most for the release timeout, and a release that is not confirmed by then goes on in the background.
+//
+// After Upgrade, Token is a new, larger one, and contexts from before show it. Without a read lock the error matches
+// ErrNotHeld. With a read lock that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
+func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Upgrade) }
+
+// TryUpgrade is Upgrade with a single attempt: while there are other readers, the error matches ErrNotAcquired.
+func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Try) }
+
+// Downgrade turns the write lock of this RWMutex into a read lock, without a gap: no other goroutine and no other
+// process writes in between. Waiting readers are let in, up to the next waiting writer: the readers of this process
+// when Downgrade returns, the readers of other processes when the write hold is released, which is bounded as with
+// Upgrade. Token is a new one, as with Upgrade. After an error that matches neither ErrLost nor ErrClosed the caller
+// still has the write lock. Without a write lock the error matches ErrNotHeld. With a write lock that is lost it
+// matches ErrLost, and Unlock is still due.
+func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 // Token returns the fencing token of the current holders, or 0 if there are none: the writer's token, or the token that
 // the current readers share. Between a loss and the Unlock it is the token of the lost lease.
 func (m *RWMutex) Token() fencing.Token {
-	if s := m.in.Load(); s != nil {
+	if s := m.current.Load(); s != nil {
 		return s.fence.token()
 	}
 	return 0
@@ -160,7 +172,7 @@ func (m *RWMutex) Token() fencing.Token {
 // a reader, when the last of the readers has unlocked. It continues through Upgrade and Downgrade, and then shows the
 // new fence. Without a hold it is already cancelled, with ErrNotHeld as the cause.
 func (m *RWMutex) Context(parent context.Context) context.Context {
-	if s := m.in.Load(); s != nil {
+	if s := m.current.Load(); s != nil {
 		return s.context(parent)
 	}
 	return endedContext(parent, fmt.Errorf("%w: %q", ErrNotHeld, m.name))

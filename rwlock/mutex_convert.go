@@ -8,15 +8,16 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/localqueue"
 )
 
 // conversion turns a reader into the writer, or the writer into a reader. No other goroutine and no other process
 // writes in between.
 //
-// In the process: a converting goroutine is neither a reader nor the writer, but it still is a holder
-// (cohort.converting). So no goroutine enters, and there is no second conversion. The other readers leave as usual, and
-// the last of them signals the conversion instead of the queue. The section stays the same, with its contexts and its
-// limit. Only its token and its mode change.
+// In the process: a converting goroutine is neither a reader nor the writer, but it still is a holder. So no goroutine
+// enters, and there is no second conversion. The other readers leave as usual, and the last of them signals the
+// conversion instead of the queue. The section stays the same, with its contexts and its limit. Only its token and its
+// mode change.
 //
 // On Redis: the lease is converted as any Lease is. An upgrade requests the conversion at once, before the other
 // readers of the process have left, so that readers of other processes are held back and a second upgrade is refused
@@ -28,45 +29,18 @@ import (
 // upgrade.
 type conversion struct {
 	*RWMutex
-	w       *waiter // signalled when the other readers have left
-	from    Mode
-	section *section
-	hold    *remoteHold
-	wanted  bool // hold.wanted before the conversion
+	w            *localqueue.Waiter // signalled when the other readers have left
+	from         Mode
+	section      *section
+	hold         *remoteHold
+	wasContended bool // hold.contended before the conversion
 }
-
-// Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
-// writes in between. It waits until the other readers have left, in this process and elsewhere. It goes before all
-// other waiters, and new readers are held back. While it waits, the caller keeps the read lock; it also keeps it if ctx
-// ends or WithMaxWait is reached (*AcquireError, *QuorumError). If Redis has granted the write hold, and that hold is
-// lost before the other readers have left, the caller keeps the read lock too; the error matches ErrNoQuorum if no
-// renewal of that hold was confirmed in time, else ErrNotAcquired. A reader that asks while another reader upgrades, in
-// this process or elsewhere, gets ErrUpgrade at once: each would wait for the other. It has to unlock, and then to
-// lock.
-//
-// Once the write lock is granted, Upgrade has succeeded. It then also releases the read hold: it waits for that until
-// ctx ends and at most for the release timeout, and a release that is not confirmed by then goes on in the background.
-//
-// After Upgrade, Token is a new, larger one, and contexts from before show it. Without a read lock the error matches
-// ErrNotHeld. With a read lock that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
-func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Upgrade) }
-
-// TryUpgrade is Upgrade with a single attempt: while there are other readers, the error matches ErrNotAcquired.
-func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Try) }
-
-// Downgrade turns the write lock of this RWMutex into a read lock, without a gap: no other goroutine and no other
-// process writes in between. Waiting readers are let in, up to the next waiting writer: the readers of this process
-// when Downgrade returns, the readers of other processes when the write hold is released, which is bounded as with
-// Upgrade. Token is a new one, as with Upgrade. After an error that matches neither ErrLost nor ErrClosed the caller
-// still has the write lock. Without a write lock the error matches ErrNotHeld. With a write lock that is lost it
-// matches ErrLost, and Unlock is still due.
-func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {
 	if m.isUnusable() {
 		return m.unusable()
 	}
-	c := &conversion{RWMutex: m, w: newWaiter(to), from: Read}
+	c := &conversion{RWMutex: m, w: localqueue.NewWaiter(to), from: Read}
 	if to == Read {
 		c.from = Write
 	}
@@ -87,16 +61,16 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 // begin makes one holder the converting one. A single attempt does not begin while there are other holders.
 func (c *conversion) begin(entry engine.Entry) error {
 	c.mu.Lock()
-	reads := c.from == Read && c.local.readers.number() > 0
-	taken := reads && c.local.upgrading()
-	held, alone := c.local.convert(c.w, c.from)
+	reads := c.from == Read && c.queue.Readers() > 0
+	taken := reads && c.queue.IsUpgrading()
+	held, alone := c.queue.BeginConversion(c.w, c.from)
 	refused := held && !alone && entry == engine.Try
 	if held {
-		c.section, c.hold = c.in.Load(), c.remote.Load()
-		c.wanted = c.hold.wanted
+		c.section, c.hold = c.current.Load(), c.remote.Load()
+		c.wasContended = c.hold.contended
 	}
 	if refused {
-		c.local.settle(c.from)
+		c.queue.EndConversion(c.from)
 	}
 	c.unlock()
 	switch { // not under mu: an error that names the holder may be the first to notice that the holder lost the lock
@@ -106,7 +80,7 @@ func (c *conversion) begin(entry engine.Entry) error {
 		if lost := c.section.lost(); lost != nil {
 			return lost
 		}
-		return c.notAcquired(c.w.mode, 0, nil)
+		return c.notAcquired(c.w.Mode(), 0, nil)
 	case !held:
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, c.name, c.from)
 	default:
@@ -120,13 +94,13 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 		return lost
 	}
 	if ctx.Err() != nil {
-		return c.notAcquired(c.w.mode, 0, ctxerr.Cause(ctx))
+		return c.notAcquired(c.w.Mode(), 0, ctxerr.Cause(ctx))
 	}
 	lease, err := c.hold.lease, error(nil)
-	if lease.Mode() == c.w.mode {
+	if lease.Mode() == c.w.Mode() {
 		err = c.alone(ctx)
 	} else {
-		err = lease.convert(ctx, c.w.mode, entry, c.alone)
+		err = lease.convert(ctx, c.w.Mode(), entry, c.alone)
 	}
 	if err != nil {
 		return err
@@ -137,12 +111,12 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 // alone returns when the other readers of the process have left.
 func (c *conversion) alone(ctx context.Context) error {
 	select {
-	case <-c.w.turn:
+	case <-c.w.Turn():
 		return nil
 	case <-c.hold.lease.Done():
 		return c.hold.lease.Err()
 	case <-ctx.Done():
-		return c.notAcquired(c.w.mode, 0, ctxerr.Cause(ctx))
+		return c.notAcquired(c.w.Mode(), 0, ctxerr.Cause(ctx))
 	}
 }
 
@@ -160,37 +134,37 @@ func (c *conversion) failure(err error) error {
 
 // finish makes the converting goroutine a holder again, in the other mode.
 func (c *conversion) finish() {
-	g := granted(c.hold.lease)
+	id, first, last := c.hold.lease.grant()
 	c.mu.Lock()
-	anew := g.id != c.hold.id
+	anew := id != c.hold.id
 	if anew {
-		c.hold.grant = g
+		c.hold.setGrant(id, first, last)
 	}
-	c.section.fence.set(c.w.mode, c.hold.take())
-	c.local.settle(c.w.mode)
+	c.section.fence.set(c.w.Mode(), c.hold.take())
+	c.queue.EndConversion(c.w.Mode())
 	c.unlock()
 	if anew {
-		c.hearWanted(c.hold)
+		c.watchContended(c.hold)
 	}
 }
 
-// abandon makes the converting goroutine a holder in its old mode again, unless the conversion has finished. If a
-// waiter for a read lease was reported during the conversion, that may have been its own upgrade. So abandon forgets
-// the report, and a waiter that still waits is reported again.
+// abandon makes the converting goroutine a holder in its old mode again, unless the conversion has finished. A waiter
+// that was reported for a read lease during the conversion may have been its own upgrade. So abandon drops the report,
+// and a waiter that still waits is reported again.
 func (c *conversion) abandon() {
 	c.mu.Lock()
-	if c.local.converting != c.w {
+	if !c.queue.IsConverting(c.w) {
 		c.unlock()
 		return
 	}
-	itself := !c.wanted && c.hold.wanted && c.hold.lease.Mode() == Read
+	itself := !c.wasContended && c.hold.contended && c.hold.lease.Mode() == Read
 	if itself {
-		c.hold.wanted = false
+		c.hold.contended = false
 	}
-	c.local.settle(c.from)
+	c.queue.EndConversion(c.from)
 	c.unlock()
 	if itself {
 		c.hold.lease.inner.ResetContended()
-		c.hearWanted(c.hold)
+		c.watchContended(c.hold)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/localqueue"
 )
 
 // acquire is Lock, TryLock, RLock and TryRLock. It first refuses a call that cannot succeed, without a request: an
@@ -35,8 +35,9 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 
 // enter admits a goroutine that need not wait: under a remote hold without a holder, or together with readers. It
 // checks trust once, at the entrance: a lease that ends right after that ends the contexts of the section, before a
-// goroutine elsewhere is admitted.
-func (m *place) enter(mode Mode) bool {
+// goroutine elsewhere is admitted. If the remote hold does not serve the mode, for example a read lease and a writer,
+// the goroutine queues and leads, and the leader releases the hold first.
+func (m *RWMutex) enter(mode Mode) bool {
 	h := m.remote.Load()
 	if h == nil {
 		return false
@@ -45,40 +46,28 @@ func (m *place) enter(mode Mode) bool {
 	if !h.lease.inner.Trusted(now) {
 		return false
 	}
-	if mode == Read && m.local.readers.join() {
+	if mode == Read && m.queue.TryJoin() {
 		return true
 	}
 	m.mu.Lock()
 	defer m.unlock()
-	if m.remote.Load() != h || !m.local.unclaimed() || !m.local.empty() {
+	if m.remote.Load() != h || !m.queue.IsIdle() || !h.serves(mode, now) {
 		return false
 	}
-	return m.begin(h, mode, now)
+	m.current.Store(h.newSection(m, mode))
+	m.queue.Enter(mode)
+	return true
 }
 
 // unlock unlocks mu. Before that it decides whether readers may join the current readers from then on: not while a
-// waiter of this process or of another one is ahead of them, and not if they have to extend the lease.
-func (m *place) unlock() {
-	if m.local.readers.number() > 0 {
+// waiter of this process or of another one is ahead of them, and not if they have to extend the time of the current
+// readers, which otherwise would end theirs too.
+func (m *RWMutex) unlock() {
+	if m.queue.Readers() > 0 {
 		h := m.remote.Load()
-		m.local.readers.open(m.local.unclaimed() && h.admitsMore() && !m.extends(h))
+		m.queue.AllowJoin(!h.contended && !h.singleUse && m.settings.MaxHold == 0)
 	}
 	m.mu.Unlock()
-}
-
-// extends reports whether a reader that joins has to extend the time of the current readers. Otherwise the time of the
-// first reader would end the new one too.
-func (m *place) extends(h *remoteHold) bool { return h.once || m.settings.MaxHold > 0 }
-
-// begin admits a goroutine under a remote hold without a holder, under mu, if the hold serves its mode. If it does not,
-// for example a read lease and a writer, the goroutine queues and leads, and the leader releases the hold first.
-func (m *place) begin(h *remoteHold, mode Mode, now clock.Instant) bool {
-	serves := h.serves(mode, now)
-	if serves {
-		m.in.Store(h.begin(m, mode))
-		m.local.enter(mode)
-	}
-	return serves
 }
 
 // try is a single attempt: it asks Redis, once, if no goroutine of this process is in the way. Goroutines that come
@@ -87,15 +76,15 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
 	}
-	begun, w, leads := time.Now(), newWaiter(mode), false
-	err := m.use(func() { leads = m.local.tryLead(w) })
+	begun, w, leads := time.Now(), localqueue.NewWaiter(mode), false
+	err := m.use(func() { leads = m.queue.TryLead(w) })
 	if err != nil {
 		return err
 	}
 	if !leads {
 		return m.notAcquired(mode, 0, nil)
 	}
-	err = (&bid{&m.place, w, engine.Try}).lead(ctx)
+	err = m.lead(ctx, w, engine.Try)
 	if err == errNotJoined {
 		m.giveUp(w)
 		return m.notAcquired(mode, 0, nil)
@@ -109,14 +98,13 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
 	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
 	defer cancel()
-	w := newWaiter(mode)
-	b := &bid{&m.place, w, engine.Wait}
-	if err := m.use(func() { m.local.enqueue(w) }); err != nil {
+	w := localqueue.NewWaiter(mode)
+	if err := m.use(func() { m.queue.Enqueue(w) }); err != nil {
 		return err
 	}
 	for {
 		select {
-		case <-w.turn:
+		case <-w.Turn():
 		case <-within.Done():
 			if m.giveUp(w) {
 				return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
@@ -126,13 +114,13 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 				return fmt.Errorf("%w: lock %q", ErrClosed, m.name)
 			}
 		}
-		if w.stage == admitted {
+		if w.Admitted() {
 			return nil
 		}
 		if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
 			return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
 		}
-		if err := b.lead(within); err != errNotJoined {
+		if err := m.lead(within, w, engine.Wait); err != errNotJoined {
 			return asWaited(err, time.Since(begun), ctx, within)
 		}
 	}
@@ -150,13 +138,12 @@ func (m *RWMutex) isOver(within context.Context, begun time.Time) bool {
 
 // giveUp removes a waiter, unless it was admitted at the same moment, and reports whether it did. An admitted waiter
 // has the lock even if its context has ended: a caller that gets an error would not unlock it.
-func (m *RWMutex) giveUp(w *waiter) bool {
+func (m *RWMutex) giveUp(w *localqueue.Waiter) bool {
 	m.mu.Lock()
 	defer m.unlock()
-	if w.stage == admitted {
+	if !m.queue.GiveUp(w) {
 		return false
 	}
-	m.local.giveUp(w)
 	m.unused()
 	return true
 }
@@ -165,8 +152,8 @@ func (m *RWMutex) giveUp(w *waiter) bool {
 // Inspect would, and adds what only this process knows: that the holder has lost the lock and has not unlocked it.
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
-	if s := m.in.Load(); s != nil {
-		e.Holder = s.holder(max(1, m.local.readers.number()))
+	if s := m.current.Load(); s != nil {
+		e.Holder = s.holder(max(1, m.queue.Readers()))
 		e.Err = s.notUnlocked(cause)
 	}
 	return e
@@ -175,62 +162,72 @@ func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) erro
 // errNotJoined is returned to a leader that came while there were readers and could not join them. No caller sees it.
 var errNotJoined = errors.New("rwlock: readers not joined")
 
-// bid is the attempt of a leader. All other goroutines that want the lock wait for it, so it ends with the leader's
-// context at the latest. What it was waiting for at Redis is then given up in the background.
-type bid struct {
-	*place
-	w     *waiter
-	entry engine.Entry
-}
-
-// lead gets the place for the leader and for the readers that enter with it: it joins the current readers, or asks
-// Redis. On any error but errNotJoined the leader has left the queue.
+// lead makes the leader a holder, with the readers that enter with it: it joins the current readers, or enters under
+// the remote hold, or acquires one. All other goroutines that want the lock wait for the leader, so lead ends with the
+// leader's context at the latest, and what it has asked of Redis is then given up in the background. On any error but
+// errNotJoined the leader has left the queue.
 //
 // The state that lead reads under mu first may change before the leader acts on it, with two exceptions. No other
-// goroutine can lead. And while there is no holder, no goroutine can enter: cohort.unclaimed is false while there is a
-// leader.
-func (m *bid) lead(ctx context.Context) error {
-	w := m.w
+// goroutine can lead. And while there is no holder, no goroutine can enter, because a queue with a leader is not idle.
+func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.Entry) error {
 	m.mu.Lock()
-	s, h := m.in.Load(), m.remote.Load()
-	joins, alone := m.local.besideReaders(), m.local.empty() && !m.local.returning
+	s, h := m.current.Load(), m.remote.Load()
+	shared, vacant := m.queue.IsShared(), m.queue.IsVacant()
 	m.unlock()
-	if !alone {
-		if joins && m.extend(ctx, s) && m.beside(s) {
+	if !vacant {
+		if shared && s.extend(ctx) && m.joinReaders(s) {
 			return nil
 		}
-		return m.stepBack()
+		if entry == engine.Wait { // a single attempt has failed; it is not in the queue
+			m.mu.Lock()
+			defer m.unlock()
+			m.queue.StepBack()
+		}
+		return errNotJoined
 	}
-	defer m.end() // also if a hook of the locker panics: no goroutine may wait for this leader for ever
-	if h != nil && m.exchange(ctx, h) {
+	defer m.giveUp(w) // also if a hook of the locker panics: no goroutine may wait for this leader for ever
+	if h != nil && m.reuse(ctx, h, w) {
 		return nil
 	}
-	hold, err := m.ask(ctx)
+	h, err := m.request(ctx, w.Mode(), entry)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.remote.Store(hold)
-	m.in.Store(hold.begin(m.place, w.mode))
-	m.local.admitLeader(w)
+	m.remote.Store(h)
+	m.current.Store(h.newSection(m, w.Mode()))
+	m.queue.AdmitLeader()
 	m.unlock()
-	m.watch(hold)
+	m.watch(h)
 	return nil
 }
 
-// exchange admits the leader under a remote hold without a holder if the hold serves its mode, and releases the hold if
-// not. The lease may end right after that. This is safe: a section checks the end of its lease by the same clocks.
-func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
-	w := m.w
+// joinReaders admits a reader that leads to a section if its readers are still there. They may have left while the new
+// reader extended their time, and another section may have begun. Then the extension was useless, and the reader waits
+// for its own turn.
+func (m *RWMutex) joinReaders(s *section) bool {
 	now := m.locker.engine.Now()
 	m.mu.Lock()
-	if m.remote.Load() == h && h.serves(w.mode, now) {
-		m.in.Store(h.begin(m.place, w.mode))
-		m.local.admitLeader(w)
+	defer m.unlock()
+	if !m.queue.IsShared() || m.current.Load() != s || s.remote.contended || !s.remote.trusted(now) {
+		return false
+	}
+	m.queue.AdmitLeader()
+	return true
+}
+
+// reuse admits the leader under a remote hold without a holder if the hold serves its mode, and releases the hold if
+// not. The lease may end right after that. This is safe: a section checks the end of its lease by the same clocks.
+func (m *RWMutex) reuse(ctx context.Context, h *remoteHold, w *localqueue.Waiter) bool {
+	now := m.locker.engine.Now()
+	m.mu.Lock()
+	if m.remote.Load() == h && h.serves(w.Mode(), now) {
+		m.current.Store(h.newSection(m, w.Mode()))
+		m.queue.AdmitLeader()
 		m.unlock()
 		return true
 	}
-	m.forget(h)
+	m.detach(h)
 	m.unlock()
 	// The hold had no holder, so a loss or an unconfirmed release concerns no caller. All goroutines that come wait for
 	// this leader, so the release does not keep it beyond the end of its context.
@@ -238,63 +235,17 @@ func (m *bid) exchange(ctx context.Context, h *remoteHold) bool {
 	return false
 }
 
-// ask acquires the lock from Redis for the leader and the readers that enter with it. It is the only step of a bid that
-// waits for other processes. It is called without mu: other goroutines of this process queue or give up during the
-// call.
-func (m *bid) ask(ctx context.Context) (*remoteHold, error) {
+// request acquires a remote hold for the leader and the readers that enter with it. It is the only step that waits for
+// other processes. It is called without mu: other goroutines of this process queue or give up during the call.
+func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*remoteHold, error) {
 	m.mu.Lock()
-	block, seen := m.block, m.seen
+	r := engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: m.block, Seen: m.seen}
 	m.unlock()
-	r := engine.Request{
-		Name: m.name, Mode: m.w.mode, Entry: m.entry, Terms: m.terms, Block: block, Seen: seen,
-	}
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return &remoteHold{lease: lease, since: time.Now(), once: !m.settings.Renew, grant: granted(lease)}, nil
-}
-
-// extend gives the current readers the time that a new hold would have, and reports whether it did. It is called
-// without mu, because under WithoutRenewal it sends a command. beside then checks again which section is current.
-func (m *bid) extend(ctx context.Context, s *section) bool {
-	if s.remote.once && s.remote.lease.Renew(ctx) != nil {
-		return false
-	}
-	return s.bound == nil && s.lost() == nil || s.bound != nil && s.extend()
-}
-
-// beside admits a reader to a section if its readers are still there. They may have left while the new reader extended
-// their lease, and another section may have begun. Then the extension was useless, and the reader waits for its own
-// turn.
-func (m *bid) beside(s *section) bool {
-	now := m.locker.engine.Now()
-	m.mu.Lock()
-	defer m.unlock()
-	if !m.local.besideReaders() || m.in.Load() != s || !s.remote.admitsMore() || !s.remote.trusted(now) {
-		return false
-	}
-	m.local.admitLeader(m.w)
-	return true
-}
-
-// stepBack makes a leader from the queue wait until the current readers have left. A single attempt is not in the queue
-// and has failed.
-func (m *bid) stepBack() error {
-	if m.entry == engine.Wait {
-		m.mu.Lock()
-		defer m.unlock()
-		m.local.stepBack(m.w)
-	}
-	return errNotJoined
-}
-
-// end lets the next waiter lead if this leader has failed. A leader that was admitted has left the queue already.
-func (m *bid) end() {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.w.stage == leading {
-		m.local.giveUp(m.w)
-		m.unused()
-	}
+	h := &remoteHold{lease: lease, since: time.Now(), singleUse: !m.settings.Renew}
+	h.setGrant(lease.grant())
+	return h, nil
 }

@@ -21,7 +21,7 @@ type mutexes struct {
 
 	mu    sync.Mutex                         // taken after an RWMutex's mu; guards the fields below
 	known map[mutexKey]weak.Pointer[RWMutex] // all that the program refers to
-	inUse map[string]*place                  // by name; this keeps them alive, also while a lease lingers
+	inUse map[string]*RWMutex                // by name; this keeps them alive, also while a lease lingers
 }
 
 // mutexKey identifies an RWMutex: two calls with equal options share one.
@@ -32,7 +32,7 @@ type mutexKey struct {
 
 func newMutexes() *mutexes {
 	return &mutexes{
-		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*place),
+		closed: make(chan struct{}), known: make(map[mutexKey]weak.Pointer[RWMutex]), inUse: make(map[string]*RWMutex),
 	}
 }
 
@@ -65,7 +65,7 @@ func (r *mutexes) forget(key mutexKey, known weak.Pointer[RWMutex]) {
 
 // claim marks an RWMutex as in use, unless an RWMutex with that name and other settings is in use: goroutines that
 // exclude each other in this process share a lease, and so its terms.
-func (r *mutexes) claim(m *place) (other *place, err error) {
+func (r *mutexes) claim(m *RWMutex) (other *RWMutex, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if other := r.inUse[m.name]; other != nil && other != m {
@@ -76,7 +76,7 @@ func (r *mutexes) claim(m *place) (other *place, err error) {
 }
 
 // disclaim undoes claim. It does nothing if another place has claimed the name since.
-func (r *mutexes) disclaim(m *place) {
+func (r *mutexes) disclaim(m *RWMutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inUse[m.name] == m {
@@ -86,10 +86,10 @@ func (r *mutexes) disclaim(m *place) {
 
 // use lets one more goroutine use the RWMutex. It registers the RWMutex as the one in use under its name, and makes
 // sure that the process uses no other one with that name. An RWMutex that only lingers gives way.
-func (m *place) use(enter func()) error {
+func (m *RWMutex) use(enter func()) error {
 	for {
 		other, err := m.tryUse(enter)
-		if err == nil || !other.stopLingering() {
+		if err == nil || !other.releaseIdle() {
 			return err
 		}
 	}
@@ -97,10 +97,10 @@ func (m *place) use(enter func()) error {
 
 // tryUse claims the name for the first goroutine that uses the RWMutex, and calls enter under the same mu, so that the
 // RWMutex is not unused in between. other is the RWMutex that is in use instead.
-func (m *place) tryUse(enter func()) (other *place, err error) {
+func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
 	m.mu.Lock()
 	defer m.unlock()
-	if m.local.idle() {
+	if m.queue.IsIdle() {
 		if other, err = m.locker.mutexes.claim(m); err != nil {
 			return other, err
 		}
@@ -112,15 +112,15 @@ func (m *place) tryUse(enter func()) (other *place, err error) {
 // unused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name, and an
 // RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no hold on
 // Redis through it.
-func (m *place) unused() {
-	if m.local.idle() && m.remote.Load() == nil {
+func (m *RWMutex) unused() {
+	if m.queue.IsIdle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}
 }
 
 // used returns the RWMutex with that name that is in use, or nil. An RWMutex that only lingers is in use too: the
 // process has the lock.
-func (r *mutexes) used(name string) *place {
+func (r *mutexes) used(name string) *RWMutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.inUse[name]
@@ -133,9 +133,11 @@ func (r *mutexes) lingering() (n int) {
 	all := slices.Collect(maps.Values(r.inUse))
 	r.mu.Unlock()
 	for _, m := range all { // their mutexes are taken before r.mu
-		if m.lingers() {
+		m.mu.Lock()
+		if m.idleHold() != nil {
 			n++
 		}
+		m.unlock()
 	}
 	return n
 }

@@ -10,40 +10,41 @@ import (
 // remoteHold is the hold that this process has on an RWMutex's lock on Redis: one lease, under which its goroutines
 // follow each other. A write lease serves writers and readers and has a token block: each writer takes one token, and
 // readers that hold the lock together take one for all of them. A read lease serves readers only, with one token. The
-// RWMutex's mu guards all fields but lease, since and once.
+// RWMutex's mu guards all fields but lease, since and singleUse.
 type remoteHold struct {
-	lease *Lease
-	since time.Time
-	once  bool // WithoutRenewal: the lease lasts for the TTL only
+	lease     *Lease
+	since     time.Time
+	singleUse bool // WithoutRenewal: the lease lasts for the TTL only, and serves one section
+	served    int  // number of sections, and of their conversions
 
-	grant
-	served int // number of sections, and of their conversions
+	// A conversion of the lease sets these anew: see setGrant.
+	id           string        // of the hold on Redis
+	next, last   fencing.Token // of the token block
+	contended    bool          // another process waits
+	sectionsLeft int           // how many more sections it serves although another process waits
+	shortUntil   time.Duration // until then it serves shortSections more; by the monotonic clock of Engine.Now
 }
 
-// grant is the part of a remoteHold that a conversion of the lease replaces.
-type grant struct {
-	id     string        // of the hold on Redis
-	next   fencing.Token // the next token of the block
-	last   fencing.Token
-	wanted bool          // another process waits
-	spare  int           // how many more sections it serves although another process waits
-	soon   time.Duration // until then it serves shortSections more; by the monotonic clock of Engine.Now
+// grant returns the id of the hold that the lease has on Redis, and its token block.
+func (l *Lease) grant() (id string, first, last fencing.Token) {
+	first, last = l.inner.Block()
+	return l.inner.Hold(), first, last
 }
 
-// granted returns the grant of a lease.
-func granted(lease *Lease) grant {
-	first, last := lease.inner.Block()
-	return grant{id: lease.inner.Hold(), next: first, last: last}
+// setGrant begins with the hold that the lease was granted, or was converted to.
+func (h *remoteHold) setGrant(id string, first, last fencing.Token) {
+	h.id, h.next, h.last = id, first, last
+	h.contended, h.sectionsLeft, h.shortUntil = false, 0, 0
 }
 
 const (
-	// spareSections is how many more sections a process serves while another process waits. They are enough for many
+	// contendedSections is how many more sections a process serves while another process waits. They are enough for many
 	// sections to share a round trip, and soon over.
-	spareSections = 16
-	// spareTime is for sections that are shorter than a hand-off to another process takes. Up to shortSections more of
-	// them are served until spareTime is over. Otherwise the lock would be on its way between the processes for most of
-	// the time.
-	spareTime, shortSections = 200 * time.Microsecond, 7 * spareSections
+	contendedSections = 16
+	// shortSectionsTime is for sections that are shorter than a hand-off to another process. Up to shortSections more of
+	// them are served until shortSectionsTime is over. Otherwise the lock would be on its way between the processes for
+	// most of the time.
+	shortSectionsTime, shortSections = 200 * time.Microsecond, 7 * contendedSections
 	// firstBlock is the number of tokens of the first write lease.
 	firstBlock = 1 << 10
 	// maxBlock bounds by how much the tokens of a lock run ahead of the clock at a time.
@@ -55,12 +56,12 @@ const (
 // until another process wants the lock; a token for each microsecond of the linger time does not run ahead of the
 // clock.
 func (h *remoteHold) nextBlock(linger time.Duration) int {
-	least, most := int64(spareSections), int64(maxBlock)
+	least, most := int64(contendedSections), int64(maxBlock)
 	switch {
-	case h.once:
+	case h.singleUse:
 		return 1
-	case h.wanted:
-		most = spareSections + shortSections
+	case h.contended:
+		most = contendedSections + shortSections
 	default:
 		least = max(least, min(linger.Microseconds(), firstBlock))
 	}
@@ -68,15 +69,15 @@ func (h *remoteHold) nextBlock(linger time.Duration) int {
 }
 
 // watch registers callbacks for the end of the lease and for waiters in other processes.
-func (m *place) watch(h *remoteHold) {
-	m.hearWanted(h)
+func (m *RWMutex) watch(h *remoteHold) {
+	m.watchContended(h)
 	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.outcome(err)) })
 }
 
-// hearWanted registers a callback for waiters in other processes that want the granted hold.
-func (m *place) hearWanted(h *remoteHold) {
+// watchContended registers a callback for waiters in other processes that want the granted hold.
+func (m *RWMutex) watchContended(h *remoteHold) {
 	id := h.lease.inner.Hold()
-	h.lease.inner.OnContended(func() { m.want(h, id) })
+	h.lease.inner.OnContended(func() { m.onContended(h, id) })
 }
 
 // trusted reports whether the lease is valid at that moment. A lease stops being trusted before its release is sent:
@@ -86,7 +87,7 @@ func (h *remoteHold) trusted(now clock.Instant) bool { return h.lease.inner.Trus
 // serves reports whether one more section of that mode may begin. It is called under mu.
 func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
-	case !h.trusted(now), h.once && h.served > 0, h.wanted && h.spent(now):
+	case !h.trusted(now), h.singleUse && h.served > 0, h.contended && h.exhausted(now):
 		return false
 	case h.lease.Mode() == Read:
 		return mode == Read
@@ -97,17 +98,17 @@ func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	}
 }
 
-// spent reports whether a waiter in another process has waited long enough.
-func (h *remoteHold) spent(now clock.Instant) bool {
-	return h.spare <= 0 && (h.spare <= -shortSections || now.Mono >= h.soon)
+// exhausted reports whether a waiter in another process has waited long enough.
+func (h *remoteHold) exhausted(now clock.Instant) bool {
+	return h.sectionsLeft <= 0 && (h.sectionsLeft <= -shortSections || now.Mono >= h.shortUntil)
 }
 
-// begin starts a section, under mu. The hold is new, or the caller has checked serves under the same mu: so there is a
-// token for the section.
-func (h *remoteHold) begin(m *place, mode Mode) *section {
+// newSection begins a section, under mu. The hold is new, or the caller has checked serves under the same mu: so there
+// is a token for the section.
+func (h *remoteHold) newSection(m *RWMutex, mode Mode) *section {
 	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.take())
-	s.setBound(m.settings.MaxHold)
+	s.setLimit(m.settings.MaxHold)
 	return s
 }
 
@@ -119,53 +120,50 @@ func (h *remoteHold) take() fencing.Token {
 		h.next++
 	}
 	h.served++
-	if h.wanted {
-		h.spare--
+	if h.contended {
+		h.sectionsLeft--
 	}
 	return token
 }
 
-// want records that another process waits. The current readers stay, and no reader joins them. A write lease still
-// serves some goroutines that wait in this process already: to release it at once would cost two round trips for each
-// hand-off as soon as two processes compete.
-func (h *remoteHold) want(now clock.Instant) {
-	if h.wanted {
+// setContended records that another process waits. The current readers stay, and no reader joins them. A write lease
+// still serves some goroutines that wait in this process already: to release it at once would cost two round trips for
+// each hand-off as soon as two processes compete.
+func (h *remoteHold) setContended(now clock.Instant) {
+	if h.contended {
 		return
 	}
-	h.wanted = true
+	h.contended = true
 	if h.lease.Mode() == Write {
-		h.spare, h.soon = spareSections, now.Mono+spareTime
+		h.sectionsLeft, h.shortUntil = contendedSections, now.Mono+shortSectionsTime
 	}
 }
 
-// admitsMore reports whether a reader may join the current readers, while the lease is trusted.
-func (h *remoteHold) admitsMore() bool { return !h.wanted }
-
-// want handles the report that another process waits for the hold with that id. The report may be old and name a hold
-// that was released or converted since. Then it says nothing about the current hold and is ignored.
-func (m *place) want(h *remoteHold, id string) {
+// onContended handles the report that another process waits for the hold with that id. The report may be old and name a
+// hold that was released or converted since. Then it says nothing about the current hold and is ignored.
+func (m *RWMutex) onContended(h *remoteHold, id string) {
 	now := m.locker.engine.Now()
 	m.mu.Lock()
 	if m.remote.Load() != h || h.id != id {
 		m.unlock()
 		return
 	}
-	h.want(now)
+	h.setContended(now)
 	m.unlock()
-	m.stopLingering()
+	m.releaseIdle()
 }
 
 // leaseEnded handles the end of a lease, by a loss or by Close. The current holders stay until they unlock: another
 // goroutine next to them would break the exclusion that does not need Redis.
-func (m *place) leaseEnded(h *remoteHold, err error) {
+func (m *RWMutex) leaseEnded(h *remoteHold, err error) {
 	m.mu.Lock()
-	s := m.in.Load()
+	s := m.current.Load()
 	if m.remote.Load() == h {
 		m.linger.stop() // an Unlock has nothing of it to keep
 	}
 	release := func() {}
-	if m.kept() == h {
-		release = m.drop(h)
+	if m.idleHold() == h {
+		release = m.detachIdle(h)
 	}
 	m.unlock()
 	release()
@@ -174,47 +172,47 @@ func (m *place) leaseEnded(h *remoteHold, err error) {
 	}
 }
 
-// forget detaches a remote hold that is to be released from this RWMutex, under mu. No goroutine can enter under the
+// detach removes a remote hold that is to be released from this RWMutex, under mu. No goroutine can enter under the
 // hold from then on, so the release may follow at any time. The number of tokens that the hold has used determines how
 // many the next one requests.
-func (m *place) forget(h *remoteHold) {
-	m.in.Store(nil)
+func (m *RWMutex) detach(h *remoteHold) {
+	m.current.Store(nil)
 	m.remote.Store(nil)
 	m.linger.stop()
 	m.block, m.seen = h.nextBlock(m.settings.Linger), max(m.seen, h.last)
 }
 
-// linger is the time for which a process keeps a lock that it does not use, under WithLinger. Its timer runs on while
-// the lock is acquired and released: to set it again each time would cost more than the rest. The RWMutex's mu guards
-// it.
-type linger struct {
+// lingerTimer ends the time for which a process keeps a lock that it does not use, under WithLinger. The timer runs on
+// while the lock is acquired and released: to set it again each time would cost more than the rest. The RWMutex's mu
+// guards it.
+type lingerTimer struct {
 	until time.Duration // the lock is released then if it is not in use; by the monotonic clock of Engine.Now
 	timer *time.Timer   // made with the first use
 	armed bool          // the timer runs, for until or for an earlier moment
 }
 
-// stop stops the timer, which keeps the RWMutex from being freed, because the process has nothing to keep. It is called
-// under mu.
-func (l *linger) stop() {
+// stop stops the timer, because the process has nothing to keep: a running timer keeps the RWMutex from being freed.
+func (l *lingerTimer) stop() {
 	if l.armed {
 		l.armed = false
 		l.timer.Stop()
 	}
 }
 
-// keep leaves the remote hold with this process for a later goroutine, under mu. It reports whether it did: not while
-// another process waits, and not if the hold cannot serve another reader.
-func (m *place) keep(h *remoteHold, now clock.Instant) bool {
+// startLinger leaves the remote hold with this process for a later goroutine, under mu. It reports whether it did: not
+// while another process waits, and not if the hold cannot serve another reader.
+func (m *RWMutex) startLinger(h *remoteHold, now clock.Instant) bool {
 	d := m.settings.Linger
-	if d <= 0 || h.wanted || !h.serves(Read, now) || m.local.leader != nil {
+	if d <= 0 || h.contended || !h.serves(Read, now) {
 		return false
 	}
-	m.in.Store(nil)
+	m.current.Store(nil)
+	m.queue.Resume()
 	l := &m.linger
 	l.until = now.Mono + d
 	switch {
 	case l.timer == nil:
-		l.timer = time.AfterFunc(d, m.lingered)
+		l.timer = time.AfterFunc(d, m.onLingerEnd)
 	case !l.armed:
 		l.timer.Reset(d)
 	}
@@ -222,57 +220,50 @@ func (m *place) keep(h *remoteHold, now clock.Instant) bool {
 	return true
 }
 
-// kept returns the remote hold that this process has and does not use, or nil, under mu. A waiter or a leader uses the
-// hold, or is about to.
-func (m *place) kept() *remoteHold {
-	if !m.local.idle() {
+// idleHold returns the remote hold that this process has and does not use, or nil, under mu. A waiter or a leader uses
+// the hold, or is about to.
+func (m *RWMutex) idleHold() *remoteHold {
+	if !m.queue.IsIdle() {
 		return nil
 	}
 	return m.remote.Load()
 }
 
-// lingered releases the lock at the end of the time, or waits on if the lock was used since. While the lock is in use
-// it sets no timer: the last holder to leave does, and the lock lingers for its time.
-func (m *place) lingered() {
+// onLingerEnd releases the lock at the end of the time, or waits on if the lock was used since. While the lock is in
+// use it sets no timer: the last holder to leave does, and the lock lingers for its time.
+func (m *RWMutex) onLingerEnd() {
 	m.mu.Lock()
-	h, left := m.kept(), m.linger.until-m.locker.engine.Now().Mono
+	h, left := m.idleHold(), m.linger.until-m.locker.engine.Now().Mono
 	if m.linger.armed = h != nil && left > 0; m.linger.armed {
 		m.linger.timer.Reset(left)
 		h = nil
 	}
-	release := m.drop(h)
+	release := m.detachIdle(h)
 	m.unlock()
 	release()
 }
 
-// stopLingering releases a lock that this process keeps and does not use. It reports whether the RWMutex is not in use:
+// releaseIdle releases a lock that this process keeps and does not use. It reports whether the RWMutex is not in use:
 // its time may have ended at this moment too.
-func (m *place) stopLingering() bool {
+func (m *RWMutex) releaseIdle() bool {
 	m.mu.Lock()
-	release := m.drop(m.kept())
-	unused := m.local.idle()
+	release := m.detachIdle(m.idleHold())
+	unused := m.queue.IsIdle()
 	m.unlock()
 	release()
 	return unused
 }
 
-// drop forgets the hold that was kept, under mu; with nil it does nothing. The caller calls release after it has
+// detachIdle is detach for an idle hold, under mu; with nil it does nothing. The caller calls release after it has
 // unlocked mu, and does not wait for Redis. The next request queues behind the hold on Redis. A single attempt, also
 // through an RWMutex with other options, waits for the answer to the release. So the release is announced before that
 // attempt can claim the name.
-func (m *place) drop(h *remoteHold) (release func()) {
+func (m *RWMutex) detachIdle(h *remoteHold) (release func()) {
 	if h == nil {
 		return func() {}
 	}
-	m.forget(h)
+	m.detach(h)
 	release = h.lease.inner.LetGo()
 	m.unused()
 	return release
-}
-
-// lingers reports whether this process keeps the lock and does not use it.
-func (m *place) lingers() bool {
-	m.mu.Lock()
-	defer m.unlock()
-	return m.kept() != nil
 }

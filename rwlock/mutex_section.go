@@ -13,15 +13,15 @@ import (
 // section is what one local writer, or all local readers that hold the lock together, have of an RWMutex: a token, and
 // the contexts that end with it. It lasts until the last of them has unlocked, also after the lease was lost.
 type section struct {
-	mutex  *place
+	mutex  *RWMutex
 	remote *remoteHold
-	fence  stamp  // changes with a conversion
-	bound  *bound // of WithMaxHold, or nil
+	fence  atomicFence // changes with a conversion
+	limit  *holdLimit  // of WithMaxHold, or nil
 
-	contexts // its mu, taken after the RWMutex's, guards the bound too; over is ErrReleased or a *LostError
+	contexts // its mu, taken after the RWMutex's, guards the limit too; over is ErrReleased or a *LostError
 }
 
-// lost returns the *LostError of the section if its lease was lost or its bound is reached, else nil. It is not called
+// lost returns the *LostError of the section if its lease was lost or its limit is reached, else nil. It is not called
 // under mu: a loss that it notices ends contexts and runs hooks.
 func (s *section) lost() error {
 	if err := s.reached(); err != nil {
@@ -53,7 +53,7 @@ func (s *section) end(err error) error {
 // finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
 func (s *section) finish(err error) (ends sharedEnds, over error) {
 	ends, over = s.contexts.finish(err)
-	s.stopBound()
+	s.stopLimit()
 	return ends, over
 }
 
@@ -79,8 +79,8 @@ func (s *section) Fence() fencing.Fence {
 	return fencing.Fence{Resource: s.mutex.name, Token: token, Mode: mode}
 }
 
-// Deadline returns until when the section is trusted, for fencing.Deadline: the deadline of its lease, or its bound if
-// the bound is sooner. After the end it is the zero time, as for a lease.
+// Deadline returns until when the section is trusted, for fencing.Deadline: the deadline of its lease, or its limit if
+// the limit is sooner. After the end it is the zero time, as for a lease.
 func (s *section) Deadline() time.Time {
 	if s.lost() != nil {
 		return time.Time{}
@@ -91,8 +91,8 @@ func (s *section) Deadline() time.Time {
 	switch {
 	case s.over != nil:
 		return time.Time{}
-	case s.bound != nil && s.bound.end.Before(deadline):
-		return s.bound.end
+	case s.limit != nil && s.limit.end.Before(deadline):
+		return s.limit.end
 	default:
 		return deadline
 	}
@@ -100,7 +100,7 @@ func (s *section) Deadline() time.Time {
 
 // stands reports whether the section has a holder. It does not ask Redis: a section with a lost lease stands until it
 // is unlocked too.
-func (s *section) stands() bool { return s.mutex.in.Load() == s }
+func (s *section) stands() bool { return s.mutex.current.Load() == s }
 
 // holder describes the section and the number of its holders as Inspect would, for the error of a goroutine that it
 // kept out. That goroutine has sent no request, because this process knows its own holders.
@@ -126,105 +126,109 @@ func (s *section) notUnlocked(cause error) error {
 	}
 }
 
-// bound is WithMaxHold for one section. The engine's own limit does not suffice: it counts from the grant of the lease,
-// under which many sections follow each other. The section's mu guards it.
-type bound struct {
+// holdLimit is WithMaxHold for one section. The engine's own limit does not suffice: it counts from the grant of the
+// lease, under which many sections follow each other. The section's mu guards it.
+type holdLimit struct {
 	max   time.Duration
 	end   time.Time // counted from the last reader that joined
 	timer *time.Timer
 }
 
-// setBound starts the bound, if there is one.
-func (s *section) setBound(limit time.Duration) {
+// setLimit starts the limit, if there is one.
+func (s *section) setLimit(limit time.Duration) {
 	if limit == 0 {
 		return
 	}
-	s.bound = &bound{max: limit, end: time.Now().Add(limit)}
+	s.limit = &holdLimit{max: limit, end: time.Now().Add(limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bound.timer = time.AfterFunc(limit, s.fire)
+	s.limit.timer = time.AfterFunc(limit, s.onLimit)
 }
 
-// stopBound stops the timer after the end of the section. No timer is set after that.
-func (s *section) stopBound() {
-	if s.bound != nil {
+// stopLimit stops the timer after the end of the section. No timer is set after that.
+func (s *section) stopLimit() {
+	if s.limit != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.bound.timer.Stop()
+		s.limit.timer.Stop()
 	}
 }
 
-// fire ends the section if the bound is reached, or sets the timer again if the bound has moved.
-func (s *section) fire() {
+// onLimit ends the section if the limit is reached, or sets the timer again if the limit has moved.
+func (s *section) onLimit() {
 	if s.reached() != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil {
-		s.bound.timer.Reset(time.Until(s.bound.end))
+		s.limit.timer.Reset(time.Until(s.limit.end))
 	}
 }
 
-// reached returns the loss once the bound is reached. It checks the clock, as Lease.Err does, so it does not depend on
+// reached returns the loss once the limit is reached. It checks the clock, as Lease.Err does, so it does not depend on
 // when the timer fires. The goroutine that notices the end also ends the lease as lost: the section stands until it is
 // unlocked, but another process gets the lock. Like lost, it is not called under mu.
 func (s *section) reached() error {
-	if s.bound == nil {
+	if s.limit == nil {
 		return nil
 	}
 	s.mu.Lock()
-	over, reached := s.over, !time.Now().Before(s.bound.end)
+	over, reached := s.over, !time.Now().Before(s.limit.end)
 	s.mu.Unlock()
 	if over == nil && reached {
-		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.bound.max})
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.limit.max})
 	}
 	loss, lost := errors.AsType[*LostError](over)
 	if !lost { // its holders have just left, and the next section may stand under the lease
 		return nil
 	}
 	// Every goroutine that gets here calls it, so that the lease is lost before Unlock comes to release it.
-	s.remote.lease.inner.LoseAt(s.bound.max, loss.Token)
+	s.remote.lease.inner.LoseAt(s.limit.max, loss.Token)
 	return over
 }
 
-// extend moves the bound for one more reader, unless it is already reached. Each reader is promised the whole time, so
-// the last reader that joined counts.
-func (s *section) extend() bool {
-	if s.lost() != nil {
+// extend gives the section the time that a reader is promised that joins it, and reports whether it did: the TTL under
+// WithoutRenewal, and the limit of WithMaxHold. It is called without mu, because it may send a command.
+func (s *section) extend(ctx context.Context) bool {
+	if s.remote.singleUse && s.remote.lease.Renew(ctx) != nil || s.lost() != nil {
 		return false
+	}
+	if s.limit == nil {
+		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bound.end = time.Now().Add(s.bound.max)
+	s.limit.end = time.Now().Add(s.limit.max)
 	return s.over == nil
 }
 
-// stamp is a token and the mode that it was granted for, in one word: both change at once, and a read needs no mutex.
+// atomicFence is a token and the mode that it was granted for, in one word: both change at once, and a read needs no
+// mutex.
 //
 // A caller that reads the token during a conversion gets the old pair or the new one. Both were granted, and the
 // storage orders them.
-type stamp struct{ word atomic.Uint64 } // a token has 53 bits
+type atomicFence struct{ word atomic.Uint64 } // a token has 53 bits
 
 const modeBits = 2 // the lowest ones
 
 // set is called under the RWMutex's mu.
-func (s *stamp) set(mode Mode, token fencing.Token) {
-	s.word.Store(uint64(token)<<modeBits | uint64(mode))
+func (f *atomicFence) set(mode Mode, token fencing.Token) {
+	f.word.Store(uint64(token)<<modeBits | uint64(mode))
 }
 
 // get needs no mutex.
-func (s *stamp) get() (Mode, fencing.Token) {
-	word := s.word.Load()
+func (f *atomicFence) get() (Mode, fencing.Token) {
+	word := f.word.Load()
 	return Mode(word & (1<<modeBits - 1)), fencing.Token(word >> modeBits)
 }
 
-func (s *stamp) mode() Mode {
-	mode, _ := s.get()
+func (f *atomicFence) mode() Mode {
+	mode, _ := f.get()
 	return mode
 }
 
-func (s *stamp) token() fencing.Token {
-	_, token := s.get()
+func (f *atomicFence) token() fencing.Token {
+	_, token := f.get()
 	return token
 }

@@ -7,20 +7,24 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 )
 
-// leave is Unlock and RUnlock. The last holder to leave passes the place on under the remote hold, keeps the hold for a
-// time, or releases it.
+// leave is Unlock and RUnlock. The last holder to leave admits the next waiter under the remote hold, keeps the hold
+// for a time, or releases it.
 //
 // The steps have to be in this order. The loss is checked before mu is taken. The contexts of the section end before
-// another goroutine enters, and without mu. The remote hold is forgotten before its release, so that no goroutine
-// enters under a lease that is about to be released. The place is free again only after the release. A lost section is
-// not followed by another one: its lease has ended.
-func (m *place) leave(ctx context.Context, mode Mode) error {
+// another goroutine enters, and without mu: the queue is paused from Leave on. The remote hold is detached before its
+// release, so that no goroutine enters under a lease that is about to be released. The queue resumes only after the
+// release, so that the next request does not wait behind the hold of its own process. A lost section is not followed by
+// another one: its lease has ended.
+func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
+	if m.isUnusable() {
+		return m.unusable()
+	}
 	now := m.locker.engine.Now()
 	if mode == Read && m.leaveOthers(now) {
 		return nil
 	}
 	s, lost := m.lockSection(now)
-	held, last := m.local.depart(mode)
+	held, last := m.queue.Leave(mode)
 	if !held || !last {
 		m.unlock()
 		if !held {
@@ -33,17 +37,20 @@ func (m *place) leave(ctx context.Context, mode Mode) error {
 		m.unlock()
 		return nil
 	}
-	m.local.returning = true
-	m.forget(s.remote)
+	m.detach(s.remote)
 	m.unlock()
-	defer m.vacate()
+	defer func() { // also if the release is not confirmed: the next leader waits for it at Redis
+		m.mu.Lock()
+		defer m.unlock()
+		m.queue.Resume()
+		m.unused()
+	}()
 	return s.release(ctx, lost)
 }
 
-// endSection ends a section that its last holder has left. It is called under mu, which it unlocks while contexts end;
-// no goroutine enters during that time. It returns the time, and the loss, also by a bound that was reached a moment
-// ago.
-func (m *place) endSection(s *section, lost error, now clock.Instant) (clock.Instant, error) {
+// endSection ends a section that its last holder has left. It is called under mu, which it unlocks while contexts end.
+// It returns the time, and the loss, also by a limit that was reached a moment ago.
+func (m *RWMutex) endSection(s *section, lost error, now clock.Instant) (clock.Instant, error) {
 	end := lost
 	if end == nil {
 		end = m.released
@@ -53,13 +60,11 @@ func (m *place) endSection(s *section, lost error, now clock.Instant) (clock.Ins
 		lost = s.asLost(over)
 	}
 	if len(ends) > 0 {
-		m.in.Store(nil)
-		m.local.returning = true
+		m.current.Store(nil)
 		m.unlock()
 		ends.cancel(over)
 		now = m.locker.engine.Now()
 		m.mu.Lock()
-		m.local.returning = false
 	}
 	return now, lost
 }
@@ -68,15 +73,15 @@ func (m *place) endSection(s *section, lost error, now clock.Instant) (clock.Ins
 // before it takes mu, because a loss that is noticed there runs hooks. While the caller is a holder the section stays
 // the same; otherwise the section may change in between, and lockSection starts again. A section that began after now
 // is trusted.
-func (m *place) lockSection(now clock.Instant) (*section, error) {
+func (m *RWMutex) lockSection(now clock.Instant) (*section, error) {
 	for {
-		s := m.in.Load()
+		s := m.current.Load()
 		var lost error
-		if s != nil && (s.bound != nil || !s.remote.lease.inner.Trusted(now)) {
+		if s != nil && (s.limit != nil || !s.remote.lease.inner.Trusted(now)) {
 			lost = s.lost()
 		}
 		m.mu.Lock()
-		if m.in.Load() == s {
+		if m.current.Load() == s {
 			return s, lost
 		}
 		m.unlock()
@@ -85,25 +90,27 @@ func (m *place) lockSection(now clock.Instant) (*section, error) {
 
 // leaveOthers removes a reader, without the mutex, if other readers stay and the lease is trusted. If the lease is not,
 // leave has to return the loss to the reader.
-func (m *place) leaveOthers(now clock.Instant) bool {
-	s := m.in.Load()
-	return s != nil && s.bound == nil && s.remote.trusted(now) && m.local.readers.leave()
+func (m *RWMutex) leaveOthers(now clock.Instant) bool {
+	s := m.current.Load()
+	return s != nil && s.limit == nil && s.remote.trusted(now) && m.queue.TryLeave()
 }
 
 // handOn admits the next waiter under the remote hold or, without one, keeps the hold for a later goroutine. It is
 // called under mu and reports whether it did. It sends no command, so the lock passes between goroutines of a process
 // at memory speed.
-func (m *place) handOn(h *remoteHold, now clock.Instant) bool {
-	next := m.local.first
-	if next == nil {
-		return m.keep(h, now)
-	}
-	// A leader is about to find that it has no readers to join.
-	if m.local.leader != nil || !h.serves(next.mode, now) {
+func (m *RWMutex) handOn(h *remoteHold, now clock.Instant) bool {
+	if m.queue.HasLeader() { // it is about to find that it has no readers to join
 		return false
 	}
-	m.in.Store(h.begin(m, next.mode))
-	m.local.admitFirst()
+	mode, waits := m.queue.Next()
+	if !waits {
+		return m.startLinger(h, now)
+	}
+	if !h.serves(mode, now) {
+		return false
+	}
+	m.current.Store(h.newSection(m, mode))
+	m.queue.AdmitFirst()
 	return true
 }
 
@@ -121,13 +128,4 @@ func (s *section) release(ctx context.Context, lost error) error {
 		return loss
 	}
 	return err
-}
-
-// vacate lets the next waiter lead. It is called after the release has been answered or given up, so that the next
-// request does not wait behind the hold of its own process.
-func (m *place) vacate() {
-	m.mu.Lock()
-	defer m.unlock()
-	m.local.vacate()
-	m.unused()
 }

@@ -1,0 +1,265 @@
+// Package localqueue orders the goroutines of one process that share a lock: its holders, and its waiters in the order
+// of arrival. It decides which waiter is next, and knows nothing of Redis, of contexts and of time.
+//
+// The last holder to leave pauses the queue. Its caller then admits the first waiter under the hold that the process
+// has on Redis, or gives that hold back, and resumes the queue. Without such a hold the first waiter leads: it alone
+// acquires one, for itself and, if it reads, for the readers behind it up to the next writer.
+package localqueue
+
+import "github.com/seed74116694/fencelock/fencing"
+
+// Mode is what a lock is held for: reading or writing.
+type Mode = fencing.Mode
+
+const (
+	read  = fencing.Read
+	write = fencing.Write
+)
+
+// Queue has the holders and the waiters of one lock in this process. The zero value is ready. The caller guards it with
+// a mutex, except for TryJoin, TryLeave and Readers. No method blocks.
+//
+// Invariants between two calls:
+//   - A writer is the only holder. Readers hold the lock together. A converting holder has readers next to it only
+//     while it waits for them to leave.
+//   - At most one waiter leads. It leads only while there is no holder or, to join them, while all holders are readers.
+//   - While the queue is paused there is no holder, and no goroutine enters or begins to lead.
+//   - If there is no holder and the queue is not paused, the first waiter leads, unless a single attempt does.
+type Queue struct {
+	writer      bool
+	readers     readers
+	converting  *Waiter // a holder that is neither writer nor reader
+	paused      bool    // the last holder has left, and the caller has not resumed the queue
+	leader      *Waiter // the first waiter, or a single attempt
+	first, last *Waiter // the waiters in the order of arrival
+}
+
+// TryJoin adds a reader to the current readers, if AllowJoin allows that. It needs no mutex.
+func (q *Queue) TryJoin() bool { return q.readers.join() }
+
+// TryLeave removes a reader if other readers stay. It needs no mutex. The last reader calls Leave, because its caller
+// decides what follows.
+func (q *Queue) TryLeave() bool { return q.readers.leave() }
+
+// Readers returns the number of readers. It needs no mutex. While the caller has the mutex, the number stays zero or
+// stays above zero.
+func (q *Queue) Readers() int { return q.readers.number() }
+
+// Holders returns the number of holders.
+func (q *Queue) Holders() int {
+	n := q.readers.number()
+	if q.writer || q.converting != nil {
+		n++
+	}
+	return n
+}
+
+// IsIdle reports whether no goroutine holds the lock, waits for it or is leaving it, so that a new one may enter.
+func (q *Queue) IsIdle() bool { return q.isUncontended() && !q.isHeld() }
+
+// IsVacant reports whether the lock has no holder and the queue is not paused, so that its leader may take it.
+func (q *Queue) IsVacant() bool { return !q.paused && !q.isHeld() }
+
+// IsShared reports whether all holders are readers, so that a reader that leads may join them.
+func (q *Queue) IsShared() bool { return q.readers.number() > 0 && q.converting == nil }
+
+// HasLeader reports whether a waiter leads.
+func (q *Queue) HasLeader() bool { return q.leader != nil }
+
+// Next returns the mode of the first waiter, and whether there is one.
+func (q *Queue) Next() (mode Mode, waits bool) {
+	if q.first == nil {
+		return 0, false
+	}
+	return q.first.mode, true
+}
+
+// AllowJoin sets whether TryJoin may succeed from now on: if the caller allows it, and only the current readers are
+// ahead of a new one. The caller calls it before it unlocks the mutex, because the answer changes only under the mutex.
+func (q *Queue) AllowJoin(allowed bool) { q.readers.open(allowed && q.isUncontended()) }
+
+// isUncontended reports whether a goroutine that comes now has at most the current holders ahead of it.
+func (q *Queue) isUncontended() bool {
+	return q.first == nil && q.leader == nil && q.converting == nil && !q.paused
+}
+
+func (q *Queue) isHeld() bool { return q.writer || q.converting != nil || q.readers.number() > 0 }
+
+// mayLead reports whether a waiter of that mode may lead.
+func (q *Queue) mayLead(mode Mode) bool {
+	return q.leader == nil && (q.IsVacant() || mode == read && q.IsShared())
+}
+
+// Enqueue puts a waiter at the end of the queue.
+func (q *Queue) Enqueue(w *Waiter) {
+	w.prev = q.last
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.next = w
+	}
+	q.last = w
+	if q.first == w {
+		q.wake()
+	}
+}
+
+// TryLead makes a single attempt the leader if it need not wait for another goroutine. A single attempt is never in the
+// queue: it must not keep a place there while it asks Redis.
+func (q *Queue) TryLead(w *Waiter) bool {
+	if q.first != nil || !q.mayLead(w.mode) {
+		return false
+	}
+	q.leader, w.stage = w, leading
+	return true
+}
+
+// wake makes the first waiter the leader if it may lead.
+func (q *Queue) wake() {
+	if w := q.first; w != nil && q.mayLead(w.mode) {
+		q.leader = w
+		w.signal(leading)
+	}
+}
+
+// Enter makes a goroutine that need not wait a holder: see IsIdle.
+func (q *Queue) Enter(mode Mode) {
+	if mode == write {
+		q.writer = true
+	} else {
+		q.readers.enter()
+	}
+}
+
+// AdmitLeader makes the leader a holder, together with the readers behind it if it reads.
+func (q *Queue) AdmitLeader() {
+	w := q.leader
+	q.leader = nil
+	q.remove(w)
+	w.stage = admitted
+	q.Enter(w.mode)
+	q.admitReaders(w.mode)
+}
+
+// AdmitFirst makes the first waiter a holder after the last holder has left, together with the readers behind it if it
+// reads. It resumes the queue. The queue has no leader.
+func (q *Queue) AdmitFirst() {
+	w := q.first
+	q.paused = false
+	q.remove(w)
+	q.Enter(w.mode)
+	w.signal(admitted)
+	q.admitReaders(w.mode)
+}
+
+// admitReaders admits, if the new holder reads, the waiting readers up to the next writer. Readers behind that writer
+// wait with it: otherwise a stream of readers would keep the writer out for ever.
+func (q *Queue) admitReaders(holder Mode) {
+	for holder == read && q.first != nil && q.first.mode == read {
+		w := q.first
+		q.remove(w)
+		q.readers.enter()
+		w.signal(admitted)
+	}
+}
+
+// StepBack makes a leader from the queue, which could not join the readers, wait until they have left.
+func (q *Queue) StepBack() {
+	q.leader.stage = queued
+	q.leader = nil
+	if q.readers.number() == 0 {
+		q.wake()
+	}
+}
+
+// GiveUp removes a waiter that has failed or stops waiting, and lets the next one lead. It does nothing to an admitted
+// waiter, and reports whether it removed the waiter. A writer that gives up may have kept the readers behind it from
+// joining the current readers: the first of them then leads, to join.
+func (q *Queue) GiveUp(w *Waiter) bool {
+	if w.stage == admitted {
+		return false
+	}
+	q.remove(w)
+	if q.leader == w {
+		q.leader = nil
+	}
+	q.wake()
+	return true
+}
+
+// Leave removes a holder of that mode. It reports whether there was one, and whether it was the last. The last one
+// pauses the queue: the caller then calls AdmitFirst or Resume. If a reader converts, the last of the other readers
+// signals it instead.
+func (q *Queue) Leave(mode Mode) (held, last bool) {
+	held, last = q.depart(mode)
+	if last && q.converting != nil {
+		q.converting.signal(leading)
+		return held, false
+	}
+	q.paused = q.paused || last
+	return held, last
+}
+
+// depart removes a holder, and reports whether there was one and whether no writer or reader is left.
+func (q *Queue) depart(mode Mode) (held, last bool) {
+	if mode == write {
+		held = q.writer
+		q.writer = false
+		return held, held
+	}
+	return q.readers.depart()
+}
+
+// Resume ends the pause after the last holder has left. The first waiter leads.
+func (q *Queue) Resume() {
+	q.paused = false
+	q.wake()
+}
+
+// BeginConversion makes a holder of mode from the converting one. It is signalled when there is no other holder. Until
+// EndConversion no goroutine enters. BeginConversion reports whether there was such a holder, without another
+// conversion under way, and whether it is alone.
+func (q *Queue) BeginConversion(w *Waiter, from Mode) (held, alone bool) {
+	if q.converting != nil {
+		return false, false
+	}
+	held, alone = q.depart(from)
+	if held {
+		q.converting = w
+	}
+	if alone {
+		w.signal(leading)
+	}
+	return held, alone
+}
+
+// IsConverting reports whether that holder converts.
+func (q *Queue) IsConverting(w *Waiter) bool { return q.converting == w }
+
+// IsUpgrading reports whether a reader is about to become the writer.
+func (q *Queue) IsUpgrading() bool { return q.converting != nil && q.converting.mode == write }
+
+// EndConversion makes the converting holder a reader or the writer. If it reads, the first waiter may join it.
+func (q *Queue) EndConversion(mode Mode) {
+	q.converting = nil
+	q.Enter(mode)
+	q.wake()
+}
+
+// remove takes a waiter out of the queue if it is there.
+func (q *Queue) remove(w *Waiter) {
+	switch {
+	case w.prev != nil:
+		w.prev.next = w.next
+	case q.first == w:
+		q.first = w.next
+	default:
+		return
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.last = w.prev
+	}
+	w.prev, w.next = nil, nil
+}

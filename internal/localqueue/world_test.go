@@ -1,0 +1,311 @@
+package localqueue_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/localqueue"
+)
+
+const (
+	read  = fencing.Read
+	write = fencing.Write
+)
+
+// world calls a queue as an RWMutex does, and keeps the same in a model of plain counts and a slice.
+type world struct {
+	t testing.TB
+	q localqueue.Queue
+
+	writer     bool
+	readers    int
+	converting *client
+	paused     bool
+	leader     *client
+	waiting    []*client // in the order of arrival
+	signalled  []*client // by the event that is under way
+}
+
+// client is one waiter, or one converting holder.
+type client struct {
+	*localqueue.Waiter
+	single   bool            // a single attempt, which is in no queue
+	from     localqueue.Mode // of a conversion
+	mayGoOn  bool            // of a conversion: no other holder is left
+	admitted bool
+}
+
+func newClient(mode localqueue.Mode) *client { return &client{Waiter: localqueue.NewWaiter(mode)} }
+
+// check compares the queue with the model. Every client receives its signal.
+func (w *world) check(clients ...*client) {
+	holders := w.readers
+	if w.writer || w.converting != nil {
+		holders++
+	}
+	require.False(w.t, w.writer && holders > 1, "a writer is the only holder")
+	require.False(w.t, w.paused && holders > 0, "a holder entered a paused queue")
+	if holders == 0 && !w.paused && len(w.waiting) > 0 {
+		require.NotNil(w.t, w.leader, "a waiter was forgotten")
+	}
+	require.Equal(w.t, w.readers, w.q.Readers())
+	require.Equal(w.t, holders, w.q.Holders())
+	require.Equal(w.t, w.leader != nil, w.q.HasLeader())
+	require.Equal(w.t, w.readers > 0 && w.converting == nil, w.q.IsShared())
+	require.Equal(w.t, holders == 0 && !w.paused, w.q.IsVacant())
+	require.Equal(w.t, holders == 0 && w.isUncontended(), w.q.IsIdle())
+	require.Equal(w.t, w.converting != nil && w.converting.Mode() == write, w.q.IsUpgrading())
+	mode, waits := w.q.Next()
+	require.Equal(w.t, len(w.waiting) > 0, waits)
+	if waits {
+		require.Equal(w.t, w.waiting[0].Mode(), mode)
+	}
+	for _, c := range append(clients, w.waiting...) {
+		require.Equal(w.t, c.admitted, c.Admitted())
+		if slices.Contains(w.signalled, c) {
+			<-c.Turn()
+		}
+		require.Empty(w.t, c.Turn())
+	}
+	w.signalled = nil
+	w.q.AllowJoin(true)
+}
+
+func (w *world) isUncontended() bool {
+	return len(w.waiting) == 0 && w.leader == nil && w.converting == nil && !w.paused
+}
+
+// wake is what the queue has to do whenever the lock may have become free for the first waiter.
+func (w *world) wake() {
+	if len(w.waiting) == 0 || !w.mayLead(w.waiting[0].Mode()) {
+		return
+	}
+	w.leader = w.waiting[0]
+	w.signalled = append(w.signalled, w.leader)
+}
+
+func (w *world) mayLead(mode localqueue.Mode) bool {
+	vacant := !w.writer && w.readers == 0 && w.converting == nil && !w.paused
+	return w.leader == nil && (vacant || mode == read && w.readers > 0 && w.converting == nil)
+}
+
+func (w *world) hold(mode localqueue.Mode) {
+	if mode == write {
+		w.writer = true
+	} else {
+		w.readers++
+	}
+}
+
+func (w *world) enqueue(mode localqueue.Mode) {
+	c := newClient(mode)
+	w.waiting = append(w.waiting, c)
+	w.q.Enqueue(c.Waiter)
+	if len(w.waiting) == 1 {
+		w.wake()
+	}
+	w.check()
+}
+
+func (w *world) enter(mode localqueue.Mode) {
+	if !w.q.IsIdle() {
+		return
+	}
+	w.q.Enter(mode)
+	w.hold(mode)
+	w.check()
+}
+
+func (w *world) tryLead(mode localqueue.Mode) {
+	c := newClient(mode)
+	c.single = true
+	may := len(w.waiting) == 0 && w.mayLead(mode)
+	require.Equal(w.t, may, w.q.TryLead(c.Waiter))
+	if may {
+		w.leader = c
+	}
+	w.check(c)
+}
+
+func (w *world) tryJoin() {
+	may := w.readers > 0 && w.isUncontended()
+	require.Equal(w.t, may, w.q.TryJoin())
+	if may {
+		w.readers++
+	}
+	w.check()
+}
+
+func (w *world) tryLeave() {
+	may := w.readers > 1
+	require.Equal(w.t, may, w.q.TryLeave())
+	if may {
+		w.readers--
+	}
+	w.check()
+}
+
+// leave is also called without a holder of that mode, as by a caller that unlocks once too often.
+func (w *world) leave(mode localqueue.Mode) {
+	held, last := w.depart(mode)
+	gotHeld, gotLast := w.q.Leave(mode)
+	if last && w.converting != nil {
+		w.signalled = append(w.signalled, w.converting)
+		w.converting.mayGoOn = true
+		last = false
+	}
+	w.paused = w.paused || last
+	require.Equal(w.t, held, gotHeld)
+	require.Equal(w.t, last, gotLast)
+	w.checkConverting()
+}
+
+func (w *world) depart(mode localqueue.Mode) (held, last bool) {
+	if mode == write {
+		held = w.writer
+		w.writer = false
+		return held, held
+	}
+	if w.readers > 0 {
+		w.readers--
+		return true, w.readers == 0
+	}
+	return false, false
+}
+
+// handOn ends the pause after the last holder has left.
+func (w *world) handOn(admit bool) {
+	if !w.paused {
+		return
+	}
+	w.paused = false
+	if !admit || w.leader != nil || len(w.waiting) == 0 {
+		w.q.Resume()
+		w.wake()
+		w.check()
+		return
+	}
+	w.q.AdmitFirst()
+	first := w.waiting[0]
+	w.signalled = append(w.signalled, first)
+	w.check(w.admit(first)...)
+}
+
+// admit makes a waiter a holder, with the readers behind it that enter with it. It returns all of them.
+func (w *world) admit(c *client) (all []*client) {
+	all = append(all, c)
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *client) bool { return other == c })
+	for c.Mode() == read && len(w.waiting) > 0 && w.waiting[0].Mode() == read {
+		all, w.waiting = append(all, w.waiting[0]), w.waiting[1:]
+		w.signalled = append(w.signalled, all[len(all)-1])
+	}
+	for _, c := range all {
+		c.admitted = true
+		w.hold(c.Mode())
+	}
+	return all
+}
+
+// lead is what the leader does: it takes a vacant lock, joins readers or does not, or fails.
+func (w *world) lead(succeeds bool) {
+	c := w.leader
+	if c == nil {
+		return
+	}
+	vacant := w.q.IsVacant()
+	if succeeds && (vacant || c.Mode() == read && w.q.IsShared()) {
+		w.q.AdmitLeader()
+		w.leader = nil
+		w.check(w.admit(c)...)
+		return
+	}
+	w.leader = nil
+	if vacant || c.single {
+		require.True(w.t, w.q.GiveUp(c.Waiter))
+		w.waiting = slices.DeleteFunc(w.waiting, func(other *client) bool { return other == c })
+		w.wake()
+	} else {
+		w.q.StepBack()
+		if w.readers == 0 {
+			w.wake()
+		}
+	}
+	w.check(c)
+}
+
+func (w *world) giveUp(i int) {
+	if len(w.waiting) == 0 {
+		return
+	}
+	i %= len(w.waiting)
+	c := w.waiting[i]
+	require.True(w.t, w.q.GiveUp(c.Waiter))
+	w.waiting = slices.Delete(w.waiting, i, i+1)
+	if w.leader == c {
+		w.leader = nil
+	}
+	w.wake()
+	w.check(c)
+}
+
+func (w *world) beginConversion(from localqueue.Mode) {
+	to := read + write - from
+	c := newClient(to)
+	c.from = from
+	held, alone := false, false
+	if w.converting == nil {
+		held, alone = w.depart(from)
+	}
+	gotHeld, gotAlone := w.q.BeginConversion(c.Waiter, from)
+	require.Equal(w.t, held, gotHeld)
+	require.Equal(w.t, held && alone, gotAlone)
+	if held {
+		w.converting = c
+	}
+	if alone {
+		c.mayGoOn = true
+		w.signalled = append(w.signalled, c)
+	}
+	require.Equal(w.t, held, w.q.IsConverting(c.Waiter))
+	w.checkConverting()
+}
+
+func (w *world) endConversion(succeeds bool) {
+	c := w.converting
+	if c == nil {
+		return
+	}
+	mode := c.from
+	if succeeds && c.mayGoOn {
+		mode = c.Mode()
+	}
+	w.q.EndConversion(mode)
+	w.converting = nil
+	w.hold(mode)
+	w.wake()
+	w.check()
+}
+
+func (w *world) checkConverting() {
+	if w.converting != nil {
+		w.check(w.converting)
+	} else {
+		w.check()
+	}
+}
+
+// calm lets every holder leave and every waiter have the lock.
+func (w *world) calm() {
+	for n := 0; !w.q.IsIdle(); n++ {
+		require.Less(w.t, n, 1_000, "a waiter never has the lock")
+		w.endConversion(false)
+		w.lead(true)
+		w.leave(read)
+		w.leave(write)
+		w.handOn(true)
+	}
+	require.Empty(w.t, w.waiting)
+}
