@@ -45,8 +45,9 @@ func (f *faults) DropNextCommand(match func(cmd []string) bool) <-chan struct{} 
 	return f.arm(&rule{kind: dropCommand, match: match})
 }
 
-// DropPushes makes the matching pub/sub messages vanish ("message", channel, payload) until it is
-// called again; nil ends it.
+// DropPushes makes the matching pub/sub messages vanish ("message", channel, payload) until it is called again; nil
+// ends it. Confirmations of subscriptions are never lost: they are replies, which a client pairs with its commands by
+// their order, and a server or a network loses such a reply only together with the connection.
 func (f *faults) DropPushes(match func(push []string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,6 +144,11 @@ func (f *faults) take(rules []*rule, cmd []string) *rule {
 }
 
 func (f *faults) losesPush(push []string) bool {
+	switch push[0] {
+	case "message", "pmessage", "smessage":
+	default:
+		return false
+	}
 	f.mu.Lock()
 	match := f.pushes
 	f.mu.Unlock()

@@ -157,6 +157,25 @@ func TestDedicatedSubscriptionHearsThenIsCut(t *testing.T) {
 	})
 }
 
+func TestDropPushesKeepsConfirmations(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		link.DropPushes(func([]string) bool { return true })
+		sub, cancel := client.Dedicate()
+		defer cancel()
+		confirmed := make(chan string, 1)
+		sub.SetPubSubHooks(rueidis.PubSubHooks{
+			OnMessage:      func(rueidis.PubSubMessage) { t.Error("the message was not dropped") },
+			OnSubscription: func(s rueidis.PubSubSubscription) { confirmed <- s.Kind + " " + s.Channel },
+		})
+		beforeAnyPing := within(t, 500*time.Millisecond)
+		require.NoError(t, sub.Do(beforeAnyPing, sub.B().Subscribe().Channel("c").Build()).Error())
+		require.Equal(t, "subscribe c", <-confirmed)
+		publish := client.B().Publish().Channel("c").Message("1").Build()
+		require.NoError(t, client.Do(t.Context(), publish).Error())
+		synctest.Wait()
+	})
+}
+
 func TestClosedClientStillDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
