@@ -94,12 +94,13 @@ func New(cfg Config) *Engine {
 // start a goroutine that Close waits for.
 func (e *Engine) connect() {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, Patience: batchTimeout, Silence: e.cfg.NodeTimeout,
+		Life: e.life, Clock: e.clock, Drift: e.drift, BatchTimeout: batchTimeout, SlowCallAfter: e.cfg.NodeTimeout,
 		MarkerKey: e.keys.marker, Channel: e.keys.channel(newULID(e.clock.Now().Wall)),
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
-		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnDeaf: e.onSubscribeFailed, OnMoved: e.onMoved,
-		OnSilence: func(m *transport.Master, n *transport.Node, err error) {
+		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
+		OnSubscribeFailed: e.onSubscribeFailed,
+		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
 		},
 		OnSeparated: func(n *transport.Node, refusal error) {

@@ -127,7 +127,7 @@ func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) 
 func (v *voting) handoffTrust(
 	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.ServerAtMost(v.key.lock(), from, g.server, now)
+	latest, known := m.MaxServerTime(v.key.lock(), from, g.server, now)
 	left := g.ttl - time.Duration(max(latest-g.grantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.grantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false

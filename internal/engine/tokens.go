@@ -79,7 +79,7 @@ func (t *tokens) serverClocks(clocks []int64) []int64 {
 	for _, all := range []bool{false, true} {
 		clocks = clocks[:0]
 		for _, m := range t.masters {
-			micros, known := m.ServerAbout(t.marker, now)
+			micros, known := m.EstimateServerTime(t.marker, now)
 			if known && (all || !m.At(t.marker).Failing()) {
 				clocks = append(clocks, micros)
 			}
@@ -141,7 +141,7 @@ func (t *tokens) proposalAfter(seen fencing.Token) int64 {
 // reach returns an estimate of the largest token to which the master permits a raise now. It returns fencing.MaxToken
 // if the master's clock is not known.
 func (t *tokens) reach(master int) fencing.Token {
-	micros, known := t.masters[master].ServerAbout(t.marker, t.clock.Now())
+	micros, known := t.masters[master].EstimateServerTime(t.marker, t.clock.Now())
 	if !known {
 		return fencing.MaxToken
 	}

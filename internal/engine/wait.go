@@ -202,7 +202,7 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 
 // subscriptionDown reports whether so many masters cannot send the hand-off messages of this lock that no quorum can.
 func (e *Engine) subscriptionDown(lock string) bool {
-	down := func(m *transport.Master) bool { return m.Deaf(lock) }
+	down := func(m *transport.Master) bool { return m.SubscriptionDown(lock) }
 	return e.count(down) > len(e.masters)-e.quorum()
 }
 

@@ -41,7 +41,7 @@ type bed struct {
 	link    *testredis.Link
 	heard   chan string
 	listens chan struct{}
-	deaf    chan error
+	down    chan error
 	moves   atomic.Int64
 
 	separated atomic.Int64 // how often it was told
@@ -52,16 +52,16 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	t.Helper()
 	life, end := context.WithCancel(context.Background())
 	b := &bed{
-		t: t, end: end, heard: make(chan string, 100), listens: make(chan struct{}, 100), deaf: make(chan error, 100),
+		t: t, end: end, heard: make(chan string, 100), listens: make(chan struct{}, 100), down: make(chan error, 100),
 	}
 	b.cfg = &transport.Config{
-		Life: life, Clock: clock.System(), Drift: 0.01, Patience: patience, Silence: time.Second, Channel: "channel",
-		Renew: func(*transport.Master) *transport.Script { return renew }, Spawn: b.spawn,
-		OnMessage: func(_ *transport.Master, _ *transport.Node, text string) { b.heard <- text },
-		OnListen:  func(*transport.Master, *transport.Node) { b.listens <- struct{}{} },
-		OnDeaf:    func(_ *transport.Master, _ *transport.Node, err error) { b.deaf <- err },
-		OnMoved:   func(*transport.Master) { b.moves.Add(1) },
-		OnSilence: func(*transport.Master, *transport.Node, error) {},
+		Life: life, Clock: clock.System(), Drift: 0.01, BatchTimeout: patience, SlowCallAfter: time.Second,
+		Channel: "channel", Renew: func(*transport.Master) *transport.Script { return renew }, Spawn: b.spawn,
+		OnMessage:         func(_ *transport.Master, _ *transport.Node, text string) { b.heard <- text },
+		OnListen:          func(*transport.Master, *transport.Node) { b.listens <- struct{}{} },
+		OnSubscribeFailed: func(_ *transport.Master, _ *transport.Node, err error) { b.down <- err },
+		OnMoved:           func(*transport.Master) { b.moves.Add(1) },
+		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
 
 		OnSeparated: func(*transport.Node, error) { b.separated.Add(1) },
 	}
@@ -112,8 +112,8 @@ func (b *bed) Backoff(now time.Duration) (until time.Duration, cause error) {
 	return b.home().Backoff(now)
 }
 
-func (b *bed) ServerAtMost(now clock.Instant) (micros int64, known bool) {
-	return b.Master.ServerAtMost("", b.home(), "", now)
+func (b *bed) MaxServerTime(now clock.Instant) (micros int64, known bool) {
+	return b.Master.MaxServerTime("", b.home(), "", now)
 }
 
 func (b *bed) now() clock.Instant { return b.cfg.Clock.Now() }

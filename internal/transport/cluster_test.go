@@ -99,7 +99,7 @@ func TestARedirectedCallIsSentOn(t *testing.T) {
 		fields, err := r.AsIntSlice()
 		require.NoError(t, err)
 		b.Sample(keys[0], sent, fields[0])
-		_, known := b.Master.ServerAtMost(keys[0], before, "", b.now())
+		_, known := b.Master.MaxServerTime(keys[0], before, "", b.now())
 		require.False(t, known, "its time is another server's")
 		require.NoError(t, (<-b.post(id)).err, "of the pipeline too")
 		time.Sleep(time.Second)
@@ -168,7 +168,7 @@ func TestAClusterWithoutShardedMessages(t *testing.T) {
 		b.Listen(key)
 		<-b.listens
 		require.Equal(t, "bchannel", b.Route(key), "the count of receivers is that of one node")
-		require.Empty(t, b.deaf)
+		require.Empty(t, b.down)
 	})
 }
 

@@ -71,16 +71,16 @@ func (n *Node) sendAsync(ctx context.Context, s *Script, keys, args []string) (r
 	if !cfg.Spawn(call) {
 		return n.send(ctx, s, keys, args) // the engine is ending
 	}
-	silent := time.NewTimer(cfg.Silence)
-	defer silent.Stop()
+	slow := time.NewTimer(cfg.SlowCallAfter)
+	defer slow.Stop()
 	for {
 		select {
 		case a := <-reply:
 			return a.r, a.sent
 		case <-ctx.Done():
 			return rueidis.NewErrorResult(ctx.Err()), began
-		case <-silent.C:
-			cfg.OnSilence(n.m, n, &NoReply{After: cfg.Silence})
+		case <-slow.C:
+			cfg.OnSlowCall(n.m, n, &NoReply{After: cfg.SlowCallAfter})
 		}
 	}
 }

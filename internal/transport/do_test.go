@@ -110,7 +110,7 @@ func TestACallerThatWaitsLongIsToldOf(t *testing.T) {
 		mini := testredis.NewMini(t)
 		silences := make(chan error, 10)
 		b := newBed(t, mini.Client(t), func(cfg *transport.Config) {
-			cfg.OnSilence = func(_ *transport.Master, _ *transport.Node, err error) { silences <- err }
+			cfg.OnSlowCall = func(_ *transport.Master, _ *transport.Node, err error) { silences <- err }
 		})
 		mini.Freeze()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -51,12 +51,12 @@ func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
 
 // identity is the id that the marker of one of several masters states, and the connection over which it was read.
 type identity struct {
-	dials          uint64
-	tail, stranger string
+	dials                uint64
+	verified, unverified string
 }
 
-// unknown is the id of a master whose marker has not been read over the current connection. No marker has this id.
-const unknown = "?"
+// unknownID is the id of a master whose marker has not been read over the current connection. No marker has this id.
+const unknownID = "?"
 
 // SetIdentity stores the id from the marker, and the number of connections that had been opened before the marker was
 // read.
@@ -65,20 +65,20 @@ func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
 	if c.tuned == nil {
 		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script checks its run id
 	}
-	now := &identity{dials, " " + id + rest, " " + unknown + rest}
+	now := &identity{dials, " " + id + rest, " " + unknownID + rest}
 	before := c.identity.Swap(now)
 	return before == nil || *before != *now
 }
 
 // Disown makes this client a stranger to the master. dials is the number of connections that the client had opened when
 // it read the marker.
-func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(unknown, dials) }
+func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(unknownID, dials) }
 
 // Identified reports whether the marker of the master has been read over the current connection. It is always true for
 // a single master.
 func (c *connections) Identified() bool {
 	id := c.identity.Load()
-	return c.cfg.Quarantine == 0 || id.dials == c.Dials() && id.tail != id.stranger
+	return c.cfg.Quarantine == 0 || id.dials == c.Dials() && id.verified != id.unverified
 }
 
 // Vote returns the first argument of every script that changes a lock. With several masters it contains the token
@@ -90,9 +90,9 @@ func (c *connections) Vote(proposal int64) string {
 	}
 	id := c.identity.Load()
 	if id.dials != c.Dials() {
-		return strconv.FormatInt(proposal, 10) + id.stranger
+		return strconv.FormatInt(proposal, 10) + id.unverified
 	}
-	return strconv.FormatInt(proposal, 10) + id.tail
+	return strconv.FormatInt(proposal, 10) + id.verified
 }
 
 // current returns the arguments of a script adjusted to the connections that are open now. A vote that was made for an
@@ -102,12 +102,12 @@ func (c *connections) current(args []string, dials uint64) []string {
 	if c.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
 		return args
 	}
-	proposal, known := strings.CutSuffix(args[0], id.tail)
+	proposal, known := strings.CutSuffix(args[0], id.verified)
 	if !known {
 		return args
 	}
 	args = slices.Clone(args)
-	args[0] = proposal + id.stranger
+	args[0] = proposal + id.unverified
 	return args
 }
 

@@ -23,23 +23,23 @@ type listener struct {
 	once  sync.Once
 	tried chan struct{} // closed when the first attempt to listen is over
 	again chan struct{} // asks whether the connection still leads to the right server
-	state atomic.Pointer[hearing]
+	state atomic.Pointer[subscriptionState]
 
 	renamed atomic.Bool // a message named a process other than that of the subscription
 }
 
-// hearing describes whether and how messages arrive.
-type hearing struct {
+// subscriptionState describes whether and how messages arrive.
+type subscriptionState struct {
 	route   string // how messages reach this process, as the details of a hold name it
 	at      string // the address of the client's server when the subscription was made
 	process string // the process that the subscription leads to, as scripts name it
 	since   time.Duration
-	deaf    bool // messages are not available
+	down    bool // messages are not available
 }
 
 func newListener(m *Master, n *Node) *listener {
 	l := &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
-	l.state.Store(&hearing{route: "b" + m.cfg.Channel})
+	l.state.Store(&subscriptionState{route: "b" + m.cfg.Channel})
 	return l
 }
 
@@ -119,7 +119,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 		return false
 	}
 	l.renamed.Store(false)
-	l.state.Store(&hearing{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono})
+	l.state.Store(&subscriptionState{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono})
 	l.m.cfg.OnListen(l.m, sub.from)
 	l.stand(ctx, sub, broken, taken)
 	return true
@@ -157,7 +157,7 @@ func (l *listener) subscribe(
 	ctx context.Context, c rueidis.DedicatedClient, sub subscription, failed failures, broken <-chan error,
 ) (process string, ok bool) {
 	for pause := time.Second; ; pause = min(2*pause, refusedMost) {
-		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.Patience)
+		attempt, cancel := context.WithTimeout(ctx, l.m.cfg.BatchTimeout)
 		process, err := l.make(withoutDeadline{attempt}, c, sub)
 		silent := attempt.Err() != nil
 		cancel()
@@ -172,7 +172,7 @@ func (l *listener) subscribe(
 		}
 		lasts := l.m.Permanent(err)
 		if lasts || silent || l.answeredOtherwise(failed, err) {
-			l.deafened(err)
+			l.subscribeFailed(err)
 		}
 		if !lasts {
 			return "", false
@@ -220,14 +220,14 @@ func (l *listener) answeredOtherwise(failed failures, err error) bool {
 	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
 }
 
-// deafened records that messages are not available although the server answers, and reports it once.
-func (l *listener) deafened(err error) {
+// subscribeFailed records that messages are not available although the server answers, and reports it once.
+func (l *listener) subscribeFailed(err error) {
 	before := l.state.Load()
-	if before.deaf || l.n.Failing() {
+	if before.down || l.n.Failing() {
 		return
 	}
-	l.state.Store(&hearing{route: "b" + l.m.cfg.Channel, deaf: true})
-	l.m.cfg.OnDeaf(l.m, l.n, err)
+	l.state.Store(&subscriptionState{route: "b" + l.m.cfg.Channel, down: true})
+	l.m.cfg.OnSubscribeFailed(l.m, l.n, err)
 }
 
 // dialGrace is how long the end of the engine waits for a dial in progress.
@@ -328,9 +328,9 @@ func (l *listener) right(s subscription) bool {
 	return s.at == "" && len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.addr == s.at })
 }
 
-// hears reports whether a message that names this process, in the form of the scripts, was sent by the server that the
-// listener is connected to, and that this server answers now. A standalone server is assumed to stay the same.
-func (l *listener) hears(process string) bool {
+// isFromServer reports whether a message that names this process, in the form of the scripts, was sent by the server
+// that the listener is connected to, and that this server answers now. A standalone server is assumed to stay the same.
+func (l *listener) isFromServer(process string) bool {
 	if l.m.Standalone() {
 		return true
 	}
@@ -388,10 +388,10 @@ func (m *Master) Route(key string) string {
 	return m.home.listener.state.Load().route
 }
 
-// Deaf reports whether messages about this key are not available.
-func (m *Master) Deaf(key string) bool {
+// SubscriptionDown reports whether messages about this key are not available.
+func (m *Master) SubscriptionDown(key string) bool {
 	l := m.listenerOf(key)
-	return l != nil && l.state.Load().deaf
+	return l != nil && l.state.Load().down
 }
 
 // listenerOf returns nil if the node to listen to is not known so far.

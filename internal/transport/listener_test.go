@@ -66,7 +66,7 @@ func TestASubscriptionIsTriedWithABackoff(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Less(t, client.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
 		require.Empty(t, b.listens)
-		require.Empty(t, b.deaf, "the server is down: that is told otherwise")
+		require.Empty(t, b.down, "the server is down: that is told otherwise")
 		link.Restore()
 		<-b.listens
 	})
@@ -84,13 +84,13 @@ func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
 			time.Sleep(time.Second)
 			b.mustDo()
 		}
-		require.ErrorIs(t, <-b.deaf, syscall.ECONNREFUSED)
-		require.Empty(t, b.deaf)
-		require.True(t, b.Deaf(""))
+		require.ErrorIs(t, <-b.down, syscall.ECONNREFUSED)
+		require.Empty(t, b.down)
+		require.True(t, b.SubscriptionDown(""))
 		require.Equal(t, "bchannel", b.Route(""))
 		link.Restore()
 		<-b.listens
-		require.False(t, b.Deaf(""))
+		require.False(t, b.SubscriptionDown(""))
 		require.Equal(t, "pchannel", b.Route(""))
 	})
 }
@@ -104,7 +104,7 @@ func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
 	client := dial(t, option)
 	b := newBed(t, client)
 	b.Listen("")
-	err = <-b.deaf
+	err = <-b.down
 	require.True(t, b.Permanent(err))
 	require.ErrorContains(t, err, "channel")
 	require.Empty(t, b.listens)
@@ -135,7 +135,7 @@ func TestAServerThatDoesNotConfirmASubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := unconfirmed(t)
 		begun := time.Now()
-		<-b.deaf
+		<-b.down
 		require.GreaterOrEqual(t, time.Since(begun), patience)
 		require.LessOrEqual(t, time.Since(begun), patience+clientsGoodbye)
 		<-b.listens
@@ -148,7 +148,7 @@ func TestTheEndOfAnUnconfirmedSubscription(t *testing.T) {
 		begun := time.Now()
 		b.stop()
 		require.LessOrEqual(t, time.Since(begun), clientsGoodbye)
-		require.Empty(t, b.deaf, "the end is no failure")
+		require.Empty(t, b.down, "the end is no failure")
 	})
 }
 
@@ -160,7 +160,7 @@ func TestTheEndOfASubscription(t *testing.T) {
 		begun := time.Now()
 		b.stop()
 		require.Zero(t, time.Since(begun))
-		require.Empty(t, b.deaf, "the end is no failure")
+		require.Empty(t, b.down, "the end is no failure")
 	})
 }
 

@@ -15,13 +15,13 @@ import (
 
 // Config is the configuration that the masters of one locker share.
 type Config struct {
-	Life       context.Context // ends when the engine gives up on the masters
-	Clock      clock.Clock
-	Drift      clock.Drift
-	Patience   time.Duration // how long to wait for the replies to a batch
-	Silence    time.Duration // how long a caller waits for an answer before OnSilence is called
-	Quarantine time.Duration // how long one of several masters abstains; 0: a single master
-	Replicas   int           // how many must confirm a replicated call; 0: calls are not replicated
+	Life          context.Context // ends when the engine gives up on the masters
+	Clock         clock.Clock
+	Drift         clock.Drift
+	BatchTimeout  time.Duration // how long to wait for the replies to a batch
+	SlowCallAfter time.Duration // how long a caller waits for an answer before OnSlowCall is called
+	Quarantine    time.Duration // how long one of several masters abstains; 0: a single master
+	Replicas      int           // how many must confirm a replicated call; 0: calls are not replicated
 
 	ReplicaTimeout time.Duration // how long the replicas have to confirm
 
@@ -30,11 +30,11 @@ type Config struct {
 	Channel   string                 // where messages to this locker arrive
 	Spawn     func(task func()) bool // runs the task in a goroutine; the engine's end waits for it; false at the end
 
-	OnMessage func(m *Master, from *Node, text string) // from is nil if the sending node is unknown
-	OnListen  func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
-	OnDeaf    func(m *Master, n *Node, err error)      // messages are not available; called once until they arrive again
-	OnMoved   func(m *Master)                          // other servers answer for some keys, or for all
-	OnSilence func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
+	OnMessage         func(m *Master, from *Node, text string) // from is nil if the sending node is unknown
+	OnListen          func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
+	OnSubscribeFailed func(m *Master, n *Node, err error)      // messages are not available; once per outage
+	OnMoved           func(m *Master)                          // other servers answer for some keys, or for all
+	OnSlowCall        func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
 	// OnSeparated: from here on calls to this node name one lock each, because it refuses calls that name several.
 	OnSeparated func(n *Node, refusal error)
 }
@@ -58,7 +58,7 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m.dialler, _ = client.(dialler)
 	m.closer, _ = client.(closer)
 	m.home = m.newNode("", nil)
-	m.SetIdentity(unknown, 0)
+	m.SetIdentity(unknownID, 0)
 	return m
 }
 
@@ -95,21 +95,21 @@ func (m *Master) Sample(key string, sent clock.Instant, micros int64) {
 	m.At(key).clock.sample(sent, micros)
 }
 
-// ServerAbout estimates the time, in microseconds, that the clock of the key's server shows when a request that is sent
-// now reaches it.
-func (m *Master) ServerAbout(key string, now clock.Instant) (micros int64, known bool) {
-	return m.At(key).clock.about(now)
+// EstimateServerTime estimates the time, in microseconds, that the clock of the key's server shows when a request that
+// is sent now reaches it.
+func (m *Master) EstimateServerTime(key string, now clock.Instant) (micros int64, known bool) {
+	return m.At(key).clock.estimate(now)
 }
 
-// ServerAtMost returns the largest time, in microseconds, that the clock of the key's server can show now. It is known
+// MaxServerTime returns the largest time, in microseconds, that the clock of the key's server can show now. It is known
 // only if a message that arrived from the node, and that names process as its sender, came from that server itself,
 // because replicas forward messages.
-func (m *Master) ServerAtMost(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
+func (m *Master) MaxServerTime(key string, from *Node, process string, now clock.Instant) (micros int64, known bool) {
 	n := m.At(key)
-	if n != from || !n.listener.hears(process) {
+	if n != from || !n.listener.isFromServer(process) {
 		return 0, false
 	}
-	return n.clock.atMost(now)
+	return n.clock.upperBound(now)
 }
 
 // Run sends the posted calls until the engine gives up on the masters. After that nothing is sent.

@@ -216,7 +216,7 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 
 // send sends the batch, and sends the calls that did not run once more in another mode.
 func (p *pipeline) send(ctx context.Context, batch []Call) {
-	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.BatchTimeout)
 	defer cancel()
 	if !p.hasCaughtUp(ctx) {
 		p.refuse(batch)

@@ -72,7 +72,7 @@ func TestEachRenewalGetsItsPartOfTheAnswer(t *testing.T) {
 		require.ElementsMatch(t, []bool{true, false}, renewed[0])
 		delete(renewed, 0)
 		require.Equal(t, map[int][]bool{1: {true}, 2: {false}, 3: {true}}, renewed)
-		_, known := b.ServerAtMost(b.now())
+		_, known := b.MaxServerTime(b.now())
 		require.True(t, known, "the answer tells the server's time")
 	})
 }

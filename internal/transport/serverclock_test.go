@@ -26,7 +26,7 @@ func sampled() *transport.Master {
 }
 
 func atMost(m *transport.Master, now clock.Instant) (micros int64, known bool) {
-	return m.ServerAtMost("", m.At(""), "", now)
+	return m.MaxServerTime("", m.At(""), "", now)
 }
 
 func TestTheMostThatAServersClockShows(t *testing.T) {
@@ -76,15 +76,15 @@ func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
 		b.Listen("")
 		<-b.listens
 		b.mustDo()
-		_, known := b.ServerAtMost(b.now())
+		_, known := b.MaxServerTime(b.now())
 		require.True(t, known)
 		link.Cut()
 		synctest.Wait()
-		_, known = b.ServerAtMost(b.now())
+		_, known = b.MaxServerTime(b.now())
 		require.False(t, known)
 		<-b.listens
 		b.mustDo()
-		_, known = b.ServerAtMost(b.now())
+		_, known = b.MaxServerTime(b.now())
 		require.True(t, known)
 	})
 }
@@ -103,13 +103,13 @@ func TestAMessageOfAnotherProcessTellsNothingOfTheClock(t *testing.T) {
 			require.NoError(t, err)
 			return reply.(string)
 		}
-		_, known := b.Master.ServerAtMost("", b.home(), name(server), b.now())
+		_, known := b.Master.MaxServerTime("", b.home(), name(server), b.now())
 		require.True(t, known)
 		for _, other := range []string{name(replica), ""} {
-			_, known = b.Master.ServerAtMost("", b.home(), other, b.now())
+			_, known = b.Master.MaxServerTime("", b.home(), other, b.now())
 			require.False(t, known)
 		}
-		_, known = b.Master.ServerAtMost("", nil, name(server), b.now())
+		_, known = b.Master.MaxServerTime("", nil, name(server), b.now())
 		require.False(t, known, "from nobody knows which node")
 	}
 }

@@ -237,8 +237,8 @@ func (t *topology) changeNodes(before, now slotMap) {
 
 // A server has a second to report its slots, and only a few servers are asked. The next look asks again.
 const (
-	slotsPatience = time.Second
-	slotsServers  = 3
+	slotsTimeout = time.Second
+	slotsServers = 3
 )
 
 func (t *topology) askOwners() (owners []ownership, err error) {
@@ -288,7 +288,7 @@ func (t *topology) slotServers() (servers []slotServer) {
 }
 
 func (t *topology) askOwnersOf(s slotServer) ([]ownership, error) {
-	ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsPatience)
+	ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsTimeout)
 	defer cancel()
 	rows, err := s.client.Do(withoutDeadline{ctx}, s.client.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
