@@ -15,8 +15,9 @@
 //   - The hold is granted when a quorum has granted the target and trust in those grants has not ended. The time is
 //     checked last, because a raise takes time.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest contender keeps
-//     its grants. An upgrade counts as older than every other contender. A grant that was offered counts again only
-//     with a new token.
+//     its grants. A grant that was offered counts again only with a new token.
+//   - An upgrade counts as older than every other contender and never yields. The holds in its way end: with a quorum
+//     they are released, a single attempt without one gives up, and the grants of a dead client expire.
 package ballot
 
 import (

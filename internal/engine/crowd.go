@@ -8,7 +8,8 @@ import (
 // crowd holds the waiters of a set in order of arrival. The nearest have leases of their own, which every refresh
 // renews. The waiters behind them keep their places in the master's queue, but live by a lease of their process, which
 // the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow with its
-// size. The mutex of the wait sets guards it.
+// size: to name 100,000 waiters would take three quarters of a server's time. If that lease has lapsed, the waiters are
+// reported again, and ask again if their places are gone. The mutex of the wait sets guards it.
 type crowd struct {
 	places     map[*acquisition]place // of every waiter
 	nearest    []*acquisition         // may name waiters that have left

@@ -1,26 +1,25 @@
 // Package engine keeps the leases of one locker: it asks the masters for holds, waits, renews and releases. A single
 // master is the case N = 1 of the same code.
 //
-// # Parts
+// # Files
 //
-//	Engine              joins the parts, and calls the masters through them
-//	  registry          the leases by hold id, for the messages that name a hold
-//	  tokens            the token floor to propose to scripts
-//	  waitSets          the locks that this process waits for on one master, and their refreshes
-//	    crowd           the waiters for one lock: the nearest, and the waiters behind them
-//	  pendingReleases   background releases of one master, in a releaseQueue for each server
-//	    recentReleases  the confirmed ones, in case another server takes the place of the server that confirmed
-//	  leaving           releases that no caller waits for; single attempts for the lock wait for their answers
-//	  outages           servers that do not answer waiters or renewals, and when each is reported next
-//	  evictions         servers that may have evicted a hold, each asked once for its policy
-//	  observers         the user's hooks and logger
-//	Lease               the handle of a hold, and the trust in it once it is granted
-//	  voting            the hold and the masters' votes on it; sends what the ballot asks for, and the release
-//	    hold            one attempt at the lock, as the masters know it
-//	    acquisition     asks and waits, until the hold is granted or given up
-//	    withdrawal      reports when the masters have released a conversion that was given up
-//	  renewal           when the lease is extended, and the round under way
-//	  doneState         notifies the subscribers to the lease's end
+//	engine.go      Engine, which joins the parts; registry, the leases by hold id; Close, and the tasks that it awaits
+//	request.go     Request and Terms, the keys of a lock, the scripts of a master
+//	reply.go       the replies of scripts, and what they mean for the ballot
+//	lease.go       Lease, the handle of a hold: its mutex, its deadline and its end
+//	hold.go        hold, one attempt at the lock; voting, the masters' votes on it and the calls that the ballot asks for
+//	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
+//	handoff.go     the messages of the masters, and the grants in them
+//	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
+//	crowd.go       the waiters for one lock: the nearest, and the waiters behind them
+//	renew.go       when a lease is extended, the round under way, and what a failed round says
+//	release.go     the ways to give a lease back; leaving, the releases for which single attempts wait
+//	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
+//	convert.go     the exchange of a hold for one in the other mode
+//	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
+//	tokens.go      the token floor to propose to scripts
+//	events.go      the user's hooks and logger
+//	outage.go      servers that do not answer or that evict keys, and when each is reported next
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
 // masterset (whether the masters are one usable set), transport (script calls, messages, and everything that concerns
@@ -62,112 +61,18 @@
 //
 // Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
 //
-// # The trust window
-//
-// A server counts a TTL from the moment it runs the script, which is some time after the request was sent. So trust
-// ends at (sent + TTL - drift), computed in clock.Drift.Trusted and nowhere else, on the monotonic and on the wall
-// clock: the first stands still while a machine is suspended, the second may be set back. (Set forward, it ends the
-// lease early.) A request that a server did not run because it did not know the script does not count: trust starts
-// when the script is sent whole. The timers end the lease on time regardless of calls under way, and Err reads the
-// clocks itself. With several masters each vote has its own trust, and the deadline is the end of the longest trusted
-// quorum.
-//
-// A hand-off is granted without a request. Its message names the server's time of the grant. By the waiter's last reply
-// the server's clock read at most s when that request was sent. Now it reads at most s + (1 + drift) x (time since, by
-// the clock that ran further), so at least TTL - (that - granted) is left. A hand-off lasts only for the hand-off TTL,
-// min(TTL, 3 s), until the first renewal confirms it.
-//
-// # Renewals
-//
-// A lease is renewed at a third of its time. All renewals that are due on a master in one tick go out in one script
-// call, the first to expire first, without expired ones. A failed or unanswered renewal leaves the deadline and is
-// tried again after an eighth of the trust that is left, so there is always time for another; a backoff does not delay
-// it. When a quorum has just confirmed a hold, a master that lost it is asked to take it back.
-//
-// # Waiting
-//
-// A waiter is a short lease in the masters' queue. A script that makes room grants the lock to the head of the queue
-// and publishes one message to its process. If the message has no receiver, the lock passes on at once. Messages are
-// hints. Each process refreshes its waiters for a lock together, three times in a waiter's lease; the reply reports
-// grants with a lost message, waiters that the server lost, and the time of the next expiry. After a new subscription
-// all waiters ask. A message that comes before the reply that the hold is queued is remembered.
-//
-// Of a crowd a refresh names only the nearest waiters: to name 100,000 would take three quarters of a server's time.
-// The waiters behind have their places in the queue too, so the order is the same. They live by one lease of the
-// process, which each refresh renews, and the master is asked for their state when they have become the nearest. If
-// that lease has lapsed they are reported again, and ask again if their places are gone. One call for a lock is under
-// way at a time, so a crowd takes turns with other names. When a whole crowd gives up, the holds with releases that
-// cannot be sent at once are released together.
-//
-// # Shared holds
-//
-// A shared hold is marked in its details. A shared write is granted a token block: it begins with the token that any
-// other grant would get, has the size that was asked for, and ends at most a second ahead of the master's clock. With
-// several masters a client asks for less before that limit, by what it knows of their clocks, since each would cut the
-// block off at its own. Each master reports where its block begins; the lease may use the tokens from the largest of
-// these on. Raises, renewals and releases name the last token, which is the counter. The first waiter behind a shared
-// hold causes one message to its process; the answer to a renewal reports the waiter too, and a new subscription renews
-// at once, in case that message was lost. The order within the process is the matter of rwlock.RWMutex.
-//
-// # Conversions
-//
-// A conversion is another hold, which names the hold that it replaces and does not wait for it. When a quorum has
-// granted it, and the old hold has stood all that time by its own deadline, the lease goes over to the new hold and the
-// old one is released. If that release finds that the old hold was gone before its time, the lease is lost. So there is
-// no gap, and a caller that gives up keeps what it had. A lease under which goroutines of the process read goes over
-// only when all of them but one have left.
-//
-// An upgrade among other readers waits at the head of the queue. A master that has one refuses a second: two that
-// waited for each other on different masters would wait for ever. It also refuses a sidelined upgrade that comes back
-// after another came, since it is now the second. A conversion is granted next to abandoned conversions of the same
-// hold, and next to the hold from which that one was converted: their releases may be late. A waiting upgrade is itself
-// a waiter for its lease, so other waiters are asked for once an upgrade that is given up is released.
-//
-// # What is not known
-//
-// A request without a reply may have run, or may still run. Its hold is released in the background until a master
-// replies or the hold must have expired. If the connection broke, its buffers may deliver the acquire after the
-// release. So the release leaves a tombstone for a late acquire or regain of that hold to find. Calls of one hold need
-// no order.
-//
 // # What fails, and what follows
 //
-//	a request has no answer     the verdict goes on without that master after the node timeout; its answer counts when it
-//	                            comes; the release leaves a tombstone
+//	no answer to a request      the verdict goes on without that master after the node timeout; a later answer counts
 //	a grant comes too late      it is released, and a new hold asks, a few times for a single attempt
 //	a message is lost           the next refresh reports the grant; until then the lock is held for the hand-off TTL
-//	a message comes twice       its token is no later one, and it is ignored
-//	a raise is refused          the master is outvoted: it has the hold, and does not count
 //	a renewal says "gone"       the master is outvoted; without a quorum the lease is lost, with one it is regained
-//	a release has no answer     it goes on in the background, with a backoff per server, until the hold must have expired
+//	no answer to a release      it goes on in the background until the hold must have expired; its tombstone stops an
+//	                            acquire that arrives after it
 //	this process stands still   a call on the lease reads the clocks first; a loss is noticed then, or by the timer
-//	a server has lost its data  of several masters it abstains for the quarantine; a single one has its clock as the
-//	                            token floor, and what it had granted is not excluded any more
-//	another server answers      waiters ask, recent releases are repeated, and hand-offs of the old one are not trusted
-//	the scripts are unknown     they are sent whole, once; of several masters the run id is compared then
-//	a hook blocks               events wait, then are dropped and counted; no lease waits for them
-//
-// # Replicas
-//
-// If replicas are asked for, every call that makes or keeps a lease goes out with WAIT behind it, and counts only once
-// so many replicas of the master have it (handoff.go). A renewal without WAIT would move the deadline past the expiry
-// that a replica knows: the promoted replica would let other clients in while the lease is trusted. A grant from the
-// queue was written by another process, so the waiter renews it first (granted, confirmed): WAIT behind this later
-// write on the same server covers both. A grant that replicas do not confirm is released there, and the acquisition
-// fails if too many masters are like that. Later requests wait until the master's replicas have caught up.
-//
-// # Several masters
-//
-// All are asked at once. The verdict falls as soon as it is certain, and after the node timeout without the masters
-// that have not answered; later answers still count. Contenders queue by hold id, which all masters order alike. When
-// votes are split, contenders without a quorum yield their grants to an older hold that waits behind them; the oldest
-// keeps its grants, so one more round settles it. An upgrade comes before all of them and never yields. The holds in
-// its way end: with a quorum they leave, a single attempt without one gives up, and the grants of a dead client expire.
-//
-// A master that may have lost leases abstains for the quarantine, and one that is not in order has no vote. Package
-// masterset finds both by the master's marker. vote.lua alone decides whether a master votes. A script that lets a
-// waiter in without granting its client a hold (a release, a refresh, an expiry) follows it too, and makes the client
-// look at the marker.
+//	a server has lost its data  one of several masters abstains for the quarantine; a single one excludes no more what
+//	                            it had granted, and its clock is the token floor
+//	another server answers      waiters ask, recent releases are repeated, and hand-offs of the old server do not count
 //
 // # Glossary
 //
@@ -183,6 +88,7 @@
 //	tombstone      mark of a hold that was released before its acquire arrived
 //	conversion     an upgrade or a downgrade
 //	quarantine     the time in which a master that may have lost data does not vote
-//	shared hold    a hold that the goroutines of a process share; identifiers call it a cohort
+//	rejoin         a master that lost its marker returns to its set, with a quarantine
+//	shared hold    a hold that the goroutines of a process share; State calls it a cohort
 //	local queue    the FIFO of one process's goroutines
 package engine

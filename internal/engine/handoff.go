@@ -122,8 +122,9 @@ func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) 
 //
 // A hand-off of a master, one of several, is not trusted if the master's marker is to be read again: the waiter asks.
 //
-// Too little trust costs a round trip, too much is two holders. So the clock is taken to show the latest time that it
-// can, by the last sample and the drift, and a message that was long under way grants what is left and no more.
+// Too little trust costs a round trip, too much is two holders. By the last sample the server's clock read at most s
+// when that request was sent, so now it reads at most s + (1 + drift) x (time since, by the clock that ran further).
+// That is taken for its time, and a message that was long under way grants what is left and no more.
 func (v *voting) handoffTrust(
 	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
 ) (clock.Instant, bool) {

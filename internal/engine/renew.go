@@ -187,8 +187,8 @@ func (l *Lease) settle(now clock.Instant) {
 	l.setTimer()
 }
 
-// settleRound ends the round if a quorum has answered, or if none can any more. The deadline shows a quorum of answers:
-// it has moved as far as the round asked for, no matter which masters moved it.
+// settleRound ends the round if a quorum has answered, or if none can any more. The round has succeeded once the
+// deadline has reached the round's own trust, no matter which masters moved it.
 func (l *Lease) settleRound(before, now clock.Instant) {
 	r := l.renewal.round
 	switch {

@@ -16,9 +16,16 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// waitSets holds the locks that this process waits for on one master. Its mutex is acquired under a lease's mutex and
-// never the other way round. The waiters of one lock share a set, and so one refresh, independent of the number of
-// goroutines. The load on the server therefore does not grow with the crowd.
+// waitSets holds the locks that this process waits for on one master.
+//
+// A waiter is a short lease in the master's queue. A script that makes room grants the lock to the head of the queue
+// and publishes one message to its process. If the message has no receiver, the lock passes on at once. If the message
+// is lost, the next refresh reports the grant. It also reports the waiters that the server has lost and the time of the
+// next expiry.
+//
+// Its mutex is acquired under a lease's mutex and never the other way round. The waiters of one lock share a set, and
+// so one refresh, independent of the number of goroutines. The load on the server therefore does not grow with the
+// crowd.
 type waitSets struct {
 	e       *Engine
 	m       *transport.Master
@@ -50,7 +57,7 @@ type waitSet struct {
 	kept         bool           // the server has the lease of this process that the far waiters live by
 	route        string         // the route that the server has recorded for the far waiters
 	silence      *ballot.Answer // the failure of the last refresh, or nil
-	// While the server refuses, one waiter that is not queued asks for all of them until this time. After it, all ask.
+	// While the server refuses, one waiter probes for all until askAllAt.
 	askAllAt time.Duration
 }
 
