@@ -50,7 +50,8 @@ type RWMutex struct {
 	name     string
 	settings settings.Lock
 	terms    *engine.Terms
-	released error // the cause for the contexts of a section that is not lost
+	released error                // the cause for the contexts of a section that is not lost
+	token    func() fencing.Token // is Token, bound once
 
 	// Goroutines that join readers, and Token and Context, read current and remote without mu. Such a read may return a
 	// section that has just ended. So the goroutine also checks that the lease is trusted, or the number of readers,
@@ -88,6 +89,7 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 		m := &RWMutex{
 			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
 		}
+		m.token = m.Token
 		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -76,6 +77,46 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		require.NoError(w.t, mu.Unlock(w.ctx))
 		w.onlyTokensLeft()
 	})
+}
+
+// The loss of a lease is logged and traced with the token that the section has shown to the storage, not with the last
+// one of the block; after a conversion with the new one.
+func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock, convert func(*rwlock.RWMutex, context.Context) error
+	}{
+		"a writer":                 {lock: (*rwlock.RWMutex).Lock},
+		"a reader":                 {lock: (*rwlock.RWMutex).RLock},
+		"a reader that upgraded":   {lock: (*rwlock.RWMutex).RLock, convert: (*rwlock.RWMutex).Upgrade},
+		"a writer that downgraded": {lock: (*rwlock.RWMutex).Lock, convert: (*rwlock.RWMutex).Downgrade},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				var book logbook
+				var told []fencing.Token
+				p := w.process(rwlock.WithLogger(slog.New(&book)), rwlock.WithTrace(&rwlock.Trace{
+					Lost: func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
+				}))
+				mu := p.RWMutex("n")
+				require.NoError(w.t, c.lock(mu, w.ctx))
+				token := mu.Token()
+				if c.convert != nil {
+					require.NoError(w.t, c.convert(mu, w.ctx))
+					require.Greater(w.t, mu.Token(), token)
+					token = mu.Token()
+				}
+				w.command("FLUSHALL")
+				w.pass(w.ttl)
+				require.Equal(w.t, []fencing.Token{token}, told)
+				records := book.about("n")
+				require.Len(w.t, records, 1)
+				records[0].Attrs(func(a slog.Attr) bool {
+					require.False(w.t, a.Key == "token" && a.Value.Uint64() != uint64(token), a.Value)
+					return true
+				})
+			})
+		})
+	}
 }
 
 // The end of a section at its limit is a loss like any other: it is counted, logged and traced, with the token that the

@@ -239,7 +239,9 @@ func (m *RWMutex) reuse(ctx context.Context, h *remoteHold, w *localqueue.Waiter
 // other processes. It is called without mu: other goroutines of this process queue or give up during the call.
 func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*remoteHold, error) {
 	m.mu.Lock()
-	r := engine.Request{Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: m.block, Seen: m.seen}
+	r := engine.Request{
+		Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: m.block, Seen: m.seen, TokenInUse: m.token,
+	}
 	m.unlock()
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {

@@ -18,7 +18,7 @@ type Trace struct {
 	Waiting  func(TraceEvent)             // an acquisition was not granted at once, for any reason
 	Acquired func(TraceEvent)             // a lease begins
 	Renewed  func(TraceEvent)             // a renewal was confirmed
-	Lost     func(TraceEvent, *LostError) // a lease ended without Release
+	Lost     func(TraceEvent, *LostError) // a lease ended without Release; of an RWMutex the loss has the section's token
 	Released func(TraceEvent)             // a lease was released
 
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not

@@ -50,8 +50,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	l.id, l.key = e.keys.hold(a.began, r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
-		block := e.tokens.budget(r.Block, r.Seen)
-		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: sharedHold{block: block}, withdrawal: r.withdrawal}
+		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
+		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: shared, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
 		e.listen(l.key.lock())

@@ -61,7 +61,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	}
 	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
 	if r.Block > 0 {
-		r.Seen = l.token()
+		r.Seen, r.TokenInUse = l.token(), l.extra.shared.tokenInUse
 		r.withdrawal = new(withdrawal)
 		l.extra.shared.withdrawal = r.withdrawal
 	}

@@ -202,7 +202,7 @@ func (l *Lease) expire(now clock.Instant) {
 
 // loss describes the end of the lease for this reason, under mu.
 func (l *Lease) loss(reason Reason, cause error) *Loss {
-	loss := &Loss{Name: l.name, Token: l.token(), Reason: reason, Err: cause}
+	loss := &Loss{Name: l.name, Token: l.tokenInUse(), Reason: reason, Err: cause}
 	switch {
 	case reason == Taken:
 		loss.by, loss.lock = l.e, l.key.lock()

@@ -12,11 +12,12 @@ import (
 // for less before that (tokens.budget). Each master reports where its block begins; the lease may use the tokens from
 // the largest of these on. Raises, renewals and releases name the last token, which is the master's counter.
 type sharedHold struct {
-	block       int           // size of the token block to ask for; 0: the hold is not shared
-	first       fencing.Token // first token of the granted block
-	contended   bool          // set until the hold ends, or until ResetContended
-	onContended func()        // called once when contended is set; nil before OnContended and after the call
-	withdrawal  *withdrawal   // of the last conversion of the lease
+	block       int                  // size of the token block to ask for; 0: the hold is not shared
+	first       fencing.Token        // first token of the granted block
+	tokenInUse  func() fencing.Token // see Request
+	contended   bool                 // set until the hold ends, or until ResetContended
+	onContended func()               // called once when contended is set; nil before OnContended and after the call
+	withdrawal  *withdrawal          // of the last conversion of the lease
 }
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
@@ -27,6 +28,17 @@ func (l *Lease) Block() (first, last fencing.Token) {
 		return l.token(), l.token()
 	}
 	return l.extra.shared.first, l.token()
+}
+
+// tokenInUse returns the token of the work that the lease protects now, under mu: of a shared hold one of its block. A
+// conversion that is under way has not begun to use its own block.
+func (l *Lease) tokenInUse() fencing.Token {
+	if l.extra != nil && l.extra.shared.tokenInUse != nil {
+		if token := l.extra.shared.tokenInUse(); l.extra.shared.first <= token && token < l.token() {
+			return token
+		}
+	}
+	return l.token()
 }
 
 // OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease
