@@ -66,6 +66,21 @@ func TestEveryFaultIsInTheCatalogue(t *testing.T) {
 	require.Empty(t, wrongInCatalogue(string(page), tests))
 }
 
+// namedPath is a path of the repository in a page: in backquotes, with a slash, without a pattern or a version.
+var namedPath = regexp.MustCompile("`((?:rwlock|redlock|reentrant|fencing|internal|scripts|bench|chaos|docs|tools)/" +
+	"[a-zA-Z_/]+[a-zA-Z0-9_/-]*(?:\\.go|\\.lua|\\.md)?)`")
+
+func TestContributingNamesWhatThereIs(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	require.NoError(t, err)
+	named := namedPath.FindAllSubmatch(page, -1)
+	require.Greater(t, len(named), 30)
+	for _, path := range named {
+		_, err := os.Stat(string(path[1]))
+		require.NoError(t, err)
+	}
+}
+
 func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	for _, path := range []string{"home/ann/src", "Users/ann/src", "root/.cache", "work/main"} {
 		require.NotEmpty(t, privatePath([]byte("see /"+path)))
