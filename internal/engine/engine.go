@@ -35,25 +35,25 @@ type Config struct {
 // Engine keeps the leases of one locker. New sets its fields, and they do not change. A part that needs a mutex has its
 // own.
 type Engine struct {
-	cfg         Config
-	clock       clock.Clock
-	drift       clock.Drift
-	keys        keyspace
-	masters     []*transport.Master
-	masterSet   *masterset.Set
-	registry    registry
-	waiters     []*waitSets        // of each master
-	wakeUps     atomic.Uint64      // how often all waiters of a master were made to ask
-	releases    []*pendingReleases // of each master
-	unrenewed   outages            // of the servers that do not renew leases
-	evictions   evictions
-	unconfirmed unconfirmed
-	leaving     []leaving // of each master
-	tokens      tokens
-	scripts     []atomic.Pointer[scriptSet] // of each master; see scriptsOf
-	timers      *timerqueue.Queue
-	observers   observers
-	counters    counters
+	cfg            Config
+	clock          clock.Clock
+	drift          clock.Drift
+	keys           keyspace
+	masters        []*transport.Master
+	masterSet      *masterset.Set
+	registry       registry
+	waiters        []*waitSets        // of each master
+	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
+	releases       []*pendingReleases // of each master
+	renewalOutages outages            // of the servers that do not renew leases
+	evictions      evictions
+	unconfirmed    unconfirmed
+	leaving        []leaving // of each master
+	tokens         tokens
+	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
+	timers         *timerqueue.Queue
+	observers      observers
+	counters       counters
 
 	life    context.Context // ends when Close gives up on the masters
 	endLife context.CancelFunc

@@ -95,23 +95,22 @@ func readHandoff(f []string) (g handoff, ok bool) {
 // unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
 // there asks as soon as it does.
 func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
-	now, v := l.e.clock.Now(), &l.voting
-	until, known := v.handoffTrust(m, from, g, now)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if g.contended && g.hold == v.id {
+	until, known := l.handoffTrust(m, from, g, l.e.clock.Now())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.contended && g.hold == l.id {
 		l.setContended()
 	}
 	switch {
-	case g.hold != v.id || v.phase == ended:
+	case g.hold != l.id || l.phase == ended:
 	case known:
-		v.ballot.Vote(m.Index).Block(g.token, g.first)
-		v.granted(m, g.token, until)
-		v.changed()
-	case v.phase == asking && v.ballot.Vote(m.Index).State == ballot.Queued:
-		v.e.waiters[m.Index].wake(v.name)
-	case v.phase == asking:
-		v.asking.notified |= 1 << (m.Index % 64)
+		l.ballot.Vote(m.Index).Block(g.token, g.first)
+		l.granted(m, g.token, until)
+		l.changed()
+	case l.phase == asking && l.ballot.Vote(m.Index).State == ballot.Queued:
+		l.e.waiters[m.Index].wake(l.name)
+	case l.phase == asking:
+		l.asking.notified |= 1 << (m.Index % 64)
 	}
 }
 

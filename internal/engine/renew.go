@@ -158,7 +158,7 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 
 // endRenewalOutage records that the server renews leases, and logs the end of an outage.
 func (e *Engine) endRenewalOutage(server *transport.Node, now clock.Instant) {
-	if after, ended := e.unrenewed.over(server, now.Mono); ended {
+	if after, ended := e.renewalOutages.over(server, now.Mono); ended {
 		e.observers.info("a server renews leases again",
 			slog.String("master", server.Addr()), slog.Duration("after", after))
 	}
@@ -399,7 +399,7 @@ func (l *Lease) logFailures() {
 	causes, _ := l.renewal.failure.(NodeFailures)
 	for _, cause := range causes {
 		server := l.e.masters[cause.Index].At(l.key.lock())
-		pause, due := l.e.unrenewed.due(server, l.e.clock.Now().Mono, 0)
+		pause, due := l.e.renewalOutages.due(server, l.e.clock.Now().Mono, 0)
 		if !due {
 			continue
 		}
