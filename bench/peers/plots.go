@@ -10,12 +10,12 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 )
 
-// plot is one picture of one column of a workload: a line for each peer over the points, or bars at one point.
+// plot is one picture of one column of a workload: a line for each peer over the points, or a row of dots at one point.
 type plot struct {
 	file, title      string
 	workload, column string
-	bars             bool
-	point            int // of bars
+	dots             bool
+	point            int // of dots
 	log              bool
 }
 
@@ -24,15 +24,15 @@ func plots() []plot {
 		{file: "throughput", title: "Lock and Release on distinct names", workload: "throughput", column: perSecond},
 		{
 			file: "handoff-latency", title: "Hand-off among 16 clients: from the release to the next holder",
-			workload: "hand-off", column: handOffDelay, bars: true, point: contenders, log: true,
+			workload: "hand-off", column: handOffDelay, dots: true, point: contenders, log: true,
 		},
 		{
 			file: "handoff-rate", title: "Hand-offs among 16 clients", workload: "hand-off", column: handOffs,
-			bars: true, point: contenders,
+			dots: true, point: contenders,
 		},
 		{
 			file: "fairness", title: "Fairness among 16 clients: 1 if all get the same share",
-			workload: "hand-off", column: fairness, bars: true, point: contenders,
+			workload: "hand-off", column: fairness, dots: true, point: contenders,
 		},
 		{file: "leases", title: "Locks held and kept alive, TTL 5 s", workload: "leases-5s", column: serverShare, log: true},
 		{file: "masters", title: "64 goroutines over a quorum", workload: "quorum", column: perSecond},
@@ -49,29 +49,25 @@ func drawAll(folder string, measured []WorkloadResult) error {
 		w := &measured[i]
 		for _, p := range plots() {
 			if p.workload == w.Name {
-				failed = errors.Join(failed, draw(folder, p.file, p.svg(w)))
+				failed = errors.Join(failed, p.of(w).Save(filepath.Join(folder, p.file+".svg")))
 			}
 		}
 		if strings.HasPrefix(w.Name, "growth-") {
-			failed = errors.Join(failed, draw(folder, w.Name, growthSVG(w)))
+			failed = errors.Join(failed, growth(w).Save(filepath.Join(folder, w.Name+".svg")))
 		}
 	}
 	return failed
 }
 
-func draw(folder, file, svg string) error {
-	return os.WriteFile(filepath.Join(folder, file+".svg"), []byte(svg), 0o644)
-}
-
-func (p plot) svg(w *WorkloadResult) string {
-	if p.bars {
-		b := chart.Bars{Title: p.title, Label: columnTitle(w, p.column), Log: p.log}
+func (p plot) of(w *WorkloadResult) interface{ Save(file string) error } {
+	if p.dots {
+		d := chart.Dots{Title: p.title, Label: columnTitle(w, p.column), Log: p.log}
 		for _, row := range w.Rows {
 			if v, ok := row.Median[p.column]; ok && row.Point == p.point {
-				b.Bars = append(b.Bars, chart.Bar{Name: row.Peer, Value: v, Strong: row.Peer == peer.Ours})
+				d.Dots = append(d.Dots, chart.Dot{Name: row.Peer, Value: v, Strong: row.Peer == peer.Ours})
 			}
 		}
-		return b.SVG()
+		return d
 	}
 	l := chart.Lines{Title: p.title, XLabel: w.Axis, YLabel: columnTitle(w, p.column), LogY: p.log}
 	for _, row := range w.Rows {
@@ -79,11 +75,11 @@ func (p plot) svg(w *WorkloadResult) string {
 			add(&l, row.Peer, strings.HasPrefix(row.Peer, "floor"), row.Point, v)
 		}
 	}
-	return l.SVG()
+	return l
 }
 
-// growthSVG has a line for each call of this library.
-func growthSVG(w *WorkloadResult) string {
+// growth has a line for each call of this library.
+func growth(w *WorkloadResult) chart.Lines {
 	l := chart.Lines{Title: "Server time of one call (" + peer.Ours + ")", XLabel: w.Axis, YLabel: "us", LogY: true}
 	for _, row := range w.Rows {
 		for _, c := range w.Columns {
@@ -92,7 +88,7 @@ func growthSVG(w *WorkloadResult) string {
 			}
 		}
 	}
-	return l.SVG()
+	return l
 }
 
 // add extends the series of this name, and begins it if there is none.

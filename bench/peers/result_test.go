@@ -101,7 +101,7 @@ func TestBoundsSpeakOfWhatIsMeasured(t *testing.T) {
 	}
 	for _, p := range plots() {
 		require.Contains(t, byName, p.workload, p.file)
-		if p.bars {
+		if p.dots {
 			require.Contains(t, byName[p.workload].Points, p.point, p.file)
 		}
 	}
