@@ -60,27 +60,37 @@ type reply struct {
 	err       error
 }
 
-// readReply parses the reply of marker.lua.
+// readReply reads the reply of marker.lua.
 func readReply(r rueidis.RedisResult) reply {
-	fields, err := r.ToArray()
+	messages, err := r.ToArray()
 	if err != nil {
 		return reply{err: err}
 	}
+	fields := make([]string, len(messages))
+	for i := range messages {
+		if n, err := messages[i].ToInt64(); err == nil {
+			fields[i] = strconv.FormatInt(n, 10)
+		} else {
+			fields[i], _ = messages[i].ToString()
+		}
+	}
+	return newReply(fields)
+}
+
+// newReply returns the reply with these fields. A number that is malformed counts as 0.
+func newReply(fields []string) reply {
 	if len(fields) != 13 {
 		return reply{err: fmt.Errorf("malformed reply of %d fields", len(fields))}
 	}
-	text := func(i int) string {
-		s, _ := fields[i].ToString()
-		return s
-	}
-	micros, _ := fields[0].AsInt64()
-	until, _ := fields[6].AsInt64()
+	micros, _ := strconv.ParseInt(fields[0], 10, 64)
+	until, _ := strconv.ParseInt(fields[6], 10, 64)
+	left := max(until, 0)*1000 - micros // microseconds
 	return reply{
 		marker: marker{
-			layout: text(1), rules: text(2), set: text(3), seat: text(4), seats: text(5),
-			run: text(11), id: text(8), terms: readTerms(text(12)),
+			layout: fields[1], rules: fields[2], set: fields[3], seat: fields[4], seats: fields[5],
+			run: fields[11], id: fields[8], terms: readTerms(fields[12]),
 		},
-		run: text(7), role: text(9), cluster: text(10) == "1", micros: micros,
-		abstains: max(time.Duration(until)*time.Millisecond-time.Duration(micros)*time.Microsecond, 0),
+		run: fields[7], role: fields[9], cluster: fields[10] == "1", micros: micros,
+		abstains: time.Duration(max(left, 0)) * time.Microsecond,
 	}
 }

@@ -1,0 +1,355 @@
+package masterset_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/masterset"
+)
+
+// masters are the servers behind one client's list.
+type masters struct {
+	*masterset.Client
+	servers []*server
+	asked   [][]string // the purposes of each round; "" for no request
+}
+
+// overServers returns a new client of these servers; nil is a server that does not answer.
+func overServers(list string, servers ...*server) *masters {
+	return &masters{Client: masterset.NewClient(quarantine, names(list)...), servers: servers}
+}
+
+// newServers returns servers with the run ids A, B and so on.
+func newServers(n int) (all []*server) {
+	for i := range n {
+		all = append(all, &server{run: string(rune('A' + i)), now: time.Hour})
+	}
+	return all
+}
+
+// newMasters returns a set that was founded at a, b and c.
+func newMasters(t *testing.T) *masters {
+	m := overServers("a b c", newServers(3)...)
+	found, err := m.bootstrap()
+	require.NoError(t, err)
+	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(found))
+	return m
+}
+
+// bootstrap makes a pass in which every request is answered at once.
+func (m *masters) bootstrap() ([]masterset.Finding, error) {
+	m.asked = nil
+	ask := func(requests [][]string) []masterset.Answer {
+		answers, purposes := make([]masterset.Answer, len(requests)), make([]string, len(requests))
+		for i, args := range requests {
+			answers[i].Err = errSilent
+			if args == nil {
+				continue
+			}
+			if purposes[i] = args[0]; m.servers[i] != nil {
+				answers[i] = m.servers[i].call(args)
+			}
+		}
+		m.asked = append(m.asked, purposes)
+		return answers
+	}
+	return m.Bootstrap(ask, func() bool { return true }, func() string { return "S" })
+}
+
+// judge has the rules look at the servers as they are.
+func (m *masters) judge() ([]masterset.Finding, error) { return m.Judge(m.answers()...) }
+
+func (m *masters) answers() (all []masterset.Answer) {
+	for _, s := range m.servers {
+		if s == nil {
+			all = append(all, masterset.Answer{Err: errSilent})
+		} else {
+			all = append(all, s.look())
+		}
+	}
+	return all
+}
+
+// short returns for each master its state, and its seat or its defect.
+func short(found []masterset.Finding) (all []string) {
+	for _, f := range found {
+		what := f.State
+		switch {
+		case f.Defect != "":
+			what += ": " + f.Defect
+		case f.Seat >= 0:
+			what += " " + strconv.Itoa(f.Seat)
+		}
+		all = append(all, what)
+	}
+	return all
+}
+
+// Defects of masters.
+const (
+	replica  = "unfit: is a replica: it would follow another's decisions"
+	otherSet = "unfit: belongs to another set of masters than most of the others"
+	noMember = "unfit: has no marker, and the set that the others belong to has its masters at [a b c]"
+	renamed  = "unfit: is another server than the one at c whose marker it has, and is not reached by that name"
+)
+
+// What each master is to the set, by its marker and by what the others know.
+func TestJudge(t *testing.T) {
+	other := func(m *masters, list string) *masters { return overServers(list, m.servers...) } // without a history
+	for what, c := range map[string]struct {
+		change func(m *masters) *masters
+		want   []string
+		err    string
+	}{
+		"in order": {func(m *masters) *masters { return m }, []string{"member 0", "member 1", "member 2"}, ""},
+		"another order of the list": {func(m *masters) *masters {
+			return overServers("c a b", m.servers[2], m.servers[0], m.servers[1])
+		}, []string{"member 2", "member 0", "member 1"}, ""},
+		"silent": {func(m *masters) *masters {
+			m.servers[1] = nil
+			return m
+		}, []string{"member 0", "silent", "member 2"}, ""},
+		"a replica": {func(m *masters) *masters {
+			m.servers[1].role = "slave"
+			return m
+		}, []string{"member 0", replica, "member 2"}, ""},
+		"a cluster": {func(m *masters) *masters {
+			m.servers[1].cluster = true
+			return m
+		}, []string{"member 0", "unfit: is a node of a cluster: it holds only some of the names", "member 2"}, ""},
+		"another layout": {func(m *masters) *masters {
+			m.servers[1].marker["layout"] = "1"
+			return m
+		}, []string{"member 0", "unfit: keeps its locks in layout 1, this client in layout 2", "member 2"}, ""},
+		"another set": {func(m *masters) *masters {
+			m.servers[1].marker["set"] = "T"
+			m.servers[1].marker["seats"] = "a b d"
+			return m
+		}, []string{"member 0", otherSet, "member 2"}, ""},
+		"malformed seat": {func(m *masters) *masters {
+			m.servers[1].marker["seat"] = "3"
+			return m
+		}, []string{"member 0", `unfit: has a malformed marker: seat "3" of 3`, "member 2"}, ""},
+		"seat of another": {func(m *masters) *masters {
+			m.servers[1].marker["seat"] = "0"
+			return other(m, "a sentinel c")
+		}, []string{"member 0", "unfit: is the same server as master 0 (a)", "member 2"}, ""},
+		"one server, two addresses": {func(m *masters) *masters {
+			return overServers("a b b2", m.servers[0], m.servers[1], m.servers[1])
+		}, []string{"member 0", "member 1", "unfit: is the same server as master 1 (b)"}, ""},
+		"one new server, two addresses": {func(*masters) *masters {
+			s := newServers(2)
+			return overServers("a b b2", s[0], s[1], s[1])
+		}, []string{"unmarked", "unmarked", "unfit: is the same server as master 1 (b)"}, "master 2 (b2) is the same server"},
+		"two without a run id": {func(*masters) *masters {
+			s := newServers(3)
+			s[0].run, s[1].run = "", ""
+			return overServers("a b c", s...)
+		}, []string{"unmarked", "unmarked", "unmarked"}, ""},
+		"two unfit": {func(m *masters) *masters {
+			m.servers[0].role, m.servers[2].role = "slave", "slave"
+			return m
+		}, []string{replica, "member 1", replica}, "master 2 (c) is a replica"},
+
+		"a restart": {func(m *masters) *masters {
+			m.servers[2].run = "X"
+			return other(m, "a b c")
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"a restart, by a name that has led there": {func(m *masters) *masters {
+			at := overServers("a b c2", m.servers...)
+			_, _ = at.bootstrap()
+			m.servers[2].run = "X"
+			return at
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"a restart, behind sentinels": {func(m *masters) *masters {
+			m.servers[2].run = "X"
+			return other(m, "a b sentinel")
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"a copy under another name": {func(m *masters) *masters {
+			m.servers[2].run = "X"
+			return other(m, "a b d")
+		}, []string{"member 0", "member 1", renamed}, ""},
+		"the process itself, restored, under another name": {func(m *masters) *masters {
+			m.servers[2].marker["run"] = "X"
+			return other(m, "a b d")
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"a later term, known to another": {func(m *masters) *masters {
+			m.servers[0].marker["terms"] = "1:A 1:B 2:X"
+			return other(m, "a b c")
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"the same term, by another process": {func(m *masters) *masters {
+			m.servers[0].marker["terms"] = "1:A 1:B 1:X"
+			return other(m, "a b c")
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"a later term, known to the client": {func(m *masters) *masters {
+			m.servers[2].marker["terms"], m.servers[2].marker["run"], m.servers[2].run = "1:A 1:B 2:X", "X", "X"
+			_, _ = m.bootstrap()
+			for i := range 2 {
+				m.servers[i].marker["terms"] = "1:A 1:B 1:C"
+			}
+			m.servers[2].marker["terms"], m.servers[2].marker["run"], m.servers[2].run = "1:A 1:B 1:C", "C", "C"
+			return m
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+		"the run id is not to be read": {func(m *masters) *masters {
+			m.servers[2].run = ""
+			return m
+		}, []string{"member 0", "member 1", "member 2"}, ""},
+		"the run id is not to be read, and the id was removed": {func(m *masters) *masters {
+			m.servers[2].run = ""
+			delete(m.servers[2].marker, "id")
+			return m
+		}, []string{"member 0", "member 1", "replaced 2"}, ""},
+
+		"the marker is lost": {func(m *masters) *masters {
+			m.servers[2].marker = nil
+			return other(m, "a b c")
+		}, []string{"member 0", "member 1", "unmarked 2"}, ""},
+		"the marker is lost, another order": {func(m *masters) *masters {
+			m.servers[2].marker = nil
+			return overServers("c a b", m.servers[2], m.servers[0], m.servers[1])
+		}, []string{"unmarked 2", "member 0", "member 1"}, ""},
+		"the marker is lost, a name that has led there": {func(m *masters) *masters {
+			at := overServers("a b c2", m.servers...)
+			_, _ = at.bootstrap()
+			m.servers[2].marker, m.servers[2].run = nil, "X"
+			return at
+		}, []string{"member 0", "member 1", "unmarked 2"}, ""},
+		"the marker is lost, the process is known": {func(m *masters) *masters {
+			m.servers[2].marker = nil
+			for i := range 2 {
+				m.servers[i].marker["terms"] = "1:A 1:B 1:C"
+			}
+			return other(m, "a b d")
+		}, []string{"member 0", "member 1", "unmarked 2"}, ""},
+		"a server that is no member": {func(m *masters) *masters {
+			m.servers[2] = newServers(4)[3]
+			return other(m, "a b d")
+		}, []string{"member 0", "member 1", noMember}, ""},
+		"the seat of the lost marker is taken": {func(m *masters) *masters {
+			return overServers("c2 a c", m.servers[2], m.servers[0], newServers(4)[3])
+		}, []string{"member 2", "member 0", noMember}, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			found, err := c.change(newMasters(t)).judge()
+			require.Equal(t, c.want, short(found))
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, masterset.ErrUnusable)
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+}
+
+// Clients that differ in what all must agree on refuse each other's sets.
+func TestRules(t *testing.T) {
+	m := newMasters(t)
+	require.Equal(t, "3 masters, quorum 2, longest TTL 10s", m.Rules())
+	for _, c := range []*masters{
+		{Client: masterset.NewClient(time.Minute, names("a b c")...), servers: m.servers},
+		overServers("a b c d", append(newServers(3), m.servers[0])...),
+		overServers("a b c d e", append(newServers(2), m.servers...)...),
+	} {
+		found, err := c.judge()
+		require.ErrorIs(t, err, masterset.ErrUnusable)
+		require.Contains(t, found[len(found)-1].Defect, `was set up for "`+m.Rules()+`", this client is for "`)
+	}
+}
+
+// Of two sets over the same masters the larger one stays, then the client's own, then the one with the smaller id. The
+// masters of another set rejoin, if that set has the same masters.
+func TestCommonSet(t *testing.T) {
+	for what, c := range map[string]struct {
+		sets, seats []string // of the masters
+		want        []string
+		rivals      []string
+	}{
+		"larger": {
+			[]string{"T", "S", "T"},
+			[]string{"a b c", "a b c", "a b c"},
+			[]string{"member 0", "unmarked 1", "member 2"},
+			[]string{"", "S", ""},
+		},
+		"smaller id": {
+			[]string{"T", "S", ""},
+			[]string{"a b c", "a b c", ""},
+			[]string{"unmarked 0", "member 1", "unmarked 2"},
+			[]string{"T", "", ""},
+		},
+		"another order": {
+			[]string{"S", "S", "T"},
+			[]string{"a b c", "a b c", "c a b"},
+			[]string{"member 0", "member 1", "unmarked 2"},
+			[]string{"", "", "T"},
+		},
+		"own": {
+			[]string{"T", "S", ""},
+			[]string{"a b c", "a b d", ""},
+			[]string{"member 0", otherSet, "unmarked 2"},
+			[]string{"", "", ""},
+		},
+		"own, later": {
+			[]string{"S", "T", ""},
+			[]string{"a b d", "a b c", ""},
+			[]string{otherSet, "member 1", "unmarked 2"},
+			[]string{"", "", ""},
+		},
+		"larger, other": {
+			[]string{"S", "S", "T"},
+			[]string{"a b d", "a b d", "a b c"},
+			[]string{"member 0", "member 1", "unfit: has no marker"},
+			[]string{"", "", "T"},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			servers := newServers(3)
+			for i, set := range c.sets {
+				if set != "" {
+					servers[i].call([]string{
+						"birth", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
+						"10000", "", "", strconv.FormatInt(time.Hour.Microseconds(), 10),
+					})
+				}
+			}
+			for range 20 { // in any order of a map
+				found, err := overServers("a b c", servers...).judge()
+				require.NoError(t, err)
+				for i, f := range found {
+					require.Equal(t, c.rivals[i], f.Rival)
+					require.True(t, strings.HasPrefix(short(found)[i], c.want[i]), "%v", short(found))
+				}
+			}
+		})
+	}
+}
+
+// A server of several masters, a node of a Cluster and another layout are no single master.
+func TestValidateAlone(t *testing.T) {
+	alone := masterset.NewClient(quarantine, name("a"))
+	member := newMasters(t).servers[0]
+	for what, c := range map[string]struct {
+		answer masterset.Answer
+		err    string
+	}{
+		"new":            {(&server{}).call([]string{"single", "2"}), ""},
+		"silent":         {masterset.Answer{Err: errSilent}, ""},
+		"another layout": {(&server{}).call([]string{"single", "1"}), "master 0 (a) keeps its locks in layout 1"},
+		"a member":       {member.call([]string{"single", "2"}), "is one of 3 masters, quorum 2, longest TTL 10s"},
+		"a Cluster":      {(&server{cluster: true}).look(), "master 0 (a): "},
+	} {
+		t.Run(what, func(t *testing.T) {
+			err := alone.ValidateAlone(c.answer)
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, masterset.ErrUnusable)
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+}
