@@ -72,7 +72,7 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 		synctest.Wait() // the client knows that its connections are gone
 		_, err := p.Lock(w.Ctx, "x", rwlock.WithMaxWait(3*time.Second))
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w, err, "the limit of WithMaxWait, 3s, was reached")
+		require.ErrorContains(w, err, "WithMaxWait limit of 3s reached")
 		var quorum *rwlock.QuorumError
 		require.ErrorAs(w, err, &quorum)
 		require.Equal(w, "x", quorum.Name)

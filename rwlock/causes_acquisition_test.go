@@ -51,7 +51,7 @@ var causesOfNoLease = []cause{
 			return errorOf(p.Lock(w.ctx, "n", rwlock.WithMaxWait(2*time.Second)))
 		},
 		[]error{rwlock.ErrNotAcquired},
-		[]string{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait, 2s"},
+		[]string{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
 	},
 	{
 		"nobody to ask, one attempt",

@@ -20,7 +20,7 @@ var (
 	ErrNested      = errors.New("rwlock: the caller already holds this lock")
 	ErrReplicas    = errors.New("rwlock: too few replicas")           // hold the grant, which is released: *QuorumError
 	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
-	ErrMessages    = errors.New("rwlock: messages cannot be had")     // passed to Trace.NoMessages only
+	ErrMessages    = errors.New("rwlock: pub/sub unavailable")        // passed to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
 )
@@ -171,11 +171,11 @@ func (e *QuorumError) Error() string {
 	case e.cause == ErrConflict:
 		b.WriteString("key holds something else")
 	case e.cause == ErrReplicas:
-		b.WriteString("too few replicas have it")
+		b.WriteString("too few replicas confirmed it")
 	case e.Need == 1:
 		b.WriteString("no usable answer from Redis")
 	default:
-		fmt.Fprintf(&b, "no quorum: it needs %d masters and had %d", e.Need, e.Got)
+		fmt.Fprintf(&b, "no quorum: %d of the %d masters that it needs", e.Got, e.Need)
 	}
 	for i := range e.Nodes {
 		fmt.Fprintf(&b, "; %v", &e.Nodes[i])
@@ -236,9 +236,9 @@ type ReplicasError struct {
 // Error names the number of replicas that confirmed, or why it is unknown.
 func (e *ReplicasError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("not known whether %d replicas have it: %v", e.Need, e.Err)
+		return fmt.Sprintf("number of replicas unknown, %d required: %v", e.Need, e.Err)
 	}
-	return fmt.Sprintf("%d of %d replicas confirmed it in %v", e.Got, e.Need, e.After)
+	return fmt.Sprintf("%d of %d required replicas confirmed it in %v", e.Got, e.Need, e.After)
 }
 
 // Is matches ErrReplicas.
@@ -265,7 +265,7 @@ func (e *AbstainError) Error() string {
 		return fmt.Sprintf("has no vote: it %v", e.Err)
 	}
 	if e.For == 0 {
-		return "abstains until this client has read whether it may have lost leases that still live"
+		return "in quarantine until its markers are read: it may have lost leases that are still valid"
 	}
-	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
+	return fmt.Sprintf("in quarantine for another %v: it may have lost leases that are still valid", e.For)
 }

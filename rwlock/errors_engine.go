@@ -54,8 +54,8 @@ func (e *releasedError) Unwrap() error { return ErrReleased }
 
 // What happens after a release that is not confirmed.
 var (
-	errPending = errors.New("the release goes on in the background until the hold must have expired")
-	errRefused = errors.New("the release is refused and not tried again: the hold ends with its TTL")
+	errPending = errors.New("release not confirmed; it continues in the background until the hold has expired")
+	errRefused = errors.New("release refused, not retried; the hold ends with its TTL")
 )
 
 // reasons maps the engine's reasons for the end of a lease to the Reasons of this package.
@@ -70,7 +70,7 @@ var reasons = map[engine.Reason]Reason{
 func acquireOutcome(f *engine.Failure) error {
 	end := f.Err
 	if u, ok := end.(*engine.Untaken); ok {
-		end = fmt.Errorf("the %s hold was granted, and lost before it was taken: %s", u.Mode, reasons[u.Reason])
+		end = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", u.Mode, reasons[u.Reason])
 	}
 	quorum := &QuorumError{
 		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: end, unknown: f.Unknown,
@@ -122,12 +122,12 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 }
 
 // errUnrenewed describes the state after a renewal that is not confirmed.
-var errUnrenewed = errors.New("the renewal is not confirmed, and the lease stands until its deadline")
+var errUnrenewed = errors.New("renewal not confirmed; the lease is valid until its deadline")
 
 // renewOutcome separates a renewal that too few masters have confirmed from a renewal that the caller did not wait for.
 func renewOutcome(u *engine.Unrenewed) error {
 	if u.Err != nil {
-		return fmt.Errorf("rwlock: lock %q: the renewal is not confirmed: %w", u.Name, u.Err)
+		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", u.Name, u.Err)
 	}
 	quorum := &QuorumError{
 		Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes), Err: errUnrenewed, unknown: u.Unknown,
@@ -160,9 +160,9 @@ func nodeCause(err error) error {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
 	case *engine.AskedLate:
-		return fmt.Errorf("%w; this process asked %v late", nodeCause(e.Silence), e.By.Round(time.Millisecond))
+		return fmt.Errorf("%w; this process sent the request %v late", nodeCause(e.Silence), e.By.Round(time.Millisecond))
 	case *engine.NotSent:
-		return fmt.Errorf("not tried again yet: %w", nodeCause(e.Cause))
+		return fmt.Errorf("not retried yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Abstaining:

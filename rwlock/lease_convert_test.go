@@ -173,7 +173,7 @@ func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 		err := limited.Upgrade(w.ctx)
 		require.Equal(w.t, 3*time.Second, time.Since(began))
 		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		require.ErrorContains(w.t, err, "WithMaxWait, 3s")
+		require.ErrorContains(w.t, err, "WithMaxWait limit of 3s")
 		token := limited.Token()
 		w.release(other)
 		w.pass(3 * w.ttl)

@@ -25,7 +25,7 @@ func TestARenewalThatIsNotConfirmedIsAQuorumError(t *testing.T) {
 		require.Len(w.t, failed.Nodes, 1)
 		require.Equal(w.t, "mini:6379", failed.Nodes[0].Addr)
 		require.ErrorAs(w.t, err, new(*rwlock.NoReplyError))
-		require.ErrorContains(w.t, err, `lock "n": no usable answer from Redis; mini:6379: no reply in 1s; the renewal`)
+		require.ErrorContains(w.t, err, `lock "n": no usable answer from Redis; mini:6379: no reply in 1s; renewal`)
 		require.True(w.t, rwlock.Indeterminate(err))
 		require.NoError(w.t, lease.Err())
 		p.link.Restore()
@@ -58,7 +58,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 		for _, end := range []error{context.Canceled, errShutdown} {
 			require.ErrorIs(w.t, lease.Renew(ctx), end)
 		}
-		require.EqualError(w.t, lease.Renew(ctx), `rwlock: lock "n": the renewal is not confirmed: shutting down`)
+		require.EqualError(w.t, lease.Renew(ctx), `rwlock: lock "n": renewal not confirmed: shutting down`)
 		w.settle()
 		require.Empty(w.t, p.link.AllCalls())
 

@@ -81,11 +81,12 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 }
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
-// for it. If a server does not answer, TryLock waits until ctx ends or the client gives up the connection, which takes
-// up to 6 s with a client from Dial; over a quorum it waits for the node timeout. The error is then a *QuorumError. A
-// server that has just failed is left alone for a moment, and an attempt in that time fails at once. If this process is
-// giving back the lock by itself, after it lingered or after a single attempt that was given up, the request is sent
-// after the answer to that release.
+// for it. If a server does not answer, TryLock waits until ctx ends or the client gives up the connection; over a
+// quorum it waits for the node timeout. A client from Dial gives up after 2 s without an answer, or up to 3 s where
+// answers are slow; if it has to connect first, after up to twice base.Dialer.Timeout more. The error is then a
+// *QuorumError. A server that has just failed is left alone for a moment, and an attempt in that time fails at once. If
+// this process is giving back the lock by itself, after it lingered or after a single attempt that was given up, the
+// request is sent after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
@@ -254,7 +255,7 @@ func limited(ctx context.Context, limit time.Duration) (within context.Context, 
 type maxWaitError struct{ limit time.Duration }
 
 func (e *maxWaitError) Error() string {
-	return "the limit of WithMaxWait, " + e.limit.String() + ", was reached"
+	return "WithMaxWait limit of " + e.limit.String() + " reached"
 }
 
 // asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local

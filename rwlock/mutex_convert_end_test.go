@@ -40,7 +40,7 @@ func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 			err := upgrade.result()
 			require.Equal(w.t, 5*time.Second, time.Since(began), place.name)
 			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, place.name)
-			require.ErrorContains(w.t, err, "WithMaxWait, 5s", place.name)
+			require.ErrorContains(w.t, err, "WithMaxWait limit of 5s", place.name)
 			require.Equal(w.t, token, mu.Token(), place.name)
 			require.NoError(w.t, ctx.Err(), place.name)
 			require.NoError(w.t, reader.result(), place.name)

@@ -181,8 +181,8 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 			rule        string
 		}{
 			{rwlock.WithTTL(2 * time.Second), "WithTTL", "2s", `must be 1s, as in the RWMutex "n"`},
-			{rwlock.WithMaxWait(time.Second), "WithMaxWait", "1s", "must not be given: the RWMutex"},
-			{rwlock.WithMaxHold(time.Second), "WithMaxHold", "1s", "must not be given: the RWMutex"},
+			{rwlock.WithMaxWait(time.Second), "WithMaxWait", "1s", "must not be set, as in the RWMutex"},
+			{rwlock.WithMaxHold(time.Second), "WithMaxHold", "1s", "must not be set, as in the RWMutex"},
 			{rwlock.WithMeta("b"), "WithMeta", "b", "must be a"},
 			{rwlock.WithoutRenewal(), "WithoutRenewal", "true", "must be false"},
 		} {

@@ -67,7 +67,7 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
 		refused := mu.TryRLock(w.ctx)
 		require.ErrorIs(w.t, refused, rwlock.ErrNotAcquired)
-		require.ErrorContains(w.t, refused, "is not unlocked yet")
+		require.ErrorContains(w.t, refused, "has not unlocked it")
 
 		loss := w.loss(mu.Unlock(w.ctx))
 		require.Equal(w.t, rwlock.MaxHold, loss.Reason)

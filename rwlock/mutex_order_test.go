@@ -128,7 +128,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 			err := l.result()
 			require.Equal(w.t, limit, time.Since(began))
 			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-			require.ErrorContains(w.t, err, "WithMaxWait, 5s")
+			require.ErrorContains(w.t, err, "WithMaxWait limit of 5s")
 			require.NotErrorIs(w.t, err, context.DeadlineExceeded)
 			e, ok := errors.AsType[*rwlock.AcquireError](err)
 			require.True(w.t, ok)

@@ -159,7 +159,7 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 		if o.has != o.wants {
 			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)
 			if o.has == time.Duration(0) {
-				rule = fmt.Sprintf("must not be given: the RWMutex %q that this process is using is without", name)
+				rule = fmt.Sprintf("must not be set, as in the RWMutex %q that this process is using", name)
 			}
 			return &OptionError{Option: o.option, Value: o.wants, Rule: rule}
 		}

@@ -120,9 +120,9 @@ func (s *section) notUnlocked(cause error) error {
 	case lost == nil:
 		return cause
 	case cause == nil:
-		return fmt.Errorf("it was lost and is not unlocked yet: %v", lost)
+		return fmt.Errorf("the holder has lost it and has not unlocked it: %v", lost)
 	default:
-		return fmt.Errorf("%w; it was lost and is not unlocked yet: %v", cause, lost)
+		return fmt.Errorf("%w; the holder has lost it and has not unlocked it: %v", cause, lost)
 	}
 }
 

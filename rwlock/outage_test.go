@@ -144,7 +144,7 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 				w.requireLess(a.at.Sub(closed), w.refresh()+time.Millisecond, "one refresh at the most")
 			}
 			err := mine.Release(w.ctx)
-			require.ErrorContains(w.t, err, "not tried again")
+			require.ErrorContains(w.t, err, "not retried yet")
 			require.NoError(w.t, p.Close())
 		}
 		w.release(held)

@@ -141,7 +141,7 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	err = lease.Renew(t.Context())
 	require.ErrorIs(t, err, rwlock.ErrReplicas)
 	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
-	require.ErrorContains(t, err, `lock "n": too few replicas have it`)
+	require.ErrorContains(t, err, `lock "n": too few replicas confirmed it`)
 	require.ErrorAs(t, err, new(*rwlock.ReplicasError))
 	require.False(t, rwlock.Indeterminate(err), "the master has renewed it")
 	select {

@@ -73,7 +73,7 @@ func TestALossNamesARenewalThatCameLate(t *testing.T) {
 		paused.Store(int64(w.ttl * 3 / 5)) // a renewal was due meanwhile, and the lease has not expired
 		w.untilOver(lease)
 		require.ErrorContains(w.t, lease.Err(), "no renewal was confirmed in time")
-		require.Regexp(w.t, `mini:6379: no reply in \S+; this process asked \S+ late`, lease.Err().Error())
+		require.Regexp(w.t, `mini:6379: no reply in \S+; this process sent the request \S+ late`, lease.Err().Error())
 		var silence *rwlock.NoReplyError
 		require.ErrorAs(w.t, lease.Err(), &silence)
 	})
