@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -13,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // acquisition asks for a hold until it is granted or given up. Its lease's mutex guards it, and the lease drops it once
@@ -22,7 +22,7 @@ type acquisition struct {
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
 	began    time.Duration // start of the first attempt, by the wall clock
-	route    string        // how messages about the hold reach this process
+	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
 	seen     fencing.Token // largest token of the lock that a shared hold has had; 0 for other holds
 	keys     []string      // of the lock, for posted requests; made for the first of them
@@ -47,14 +47,15 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
 	l.e, l.asking, l.limit = e, a, clock.Never
 	l.name, l.mode, l.terms, l.begun = r.Name, r.Mode, r.Terms, now.Mono
-	l.id, l.key = e.keys.hold(a.began, r.Name)
+	id := ulidText(a.began)
+	l.id, l.key = e.keys.NewHold(id[:], r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
 		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: shared, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
-		e.listen(l.key.lock())
+		e.listen(l.key.Lock())
 	}
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
@@ -69,7 +70,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	}
 	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
-	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(l.key.lock())) {
+	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(l.key.Lock())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -96,7 +97,7 @@ func (a *acquisition) start() {
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.lease.e.route(a.lease.key.lock()); route != a.route {
+	if route := a.lease.e.route(a.lease.key.Lock()); route != a.route {
 		a.route, a.detail = route, a.lease.details(route, a.converts)
 	}
 }
@@ -107,11 +108,11 @@ func (a *acquisition) describe() {
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
 	var array [7]string
-	keys := l.e.keys.all(l.key)
+	keys := l.e.keys.All(l.key)
 	l.mu.Lock()
 	hold, args := a.sending(m, "0", &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(m), l.e.keys.ofScript(&keys), args)
+	r, sent := m.Do(ctx, a.script(m), l.e.keys.OfScript(&keys), args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
@@ -136,7 +137,7 @@ func (a *acquisition) askAll() {
 // so the node timeout bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
 	l := a.lease
-	leaving, lock := &l.e.leaving[m.Index], l.key.lock()
+	leaving, lock := &l.e.leaving[m.Index], l.key.Lock()
 	if a.entry != Try || !leaving.any(lock) {
 		a.post(m, proposal, true)
 		return
@@ -161,7 +162,7 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
 	hold, args := a.sending(m, m.Vote(proposal), new([7]string))
 	if a.keys == nil {
-		a.keys = l.e.keys.forCall(l.key)
+		a.keys = l.e.keys.ForCall(l.key)
 	}
 	call := transport.Call{Script: a.script(m), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
@@ -189,26 +190,28 @@ func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string)
 // args fills the arguments of script into an array of the caller, which is on its stack for a single master.
 func (a *acquisition) args(vote string, into *[7]string) []string {
 	l := a.lease
+	into[0] = vote
 	if a.entry == Join {
-		claimed := strconv.FormatInt(int64(l.extra.claimed), 10)
-		*into = [7]string{vote, l.id, l.owner(), modeArg(l.mode), l.terms.ttlArg, a.detail, claimed}
-		return into[:]
+		return wire.Join{
+			Hold: l.id, Owner: l.owner(), Mode: l.mode, TTL: l.terms.ttlArg, Details: a.detail, Token: l.extra.claimed,
+		}.Args(into[:1])
 	}
-	*into = [7]string{vote, l.id, l.terms.ttlArg, order(a.entry, len(l.e.masters) == 1), a.detail}
-	return into[:5]
+	return wire.Acquire{
+		Hold: l.id, TTL: l.terms.ttlArg, Order: order(a.entry, len(l.e.masters) == 1), Details: a.detail,
+	}.Args(into[:1])
 }
 
 // order returns how a hold queues: not at all, by arrival where one master decides, or by hold id, which all masters
 // order alike, where several do. If several masters queued by arrival, two contenders could stand before each other on
 // different masters, and each would wait for the other to leave.
-func order(entry Entry, single bool) string {
+func order(entry Entry, single bool) wire.Order {
 	switch {
 	case entry != Wait && entry != Upgrade:
-		return "0"
+		return wire.NoQueue
 	case single:
-		return "a"
+		return wire.ByArrival
 	default:
-		return "h"
+		return wire.ByHold
 	}
 }
 
@@ -227,9 +230,12 @@ func (a *acquisition) script(m *transport.Master) *transport.Script {
 // hold may be at the same point, and the second of the two finds what the first has left. The tokens of a master only
 // grow, so the vote knows the later of the two in either order.
 func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
-	reply := readReply(r)
-	l := a.lease
-	answer := l.e.answer(m, l.key.lock(), a.entry == Join, reply, sent)
+	l, read := a.lease, wire.ReadAcquire
+	if a.entry == Join {
+		read = wire.ReadJoin
+	}
+	reply, err := readHold(r, read)
+	answer := l.e.answer(m, l.key.Lock(), reply, err, sent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
@@ -246,25 +252,25 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	} else {
 		vote.Answered(answer)
 	}
-	vote.Block(reply.token, reply.first)
-	if reply.holder != nil {
-		a.holder = reply.holder
+	vote.Block(reply.Token, reply.First)
+	if reply.Holder != nil {
+		a.holder = reply.Holder
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.
 	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
-		l.mode = reply.mode
+		l.mode = reply.Mode
 	}
 	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	a.decide()
-	if reply.err == nil {
-		l.e.waiters[m.Index].served(m.At(l.key.lock()))
+	if err == nil {
+		l.e.waiters[m.Index].served(m.At(l.key.Lock()))
 	}
 	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
 	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
-		a.enqueue(m, reply.left, reply.err)
+		a.enqueue(m, reply.Left, err)
 	}
 }
 
@@ -381,7 +387,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		l.e.waiters[m.Index].wake(l.name)
 	}
 	if cause != nil {
-		l.e.waiters[m.Index].failed(l.name, m.At(l.key.lock()), cause)
+		l.e.waiters[m.Index].failed(l.name, m.At(l.key.Lock()), cause)
 	}
 }
 
@@ -492,7 +498,7 @@ func (a *acquisition) withdraw() {
 	if l := a.lease; a.entry == Wait || !l.ballot.Votes().MayBeHeld() {
 		l.releaseInBackground()
 	} else {
-		l.releaseAtOnce(l.e.announce(l.key.lock()))
+		l.releaseAtOnce(l.e.announce(l.key.Lock()))
 	}
 }
 
@@ -524,7 +530,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 	for i, m := range l.e.masters {
 		v := l.ballot.Vote(i)
 		failed := func(err error) {
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// The master's error for the previous hold is used if it has not answered for this one, or has granted this one

@@ -10,15 +10,16 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // pendingRelease is a hold that one master may still have. It contains all that a release needs, so the lease itself
 // may be collected: a server that is down for an hour keeps no leases in memory.
 type pendingRelease struct {
 	m         *transport.Master
-	key       lockKey
+	key       wire.LockKey
 	hold      string
-	tombstone tombstone
+	tombstone wire.Tombstone
 	until     clock.Instant // the hold has expired there by then
 
 	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
@@ -41,29 +42,25 @@ func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 	}
 }
 
-// tombstone is what a release leaves for an acquire of its hold that arrives later, as arguments of release.lua: for
-// how many ms, and '1' to leave it even if the release finds the hold.
-type tombstone struct{ ms, found string }
-
 // tombstoneOn returns the tombstone that a release leaves on this master, under mu. Without a tombstone, a request that
 // arrives after the release would be granted, and the lock would be held without a holder for a TTL (cases no-tombstone
 // and overtake). A request without an answer may be the request that was granted. An earlier request that failed may
 // still be on its way too, over a connection that was replaced since. It cannot do harm for longer than the grant that
 // it asks for would last.
-func (v *voting) tombstoneOn(m *transport.Master) tombstone {
+func (v *voting) tombstoneOn(m *transport.Master) wire.Tombstone {
 	switch vote := v.ballot.Vote(m.Index); {
 	case vote.MayArriveLate():
-		return tombstone{tombstoneArg(v.terms), "1"}
+		return wire.Tombstone{TTL: tombstoneTTL(v.terms), Several: true}
 	case vote.Unanswered():
-		return tombstone{tombstoneArg(v.terms), "0"}
+		return wire.Tombstone{TTL: tombstoneTTL(v.terms)}
 	default:
-		return tombstone{"0", "0"}
+		return wire.Tombstone{}
 	}
 }
 
-// tombstoneArg returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
+// tombstoneTTL returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
 // beyond the TTL of its grant, or once its connection is closed.
-func tombstoneArg(t *Terms) string { return millis(min(t.TTL, lateness)) }
+func tombstoneTTL(t *Terms) wire.Millis { return wire.FormatMillis(min(t.TTL, lateness)) }
 
 // lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
 // client's connection is closed.
@@ -122,7 +119,7 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 // sent after the master's answer, unless its node fails: then they fail as well.
 func (p *pendingReleases) announce(r *pendingRelease) {
 	p.e.unconfirmed.add(+1)
-	if lock := r.key.lock(); !p.m.At(lock).Failing() {
+	if lock := r.key.Lock(); !p.m.At(lock).Failing() {
 		r.left = p.e.leaving[p.m.Index].add(lock)
 	}
 }
@@ -131,7 +128,7 @@ func (p *pendingReleases) announce(r *pendingRelease) {
 // server that comes back does not receive all accumulated requests at once. Behind a release without an answer it waits
 // for that answer or until a call is full, so that those of a crowd that gives up go together.
 func (p *pendingReleases) add(r *pendingRelease) {
-	q := p.queue(r.key.lock())
+	q := p.queue(r.key.Lock())
 	q.mu.Lock()
 	defer q.unlock()
 	q.waiting = append(q.waiting, r)
@@ -149,7 +146,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	if p.m.Permanent(cause) {
 		return
 	}
-	q := p.queue(r.key.lock())
+	q := p.queue(r.key.Lock())
 	q.mu.Lock()
 	defer q.unlock()
 	p.e.unconfirmed.add(+1)
@@ -160,7 +157,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 // confirmed records that the master has ended the hold, in case another server takes its place.
 func (p *pendingReleases) confirmed(r *pendingRelease) {
 	if !p.m.Standalone() {
-		p.recent.note(r, p.m.At(r.key.lock()))
+		p.recent.note(r, p.m.At(r.key.Lock()))
 	}
 }
 
@@ -274,12 +271,12 @@ func (q *releaseQueue) sendLocked(most int) {
 		}
 		q.underWay += len(batch)
 		first := batch[0]
-		args := []string{m.Vote(proposal), first.hold, first.tombstone.ms, first.tombstone.found}
+		release := wire.Release{Hold: first.hold, Tombstone: first.tombstone}
 		for _, r := range batch[1:] {
-			args = append(args, r.hold)
+			release.Others = append(release.Others, r.hold)
 		}
 		m.Post(transport.Call{
-			Script: e.scriptsOf(m).release, Keys: e.keys.forCall(first.key), Args: args,
+			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Args: release.Args([]string{m.Vote(proposal)}),
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(batch, result) },
 		})
 	}
@@ -293,7 +290,7 @@ func (q *releaseQueue) sendLocked(most int) {
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
-		if len(batch) > 0 && (r.key != batch[0].key || r.tombstone.ms != "0") {
+		if len(batch) > 0 && (r.key != batch[0].key || !r.tombstone.IsZero()) {
 			break
 		}
 		q.waiting[0] = nil
@@ -313,16 +310,13 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 // belongs to the node, and one answer shows that it is over.
 func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
-	var reply [3]int64
-	err := readInts(result, reply[:])
+	reply, err := wire.ReadRelease(result)
 	if err == nil {
 		for _, r := range batch {
 			r.withdrawal.end()
 			q.p.confirmed(r)
 		}
-		if reply[2] != 0 {
-			e.goOn(q.p.m, e.keys.forCall(batch[0].key), reply[2])
-		}
+		e.goOn(q.p.m, batch[0].key, reply.More)
 	}
 	q.mu.Lock()
 	defer q.unlock()
@@ -351,7 +345,7 @@ type recentReleases struct {
 }
 
 type recentRelease struct {
-	key   lockKey
+	key   wire.LockKey
 	hold  string
 	node  *transport.Node // the node that confirmed the release
 	until clock.Instant   // the hold has expired by then
@@ -384,10 +378,8 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		switch {
 		// The hold has expired by itself, so its release is dropped.
 		case r.until.Passed(now):
-		case m.Replaced(r.node, r.key.lock()):
-			again = append(again, &pendingRelease{
-				m: m, key: r.key, hold: r.hold, tombstone: tombstone{"0", "0"}, until: r.until,
-			})
+		case m.Replaced(r.node, r.key.Lock()):
+			again = append(again, &pendingRelease{m: m, key: r.key, hold: r.hold, until: r.until})
 		default:
 			kept = append(kept, r)
 		}

@@ -22,9 +22,10 @@
 //	outage.go      servers that do not answer or that evict keys, and when each is reported next
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
-// masterset (whether the masters are one usable set), transport (script calls, messages, and everything that concerns
-// rueidis), clock (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's
-// loggers and hooks, on a goroutine that nothing depends on).
+// masterset (whether the masters are one usable set), wire (keys, arguments, replies and messages of the scripts),
+// transport (script calls, messages, and everything that concerns rueidis), clock (every deadline), timerqueue (every
+// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
+// depends on).
 //
 // # Goroutines and lock order
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Config is what an Engine is made from. Every field is set: defaults and validation are the caller's task.
@@ -38,7 +39,7 @@ type Engine struct {
 	cfg            Config
 	clock          clock.Clock
 	drift          clock.Drift
-	keys           keyspace
+	keys           wire.Keyspace
 	masters        []*transport.Master
 	masterSet      *masterset.Set
 	registry       registry
@@ -67,7 +68,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
-		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: newKeyspace(cfg.Prefix, n),
+		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
 		registry: registry{leases: make(map[string]*Lease)}, unconfirmed: newUnconfirmed(),
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -81,7 +82,7 @@ func New(cfg Config) *Engine {
 	}
 	e.connect()
 	e.masterSet = e.newMasterSet()
-	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.marker
+	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.Marker
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
 		e.tasks.spawn(m.Run)
@@ -95,7 +96,7 @@ func New(cfg Config) *Engine {
 func (e *Engine) connect() {
 	shared := &transport.Config{
 		Life: e.life, Clock: e.clock, Drift: e.drift, BatchTimeout: batchTimeout, SlowCallAfter: e.cfg.NodeTimeout,
-		MarkerKey: e.keys.marker, Channel: e.keys.channel(newULID(e.clock.Now().Wall)),
+		MarkerKey: e.keys.Marker, Channel: e.keys.Channel(newULID(e.clock.Now().Wall)),
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
@@ -124,7 +125,7 @@ func (e *Engine) connect() {
 // newMasterSet makes the check of the masters. It defines what follows from it for the waiters and the scripts.
 func (e *Engine) newMasterSet() *masterset.Set {
 	return masterset.New(masterset.Config{
-		Masters: e.masters, Key: e.keys.marker, NodeTimeout: e.cfg.NodeTimeout, LongestTTL: e.cfg.LongestTTL,
+		Masters: e.masters, Key: e.keys.Marker, NodeTimeout: e.cfg.NodeTimeout, LongestTTL: e.cfg.LongestTTL,
 		Patience: batchTimeout, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn, Warn: e.observers.warn,
 		NewID:     func() string { return newULID(e.clock.Now().Wall) },
 		OnProcess: e.saltScripts,

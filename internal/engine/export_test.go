@@ -30,9 +30,6 @@ func (l *Leaving) After(lock string, f func()) { l.after(lock, f) }
 // Any reports whether a release of the lock has no answer so far.
 func (l *Leaving) Any(lock string) bool { return l.any(lock) }
 
-// ReadHolder reads the details of a hold that is in the way.
-func ReadHolder(details, hold string) *Holder { return readHolder(details, hold, 0, 0) }
-
 // Registered is what an engine keeps a note of.
 type Registered struct{ Leases, Releases, WaitSets, Timers int }
 

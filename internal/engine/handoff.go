@@ -2,47 +2,44 @@ package engine
 
 import (
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// route returns how messages about this lock reach this engine, in the form of a hold's details. A route that begins
-// with b says that the count of receivers shows nothing, so the master does not pass over the waiter. With several
-// masters the result is such a route until the engine listens to each of them.
-func (e *Engine) route(lock string) (route string) {
+// route returns how messages about this lock reach this engine. With several masters the route is uncounted until the
+// engine listens to each of them.
+func (e *Engine) route(lock string) (route wire.Route) {
 	for _, m := range e.masters {
-		if route = m.Route(lock); route[0] == 'b' {
+		if route = m.Route(lock); route.IsUncounted() {
 			break
 		}
 	}
 	return route
 }
 
-// onMessage handles a message of a master. `hold token us ttl server` is a hand-off; for a shared hold, `first waiting`
-// follows: the first token of its block, and how many waiters want it. `hold` alone reports that a hold that comes
-// first waits behind it. `hold wanted` reports that a waiter wants a shared hold. A message reports what the next
-// refresh or renewal would report later, so a lost message costs time and nothing else. A message about the hold of
-// another client is ignored.
+// onMessage handles a message of a master. A message reports what the next refresh or renewal would report later, so a
+// lost message costs time and nothing else. A message about the hold of another client is ignored.
 func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text string) {
-	f := strings.Fields(text)
-	if len(f) == 0 {
+	message := wire.ReadMessage(text)
+	if message == nil {
 		return
 	}
-	l := e.registry.lookup(f[0])
-	switch g, isHandoff := readHandoff(f); {
-	case l == nil:
-	case len(f) == 1:
-		l.yieldRequested(m, f[0])
-	case len(f) == 2:
-		l.hearContended(f[0])
-	case isHandoff:
-		l.handedOff(m, from, g)
+	l := e.registry.lookup(message.About())
+	if l == nil {
+		return
+	}
+	switch message := message.(type) {
+	case wire.Handoff:
+		l.handedOff(m, from, message)
+	case wire.YieldRequest:
+		l.yieldRequested(m, message.Hold)
+	case wire.Contended:
+		l.hearContended(message.Hold)
 	}
 }
 
@@ -57,55 +54,23 @@ func (v *voting) yieldRequested(m *transport.Master, hold string) {
 	}
 }
 
-// handoff is a grant to a waiter, as a message reports it. No request was under way for it, so no request bounds its
-// age from below. handoffTrust computes that bound from the server's clock.
-type handoff struct {
-	hold      string
-	token     fencing.Token
-	grantedAt int64 // by the server's clock, in microseconds
-	ttl       time.Duration
-	server    string        // the process that granted it
-	first     fencing.Token // of the block of a shared hold, or 0
-	contended bool          // the shared hold is
-}
-
-// readHandoff parses the fields of a message. Any client with the rights to publish can have sent it, so a message that
-// a script would not write is not a hand-off.
-func readHandoff(f []string) (g handoff, ok bool) {
-	if len(f) != 5 && len(f) != 7 {
-		return g, false
-	}
-	var n [5]int64
-	for i, text := range append(f[1:4:4], f[5:]...) {
-		var err error
-		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 {
-			return g, false
-		}
-	}
-	g = handoff{
-		hold: f[0], token: fencing.Token(n[0]), grantedAt: n[1], ttl: time.Duration(n[2]) * time.Millisecond, server: f[4],
-		first: fencing.Token(n[3]), contended: n[4] > 0,
-	}
-	return g, n[0] > 0 && isToken(n[0])
-}
-
 // handedOff counts a grant to a waiter. The message may come over another connection before the reply to the very
 // request that queued the hold. Then the vote is still asked, and the grant counts all the same. The lease has at least
 // so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
 // unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
 // there asks as soon as it does.
-func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) {
+func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g wire.Handoff) {
 	until, known := l.handoffTrust(m, from, g, l.e.clock.Now())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g.contended && g.hold == l.id {
+	if g.Contended && g.Hold == l.id {
 		l.setContended()
 	}
 	switch {
-	case g.hold != l.id || l.phase == ended:
+	case g.Hold != l.id || l.phase == ended:
 	case known:
-		l.ballot.Vote(m.Index).Block(g.token, g.first)
-		l.granted(m, g.token, until)
+		l.ballot.Vote(m.Index).Block(g.Token, g.First)
+		l.granted(m, g.Token, until)
 		l.changed()
 	case l.phase == asking && l.ballot.Vote(m.Index).State == ballot.Queued:
 		l.e.waiters[m.Index].wake(l.name)
@@ -125,11 +90,11 @@ func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g handoff) 
 // when that request was sent, so now it reads at most s + (1 + drift) x (time since, by the clock that ran further).
 // That is taken for its time, and a message that was long under way grants what is left and no more.
 func (v *voting) handoffTrust(
-	m *transport.Master, from *transport.Node, g handoff, now clock.Instant,
+	m *transport.Master, from *transport.Node, g wire.Handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.MaxServerTime(v.key.lock(), from, g.server, now)
-	left := g.ttl - time.Duration(max(latest-g.grantedAt, 0))*time.Microsecond
-	if !known || left <= 0 || g.grantedAt > latest || !m.Identified() {
+	latest, known := m.MaxServerTime(v.key.Lock(), from, g.Server, now)
+	left := g.TTL - time.Duration(max(latest-g.GrantedAt, 0))*time.Microsecond
+	if !known || left <= 0 || g.GrantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false
 	}
 	return v.e.drift.Trusted(now, left), true
@@ -149,7 +114,7 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 	id := v.id
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
 	renewal := &transport.Renewal{
-		Lock: v.key.lock(), Holds: v.key.holds(), Hold: id, TTL: millis(v.terms.TTL + time.Millisecond),
+		Lock: v.key.Lock(), Holds: v.key.Holds(), Hold: id, TTL: string(wire.FormatMillis(v.terms.TTL + time.Millisecond)),
 		Token: uint64(token), Deadline: until,
 		Done: func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
 	}

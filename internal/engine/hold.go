@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -10,6 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // hold is one attempt at a lock, as the masters know it. Thousands are held at once, so it has only what a lease needs:
@@ -17,7 +17,7 @@ import (
 type hold struct {
 	id    string // a ULID; each attempt has its own
 	name  string // of the lock
-	key   lockKey
+	key   wire.LockKey
 	terms *Terms
 	extra *extra        // nil for most
 	begun time.Duration // start of the first attempt, by the monotonic clock
@@ -59,21 +59,12 @@ func (h *hold) block() int {
 	return h.extra.shared.block
 }
 
-// details returns what a master stores of the hold unchanged: mode, hand-off TTL, owner, route to its process, meta.
-// The owner is "-" if it is the hold itself, "+B" if the hold is also shared and asks for B tokens, and is followed by
-// "^hold" if that hold is converted.
-func (h *hold) details(route, converts string) string {
-	owner := "-"
-	switch named := h.namedOwner(); {
-	case h.block() > 0:
-		owner = "+" + strconv.Itoa(h.block())
-	case named != "":
-		owner = named
-	}
-	if converts != "" {
-		owner += "^" + converts
-	}
-	return modeArg(h.mode) + " " + h.terms.handoffArg + " " + owner + " " + route + " " + h.terms.Meta
+// details returns what a master stores of the hold unchanged.
+func (h *hold) details(route wire.Route, converts string) string {
+	return wire.Details{
+		Mode: h.mode, HandoffTTL: h.terms.handoffArg, Owner: h.namedOwner(), Block: h.block(), Converts: converts,
+		Route: route, Meta: h.terms.Meta,
+	}.Text()
 }
 
 // phase is the phase of a hold. It only moves forward.
@@ -129,31 +120,37 @@ func (v *voting) perform(actions []ballot.Action) {
 	proposal := v.e.tokens.proposal() // one for all masters, so that their answers agree
 	for _, action := range actions {
 		m := v.e.masters[action.Master]
-		token := tokenArg(action.Token)
 		// A ballot asks for a raise or a yield. Renewals and regains belong to the lease.
-		script, counted := v.e.scriptsOf(m).raise, v.raised
 		if action.Op == ballot.Yield {
-			script, counted = v.e.scriptsOf(m).yield, v.yielded
+			args := wire.Yield{Hold: v.id, Token: action.Token}.Args([]string{m.Vote(proposal)})
+			v.post(m, v.e.scriptsOf(m).yield, args, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
+				v.yielded(m, action.Token, r, a, err)
+			})
+		} else {
+			args := wire.Raise{Hold: v.id, Token: action.Token}.Args([]string{m.Vote(proposal)})
+			v.post(m, v.e.scriptsOf(m).raise, args, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+				v.raised(m, action.Token, a)
+			})
 		}
-		v.post(m, script, []string{m.Vote(proposal), v.id, token}, func(p reply, a ballot.Answer) {
-			counted(m, action.Token, p, a)
-		})
 	}
 }
 
 // post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
 // is sent when mu is unlocked.
-func (v *voting) post(m *transport.Master, s *transport.Script, args []string, counted func(reply, ballot.Answer)) {
+func (v *voting) post(
+	m *transport.Master, s *transport.Script, args []string, read holdReader,
+	counted func(wire.HoldReply, ballot.Answer, error),
+) {
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := v.id
-	call := transport.Call{Script: s, Keys: v.e.keys.forCall(v.key), Args: args, Urgent: true, Replicated: true}
+	call := transport.Call{Script: s, Keys: v.e.keys.ForCall(v.key), Args: args, Urgent: true, Replicated: true}
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
-		p := readReply(r)
-		a := v.e.answer(m, v.key.lock(), false, p, sent)
+		reply, err := readHold(r, read)
+		a := v.e.answer(m, v.key.Lock(), reply, err, sent)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if id == v.id && v.phase != ended {
-			counted(p, a)
+			counted(reply, a, err)
 		}
 	}
 	v.mu.afterUnlock(func() { m.Post(call) })
@@ -161,12 +158,8 @@ func (v *voting) post(m *transport.Master, s *transport.Script, args []string, c
 
 // raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
 // that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
-// kept). A master that does not have the hold any more answers that it is queued or unknown. In both cases the hold is
-// not raised there.
-func (v *voting) raised(m *transport.Master, target fencing.Token, p reply, a ballot.Answer) {
-	if p.err == nil && p.status == statusQueued {
-		a.Status = ballot.IsRefused
-	}
+// kept).
+func (v *voting) raised(m *transport.Master, target fencing.Token, a ballot.Answer) {
 	v.ballot.Vote(m.Index).Raised(target, a)
 	if v.asking != nil {
 		v.asking.decide()
@@ -175,16 +168,13 @@ func (v *voting) raised(m *transport.Master, target fencing.Token, p reply, a ba
 
 // yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
 // granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
-func (v *voting) yielded(m *transport.Master, token fencing.Token, p reply, a ballot.Answer) {
-	if p.err == nil && p.status == statusRefused {
-		a.Status = ballot.IsAbsent
-	}
+func (v *voting) yielded(m *transport.Master, token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
 	v.ballot.Vote(m.Index).Yielded(token, a)
-	v.ballot.Vote(m.Index).Block(p.token, p.first)
+	v.ballot.Vote(m.Index).Block(r.Token, r.First)
 	if acquisition := v.asking; acquisition != nil {
 		acquisition.decide()
 		if v.phase == asking {
-			acquisition.enqueue(m, p.left, p.err)
+			acquisition.enqueue(m, r.Left, err)
 		}
 	}
 }

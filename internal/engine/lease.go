@@ -205,7 +205,7 @@ func (l *Lease) loss(reason Reason, cause error) *Loss {
 	loss := &Loss{Name: l.name, Token: l.tokenInUse(), Reason: reason, Err: cause}
 	switch {
 	case reason == Taken:
-		loss.by, loss.lock = l.e, l.key.lock()
+		loss.by, loss.lock = l.e, l.key.Lock()
 		l.e.suspect(loss.lock)
 	case reason == MaxHold:
 		loss.Limit = l.terms.MaxHold

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
@@ -81,7 +82,7 @@ func (l *Lease) ReleaseSoon() {
 	l.expire(l.e.clock.Now())
 	if l.phase == held {
 		l.finish(ErrReleased)
-		l.releaseAtOnce(l.e.announce(l.key.lock()))
+		l.releaseAtOnce(l.e.announce(l.key.Lock()))
 	}
 }
 
@@ -89,7 +90,7 @@ func (l *Lease) ReleaseSoon() {
 // releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
 // process for the lock are sent to a master after its answer to the release.
 func (l *Lease) LetGo() (release func()) {
-	left := l.e.announce(l.key.lock())
+	left := l.e.announce(l.key.Lock())
 	return func() {
 		l := l.lock()
 		defer l.mu.Unlock()
@@ -139,16 +140,17 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	v.mu.Lock()
 	r := v.releaseOn(m) // answers may still arrive
 	v.mu.Unlock()
-	keys := v.e.keys.all(r.key)
-	args := [...]string{m.Vote(0), r.hold, r.tombstone.ms, r.tombstone.found}
-	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.ofScript(&keys), args[:])
+	keys := v.e.keys.All(r.key)
+	array := [4]string{m.Vote(0)}
+	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:1])
+	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.OfScript(&keys), args)
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
 		if caller.Err() != nil { // not a failure of the master, so no backoff delays other releases
 			pending, p := r, v.e.releases[m.Index]
 			p.announce(&pending)
 			p.add(&pending)
-			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.lock()).Addr(), Err: silence}
+			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.Lock()).Addr(), Err: silence}
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
@@ -158,7 +160,7 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 // postReleases releases the hold on each of several masters, with one token floor for the tokens that hand-offs mint.
 // All masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
 func (v *voting) postReleases(votes *releaseVotes) {
-	keys := v.e.keys.forCall(v.key)
+	keys := v.e.keys.ForCall(v.key)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	proposal := v.e.tokens.proposalAfter(v.token())
@@ -179,7 +181,7 @@ func (v *voting) postRelease(
 	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
 ) {
 	r := v.releaseOn(m)
-	args := []string{m.Vote(proposal), r.hold, r.tombstone.ms, r.tombstone.found}
+	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args([]string{m.Vote(proposal)})
 	call := transport.Call{Script: v.e.scriptsOf(m).release, Keys: keys, Args: args, Urgent: true}
 	call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
 		had, failure := v.e.released(r, result, sent)
@@ -193,13 +195,13 @@ func (v *voting) postRelease(
 // answers, so the releases do not wait for a probe, as those of releaseInBackground do. Only the release to a server
 // that does not answer does, and no attempt waits for it: the attempt fails at once, as it would without the release.
 func (v *voting) releaseAtOnce(left []func()) {
-	keys, proposal := v.e.keys.forCall(v.key), v.e.tokens.proposalAfter(v.token())
+	keys, proposal := v.e.keys.ForCall(v.key), v.e.tokens.proposalAfter(v.token())
 	for i, m := range v.e.masters {
 		switch {
 		case !v.ballot.Vote(i).MayBeHeld():
 			v.mu.afterUnlock(left[i])
 			continue
-		case m.At(v.key.lock()).Failing():
+		case m.At(v.key.Lock()).Failing():
 			v.queueRelease(m)
 			v.mu.afterUnlock(left[i])
 			continue
@@ -218,26 +220,18 @@ func (v *voting) releaseAtOnce(left []func()) {
 func (e *Engine) released(
 	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
 ) (had bool, failure *NodeFailure) {
-	var reply [3]int64
-	if err := readInts(result, reply[:]); err != nil {
+	reply, err := wire.ReadRelease(result)
+	if err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.lock()).Addr(), Err: r.m.Explain(err)}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.Lock()).Addr(), Err: r.m.Explain(err)}
 	}
 	r.withdrawal.end()
-	r.m.Sample(r.key.lock(), sent, reply[1])
+	r.m.Sample(r.key.Lock(), sent, reply.Micros)
 	e.releases[r.m.Index].confirmed(&r)
-	if reply[2] != 0 {
-		e.goOn(r.m, e.keys.forCall(r.key), reply[2])
-	}
-	return reply[0] == releaseGranted, nil
+	e.goOn(r.m, r.key, reply.More)
+	return reply.Was == wire.WasGranted, nil
 }
-
-// The statuses of release.lua.
-const (
-	releaseGone    = 0
-	releaseGranted = 1
-)
 
 // releaseCount counts the masters' answers to a release. It has no mutex: the count of a single master is on the
 // caller's stack.
@@ -277,8 +271,8 @@ func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 func (c *releaseCount) verdict(of *voting) error {
 	switch {
 	case c.lost():
-		of.e.suspect(of.key.lock())
-		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.lock()}
+		of.e.suspect(of.key.Lock())
+		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.Lock()}
 	case c.released():
 		return nil
 	}
@@ -334,7 +328,7 @@ func (v *releaseVotes) verdict(of *voting) error {
 		for i, m := range of.e.masters {
 			if !v.answered[i] {
 				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
-				u.Nodes = append(u.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.lock()).Addr(), Err: silence})
+				u.Nodes = append(u.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.Lock()).Addr(), Err: silence})
 			}
 		}
 		slices.SortFunc(u.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })

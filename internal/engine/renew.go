@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // renewal is when a lease is renewed next, and the round under way. The lease's mutex guards it.
@@ -108,7 +109,7 @@ func (l *Lease) askToRenew(m *transport.Master, until clock.Instant) {
 		return
 	}
 	renewal := &transport.Renewal{
-		Lock: l.key.lock(), Holds: l.key.holds(), Hold: l.id, TTL: l.terms.ttlArg, Token: uint64(l.token()),
+		Lock: l.key.Lock(), Holds: l.key.Holds(), Hold: l.id, TTL: string(l.terms.ttlArg), Token: uint64(l.token()),
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 	}
@@ -135,14 +136,14 @@ func (l *Lease) renewed(m *transport.Master, renewed bool, err error, sent clock
 			l.e.masterSet.Recheck()
 		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.lock()).Addr(), Err: m.Explain(err)})
+		l.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(l.key.Lock()).Addr(), Err: m.Explain(err)})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 		fallthrough
 	default:
 		l.renewal.noteAnswer(m.Index)
 		if renewed { // a server without the hold answers, and renews nothing
-			l.e.endRenewalOutage(m.At(l.key.lock()), now)
+			l.e.endRenewalOutage(m.At(l.key.Lock()), now)
 		}
 	}
 	l.ballot.Vote(m.Index).Renewed(l.token(), answer, now)
@@ -233,17 +234,12 @@ func (v *voting) regain(now clock.Instant) {
 		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
-			details = v.details(v.e.route(v.key.lock()), "")
+			details = v.details(v.e.route(v.key.Lock()), "")
 		}
-		unbroken := "0"
-		if trusted {
-			unbroken = "1"
-		}
-		args := []string{m.Vote(v.e.tokens.proposal()), v.id, v.terms.ttlArg, tokenArg(v.token()), details, unbroken}
-		v.post(m, v.e.scriptsOf(m).regain, args, func(p reply, a ballot.Answer) {
-			if p.err == nil && p.status != statusGranted {
-				a.Status = ballot.IsAbsent
-			}
+		args := wire.Regain{
+			Hold: v.id, TTL: v.terms.ttlArg, Token: v.token(), Details: details, Trusted: trusted,
+		}.Args([]string{m.Vote(v.e.tokens.proposal())})
+		v.post(m, v.e.scriptsOf(m).regain, args, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 			v.ballot.Vote(m.Index).Regained(v.token(), a)
 		})
 	}
@@ -355,7 +351,7 @@ func (l *Lease) noteSilence(now clock.Instant) {
 	for i, m := range l.e.masters {
 		known, _ := l.renewal.failure.(NodeFailures)
 		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
-			l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: silence})
+			l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: silence})
 		}
 	}
 	if l.renewal.failure == nil {
@@ -385,7 +381,7 @@ func (l *Lease) noteAbsence() {
 		if err == nil {
 			err = errNotThere
 		}
-		l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.lock()).Addr(), Err: err})
+		l.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: err})
 	}
 }
 
@@ -398,7 +394,7 @@ var errNotThere = errors.New("does not have the hold")
 func (l *Lease) logFailures() {
 	causes, _ := l.renewal.failure.(NodeFailures)
 	for _, cause := range causes {
-		server := l.e.masters[cause.Index].At(l.key.lock())
+		server := l.e.masters[cause.Index].At(l.key.Lock())
 		pause, due := l.e.renewalOutages.due(server, l.e.clock.Now().Mono, 0)
 		if !due {
 			continue
@@ -412,7 +408,7 @@ func (l *Lease) logFailures() {
 // countOn returns the number of trusted leases that have their locks on this server.
 func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	for _, l := range r.snapshot() {
-		on := func(m *transport.Master) bool { return m.At(l.key.lock()) == server }
+		on := func(m *transport.Master) bool { return m.At(l.key.Lock()) == server }
 		if !l.trust.until().Passed(now) && slices.ContainsFunc(l.e.masters, on) {
 			n++
 		}

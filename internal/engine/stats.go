@@ -45,7 +45,7 @@ func (e *Engine) Stats() Stats {
 		if e.cutOff(a) {
 			s.Unreachable++
 		}
-		if e.subscriptionDown(a.lease.key.lock()) {
+		if e.subscriptionDown(a.lease.key.Lock()) {
 			s.NoMessages++
 		}
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -9,11 +8,11 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // waitSets holds the locks that this process waits for on one master.
@@ -55,7 +54,7 @@ type waitSet struct {
 	refused      bool // the server's last answer: it cannot serve now, and sends no message when it can
 	refusedSince time.Duration
 	kept         bool           // the server has the lease of this process that the far waiters live by
-	route        string         // the route that the server has recorded for the far waiters
+	route        wire.Route     // the route that the server has recorded for the far waiters
 	silence      *ballot.Answer // the failure of the last refresh, or nil
 	// While the server refuses, one waiter probes for all until askAllAt.
 	askAllAt time.Duration
@@ -64,14 +63,14 @@ type waitSet struct {
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again. It subscribes first, so
 // that the subscription stands before the refresh that finds missed grants.
 func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
-	w.m.Listen(a.lease.key.lock())
+	w.m.Listen(a.lease.key.Lock())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.lease.name
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			name: name, in: w, keys: w.e.keys.forCall(a.lease.key), crowd: newCrowd(), every: clock.Never,
+			name: name, in: w, keys: w.e.keys.ForCall(a.lease.key), crowd: newCrowd(), every: clock.Never,
 			due: clock.Never,
 		}
 		w.byName[name] = s
@@ -302,90 +301,60 @@ type waiter struct {
 // in backoff it fails at once, and the timer that is set already tries again.
 func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w := s.in
-	route, life, state := w.e.route(s.keys[0]), "0", "0"
+	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), FarLife: wire.NoMillis, Far: far}
 	w.mu.Lock()
-	if s.crowd.hasBehind() {
-		life = millis(refreshes * s.every)
-		if s.route != route {
+	keeps := s.crowd.hasBehind()
+	if keeps {
+		refresh.FarLife = wire.FormatMillis(refreshes * s.every)
+		if s.route != refresh.Route {
 			s.crowd.reportAll() // the lease that they live by is named by its route
 		}
 	}
-	if s.busy || len(batch) == 0 && life == "0" {
+	if s.busy || len(batch) == 0 && !keeps {
 		w.mu.Unlock()
 		return
 	}
-	s.route, s.kept = route, s.kept && life != "0"
+	s.route, s.kept = refresh.Route, s.kept && keeps
 	s.busy = true
 	w.mu.Unlock()
-	if far {
-		state = "1"
-	}
-	args := make([]string, 0, 4+len(batch))
-	args = append(args, w.m.Vote(proposal), route, life, state)
+	args := make([]string, 1, 4+len(batch))
+	args[0] = w.m.Vote(proposal)
+	args = refresh.Args(args)
 	for _, waiter := range batch {
 		args = append(args, waiter.hold)
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Args: args,
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, life != "0", r, sent) },
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, keeps, r, sent) },
 	})
 }
-
-// refreshFields is the number of fields in refresh.lua's reply before the fields of the waiters, and for each waiter.
-const refreshFields = 3
-
-// What refresh.lua and release.lua report besides their answers: the call has left waiters that may enter, or it
-// admitted no waiter because this client has to read the master's marker first.
-const (
-	moreToAdmit = 1
-	moreToRead  = 2
-)
-
-// The statuses of a waiter in refresh.lua's reply.
-const (
-	refreshGranted = 1
-	refreshUnknown = 2
-)
-
-// refreshLapsed is added to these: the far waiters that the master recorded before this call are dead.
-const refreshLapsed = 4
 
 // refreshed passes each waiter its part of the reply, and sets the time of the next refresh. It locks the leases one by
 // one, outside the mutex of the wait sets, because a lease's mutex is acquired before that mutex.
 func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
-	fields, err := r.AsIntSlice()
-	if err == nil && len(fields) != refreshFields*(1+len(batch)) {
-		err = fmt.Errorf("malformed reply of %d fields", len(fields))
-	}
-	var wake time.Duration
+	reply, err := wire.ReadRefresh(r, len(batch))
 	var unknown []*acquisition
 	var silence *ballot.Answer
-	more, lapsed, granted := false, false, false
+	more, granted := reply.More == wire.MoreAdmits, false
 	// Without a reply nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease
 	// ends.
 	if err != nil {
-		answer := w.e.answer(w.m, s.keys[0], false, reply{err: err}, sent)
+		answer := w.e.noAnswer(w.m, err)
 		silence = &answer
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
 		w.failed(s.name, s.node(), err)
 	} else {
-		w.m.Sample(s.keys[0], sent, fields[0])
-		wake = time.Duration(fields[1]) * time.Millisecond
-		lapsed = fields[2]&refreshLapsed != 0
-		switch fields[2] &^ refreshLapsed {
-		case moreToAdmit:
-			more = true
-		case moreToRead:
+		w.m.Sample(s.keys[0], sent, reply.Micros)
+		if reply.More == wire.MoreReads {
 			w.e.masterSet.Recheck()
 		}
 		for i, waiter := range batch {
-			f := fields[refreshFields*(1+i):]
-			left := time.Duration(f[2]) * time.Millisecond
-			granted = granted || f[0] == refreshGranted
-			if waiter.refreshed(w, w.e.refreshAnswer(w.m, f[0], f[1], left, sent)) {
+			state := reply.Waiters[i]
+			granted = granted || state.Status == wire.Granted
+			if waiter.refreshed(w, w.e.refreshAnswer(state, sent)) {
 				unknown = append(unknown, waiter.a)
 			}
 		}
@@ -406,12 +375,12 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		}
 	}
 	switch {
-	case err != nil || lapsed && s.kept: // a reply that was lost may have reported that they are dead
+	case err != nil || reply.FarLapsed && s.kept: // a reply that was lost may have reported that they are dead
 		s.crowd.reportAll()
 	case keeps:
 		s.kept = true
 	}
-	s.setTimer(now, wake)
+	s.setTimer(now, reply.Left)
 	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more. If
 	// the message of one grant was lost, the messages of the next grants may be lost too.
 	if (more || s.stale || granted && s.crowd.hasBehind()) && len(s.crowd.places) > 0 {
@@ -426,15 +395,11 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 // refreshAnswer converts the state of one waiter in a refresh to an answer for the ballot. Trust counts from the time
 // the refresh was sent, and for the remaining time, because the grant is older than the refresh. A hold that is granted
 // here was handed off, and the message was lost or is still on its way.
-func (e *Engine) refreshAnswer(
-	m *transport.Master, status, token int64, left time.Duration, sent clock.Instant,
-) ballot.Answer {
-	switch {
-	case status == refreshGranted && !isToken(token):
-		return e.noAnswer(m, transport.ErrCounter)
-	case status == refreshGranted:
-		return ballot.Answer{Status: ballot.IsGranted, Token: fencing.Token(token), Until: e.drift.Trusted(sent, left)}
-	case status == refreshUnknown:
+func (e *Engine) refreshAnswer(w wire.RefreshedWaiter, sent clock.Instant) ballot.Answer {
+	switch w.Status {
+	case wire.Granted:
+		return ballot.Answer{Status: ballot.IsGranted, Token: w.Token, Until: e.drift.Trusted(sent, w.Left)}
+	case wire.Absent:
 		return ballot.Answer{Status: ballot.IsAbsent}
 	default:
 		return ballot.Answer{Status: ballot.IsQueued}
@@ -469,11 +434,11 @@ func (s *waitSet) refreshAnswered(now time.Duration, err error) {
 }
 
 // goOn does the work that a master has left to this client.
-func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
+func (e *Engine) goOn(m *transport.Master, key wire.LockKey, more wire.More) {
 	switch more {
-	case moreToAdmit:
-		e.continueAdmission(m, keys)
-	case moreToRead:
+	case wire.MoreAdmits:
+		e.continueAdmission(m, key)
+	case wire.MoreReads:
 		e.masterSet.Recheck()
 	}
 }
@@ -481,12 +446,13 @@ func (e *Engine) goOn(m *transport.Master, keys []string, more int64) {
 // continueAdmission has a master continue the work that it left undone to keep a call short. If this client dies first,
 // the next refresh of any waiter does the same, so readers that could enter are late by a refresh interval and do not
 // get stuck.
-func (e *Engine) continueAdmission(m *transport.Master, keys []string) {
+func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 	m.Post(transport.Call{
-		Script: e.scriptsOf(m).refresh, Keys: keys, Args: []string{m.Vote(e.tokens.proposal()), "-", "0", "0"},
+		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key),
+		Args: wire.Refresh{FarLife: wire.NoMillis}.Args([]string{m.Vote(e.tokens.proposal())}),
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
-			if fields, err := r.AsIntSlice(); err == nil && len(fields) == refreshFields {
-				e.goOn(m, keys, fields[2])
+			if reply, err := wire.ReadRefresh(r, 0); err == nil {
+				e.goOn(m, key, reply.More)
 			}
 		},
 	})

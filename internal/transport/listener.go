@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // listener receives the messages to this process from one node, on a separate connection, from the first waiter until
@@ -30,16 +32,16 @@ type listener struct {
 
 // subscriptionState describes whether and how messages arrive.
 type subscriptionState struct {
-	route   string // how messages reach this process, as the details of a hold name it
-	at      string // the address of the client's server when the subscription was made
-	process string // the process that the subscription leads to, as scripts name it
+	route   wire.Route // how messages reach this process
+	at      string     // the address of the client's server when the subscription was made
+	process string     // the process that the subscription leads to, as scripts name it
 	since   time.Duration
 	down    bool // messages are not available
 }
 
 func newListener(m *Master, n *Node) *listener {
 	l := &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
-	l.state.Store(&subscriptionState{route: "b" + m.cfg.Channel})
+	l.state.Store(&subscriptionState{route: wire.Uncounted(m.cfg.Channel)})
 	return l
 }
 
@@ -226,7 +228,7 @@ func (l *listener) subscribeFailed(err error) {
 	if before.down || l.n.Failing() {
 		return
 	}
-	l.state.Store(&subscriptionState{route: "b" + l.m.cfg.Channel, down: true})
+	l.state.Store(&subscriptionState{route: wire.Uncounted(l.m.cfg.Channel), down: true})
 	l.m.cfg.OnSubscribeFailed(l.m, l.n, err)
 }
 
@@ -274,7 +276,7 @@ type subscription struct {
 	from    *Node          // the node whose messages arrive; nil for all
 	at      string         // the address that it leads to; "" if the client has one server only
 	channel string
-	route   string // as the details of a hold name it: a letter, then the channel
+	route   wire.Route
 }
 
 // sharded reports whether the listener receives the messages of one node of a Cluster only.
@@ -289,18 +291,18 @@ func (l *listener) subscription() (subscription, bool) {
 	switch {
 	case l.sharded():
 		channel, ok := channelIn(plain, func(slot uint16) bool { return l.m.slots.Load().owner(slot) == l.n })
-		return subscription{l.n.client, l.n, l.n.addr, channel, "s" + channel}, ok
+		return subscription{l.n.client, l.n, l.n.addr, channel, wire.Sharded(channel)}, ok
 	case l.m.cluster():
-		s := subscription{l.m.client, nil, "", plain, "b" + plain}
+		s := subscription{l.m.client, nil, "", plain, wire.Uncounted(plain)}
 		if nodes := l.m.direct(); len(nodes) > 0 {
 			n := nodes[rand.N(len(nodes))]
 			s.client, s.at = n.client, n.addr
 		}
 		return s, true
 	case l.m.Standalone():
-		return subscription{l.m.client, l.n, "", plain, "p" + plain}, true
+		return subscription{l.m.client, l.n, "", plain, wire.Published(plain)}, true
 	default:
-		return subscription{l.m.client, l.n, l.m.Addr(), plain, "p" + plain}, true
+		return subscription{l.m.client, l.n, l.m.Addr(), plain, wire.Published(plain)}, true
 	}
 }
 
@@ -377,11 +379,9 @@ func (m *Master) Listen(key string) {
 // Listened is closed when the first attempt to listen is over. Its connection has been dialled by then.
 func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
 
-// Route returns how messages about this key reach this process, in the form of the details of a hold: p and a channel
-// if a message without receivers shows that the process does not listen, s for the same with sharded messages, and b if
-// the count of receivers shows nothing. The last applies before the first waiter's subscription stands, and if messages
-// are not available.
-func (m *Master) Route(key string) string {
+// Route returns how messages about this key reach this process. The route is uncounted before the first waiter's
+// subscription stands, and if messages are not available.
+func (m *Master) Route(key string) wire.Route {
 	if l := m.listenerOf(key); l != nil {
 		return l.state.Load().route
 	}

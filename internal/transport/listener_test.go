@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 func TestMessagesArrive(t *testing.T) {
@@ -87,11 +88,11 @@ func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
 		require.ErrorIs(t, <-b.down, syscall.ECONNREFUSED)
 		require.Empty(t, b.down)
 		require.True(t, b.SubscriptionDown(""))
-		require.Equal(t, "bchannel", b.Route(""))
+		require.Equal(t, wire.Uncounted("channel"), b.Route(""))
 		link.Restore()
 		<-b.listens
 		require.False(t, b.SubscriptionDown(""))
-		require.Equal(t, "pchannel", b.Route(""))
+		require.Equal(t, wire.Published("channel"), b.Route(""))
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // NoReply is the error of a master that did not answer within the time that this library allows. It never represents
@@ -35,13 +37,9 @@ func Refused(err error) bool {
 	return ok
 }
 
-// ErrCounter is the answer of a server whose counter of the lock cannot have been written by this library: numbers
-// beyond 2^53 - 1 have no exact successor in Lua.
-var ErrCounter = errors.New("the lock's counter is past the largest token, 2^53 - 1")
-
 // Conflict reports whether a key of the lock holds a value that this library did not write.
 func Conflict(err error) bool {
-	return errors.Is(err, ErrCounter) ||
+	return errors.Is(err, wire.ErrCounter) ||
 		err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer"))
 }
 
@@ -140,7 +138,7 @@ func (m *Master) Permanent(err error) bool {
 	switch kindOf(err) {
 	case notRefused:
 		text := err.Error()
-		return m.isClosed(err) || errors.Is(err, ErrCounter) ||
+		return m.isClosed(err) || errors.Is(err, wire.ErrCounter) ||
 			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
 	case crossSlot: // calls of several locks have been sent again as calls of one lock
 		return true

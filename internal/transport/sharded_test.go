@@ -32,7 +32,7 @@ func TestAChannelWhoseSlotMovesAway(t *testing.T) {
 		master := func() *testredis.Server { return c.Owner(c.Slot(key)) }
 		b.Listen(key)
 		<-b.listens
-		before := b.Route(key)
+		before := string(b.Route(key))
 		require.Equal(t, byte('s'), before[0])
 		slot := c.Slot(before[1:])
 		require.NotEqual(t, c.Slot(key), slot)
@@ -44,7 +44,7 @@ func TestAChannelWhoseSlotMovesAway(t *testing.T) {
 
 		c.BeginMove(slot, c.Another(c.Owner(slot))).End()
 		<-b.listens
-		after := b.Route(key)
+		after := string(b.Route(key))
 		require.Equal(t, byte('s'), after[0])
 		require.NotEqual(t, before, after)
 		heard, err = master().Command("EVAL", send, "1", key, before[1:], "lost")

@@ -27,8 +27,8 @@ type InspectReply struct {
 func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 	f := read(result)
 	reply := InspectReply{Micros: f.micros()}
-	_ = f.text() // the mode of the first holder
-	reply.Token = f.token()
+	_ = f.text()                                     // the mode of the first holder
+	reply.Token = fencing.Token(max(f.integer(), 0)) // also a counter that is past the largest token
 	for _, h := range f.rows() {
 		reply.Holders = append(reply.Holders, Holder{
 			Hold: h.text(0), Owner: h.text(1), Mode: h.mode(2), Count: int(h.number(4)),

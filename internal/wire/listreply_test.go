@@ -103,7 +103,7 @@ func TestInspectReply(t *testing.T) {
 	}, got, "what can be read of foreign rows")
 	for name, r := range map[string]rueidis.RedisResult{
 		"short": reply(us, "", 0, []any{}), "long": reply(us, "", 0, []any{}, []any{}, 1), "no rows": reply(us, "", 0, 1, 2),
-		"counter": reply(us, "", -1, []any{}, []any{}), "refused": result(refusal("WRONGTYPE no")),
+		"counter": reply(us, "", "x", []any{}, []any{}), "refused": result(refusal("WRONGTYPE no")),
 	} {
 		got, err := wire.ReadInspect(r)
 		require.Error(t, err, name)
