@@ -37,14 +37,6 @@ func waits(all []grant) []time.Duration {
 	return out
 }
 
-// quantile expects times in ascending order; it returns 0 for an empty slice.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
 // moments returns the times of the grants.
 func moments(all []grant) []time.Duration {
 	var out []time.Duration

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
@@ -58,6 +59,6 @@ func timeOne(ctx context.Context, p peer.Peer, window time.Duration) (Measures, 
 		}
 		took = append(took, time.Since(began))
 	}
-	middle := medianTime(took) // which sorts
-	return Measures{p50: micros(middle), "p99": micros(took[len(took)*99/100])}, nil
+	slices.Sort(took)
+	return Measures{p50: micros(quantile(took, .5)), "p99": micros(quantile(took, .99))}, nil
 }

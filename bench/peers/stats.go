@@ -20,11 +20,16 @@ func median(all []float64) float64 {
 
 // medianTime is the upper median; it sorts its argument. It returns 0 for an empty slice.
 func medianTime(all []time.Duration) time.Duration {
-	if len(all) == 0 {
+	slices.Sort(all)
+	return quantile(all, .5)
+}
+
+// quantile expects times in ascending order; it returns 0 for an empty slice.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
 		return 0
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
 // jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 for an empty slice.
