@@ -79,18 +79,18 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 			return nil, err
 		}
 		d.opened(ctx, conn)
-		prompt := newPromptConn(conn)
+		prompt := newReplyTimeoutConn(conn)
 		if o.DisableTCPNoDelay {
-			gatherInSystem(conn)
+			enableNagle(conn)
 			return prompt, nil
 		}
-		return &gatheringConn{Conn: prompt}, nil
+		return &coalescingConn{Conn: prompt}, nil
 	}
 	return o
 }
 
-// gatherInSystem does what the client does for DisableTCPNoDelay if it knows the type of its connection.
-func gatherInSystem(conn net.Conn) {
+// enableNagle does what the client does for DisableTCPNoDelay if it knows the type of its connection.
+func enableNagle(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
@@ -99,16 +99,16 @@ func gatherInSystem(conn net.Conn) {
 	}
 }
 
-// promptConn breaks when something was sent and nothing comes back for 2 s, or longer if answers are slow. The pending
-// requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently is
-// noticed in time for a lease with a TTL of 5 s or more, with any interval and timeout of the client's own PINGs.
+// replyTimeoutConn breaks when something was sent and nothing comes back for 2 s, or longer if answers are slow. The
+// pending requests then fail, and the client dials again. So a connection that a proxy or a firewall dropped silently
+// is noticed in time for a lease with a TTL of 5 s or more, with any interval and timeout of the client's own PINGs.
 //
 // A shorter time would save leases with a shorter TTL, but a server that pauses would then fail calls that it answers
 // in time: a Release waits for 2 s by default.
 //
 // Any received data counts, not only the answer to a given request. An earlier answer that comes just after a request
 // was sent hides the silence that follows, until the next Write: a PING a second later, at the latest.
-type promptConn struct {
+type replyTimeoutConn struct {
 	net.Conn
 	timer   *time.Timer
 	armed   atomic.Int64 // the interval of the timer, in nanoseconds; 0 if it does not run
@@ -120,22 +120,22 @@ type promptConn struct {
 }
 
 const (
-	silenceLeast = 2 * time.Second // the default release timeout
-	silenceMost  = 3 * time.Second // also for the first answer: how long answers take is not known before
-	silenceTicks = 3               // one late tick, in a process that stood still, proves nothing alone
-	slowerBy     = 3               // a silence lasts this many times the slowest recent answer
-	slowestDecay = 8               // each answer reduces slowest by one part in slowestDecay
+	minReplyTimeout = 2 * time.Second // the default release timeout
+	maxReplyTimeout = 3 * time.Second // also for the first answer: how long answers take is not known before
+	timeoutTicks    = 3               // one late tick, in a process that stood still, proves nothing alone
+	slowFactor      = 3               // a silence lasts this many times the slowest recent answer
+	slowestDecay    = 8               // each answer reduces slowest by one part in slowestDecay
 )
 
-func newPromptConn(conn net.Conn) *promptConn {
-	c := &promptConn{Conn: conn, opened: time.Now()}
-	c.slowest.Store(int64(silenceMost / slowerBy))
-	c.timer = time.AfterFunc(silenceMost, c.tick)
+func newReplyTimeoutConn(conn net.Conn) *replyTimeoutConn {
+	c := &replyTimeoutConn{Conn: conn, opened: time.Now()}
+	c.slowest.Store(int64(maxReplyTimeout / slowFactor))
+	c.timer = time.AfterFunc(maxReplyTimeout, c.tick)
 	c.timer.Stop()
 	return c
 }
 
-func (c *promptConn) Write(b []byte) (int, error) {
+func (c *replyTimeoutConn) Write(b []byte) (int, error) {
 	if c.silence.Load() == 0 {
 		c.asked.Store(int64(time.Since(c.opened)))
 		c.silence.Store(1)
@@ -144,7 +144,7 @@ func (c *promptConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func (c *promptConn) Read(b []byte) (int, error) {
+func (c *replyTimeoutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.silence.Load() != 0 {
 		took, slowest := int64(time.Since(c.opened))-c.asked.Load(), int64(0)
@@ -159,14 +159,14 @@ func (c *promptConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *promptConn) Close() error {
+func (c *replyTimeoutConn) Close() error {
 	c.timer.Stop()
 	return c.Conn.Close()
 }
 
 // arm starts the timer if it does not run, or should run faster. The timer runs on while answers come, so that a Write
 // and its answer seldom touch it.
-func (c *promptConn) arm() {
+func (c *replyTimeoutConn) arm() {
 	before, interval := c.armed.Load(), c.interval()
 	if (before == 0 || interval < before) && c.armed.CompareAndSwap(before, interval) {
 		c.timer.Reset(time.Duration(interval))
@@ -174,18 +174,18 @@ func (c *promptConn) arm() {
 }
 
 // interval returns the time between two ticks.
-func (c *promptConn) interval() int64 {
-	return min(max(int64(silenceLeast), slowerBy*c.slowest.Load()), int64(silenceMost)) / silenceTicks
+func (c *replyTimeoutConn) interval() int64 {
+	return min(max(int64(minReplyTimeout), slowFactor*c.slowest.Load()), int64(maxReplyTimeout)) / timeoutTicks
 }
 
-func (c *promptConn) tick() {
+func (c *replyTimeoutConn) tick() {
 	switch silence := c.silence.Load(); {
 	case silence == 0:
 		c.armed.Store(0)
 		if c.silence.Load() != 0 { // a Write came before that Store and relied on this timer
 			c.arm()
 		}
-	case silence < silenceTicks:
+	case silence < timeoutTicks:
 		c.silence.CompareAndSwap(silence, silence+1)
 		interval := c.interval()
 		c.armed.Store(interval)
@@ -195,37 +195,37 @@ func (c *promptConn) tick() {
 	}
 }
 
-// gatheringConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
-// It becomes runnable as soon as the first caller of a burst has posted a command, so without gatheringConn it would
+// coalescingConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
+// It becomes runnable as soon as the first caller of a burst has posted a command, so without coalescingConn it would
 // find one or two commands at a time, and a write costs the client more than anything else. After a write that closely
-// followed another write, gatheringConn yields to the goroutines that are ready to run: they post their commands, and
+// followed another write, coalescingConn yields to the goroutines that are ready to run: they post their commands, and
 // the next write carries all of them. If no goroutine is ready, it continues at once, so a single caller does not wait.
 // A pause of a fixed length, such as rueidis' MaxFlushDelay, would delay a few callers too.
 //
 // If other goroutines keep the processors busy, the next write waits for one of their turns, as the goroutine that
 // reads the replies does anyway.
-type gatheringConn struct {
+type coalescingConn struct {
 	net.Conn
 	last     time.Time // of the last write; used only by the goroutine that writes
 	greeting greeting  // used only by the goroutine that reads
 }
 
-// gatherWithin is the largest distance of two writes that count as a burst of many callers on one connection. The
+// burstGap is the largest distance of two writes that count as a burst of many callers on one connection. The
 // writes of a single caller are a round trip apart.
-const gatherWithin = 200 * time.Microsecond
+const burstGap = 200 * time.Microsecond
 
-func (c *gatheringConn) Read(b []byte) (int, error) {
+func (c *coalescingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if !c.greeting.over {
-		err = c.greeting.hear(c.Conn, b[:n], err)
+	if !c.greeting.done {
+		err = c.greeting.check(c.Conn, b[:n], err)
 	}
 	return n, err
 }
 
-func (c *gatheringConn) Write(b []byte) (int, error) {
+func (c *coalescingConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	now := time.Now()
-	if now.Sub(c.last) < gatherWithin {
+	if now.Sub(c.last) < burstGap {
 		runtime.Gosched()
 	}
 	c.last = now
@@ -236,21 +236,21 @@ func (c *gatheringConn) Write(b []byte) (int, error) {
 // reason without a request, and closes the connection. The client has sent its first commands by then. It takes the end
 // of the connection for the answer to each of them, and would report only EOF.
 type greeting struct {
-	heard []byte // kept while it may be a refusal
-	over  bool   // it was no refusal
+	text []byte // kept while it may be a refusal
+	done bool   // it was no refusal
 }
 
-// turnedAway has the beginnings of such refusals. The server sends nothing else before or after them.
-var turnedAway = [][]byte{[]byte("-ERR max number of clients"), []byte("-DENIED ")}
+// connectionRefusals has the beginnings of such refusals. The server sends nothing else before or after them.
+var connectionRefusals = [][]byte{[]byte("-ERR max number of clients"), []byte("-DENIED ")}
 
-// hear takes the first text that was read, and the error that ended reading. It returns a refusal as a failure to
+// check takes the first text that was read, and the error that ended reading. It returns a refusal as a failure to
 // connect, because no command that was sent has run.
-func (g *greeting) hear(conn net.Conn, read []byte, err error) error {
-	g.heard = append(g.heard, read...)
-	line, more, whole := bytes.Cut(g.heard, []byte("\r\n"))
-	switch refusal := begins(line, turnedAway); {
+func (g *greeting) check(conn net.Conn, read []byte, err error) error {
+	g.text = append(g.text, read...)
+	line, more, whole := bytes.Cut(g.text, []byte("\r\n"))
+	switch refusal := begins(line, connectionRefusals); {
 	case !refusal || len(more) > 0:
-		*g = greeting{over: true}
+		*g = greeting{done: true}
 	case err != nil && whole:
 		return &net.OpError{Op: "dial", Addr: conn.RemoteAddr(), Err: errors.New(string(line[1:]))}
 	}

@@ -21,8 +21,8 @@ type sharedEnds map[<-chan struct{}]*sharedEnd
 // sharedEnd is a context that ends with the parents that have one Done channel, or with the lease or section.
 type sharedEnd struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	stay   func() bool // cancels the removal from sharedEnds at its end
+	cancel      context.CancelCauseFunc
+	stopRemoval func() bool // cancels the removal from sharedEnds at its end
 }
 
 // endWith returns a context that ends with a parent or with the set. Its values have no meaning.
@@ -61,7 +61,7 @@ func (c *contexts) add(done <-chan struct{}, end *sharedEnd) (shared *sharedEnd,
 		c.ends = make(sharedEnds)
 	}
 	c.ends[done] = end
-	end.stay = context.AfterFunc(end.Context, func() { // a parent that has ended leaves nothing behind
+	end.stopRemoval = context.AfterFunc(end.Context, func() { // a parent that has ended leaves nothing behind
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.ends, done)
@@ -83,7 +83,7 @@ func (c *contexts) finish(err error) (ends sharedEnds, over error) {
 // cancel cancels the ends. It is called without a mutex: it runs code of the callers, which may take its time.
 func (e sharedEnds) cancel(err error) {
 	for _, end := range e {
-		end.stay()
+		end.stopRemoval()
 		end.cancel(err)
 	}
 }

@@ -48,13 +48,13 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	option := tuned(base)
 	client, err := rueidis.NewClient(dials.counting(option))
 	if client != nil && err == nil {
-		if err = misdirected(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
+		if err = wrongServer(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
 			client.Close()
 			return nil, err
 		}
 	}
 	if client == nil {
-		if err := misnamed(base.InitAddress, err); err != nil {
+		if err := wrongAddresses(base.InitAddress, err); err != nil {
 			return nil, err
 		}
 	}
@@ -131,10 +131,10 @@ func pingInterval(d time.Duration) time.Duration {
 	return d
 }
 
-// misdirected returns the reason why the client must not be used: its one server does not decide alone. It returns nil
+// wrongServer returns the reason why the client must not be used: its one server does not decide alone. It returns nil
 // also if the server does not report its mode: a proxy, a user without the right to HELLO, a server that is down. The
 // check only reports early what Redis itself would refuse later; nothing depends on it.
-func misdirected(client rueidis.Client, addr string, limit time.Duration) error {
+func wrongServer(client rueidis.Client, addr string, limit time.Duration) error {
 	if client.Mode() != rueidis.ClientModeStandalone {
 		return nil
 	}
@@ -157,9 +157,9 @@ func misdirected(client rueidis.Client, addr string, limit time.Duration) error 
 	}
 }
 
-// misnamed returns the reason why no client without an own address is possible, if a refusal shows that the servers in
-// the options are of another kind. It returns nil for any other error.
-func misnamed(addrs []string, err error) error {
+// wrongAddresses returns the reason why no client without an own address is possible, if a refusal shows that the
+// servers in the options are of another kind. It returns nil for any other error.
+func wrongAddresses(addrs []string, err error) error {
 	refusal, ok := errors.AsType[*rueidis.RedisError](err)
 	if !ok {
 		return nil

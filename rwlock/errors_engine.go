@@ -9,23 +9,24 @@ import (
 	"github.com/seed74116694/fencelock/internal/joined"
 )
 
-// outcome converts the engine's errors into errors of this package. No other function does. The engine's errors
+// convertError converts the engine's errors into errors of this package. No other function does. The engine's errors
 // describe the event; the errors of this package describe what it means to the caller: the holder of the lock, or the
 // masters that did not answer. Any other error is returned unchanged.
-func outcome(err error) error {
+func convertError(err error) error {
 	switch e := err.(type) {
 	case nil:
 		return nil
 	case *engine.Failure:
-		return acquireOutcome(e)
+		return acquireError(e)
 	case *engine.Loss:
 		return &LostError{
-			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: outcome(e.Cause()), handOff: e.HandOff,
+			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: convertError(e.Cause()),
+			handOff: e.HandOff,
 		}
 	case *engine.Unconfirmed:
-		return releaseOutcome(e)
+		return releaseError(e)
 	case *engine.Unrenewed:
-		return renewOutcome(e)
+		return renewError(e)
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
@@ -37,12 +38,12 @@ func outcome(err error) error {
 	return nodeCause(err)
 }
 
-// outcome converts the error of a call of this lease, and adds the name of a released lock.
-func (l *Lease) outcome(err error) error {
+// convertError converts the error of a call of this lease, and adds the name of a released lock.
+func (l *Lease) convertError(err error) error {
 	if err == engine.ErrReleased {
 		return &releasedError{l.Name()}
 	}
-	return outcome(err)
+	return convertError(err)
 }
 
 // releasedError is ErrReleased with the name of the lock.
@@ -64,10 +65,9 @@ var reasons = map[engine.Reason]Reason{
 	engine.Paused: Paused, engine.MaxHold: MaxHold,
 }
 
-// acquireOutcome separates a lock that is held from masters that did not answer. Each failure matches one sentinel
-// error. A held lock is no fault, and the caller tries again later. Masters that do not answer are a case for their
-// operator.
-func acquireOutcome(f *engine.Failure) error {
+// acquireError separates a lock that is held from masters that did not answer. Each failure matches one sentinel error.
+// A held lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
+func acquireError(f *engine.Failure) error {
 	end := f.Err
 	if u, ok := end.(*engine.Untaken); ok {
 		end = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", u.Mode, reasons[u.Reason])
@@ -106,9 +106,9 @@ func acquireOutcome(f *engine.Failure) error {
 	}
 }
 
-// releaseOutcome separates a release that has no answer and continues from a release that the masters refuse for good.
+// releaseError separates a release that has no answer and continues from a release that the masters refuse for good.
 // In both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
-func releaseOutcome(u *engine.Unconfirmed) error {
+func releaseError(u *engine.Unconfirmed) error {
 	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
 	switch {
 	case u.Conflict:
@@ -124,8 +124,8 @@ func releaseOutcome(u *engine.Unconfirmed) error {
 // errUnrenewed describes the state after a renewal that is not confirmed.
 var errUnrenewed = errors.New("renewal not confirmed; the lease is valid until its deadline")
 
-// renewOutcome separates a renewal that too few masters have confirmed from a renewal that the caller did not wait for.
-func renewOutcome(u *engine.Unrenewed) error {
+// renewError separates a renewal that too few masters have confirmed from a renewal that the caller did not wait for.
+func renewError(u *engine.Unrenewed) error {
 	if u.Err != nil {
 		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", u.Name, u.Err)
 	}

@@ -86,7 +86,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	}
 	s.Holders, s.Waiters = holders.elected, waiters.elected
 	if m := l.mutexes.used(name); m != nil {
-		m.showIn(s.Holders)
+		m.addLocalTo(s.Holders)
 	}
 	if len(s.Holders) > 0 {
 		s.Mode = s.Holders[0].Mode
@@ -110,7 +110,7 @@ func masterState(v engine.View) MasterState {
 	return m
 }
 
-// holder converts a hold of the engine. showIn adds Lingering.
+// holder converts a hold of the engine. addLocalTo adds Lingering.
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
@@ -118,9 +118,9 @@ func holder(h engine.Holder) Holder {
 	}
 }
 
-// showIn adds to the hold of this RWMutex, if holders has it, what only its process knows. Redis has one hold for all
-// goroutines of the process.
-func (m *RWMutex) showIn(holders []Holder) {
+// addLocalTo adds to the hold of this RWMutex, if holders has it, what only its process knows. Redis has one hold for
+// all goroutines of the process.
+func (m *RWMutex) addLocalTo(holders []Holder) {
 	m.mu.Lock()
 	id, in := "", m.queue.Holders()
 	if remote := m.remote.Load(); remote != nil {

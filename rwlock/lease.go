@@ -113,7 +113,7 @@ func (l *Lease) ownContexts() *contexts {
 	}
 	c.watched.Do(func() {
 		l.inner.OnEnd(func(err error) {
-			ends, over := c.finish(l.outcome(err))
+			ends, over := c.finish(l.convertError(err))
 			ends.cancel(over)
 		})
 	})
@@ -134,7 +134,7 @@ func (l *Lease) Err() error {
 	if l.isUnusable() {
 		return l.unusable()
 	}
-	return l.outcome(l.inner.Err())
+	return l.convertError(l.inner.Err())
 }
 
 // Deadline returns the time until which the lease is trusted, by this process's clocks, and the zero time once it has
@@ -154,7 +154,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if l.isUnusable() {
 		return l.unusable()
 	}
-	return l.outcome(l.inner.Renew(ctx))
+	return l.convertError(l.inner.Renew(ctx))
 }
 
 // Release gives the lock back, so that the next waiter can enter. It continues when ctx has ended, and waits at most
@@ -169,7 +169,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l.isUnusable() {
 		return l.unusable()
 	}
-	return l.outcome(l.inner.Release(ctx))
+	return l.convertError(l.inner.Release(ctx))
 }
 
 // Upgrade turns a read lease into a write lease without a gap: no other writer enters in between. If the lease is the
@@ -220,5 +220,5 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 	if err == nil {
 		return nil
 	}
-	return asWaited(l.outcome(err), time.Since(begun), ctx, within)
+	return asWaited(l.convertError(err), time.Since(begun), ctx, within)
 }

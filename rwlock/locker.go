@@ -192,7 +192,7 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	// The engine fills the lease, so the lease and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
-		if err = outcome(err); ctx.Err() == nil && within.Err() != nil {
+		if err = convertError(err); ctx.Err() == nil && within.Err() != nil {
 			err = asWaited(err, time.Since(begun), ctx, within)
 		}
 		return nil, err

@@ -140,7 +140,7 @@ func (c *conversion) finish() {
 	if anew {
 		c.hold.setGrant(id, first, last)
 	}
-	c.section.fence.set(c.w.Mode(), c.hold.take())
+	c.section.fence.set(c.w.Mode(), c.hold.takeToken())
 	c.queue.EndConversion(c.w.Mode())
 	c.unlock()
 	if anew {

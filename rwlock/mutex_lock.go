@@ -144,7 +144,7 @@ func (m *RWMutex) giveUp(w *localqueue.Waiter) bool {
 	if !m.queue.GiveUp(w) {
 		return false
 	}
-	m.unused()
+	m.disclaimIfUnused()
 	return true
 }
 

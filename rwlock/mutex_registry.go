@@ -109,10 +109,10 @@ func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
 	return nil, nil
 }
 
-// unused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name, and an
-// RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no hold on
-// Redis through it.
-func (m *RWMutex) unused() {
+// disclaimIfUnused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name,
+// and an RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no
+// hold on Redis through it.
+func (m *RWMutex) disclaimIfUnused() {
 	if m.queue.IsIdle() && m.remote.Load() == nil {
 		m.locker.mutexes.disclaim(m)
 	}

@@ -71,7 +71,7 @@ func (h *remoteHold) nextBlock(linger time.Duration) int {
 // watch registers callbacks for the end of the lease and for waiters in other processes.
 func (m *RWMutex) watch(h *remoteHold) {
 	m.watchContended(h)
-	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.outcome(err)) })
+	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.convertError(err)) })
 }
 
 // watchContended registers a callback for waiters in other processes that want the granted hold.
@@ -107,14 +107,14 @@ func (h *remoteHold) exhausted(now clock.Instant) bool {
 // is a token for the section.
 func (h *remoteHold) newSection(m *RWMutex, mode Mode) *section {
 	s := &section{mutex: m, remote: h}
-	s.fence.set(mode, h.take())
+	s.fence.set(mode, h.takeToken())
 	s.setLimit(m.settings.MaxHold)
 	return s
 }
 
-// take returns the token for one more section, or for a converted section. Unused tokens of a block are lost, and that
-// is safe: the counter is past them, so no other hold gets them, and a token promises nothing but order.
-func (h *remoteHold) take() fencing.Token {
+// takeToken returns the token for one more section, or for a converted section. Unused tokens of a block are lost, and
+// that is safe: the counter is past them, so no other hold gets them, and a token promises nothing but order.
+func (h *remoteHold) takeToken() fencing.Token {
 	token := h.next
 	if h.lease.Mode() == Write {
 		h.next++
@@ -264,6 +264,6 @@ func (m *RWMutex) detachIdle(h *remoteHold) (release func()) {
 	}
 	m.detach(h)
 	release = h.lease.inner.LetGo()
-	m.unused()
+	m.disclaimIfUnused()
 	return release
 }

@@ -43,7 +43,7 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 		m.mu.Lock()
 		defer m.unlock()
 		m.queue.Resume()
-		m.unused()
+		m.disclaimIfUnused()
 	}()
 	return s.release(ctx, lost)
 }

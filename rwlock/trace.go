@@ -55,7 +55,7 @@ func WithTrace(t *Trace) Option {
 			Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Released: hook(t.Released),
 		}
 		if t.Lost != nil {
-			l.Hooks.Lost = func(e engine.Event, loss *engine.Loss) { t.Lost(TraceEvent(e), outcome(loss).(*LostError)) }
+			l.Hooks.Lost = func(e engine.Event, loss *engine.Loss) { t.Lost(TraceEvent(e), convertError(loss).(*LostError)) }
 		}
 		if t.Unreachable != nil {
 			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), nodeCause(err)) }
