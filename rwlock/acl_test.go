@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -143,7 +144,7 @@ func aclOfCluster(t *testing.T, binary string) aclDeployment {
 func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
 	option := d.option
-	option.Dialer.Timeout = patience // on a busy machine a second is short
+	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
@@ -158,7 +159,7 @@ const aclTTL = 10 * time.Second
 // useAll does what a lock can do: wait, hand over, renew, inspect, nest.
 func useAll(t *testing.T, first, second *rwlock.Locker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	held, err := first.Lock(ctx, "orders")
 	require.NoError(t, err)
@@ -177,7 +178,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 		state, err := first.Inspect(ctx, "orders")
 		require.NoError(t, err)
 		return len(state.Waiters) == 1
-	}, patience, time.Millisecond)
+	}, testkit.Patience, time.Millisecond)
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-waiting)
 

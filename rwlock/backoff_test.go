@@ -19,8 +19,8 @@ import (
 // acquisition as soon as the link is back.
 
 // busy lets four goroutines, or none, ask for other locks of the process all the time, until rest is called.
-func (p *process) busy(traffic bool) (rest func()) {
-	ctx, cancel := context.WithCancel(p.w.ctx)
+func keepBusy(p *process, traffic bool) (rest func()) {
+	ctx, cancel := context.WithCancel(p.W.Ctx)
 	var all sync.WaitGroup
 	for i := range 4 {
 		if !traffic {
@@ -52,21 +52,21 @@ func TestRenewalIsSentWhileTrustIsLeft(t *testing.T) {
 			for _, left := range []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond} {
 				t.Run(fmt.Sprintf("TTL %v, traffic %v, back %v before the deadline", ttl, traffic, left), func(t *testing.T) {
 					inFakeTime(t, func(w *world) {
-						w.ttl = ttl
-						p := w.process()
-						p.warmUp()
-						lease := p.lock("n", rwlock.Write)
-						p.link.Refuse()
-						p.link.Cut()
-						rest := p.busy(traffic)
+						w.TTL = ttl
+						p := w.Process()
+						p.WarmUp()
+						lease := p.Take("n", rwlock.Write)
+						p.Link.Refuse()
+						p.Link.Cut()
+						rest := keepBusy(p, traffic)
 						defer rest()
-						w.pass(time.Until(lease.Deadline()) - left)
-						require.NoError(w.t, lease.Err())
-						p.link.Restore()
-						w.pass(left)
+						w.Pass(time.Until(lease.Deadline()) - left)
+						require.NoError(w, lease.Err())
+						p.Link.Restore()
+						w.Pass(left)
 						rest()
-						w.pass(2 * w.ttl)
-						require.NoError(w.t, lease.Err(), "the link was back in time")
+						w.Pass(2 * w.TTL)
+						require.NoError(w, lease.Err(), "the link was back in time")
 					})
 				})
 			}
@@ -81,30 +81,30 @@ func TestTryLockSucceedsAsSoonAsTheLinkIsBack(t *testing.T) {
 		extra *= time.Millisecond
 		t.Run(fmt.Sprint("outage of ", outage+extra), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p, dials := w.countedProcess()
-				p.warmUp()
+				p, dials := countedProcess(w)
+				p.WarmUp()
 				try := func() error {
-					ctx, cancel := context.WithTimeout(w.ctx, soonAfter)
+					ctx, cancel := context.WithTimeout(w.Ctx, soonAfter)
 					defer cancel()
 					lease, err := p.TryLock(ctx, "n")
 					if err == nil {
-						w.release(lease)
+						w.Release(lease)
 					}
 					return err
 				}
-				require.NoError(w.t, try())
-				p.link.Refuse()
-				p.link.Cut()
+				require.NoError(w, try())
+				p.Link.Refuse()
+				p.Link.Cut()
 				dials.Store(0)
-				for down := time.Now().Add(outage + extra); time.Now().Before(down); w.pass(time.Millisecond) {
-					require.ErrorIs(w.t, try(), rwlock.ErrNoQuorum)
+				for down := time.Now().Add(outage + extra); time.Now().Before(down); w.Pass(time.Millisecond) {
+					require.ErrorIs(w, try(), rwlock.ErrNoQuorum)
 				}
-				require.Less(w.t, int(dials.Load()), 500, "dials during the outage")
-				p.link.Restore()
+				require.Less(w, int(dials.Load()), 500, "dials during the outage")
+				p.Link.Restore()
 				back := time.Now()
 				for try() != nil {
-					require.Less(w.t, time.Since(back), soonAfter, "TryLock is refused though the link is back")
-					w.pass(time.Millisecond)
+					require.Less(w, time.Since(back), soonAfter, "TryLock is refused though the link is back")
+					w.Pass(time.Millisecond)
 				}
 			})
 		})
@@ -112,13 +112,13 @@ func TestTryLockSucceedsAsSoonAsTheLinkIsBack(t *testing.T) {
 }
 
 // countedProcess is a process whose dials are counted.
-func (w *world) countedProcess() (*process, *atomic.Int32) {
-	link, dials := w.newLink(), new(atomic.Int32)
+func countedProcess(w *world) (*process, *atomic.Int32) {
+	link, dials := w.NewLink(), new(atomic.Int32)
 	option := link.Option()
 	reach := option.DialCtxFn
 	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
 		dials.Add(1)
 		return reach(ctx, addr, d, c)
 	}
-	return w.processOver(link, option), dials
+	return w.ProcessOn(link, option), dials
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -29,7 +30,7 @@ func refusedOption(t *testing.T, err error, option, value, rule string) {
 
 func TestNewRefuses(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		client := w.newLink().Client(w.t)
+		client := w.NewLink().Client(w.T)
 		for _, c := range []struct {
 			name                string
 			client              rueidis.Client
@@ -106,8 +107,8 @@ func TestNewRefuses(t *testing.T) {
 			},
 		} {
 			locker, err := rwlock.New(c.client, c.options...)
-			require.Nil(w.t, locker, c.name)
-			refusedOption(w.t, err, c.option, c.value, c.rule)
+			require.Nil(w, locker, c.name)
+			refusedOption(w.T, err, c.option, c.value, c.rule)
 		}
 	})
 }
@@ -115,7 +116,7 @@ func TestNewRefuses(t *testing.T) {
 // What New takes as a default, an acquisition takes for itself, under the same rules and before anything is sent.
 func TestAcquisitionRefuses(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process(rwlock.WithTTL(time.Second))
+		p := w.Process(rwlock.WithTTL(time.Second))
 		for _, c := range []struct {
 			name, lock          string
 			options             []rwlock.LockOption
@@ -141,40 +142,40 @@ func TestAcquisitionRefuses(t *testing.T) {
 			for how, take := range map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
 				"Lock": p.Lock, "TryLock": p.TryLock, "RLock": p.RLock, "TryRLock": p.TryRLock,
 			} {
-				lease, err := take(w.ctx, c.lock, c.options...)
-				require.Nil(w.t, lease, "%s, %s", how, c.name)
-				refusedOption(w.t, err, c.option, c.value, c.rule)
+				lease, err := take(w.Ctx, c.lock, c.options...)
+				require.Nil(w, lease, "%s, %s", how, c.name)
+				refusedOption(w.T, err, c.option, c.value, c.rule)
 			}
-			err := p.Do(w.ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
-			refusedOption(w.t, err, c.option, c.value, c.rule)
-			refusedOption(w.t, p.RWMutex(c.lock, c.options...).RLock(w.ctx), c.option, c.value, c.rule)
+			err := p.Do(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
+			refusedOption(w.T, err, c.option, c.value, c.rule)
+			refusedOption(w.T, p.RWMutex(c.lock, c.options...).RLock(w.Ctx), c.option, c.value, c.rule)
 		}
-		_, err := p.Inspect(w.ctx, "")
-		refusedOption(w.t, err, "name", "0 bytes", "1 to 512 bytes")
-		require.Zero(w.t, p.link.Calls("EVALSHA")+p.link.Calls("EVAL"), "something was sent")
-		require.Empty(w.t, w.keys())
+		_, err := p.Inspect(w.Ctx, "")
+		refusedOption(w.T, err, "name", "0 bytes", "1 to 512 bytes")
+		require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"), "something was sent")
+		require.Empty(w, w.Keys())
 	})
 }
 
 // The limits themselves are allowed.
 func TestLimitsAreAllowed(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process(rwlock.WithPrefix(strings.Repeat("p", 128)), rwlock.WithMeta(strings.Repeat("m", 256)),
-			rwlock.WithLogger(slog.New(slog.DiscardHandler)), rwlock.WithReleaseTimeout(patience))
+		p := w.Process(rwlock.WithPrefix(strings.Repeat("p", 128)), rwlock.WithMeta(strings.Repeat("m", 256)),
+			rwlock.WithLogger(slog.New(slog.DiscardHandler)), rwlock.WithReleaseTimeout(testkit.Patience))
 		for _, name := range []string{"n", strings.Repeat("n", 512)} {
-			lease := p.lock(name, rwlock.Write, rwlock.WithTTL(24*time.Hour), rwlock.WithMaxWait(patience),
+			lease := p.Take(name, rwlock.Write, rwlock.WithTTL(24*time.Hour), rwlock.WithMaxWait(testkit.Patience),
 				rwlock.WithMaxHold(time.Hour), rwlock.WithoutRenewal())
-			s, err := p.Inspect(w.ctx, name)
-			require.NoError(w.t, err)
-			require.Len(w.t, s.Holders, 1)
-			require.Equal(w.t, strings.Repeat("m", 256), s.Holders[0].Meta)
-			w.release(lease)
+			s, err := p.Inspect(w.Ctx, name)
+			require.NoError(w, err)
+			require.Len(w, s.Holders, 1)
+			require.Equal(w, strings.Repeat("m", 256), s.Holders[0].Meta)
+			w.Release(lease)
 		}
-		short := p.lock("short", rwlock.Write, rwlock.WithTTL(100*time.Millisecond), rwlock.WithMeta(""))
-		if err := short.Release(w.ctx); w.mini != nil || !errors.Is(err, rwlock.ErrLost) { // a busy machine loses it
-			require.NoError(w.t, err)
+		short := p.Take("short", rwlock.Write, rwlock.WithTTL(100*time.Millisecond), rwlock.WithMeta(""))
+		if err := short.Release(w.Ctx); w.Mini != nil || !errors.Is(err, rwlock.ErrLost) { // a busy machine loses it
+			require.NoError(w, err)
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -207,31 +208,31 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 			{":h", []string{"SET", "", "mine"}, false, true},
 			{":q", []string{"HSET", "", "mine", "1"}, true, false},
 		} {
-			w.flushAll()
+			w.FlushAll()
 			foreign := "fencelock:{orders}" + c.suffix
 			c.make[1] = foreign
-			w.command(c.make...)
-			p := w.process()
+			w.Command(c.make...)
+			p := w.Process()
 			if c.occupied {
-				_, err := w.process().Lock(w.ctx, "orders")
-				require.NoError(w.t, err)
+				_, err := w.Process().Lock(w.Ctx, "orders")
+				require.NoError(w, err)
 			}
 			if !c.readers {
-				_, err := p.Lock(w.ctx, "orders")
-				isConflict(w.t, err)
+				_, err := p.Lock(w.Ctx, "orders")
+				isConflict(w.T, err)
 			}
-			_, err := p.RLock(w.ctx, "orders")
-			isConflict(w.t, err)
-			require.NoError(w.t, p.Close())
-			w.settle()
-			for _, key := range w.lockKeys() {
+			_, err := p.RLock(w.Ctx, "orders")
+			isConflict(w.T, err)
+			require.NoError(w, p.Close())
+			w.Settle()
+			for _, key := range w.LockKeys() {
 				if key == foreign {
-					require.EqualValues(w.t, -1, w.command("PTTL", key), "%q was given an end", key)
+					require.EqualValues(w, -1, w.Command("PTTL", key), "%q was given an end", key)
 				} else {
-					require.Positive(w.t, w.command("PTTL", key), "%q is left for ever beside %q", key, foreign)
+					require.Positive(w, w.Command("PTTL", key), "%q is left for ever beside %q", key, foreign)
 				}
 			}
-			require.EqualValues(w.t, 1, w.command("EXISTS", foreign))
+			require.EqualValues(w, 1, w.Command("EXISTS", foreign))
 		}
 	})
 }
@@ -240,22 +241,22 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 // hand-off or, where its message was dropped, by a refresh.
 func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		for _, counter := range []string{"9007199254740991", "9007199254740992"} {
 			for how, take := range acquisitions(p.Locker) {
-				w.settle() // what the last one was granted is given back
-				w.flushAll()
-				w.command("HSET", "fencelock:{orders}", "t", counter)
-				_, err := take(w.ctx, "orders")
-				require.ErrorIs(w.t, err, rwlock.ErrConflict, how)
-				require.ErrorContains(w.t, err, "past the largest token")
+				w.Settle() // what the last one was granted is given back
+				w.FlushAll()
+				w.Command("HSET", "fencelock:{orders}", "t", counter)
+				_, err := take(w.Ctx, "orders")
+				require.ErrorIs(w, err, rwlock.ErrConflict, how)
+				require.ErrorContains(w, err, "past the largest token")
 			}
-			w.flushAll()
-			held := p.lock("orders", rwlock.Write)
-			waiting := q.queue("orders", rwlock.Write, rwlock.WithMaxWait(patience))
-			w.command("HSET", "fencelock:{orders}", "t", counter)
-			_ = held.Release(w.ctx) // its token is not the counter's
-			require.ErrorIs(w.t, waiting.failed(), rwlock.ErrConflict)
+			w.FlushAll()
+			held := p.Take("orders", rwlock.Write)
+			waiting := q.Queue("orders", rwlock.Write, rwlock.WithMaxWait(testkit.Patience))
+			w.Command("HSET", "fencelock:{orders}", "t", counter)
+			_ = held.Release(w.Ctx) // its token is not the counter's
+			require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -69,7 +70,7 @@ func restrictedServer(t *testing.T) *testredis.Server {
 
 func refusedAtOnce(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	for how, take := range acquisitions(locker) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		lease, err := take(ctx, "orders")
 		require.Nil(t, lease, how)
 		couldNotAsk(t, err, addr, cause)
@@ -130,7 +131,7 @@ func onlyTokensOn(t *testing.T, server *testredis.Server) {
 	keys, err := server.Command("KEYS", "*")
 	require.NoError(t, err)
 	for _, key := range keys.([]any) {
-		if name := key.(string); !isMarker(name) {
+		if name := key.(string); !testkit.IsMarker(name) {
 			require.Regexp(t, `\}$`, name, "keys left: %v", keys)
 			fields, err := server.Command("HKEYS", name)
 			require.NoError(t, err)
@@ -217,7 +218,7 @@ func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	t.Helper()
 	for _, try := range []take{locker.TryLock, locker.TryRLock} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		_, err := try(ctx, "orders")
 		couldNotAsk(t, err, addr, cause)
 		require.NoError(t, ctx.Err(), "an attempt waited")
@@ -235,7 +236,7 @@ func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 // waitOut starts Lock, ends the trouble, and returns the lease that comes of it.
 func waitOut(t *testing.T, locker *rwlock.Locker, end func()) *rwlock.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	got := make(chan *rwlock.Lease)
 	failed := make(chan error)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -45,70 +46,70 @@ func (m *moments) at(t time.Time) int {
 func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const readers = 1000
-		holder, p := w.process(), w.process()
-		held := holder.lock("n", rwlock.Write)
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
 		var told, calls moments
-		p.link.DropPushes(func(push []string) bool {
+		p.Link.DropPushes(func(push []string) bool {
 			if push[0] == "message" {
 				told.count()
 			}
 			return false
 		})
-		for _, link := range []*testredis.Link{holder.link, p.link} {
+		for _, link := range []*testredis.Link{holder.Link, p.Link} {
 			link.OnCommand(func(cmd []string) {
-				if scriptOf(cmd) != "" {
+				if testkit.ScriptOf(cmd) != "" {
 					calls.count()
 				}
 			})
 		}
 		var all []*pending
 		for range readers {
-			all = append(all, p.acquire(w.ctx, "n", rwlock.Read))
+			all = append(all, p.Acquire(w.Ctx, "n", rwlock.Read))
 		}
-		w.untilWaiting("n", readers)
-		holder.link.Delay(time.Millisecond)
-		p.link.DelayDir(testredis.ToServer, time.Millisecond)
-		w.release(held)
+		w.UntilWaiting("n", readers)
+		holder.Link.Delay(time.Millisecond)
+		p.Link.DelayDir(testredis.ToServer, time.Millisecond)
+		w.Release(held)
 		for _, a := range all {
-			w.release(a.granted())
+			w.Release(a.Granted())
 		}
 		told.mu.Lock()
 		defer told.mu.Unlock()
-		require.Greater(w.t, len(told.n), 1, "in more than one portion")
+		require.Greater(w, len(told.n), 1, "in more than one portion")
 		sum := 0
 		for at, n := range told.n {
-			require.LessOrEqual(w.t, n, portion*calls.at(at), "admitted by %d calls", calls.at(at))
+			require.LessOrEqual(w, n, portion*calls.at(at), "admitted by %d calls", calls.at(at))
 			sum += n
 		}
-		require.GreaterOrEqual(w.t, sum, readers)
+		require.GreaterOrEqual(w, sum, readers)
 	})
 }
 
 func TestManyWaitersAreRefreshedInPortions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const waiters = 1000
-		w.process().lock("n", rwlock.Write)
-		p := w.process()
+		w.Process().Take("n", rwlock.Write)
+		p := w.Process()
 		for range waiters {
-			a := p.acquire(w.ctx, "n", rwlock.Write)
-			defer a.wait()
+			a := p.Acquire(w.Ctx, "n", rwlock.Write)
+			defer a.Wait()
 		}
 		defer p.Close()
-		w.untilWaiting("n", waiters)
+		w.UntilWaiting("n", waiters)
 		var mu sync.Mutex
 		longest, refreshes := 0, 0
-		p.link.OnCommand(func(cmd []string) {
-			if running(scripts.Refresh)(cmd) {
+		p.Link.OnCommand(func(cmd []string) {
+			if testkit.Running(scripts.Refresh)(cmd) {
 				mu.Lock()
 				defer mu.Unlock()
 				longest, refreshes = max(longest, len(cmd)), refreshes+1
 			}
 		})
-		w.pass(2 * w.refresh())
+		w.Pass(2 * w.Refresh())
 		mu.Lock()
 		defer mu.Unlock()
-		require.Positive(w.t, refreshes)
-		require.Less(w.t, longest, waiters*3/4, "words of the longest refresh, which keeps every other name waiting")
+		require.Positive(w, refreshes)
+		require.Less(w, longest, waiters*3/4, "words of the longest refresh, which keeps every other name waiting")
 	})
 }
 
@@ -117,12 +118,12 @@ func TestGrantThatIsOverDoesNotLoopHot(t *testing.T) {
 	for _, left := range []int{0, -5, 1} {
 		t.Run(fmt.Sprint(left, " ms left"), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.warmUp()
-				p.link.Delay(time.Millisecond)
+				p := w.Process()
+				p.WarmUp()
+				p.Link.Delay(time.Millisecond)
 				asked := 0
-				w.mini.Miniredis().Server().SetPreHook(func(c *server.Peer, name string, args ...string) bool {
-					if !running(scripts.Acquire)(append([]string{name}, args...)) {
+				w.Mini.Miniredis().Server().SetPreHook(func(c *server.Peer, name string, args ...string) bool {
+					if !testkit.Running(scripts.Acquire)(append([]string{name}, args...)) {
 						return false
 					}
 					asked++
@@ -134,10 +135,10 @@ func TestGrantThatIsOverDoesNotLoopHot(t *testing.T) {
 					return true
 				})
 				const long = 2 * time.Second
-				a := p.acquire(w.ctx, "n", rwlock.Write, rwlock.WithMaxWait(long))
-				require.Error(w.t, a.failed())
-				require.Positive(w.t, asked)
-				require.LessOrEqual(w.t, asked, 20*int(long/time.Second), "requests within %v", long)
+				a := p.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(long))
+				require.Error(w, a.Failed())
+				require.Positive(w, asked)
+				require.LessOrEqual(w, asked, 20*int(long/time.Second), "requests within %v", long)
 			})
 		})
 	}

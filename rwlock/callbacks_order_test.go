@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -55,31 +56,31 @@ func TestHooksSeeEveryEndBeforeCloseReturns(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const leases = 20
 		o := &told{slow: 10 * time.Millisecond}
-		p := w.process(rwlock.WithTrace(o.trace()))
+		p := w.Process(rwlock.WithTrace(o.trace()))
 		var all []*pending
 		for i := range leases {
-			all = append(all, p.acquire(w.ctx, fmt.Sprint("n", i), rwlock.Write, rwlock.WithMaxHold(time.Hour)))
+			all = append(all, p.Acquire(w.Ctx, fmt.Sprint("n", i), rwlock.Write, rwlock.WithMaxHold(time.Hour)))
 		}
 		for i, a := range all {
-			lease := a.granted()
+			lease := a.Granted()
 			switch i % 3 {
 			case 0:
-				w.release(lease)
+				w.Release(lease)
 			case 1:
-				w.command("DEL", "fencelock:{"+lease.Name()+"}") // lost at the next renewal
+				w.Command("DEL", "fencelock:{"+lease.Name()+"}") // lost at the next renewal
 			}
 		}
-		w.pass(w.ttl)
-		require.NoError(w.t, p.Close())
+		w.Pass(w.TTL)
+		require.NoError(w, p.Close())
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		require.Zero(w.t, o.beside.Load(), "hooks that ran beside another")
-		require.Len(w.t, o.events, leases)
+		require.Zero(w, o.beside.Load(), "hooks that ran beside another")
+		require.Len(w, o.events, leases)
 		for hold, events := range o.events {
-			require.Equal(w.t, "acquired", events[0], "%s: %v", hold, events)
+			require.Equal(w, "acquired", events[0], "%s: %v", hold, events)
 			end := events[len(events)-1]
-			require.Contains(w.t, []string{"lost", "released"}, end, "%s: %v", hold, events)
-			require.Equal(w.t, 1, len(events)-len(slices.DeleteFunc(slices.Clone(events), func(what string) bool {
+			require.Contains(w, []string{"lost", "released"}, end, "%s: %v", hold, events)
+			require.Equal(w, 1, len(events)-len(slices.DeleteFunc(slices.Clone(events), func(what string) bool {
 				return what == "lost" || what == "released"
 			})), "%s has one end: %v", hold, events)
 		}
@@ -127,7 +128,7 @@ func TestCloseInsideAHook(t *testing.T) {
 				for everyEvent(locker, what) { // on a busy machine not all come the first time
 				}
 			}()
-			limit := time.NewTimer(patience)
+			limit := time.NewTimer(testkit.Patience)
 			defer limit.Stop()
 			select {
 			case <-closed:
@@ -143,17 +144,17 @@ func TestCloseInsideAHook(t *testing.T) {
 func TestEveryCloseWaitsForTheHooks(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var over atomic.Bool
-		p := w.process(traced(rwlock.Trace{Released: func(rwlock.TraceEvent) {
+		p := w.Process(traced(rwlock.Trace{Released: func(rwlock.TraceEvent) {
 			time.Sleep(time.Second) // less than the release timeout
 			over.Store(true)
 		}}))
-		p.lock("n", rwlock.Write)
+		p.Take("n", rwlock.Write)
 		var closes sync.WaitGroup
 		for range 2 {
 			closes.Go(func() {
 				_ = p.Close()
 				if !over.Load() {
-					w.t.Error("Close returned while a hook ran")
+					w.Error("Close returned while a hook ran")
 				}
 			})
 		}
@@ -176,7 +177,7 @@ func (h actingHandler) WithGroup(string) slog.Handler      { return h }
 // everyEvent makes a lease that is lost, one that is renewed and released, and one that is waited for. It goes as far
 // as the locker lives, and reports whether it lives on.
 func everyEvent(locker *rwlock.Locker, name string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	lost, err := locker.Lock(ctx, name+" lost", rwlock.WithMaxHold(50*time.Millisecond))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -19,7 +20,7 @@ type sink struct{ opened chan struct{} }
 
 func newSink(w *world) *sink {
 	s := &sink{opened: make(chan struct{})}
-	context.AfterFunc(w.ctx, func() { close(s.opened) }) // before the cleanups, which close the lockers
+	context.AfterFunc(w.Ctx, func() { close(s.opened) }) // before the cleanups, which close the lockers
 	return s
 }
 
@@ -56,7 +57,7 @@ func inFakeTimeBlocked(t *testing.T, test func(w *world, p *process)) {
 	for way, options := range blockedWith {
 		t.Run(way, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				test(w, w.process(options(newSink(w))...))
+				test(w, w.Process(options(newSink(w))...))
 			})
 		})
 	}
@@ -64,44 +65,44 @@ func inFakeTimeBlocked(t *testing.T, test func(w *world, p *process)) {
 
 func TestDeadlinesHoldWithUserCodeBlocked(t *testing.T) {
 	inFakeTimeBlocked(t, func(w *world, p *process) {
-		q := w.process()
+		q := w.Process()
 		names := []string{"a", "b", "c"}
 		ends, next := map[string]*ending{}, map[string]*pending{}
 		for _, n := range names {
-			ends[n] = watch(p.lock(n, rwlock.Write))
+			ends[n] = watch(p.Take(n, rwlock.Write))
 		}
-		p.link.Blackhole(testredis.Both)
+		p.Link.Blackhole(testredis.Both)
 		for _, n := range names {
-			next[n] = q.acquire(w.ctx, n, rwlock.Write)
+			next[n] = q.Acquire(w.Ctx, n, rwlock.Write)
 		}
 		for _, n := range names {
-			next[n].granted()
-			w.settle()
-			require.True(w.t, ends[n].before(next[n].at.Add(1)), "%q: another holds it while the old context lives", n)
+			next[n].Granted()
+			w.Settle()
+			require.True(w, ends[n].before(next[n].At.Add(1)), "%q: another holds it while the old context lives", n)
 		}
 	})
 }
 
 func TestRenewalsGoOnWithUserCodeBlocked(t *testing.T) {
 	inFakeTimeBlocked(t, func(w *world, p *process) {
-		leases := []*rwlock.Lease{p.lock("a", rwlock.Write), p.lock("b", rwlock.Read)}
-		w.pass(5 * w.ttl)
+		leases := []*rwlock.Lease{p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)}
+		w.Pass(5 * w.TTL)
 		for _, lease := range leases {
-			require.NoError(w.t, lease.Err(), "%q", lease.Name())
+			require.NoError(w, lease.Err(), "%q", lease.Name())
 		}
-		require.Greater(w.t, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
+		require.Greater(w, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
 	})
 }
 
 func TestHandOffsGoOnWithUserCodeBlocked(t *testing.T) {
 	inFakeTimeBlocked(t, func(w *world, p *process) {
-		held := w.process().lock("n", rwlock.Write)
-		first, second := p.queue("n", rwlock.Write), p.queue("n", rwlock.Write)
+		held := w.Process().Take("n", rwlock.Write)
+		first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
 		released := time.Now()
-		w.release(held)
-		w.release(first.granted())
-		w.release(second.granted())
-		require.Less(w.t, second.at.Sub(released), w.refresh())
+		w.Release(held)
+		w.Release(first.Granted())
+		w.Release(second.Granted())
+		require.Less(w, second.At.Sub(released), w.Refresh())
 	})
 }
 
@@ -116,25 +117,25 @@ func TestHooksRunOnNoCallersGoroutine(t *testing.T) {
 			case <-given:
 			}
 		}
-		p := w.process(rwlock.WithTrace(&rwlock.Trace{Acquired: hook, Renewed: hook, Released: hook}))
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Acquired: hook, Renewed: hook, Released: hook}))
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
 			mutex <- struct{}{}
-			if lease, err := p.Lock(w.ctx, "n"); err == nil {
-				_ = lease.Renew(w.ctx)
-				_ = lease.Release(w.ctx)
+			if lease, err := p.Lock(w.Ctx, "n"); err == nil {
+				_ = lease.Renew(w.Ctx)
+				_ = lease.Release(w.Ctx)
 			}
 			<-mutex
 		}()
-		limit := time.NewTimer(patience)
+		limit := time.NewTimer(testkit.Patience)
 		defer limit.Stop()
 		select {
 		case <-over:
 		case <-limit.C:
 			close(given)
 			<-over
-			require.Fail(w.t, "Lock, Renew or Release waited for a hook")
+			require.Fail(w, "Lock, Renew or Release waited for a hook")
 		}
 	})
 }

@@ -12,21 +12,21 @@ import (
 var causesOfNoLease = []cause{
 	{
 		"held by another, one attempt",
-		func(w *world, p *process) error { w.held(); return errorOf(p.TryLock(w.ctx, "n")) },
+		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryLock(w.Ctx, "n")) },
 		[]error{rwlock.ErrNotAcquired},
 		[]string{"rwlock: ", `write lock "n"`, "held by", "for write", "the holder's meta", "expires in 10s"},
 	},
 	{
 		"held by another, one attempt to read",
-		func(w *world, p *process) error { w.held(); return errorOf(p.TryRLock(w.ctx, "n")) },
+		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryRLock(w.Ctx, "n")) },
 		[]error{rwlock.ErrNotAcquired},
 		[]string{`read lock "n"`, "for write", "the holder's meta"},
 	},
 	{
 		"held by another until ctx timed out",
 		func(w *world, p *process) error {
-			w.held()
-			ctx, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
+			holdElsewhere(w)
+			ctx, cancel := context.WithTimeout(w.Ctx, 1500*time.Millisecond)
 			defer cancel()
 			return errorOf(p.Lock(ctx, "n"))
 		},
@@ -36,8 +36,8 @@ var causesOfNoLease = []cause{
 	{
 		"held by another until ctx was cancelled with a cause",
 		func(w *world, p *process) error {
-			w.held()
-			ctx, cancel := context.WithCancelCause(w.ctx)
+			holdElsewhere(w)
+			ctx, cancel := context.WithCancelCause(w.Ctx)
 			time.AfterFunc(time.Second, func() { cancel(errShutdown) })
 			return errorOf(p.RLock(ctx, "n"))
 		},
@@ -47,23 +47,23 @@ var causesOfNoLease = []cause{
 	{
 		"held by another until the limit",
 		func(w *world, p *process) error {
-			w.held()
-			return errorOf(p.Lock(w.ctx, "n", rwlock.WithMaxWait(2*time.Second)))
+			holdElsewhere(w)
+			return errorOf(p.Lock(w.Ctx, "n", rwlock.WithMaxWait(2*time.Second)))
 		},
 		[]error{rwlock.ErrNotAcquired},
 		[]string{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
 	},
 	{
 		"nobody to ask, one attempt",
-		func(w *world, p *process) error { p.die(); w.settle(); return errorOf(p.TryLock(w.ctx, "n")) },
+		func(w *world, p *process) error { p.Die(); w.Settle(); return errorOf(p.TryLock(w.Ctx, "n")) },
 		[]error{rwlock.ErrNoQuorum},
 		[]string{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
 	},
 	{
 		"nobody to ask until ctx timed out",
 		func(w *world, p *process) error {
-			p.die()
-			ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
+			p.Die()
+			ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Second)
 			defer cancel()
 			return errorOf(p.Lock(ctx, "n"))
 		},
@@ -73,8 +73,8 @@ var causesOfNoLease = []cause{
 	{
 		"nobody answers",
 		func(w *world, p *process) error {
-			p.link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
+			p.Link.Hold(testredis.Both)
+			ctx, cancel := context.WithTimeout(w.Ctx, 250*time.Millisecond)
 			defer cancel()
 			return errorOf(p.TryLock(ctx, "n"))
 		},
@@ -84,9 +84,9 @@ var causesOfNoLease = []cause{
 	{
 		"the server refuses",
 		func(w *world, p *process) error {
-			w.mini.Miniredis().SetError("MISCONF cannot persist")
-			defer w.mini.Miniredis().SetError("")
-			return errorOf(p.TryLock(w.ctx, "n"))
+			w.Mini.Miniredis().SetError("MISCONF cannot persist")
+			defer w.Mini.Miniredis().SetError("")
+			return errorOf(p.TryLock(w.Ctx, "n"))
 		},
 		[]error{rwlock.ErrNoQuorum},
 		[]string{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"},
@@ -94,31 +94,31 @@ var causesOfNoLease = []cause{
 	{
 		"a key of somebody else",
 		func(w *world, p *process) error {
-			w.command("SET", "fencelock:{n}", "mine")
-			return errorOf(p.Lock(w.ctx, "n"))
+			w.Command("SET", "fencelock:{n}", "mine")
+			return errorOf(p.Lock(w.Ctx, "n"))
 		},
 		[]error{rwlock.ErrConflict},
 		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
 	},
 	{
 		"an option",
-		func(w *world, p *process) error { return errorOf(p.Lock(w.ctx, "n", rwlock.WithTTL(time.Millisecond))) },
+		func(w *world, p *process) error { return errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(time.Millisecond))) },
 		[]error{rwlock.ErrOption},
 		[]string{"WithTTL", "1ms", "100ms"},
 	},
 	{
 		"a locker that is closed",
-		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.ctx, "n")) },
+		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.Ctx, "n")) },
 		[]error{rwlock.ErrClosed},
 		[]string{"locker closed", `lock "n"`},
 	},
 	{
 		"a locker that is closed under a waiter",
 		func(w *world, p *process) error {
-			w.held()
-			a := p.queue("n", rwlock.Write)
+			holdElsewhere(w)
+			a := p.Queue("n", rwlock.Write)
 			_ = p.Close()
-			return a.failed()
+			return a.Failed()
 		},
 		[]error{rwlock.ErrClosed},
 		[]string{"locker closed", `lock "n"`},

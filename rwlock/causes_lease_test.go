@@ -15,8 +15,8 @@ var causesOfTheEnd = []cause{
 	{
 		"a lease that was not to be renewed",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-			w.untilOver(lease)
+			lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+			w.UntilOver(lease)
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
@@ -25,9 +25,9 @@ var causesOfTheEnd = []cause{
 	{
 		"a lease that was cut off",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Blackhole(testredis.Both)
-			w.untilOver(lease)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Blackhole(testredis.Both)
+			w.UntilOver(lease)
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
@@ -36,12 +36,12 @@ var causesOfTheEnd = []cause{
 	{
 		"a hand-off that was not confirmed",
 		func(w *world, p *process) error {
-			held := w.process().lock("n", rwlock.Write)
-			waiting := p.queue("n", rwlock.Write)
-			w.release(held)
-			lease := waiting.granted()
-			p.link.Blackhole(testredis.Both)
-			w.untilOver(lease)
+			held := w.Process().Take("n", rwlock.Write)
+			waiting := p.Queue("n", rwlock.Write)
+			w.Release(held)
+			lease := waiting.Granted()
+			p.Link.Blackhole(testredis.Both)
+			w.UntilOver(lease)
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
@@ -53,9 +53,9 @@ var causesOfTheEnd = []cause{
 	{
 		"a lease that the server forgot",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.flushAll()
-			return lease.Release(w.ctx)
+			lease := p.Take("n", rwlock.Write)
+			w.FlushAll()
+			return lease.Release(w.Ctx)
 		},
 		[]error{rwlock.ErrLost},
 		[]string{`lease of "n"`, "lost: gone from Redis"},
@@ -63,9 +63,9 @@ var causesOfTheEnd = []cause{
 	{
 		"a lease at its limit",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
-			w.untilOver(lease)
-			return context.Cause(lease.Context(w.ctx))
+			lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
+			w.UntilOver(lease)
+			return context.Cause(lease.Context(w.Ctx))
 		},
 		[]error{rwlock.ErrLost},
 		[]string{`lease of "n"`, "lost: max hold of 25s was reached"},
@@ -73,8 +73,8 @@ var causesOfTheEnd = []cause{
 	{
 		"a lease that was released",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.release(lease, lease) // twice is no error
+			lease := p.Take("n", rwlock.Write)
+			w.Release(lease, lease) // twice is no error
 			return lease.Err()
 		},
 		[]error{rwlock.ErrReleased},
@@ -83,9 +83,9 @@ var causesOfTheEnd = []cause{
 	{
 		"a released lease renewed",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.release(lease)
-			return lease.Renew(w.ctx)
+			lease := p.Take("n", rwlock.Write)
+			w.Release(lease)
+			return lease.Renew(w.Ctx)
 		},
 		[]error{rwlock.ErrReleased},
 		[]string{`lease released: lock "n"`},
@@ -93,12 +93,12 @@ var causesOfTheEnd = []cause{
 	{
 		"a renewal that was not waited for",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.ctx, time.Second/2)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Hold(testredis.Both)
+			ctx, cancel := context.WithTimeout(w.Ctx, time.Second/2)
 			defer cancel()
 			err := lease.Renew(ctx)
-			require.NoError(w.t, lease.Err(), "the lease stands")
+			require.NoError(w, lease.Err(), "the lease stands")
 			return err
 		},
 		[]error{context.DeadlineExceeded},
@@ -107,9 +107,9 @@ var causesOfTheEnd = []cause{
 	{
 		"a renewal that was not answered",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			return lease.Renew(w.ctx)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Hold(testredis.Both)
+			return lease.Renew(w.Ctx)
 		},
 		[]error{rwlock.ErrNoQuorum},
 		[]string{`lock "n"`, "mini:6379: ", "no reply in 1s"},
@@ -117,10 +117,10 @@ var causesOfTheEnd = []cause{
 	{
 		"a release that meets a key of somebody else",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			w.command("DEL", "fencelock:{n}")
-			w.command("SET", "fencelock:{n}", "mine")
-			return lease.Release(w.ctx)
+			lease := p.Take("n", rwlock.Write)
+			w.Command("DEL", "fencelock:{n}")
+			w.Command("SET", "fencelock:{n}", "mine")
+			return lease.Release(w.Ctx)
 		},
 		[]error{rwlock.ErrConflict},
 		[]string{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
@@ -128,16 +128,16 @@ var causesOfTheEnd = []cause{
 	{
 		"a release that was not answered",
 		func(w *world, p *process) error {
-			lease := p.lock("n", rwlock.Write)
-			p.link.Hold(testredis.Both)
-			return lease.Release(w.ctx)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Hold(testredis.Both)
+			return lease.Release(w.Ctx)
 		},
 		[]error{rwlock.ErrNoQuorum},
 		[]string{`lock "n"`, "mini:6379: ", "no reply in 2s"},
 	},
 	{
 		"unlocked without a lock",
-		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.ctx) },
+		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.Ctx) },
 		[]error{rwlock.ErrNotHeld},
 		[]string{"not held", `"n"`, "for write"},
 	},
@@ -145,8 +145,8 @@ var causesOfTheEnd = []cause{
 		"unlocked for reading without a lock",
 		func(w *world, p *process) error {
 			m := p.RWMutex("n")
-			require.NoError(w.t, m.Lock(w.ctx))
-			return m.RUnlock(w.ctx)
+			require.NoError(w, m.Lock(w.Ctx))
+			return m.RUnlock(w.Ctx)
 		},
 		[]error{rwlock.ErrNotHeld},
 		[]string{"not held", `"n"`, "for read"},
@@ -154,7 +154,7 @@ var causesOfTheEnd = []cause{
 	{
 		"work that failed under the lock",
 		func(w *world, p *process) error {
-			return p.Do(w.ctx, "n", func(context.Context) error { return errShutdown })
+			return p.Do(w.Ctx, "n", func(context.Context) error { return errShutdown })
 		},
 		[]error{errShutdown},
 		nil,
@@ -162,8 +162,8 @@ var causesOfTheEnd = []cause{
 	{
 		"work that failed for the loss of its lease",
 		func(w *world, p *process) error {
-			return p.Do(w.ctx, "n", func(ctx context.Context) error {
-				w.flushAll()
+			return p.Do(w.Ctx, "n", func(ctx context.Context) error {
+				w.FlushAll()
 				<-ctx.Done()
 				return context.Cause(ctx)
 			})

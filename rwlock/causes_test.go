@@ -12,14 +12,14 @@ import (
 // A server that did not answer in time is told from all other failures by its type.
 func TestNodeTimeoutHasAType(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.warmUp()
-		p.link.Hold(testredis.Both)
-		_, err := p.TryLock(w.ctx, "n")
+		p := w.Process()
+		p.WarmUp()
+		p.Link.Hold(testredis.Both)
+		_, err := p.TryLock(w.Ctx, "n")
 		var late *rwlock.NoReplyError
-		require.ErrorAs(w.t, err, &late)
-		require.Positive(w.t, late.After)
-		require.LessOrEqual(w.t, late.After, w.ttl)
-		p.link.Restore()
+		require.ErrorAs(w, err, &late)
+		require.Positive(w, late.After)
+		require.LessOrEqual(w, late.After, w.TTL)
+		p.Link.Restore()
 	})
 }

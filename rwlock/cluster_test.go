@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -29,7 +30,7 @@ func namesOf(c *testredis.Cluster, master *testredis.Server, n int) (names []str
 // clusterLocker is a locker over a client of its own.
 func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) *rwlock.Locker {
 	option := d.Option()
-	option.Dialer.Timeout = patience // on a busy machine a second is short
+	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
 	client, err := rwlock.Dial("", option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
@@ -141,7 +142,7 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 					}
 					done <- err
 				}()
-				require.Eventually(t, func() bool { return a.Stats().Waiting == 1 }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return a.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
 				require.NoError(t, held.Release(t.Context()))
 				require.NoError(t, <-done)
 			}
@@ -230,7 +231,7 @@ func (w *working) hold(
 // more waits for so many grants.
 func (w *working) more(t *testing.T, n int64) {
 	before := w.grants.Load()
-	require.Eventually(t, func() bool { return w.grants.Load() >= before+n }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.grants.Load() >= before+n }, testkit.Patience, time.Millisecond)
 }
 
 func (w *working) stop() {
@@ -256,12 +257,12 @@ func follow(t *testing.T, d testredis.Deployment, name string, failOver func(*te
 	const processes = 2
 	w := startWorking(t, d, processes, name)
 	listenedTo := func(s *testredis.Server) {
-		require.Eventually(t, func() bool { return listeners(t, s) >= processes }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return listeners(t, s) >= processes }, testkit.Patience, 10*time.Millisecond)
 	}
 	old := d.Masters()[0]
 	listenedTo(old)
 	listenedTo(failOver(old))
-	require.Eventually(t, func() bool { return listeners(t, old) == 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return listeners(t, old) == 0 }, testkit.Patience, 10*time.Millisecond)
 	w.more(t, 20)
 }
 

@@ -21,17 +21,17 @@ var confirmationTTLs = []time.Duration{2 * time.Second, 10 * time.Second, time.M
 // confirmationTroubles keep a process's commands from being answered well until mend is called.
 var confirmationTroubles = map[string]func(w *world, p *process) (mend func()){
 	"server refuses": func(w *world, _ *process) func() {
-		w.mini.Miniredis().SetError("LOADING Redis is loading the dataset in memory")
-		return func() { w.mini.Miniredis().SetError("") }
+		w.Mini.Miniredis().SetError("LOADING Redis is loading the dataset in memory")
+		return func() { w.Mini.Miniredis().SetError("") }
 	},
 	"link down": func(_ *world, p *process) func() {
-		p.link.Refuse()
-		p.link.Cut()
-		return p.link.Restore
+		p.Link.Refuse()
+		p.Link.Cut()
+		return p.Link.Restore
 	},
 	"link held": func(_ *world, p *process) func() {
-		p.link.Hold(testredis.Both)
-		return p.link.Restore
+		p.Link.Hold(testredis.Both)
+		return p.Link.Restore
 	},
 }
 
@@ -45,7 +45,7 @@ func TestConfirmationIsTriedAgainInTime(t *testing.T) {
 				}
 				t.Run(name, func(t *testing.T) {
 					inFakeTime(t, func(w *world) {
-						w.ttl = ttl
+						w.TTL = ttl
 						confirmLate(w, strike, opts)
 					})
 				})
@@ -56,24 +56,24 @@ func TestConfirmationIsTriedAgainInTime(t *testing.T) {
 
 // confirmLate hands a lock off to a process whose commands fail from that moment until shortly before the deadline.
 func confirmLate(w *world, strike func(*world, *process) func(), opts []rwlock.LockOption) {
-	holder, p := w.process(), w.process()
-	held := holder.lock("n", rwlock.Write)
-	waiter := p.queue("n", rwlock.Write, opts...)
-	w.pass(1500 * time.Millisecond)
-	p.link.DelayDir(testredis.ToClient, 5*time.Millisecond) // the message is on its way when the trouble begins
-	w.release(held)
-	lease := waiter.granted()
+	holder, p := w.Process(), w.Process()
+	held := holder.Take("n", rwlock.Write)
+	waiter := p.Queue("n", rwlock.Write, opts...)
+	w.Pass(1500 * time.Millisecond)
+	p.Link.DelayDir(testredis.ToClient, 5*time.Millisecond) // the message is on its way when the trouble begins
+	w.Release(held)
+	lease := waiter.Granted()
 	mend := strike(w, p)
-	p.link.Delay(0)
-	confirmed := lease.Deadline().After(time.Now().Add(w.claim()))
+	p.Link.Delay(0)
+	confirmed := lease.Deadline().After(time.Now().Add(w.Claim()))
 	if confirmed || time.Until(lease.Deadline()) <= spare {
 		mend()
-		require.True(w.t, confirmed, "the deadline is in %v", time.Until(lease.Deadline()))
+		require.True(w, confirmed, "the deadline is in %v", time.Until(lease.Deadline()))
 		return // it was confirmed together with the hand-off
 	}
-	w.pass(time.Until(lease.Deadline()) - spare)
+	w.Pass(time.Until(lease.Deadline()) - spare)
 	mend()
-	w.pass(2 * spare)
-	require.NoError(w.t, lease.Err(), "the trouble was over %v before the deadline", spare)
-	require.Greater(w.t, time.Until(lease.Deadline()), w.ttl/2)
+	w.Pass(2 * spare)
+	require.NoError(w, lease.Err(), "the trouble was over %v before the deadline", spare)
+	require.Greater(w, time.Until(lease.Deadline()), w.TTL/2)
 }

@@ -25,17 +25,17 @@ type held struct {
 func everyHeld(t *testing.T, test func(w *world, h held)) {
 	t.Run("lease", func(t *testing.T) {
 		inFakeTime(t, func(w *world) {
-			lease := w.process().lock("n", rwlock.Read)
+			lease := w.Process().Take("n", rwlock.Read)
 			ends := func() int { return rwlock.LeaseEnds(lease) }
-			test(w, held{lease.Context, ends, func() { w.release(lease) }})
+			test(w, held{lease.Context, ends, func() { w.Release(lease) }})
 		})
 	})
 	t.Run("RWMutex", func(t *testing.T) {
 		inFakeTime(t, func(w *world) {
-			mu := w.process().RWMutex("n")
-			require.NoError(w.t, mu.RLock(w.ctx))
+			mu := w.Process().RWMutex("n")
+			require.NoError(w, mu.RLock(w.Ctx))
 			ends := func() int { return rwlock.Ends(mu) }
-			test(w, held{mu.Context, ends, func() { require.NoError(w.t, mu.RUnlock(w.ctx)) }})
+			test(w, held{mu.Context, ends, func() { require.NoError(w, mu.RUnlock(w.Ctx)) }})
 		})
 	})
 }
@@ -43,7 +43,7 @@ func everyHeld(t *testing.T, test func(w *world, h held)) {
 // However many contexts are made, those whose parents end together share one end; a parent that has ended leaves none.
 func TestContextsDoNotPileUp(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
-		server, stop := context.WithCancel(w.ctx)
+		server, stop := context.WithCancel(w.Ctx)
 		defer stop()
 		for i := range 1000 {
 			_ = h.context(context.Background())
@@ -51,11 +51,11 @@ func TestContextsDoNotPileUp(t *testing.T) {
 			_ = h.context(context.WithValue(server, contextKey("request"), i))
 			_ = h.context(context.WithValue(context.Background(), contextKey("request"), i))
 			request, cancel := context.WithTimeout(server, time.Hour)
-			require.NoError(w.t, h.context(request).Err())
+			require.NoError(w, h.context(request).Err())
 			cancel()
 		}
-		w.settle()
-		require.Equal(w.t, 2, h.ends(), "of those without an end, and of the server")
+		w.Settle()
+		require.Equal(w, 2, h.ends(), "of those without an end, and of the server")
 		h.release()
 	})
 }
@@ -63,21 +63,21 @@ func TestContextsDoNotPileUp(t *testing.T) {
 // Each context has the values and the deadline of its own parent, whatever others share its end.
 func TestContextsThatShareAnEndHaveTheirOwnValues(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
-		server, stop := context.WithTimeout(w.ctx, time.Hour)
+		server, stop := context.WithTimeout(w.Ctx, time.Hour)
 		defer stop()
 		deadline, _ := server.Deadline()
 		for _, parent := range []context.Context{context.Background(), server} {
 			first := h.context(context.WithValue(parent, contextKey("request"), "first"))
 			second := h.context(context.WithValue(parent, contextKey("request"), "second"))
-			require.Equal(w.t, "first", first.Value(contextKey("request")))
-			require.Equal(w.t, "second", second.Value(contextKey("request")))
-			require.Nil(w.t, h.context(parent).Value(contextKey("request")))
+			require.Equal(w, "first", first.Value(contextKey("request")))
+			require.Equal(w, "second", second.Value(contextKey("request")))
+			require.Nil(w, h.context(parent).Value(contextKey("request")))
 			_, err := fencing.Require(second, "n")
-			require.NoError(w.t, err)
+			require.NoError(w, err)
 			got, bounded := second.Deadline()
-			require.Equal(w.t, parent == server, bounded)
+			require.Equal(w, parent == server, bounded)
 			if bounded {
-				require.Equal(w.t, deadline, got)
+				require.Equal(w, deadline, got)
 			}
 		}
 		h.release()
@@ -88,8 +88,8 @@ func TestContextsThatShareAnEndHaveTheirOwnValues(t *testing.T) {
 // children, which cost no goroutine.
 func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
-		withParent, cancel := context.WithCancelCause(w.ctx)
-		ctx, other := h.context(withParent), h.context(w.ctx)
+		withParent, cancel := context.WithCancelCause(w.Ctx)
+		ctx, other := h.context(withParent), h.context(w.Ctx)
 		child, stop := context.WithCancel(ctx)
 		defer stop()
 		var grandchild context.Context
@@ -98,28 +98,28 @@ func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 			grandchild, stop = context.WithTimeout(h.context(context.Background()), time.Hour)
 			defer stop()
 		}
-		require.Less(w.t, runtime.NumGoroutine(), before+many)
+		require.Less(w, runtime.NumGoroutine(), before+many)
 
 		cause := context.DeadlineExceeded
 		cancel(cause)
-		require.ErrorIs(w.t, ctx.Err(), context.Canceled)
-		require.ErrorIs(w.t, child.Err(), context.Canceled)
-		require.Equal(w.t, cause, context.Cause(ctx))
-		require.Equal(w.t, cause, context.Cause(child))
-		require.NoError(w.t, other.Err())
-		require.NoError(w.t, context.Cause(other))
+		require.ErrorIs(w, ctx.Err(), context.Canceled)
+		require.ErrorIs(w, child.Err(), context.Canceled)
+		require.Equal(w, cause, context.Cause(ctx))
+		require.Equal(w, cause, context.Cause(child))
+		require.NoError(w, other.Err())
+		require.NoError(w, context.Cause(other))
 
 		h.release()
 		for _, ended := range []context.Context{other, grandchild} {
-			require.ErrorIs(w.t, ended.Err(), context.Canceled)
-			require.ErrorIs(w.t, context.Cause(ended), rwlock.ErrReleased)
+			require.ErrorIs(w, ended.Err(), context.Canceled)
+			require.ErrorIs(w, context.Cause(ended), rwlock.ErrReleased)
 			select {
 			case <-ended.Done():
 			default:
-				require.Fail(w.t, "not done")
+				require.Fail(w, "not done")
 			}
 		}
-		require.Equal(w.t, cause, context.Cause(ctx), "it had ended before")
+		require.Equal(w, cause, context.Cause(ctx), "it had ended before")
 	})
 }
 
@@ -140,26 +140,26 @@ func (c *watchedParent) Done() <-chan struct{} {
 // is in meanwhile, and whoever waits is let in after it.
 func TestContextsEndWithoutTheMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		parent := &watchedParent{Context: w.ctx}
+		require.NoError(w, mu.RLock(w.Ctx))
+		parent := &watchedParent{Context: w.Ctx}
 		ctx := mu.Context(parent)
-		writer := w.locking(w.ctx, mu.Lock)
+		writer := w.Call(w.Ctx, mu.Lock)
 		asked := 0
 		parent.asked = func() {
 			asked++
-			require.False(w.t, rwlock.IsBusy(mu))
-			require.True(w.t, writer.isWaiting())
-			require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
-			require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
-			require.Zero(w.t, mu.Token())
+			require.False(w, rwlock.IsBusy(mu))
+			require.True(w, writer.IsWaiting())
+			require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+			require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+			require.Zero(w, mu.Token())
 		}
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.Positive(w.t, asked)
-		require.Error(w.t, ctx.Err())
-		require.NoError(w.t, writer.result())
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.Positive(w, asked)
+		require.Error(w, ctx.Err())
+		require.NoError(w, writer.Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }

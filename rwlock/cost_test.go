@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -37,7 +38,7 @@ func (h *intervals) hear(cmd []string) {
 	now := time.Now()
 	switch {
 	case cmd[0] == "PING":
-	case !running(scripts.Refresh)(cmd):
+	case !testkit.Running(scripts.Refresh)(cmd):
 		if len(h.at) > 0 {
 			h.others++
 		}
@@ -58,48 +59,48 @@ func (h *intervals) refreshes() int {
 func TestWaitingCostsOneRefresh(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const waiters, refreshes = 64, 6
-		held := w.process().lock("n", rwlock.Write)
-		p := w.process()
+		held := w.Process().Take("n", rwlock.Write)
+		p := w.Process()
 		var all []*pending
 		for range waiters {
-			all = append(all, p.lineUp("n", rwlock.Write, func(*rwlock.Lease) {}))
+			all = append(all, p.LineUp("n", rwlock.Write, func(*rwlock.Lease) {}))
 		}
-		h := &intervals{late: w.claim() * 2 / 3}
-		p.link.OnCommand(h.hear)
-		w.eventually("a refresh and some more", func() bool { return h.refreshes() > refreshes })
+		h := &intervals{late: w.Claim() * 2 / 3}
+		p.Link.OnCommand(h.hear)
+		w.Eventually("a refresh and some more", func() bool { return h.refreshes() > refreshes })
 		h.mu.Lock()
 		took, others := h.at[refreshes].Sub(h.at[0]), h.others
 		h.mu.Unlock()
-		require.Zero(w.t, others, "nothing but the refresh")
-		if w.mini != nil {
-			require.Equal(w.t, refreshes*w.refresh(), took)
+		require.Zero(w, others, "nothing but the refresh")
+		if w.Mini != nil {
+			require.Equal(w, refreshes*w.Refresh(), took)
 		}
-		require.GreaterOrEqual(w.t, took, refreshes*w.refresh()*9/10)
+		require.GreaterOrEqual(w, took, refreshes*w.Refresh()*9/10)
 
-		w.release(held)
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
 	})
 }
 
 func TestUncontendedCostsTwoCommands(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process()
-		w.release(p.lock("n", rwlock.Write)) // the scripts are known from now on
-		p.link.ResetCalls()
+		p := w.Process()
+		w.Release(p.Take("n", rwlock.Write)) // the scripts are known from now on
+		p.Link.ResetCalls()
 		const rounds = 100
 		for range rounds {
 			for _, mode := range bothModes {
-				w.release(p.lock("n", mode))
+				w.Release(p.Take("n", mode))
 			}
 		}
-		require.Equal(w.t, map[string]int{"EVALSHA": 2 * 2 * rounds}, sent(p.link))
+		require.Equal(w, map[string]int{"EVALSHA": 2 * 2 * rounds}, sent(p.Link))
 	})
 }
 
 func TestUncontendedAllocations(t *testing.T) {
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	server := testredis.Start(t)
@@ -125,7 +126,7 @@ func TestUncontendedAllocations(t *testing.T) {
 
 // A process may hold thousands of leases, so what each one keeps in memory is bounded.
 func TestHeapOfALease(t *testing.T) {
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	const leases, most = 10_000, 500
@@ -198,25 +199,25 @@ const batched = 8
 func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const leases, ttls = 200, 10
-		p := w.process()
-		all := holdMany(w.t, p.Locker, leases)
-		p.link.ResetCalls()
-		w.pass(ttls * w.ttl)
-		noneLost(w.t, p.Locker, all)
-		require.Zero(w.t, p.Stats().RenewFailed)
-		for command := range sent(p.link) {
-			require.Contains(w.t, []string{"EVALSHA", "EVAL"}, command)
+		p := w.Process()
+		all := holdMany(w.T, p.Locker, leases)
+		p.Link.ResetCalls()
+		w.Pass(ttls * w.TTL)
+		noneLost(w.T, p.Locker, all)
+		require.Zero(w, p.Stats().RenewFailed)
+		for command := range sent(p.Link) {
+			require.Contains(w, []string{"EVALSHA", "EVAL"}, command)
 		}
 		perTTL := float64(p.Stats().Renewed) / leases / ttls
-		require.GreaterOrEqual(w.t, perTTL, fewest)
-		require.LessOrEqual(w.t, perTTL, most)
-		require.LessOrEqual(w.t, uint64(p.link.Calls("EVALSHA")), p.Stats().Renewed/batched, "many in one call")
+		require.GreaterOrEqual(w, perTTL, fewest)
+		require.LessOrEqual(w, perTTL, most)
+		require.LessOrEqual(w, uint64(p.Link.Calls("EVALSHA")), p.Stats().Renewed/batched, "many in one call")
 	})
 }
 
 // What 10,000 leases cost in one process: no goroutine more than one lease, and their renewals.
 func TestTenThousandLeases(t *testing.T) {
-	if testing.Short() || raceDetector {
+	if testing.Short() || testkit.RaceDetector {
 		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
 	}
 	t.Parallel() // it waits for three TTLs

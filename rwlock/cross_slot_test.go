@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -15,22 +16,22 @@ import (
 func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const leases, rounds = 40, 4
-		var j journal
-		p, other := w.process(j.option()), w.process()
-		p.link.Deny(testredis.CrossSlot)
-		other.link.Deny(testredis.CrossSlot)
-		all := holdMany(w.t, p.Locker, leases)
-		waiter := other.queue("0", rwlock.Write)
-		w.eventually("each lease to be renewed some times", func() bool {
+		var j testkit.Log
+		p, other := w.Process(j.Option()), w.Process()
+		p.Link.Deny(testredis.CrossSlot)
+		other.Link.Deny(testredis.CrossSlot)
+		all := holdMany(w.T, p.Locker, leases)
+		waiter := other.Queue("0", rwlock.Write)
+		w.Eventually("each lease to be renewed some times", func() bool {
 			return p.Stats().Renewed >= leases*rounds
 		})
-		noneLost(w.t, p.Locker, all)
-		require.Zero(w.t, p.Stats().RenewFailed)
-		w.release(all...)
-		waiter.granted()
-		require.NoError(w.t, p.Close()) // the log is complete
-		text, _ := j.read()
-		require.Equal(w.t, 1, strings.Count(text, "one by one"), text)
-		require.Contains(w.t, text, "CROSSSLOT")
+		noneLost(w.T, p.Locker, all)
+		require.Zero(w, p.Stats().RenewFailed)
+		w.Release(all...)
+		waiter.Granted()
+		require.NoError(w, p.Close()) // the log is complete
+		text := j.String()
+		require.Equal(w, 1, strings.Count(text, "one by one"), text)
+		require.Contains(w, text, "CROSSSLOT")
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -17,9 +18,9 @@ import (
 const crowd = 3 * perRefresh
 
 // lineUpCrowd queues n writers one after the other, and notes in which order they enter.
-func (p *process) lineUpCrowd(r *roll, from, n int) (all []*pending) {
+func lineUpCrowd(p *process, r *testkit.Order, from, n int) (all []*pending) {
 	for i := range n {
-		all = append(all, p.lineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.enter(from+i, l) }))
+		all = append(all, p.LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(from+i, l) }))
 	}
 	return all
 }
@@ -27,48 +28,48 @@ func (p *process) lineUpCrowd(r *roll, from, n int) (all []*pending) {
 // However many wait, one refresh is sent in an interval, and names no more waiters than a call may.
 func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		p, r := w.process(), new(roll)
-		all := p.lineUpCrowd(r, 0, crowd)
-		w.pass(2 * w.claim())
+		held := w.Process().Take("n", rwlock.Write)
+		p, r := w.Process(), new(testkit.Order)
+		all := lineUpCrowd(p, r, 0, crowd)
+		w.Pass(2 * w.Claim())
 		calls := 0
-		p.link.OnCommand(func(cmd []string) {
-			if running(scripts.Refresh)(cmd) {
+		p.Link.OnCommand(func(cmd []string) {
+			if testkit.Running(scripts.Refresh)(cmd) {
 				calls++
-				require.LessOrEqual(w.t, len(cmd), perRefresh+16)
+				require.LessOrEqual(w, len(cmd), perRefresh+16)
 			}
 		})
 		const intervals = 30
-		w.pass(intervals * w.refresh())
-		require.GreaterOrEqual(w.t, calls, intervals-1)
-		require.LessOrEqual(w.t, calls, intervals+1)
-		require.Len(w.t, w.inspect("n").Waiters, crowd, "all are alive")
-		w.release(held)
+		w.Pass(intervals * w.Refresh())
+		require.GreaterOrEqual(w, calls, intervals-1)
+		require.LessOrEqual(w, calls, intervals+1)
+		require.Len(w, w.Inspect("n").Waiters, crowd, "all are alive")
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
 // Whoever waits behind the nearest of its process keeps its place among the waiters of other processes.
 func TestCrowdIsServedInTheOrderOfArrival(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		p, other, r := w.process(), w.process(), new(roll)
-		all := p.lineUpCrowd(r, 0, crowd)
-		all = append(all, other.lineUpCrowd(r, len(all), 2)...)
-		all = append(all, p.lineUpCrowd(r, len(all), crowd)...)
-		all = append(all, other.lineUpCrowd(r, len(all), crowd)...)
-		w.pass(3 * w.claim())
+		held := w.Process().Take("n", rwlock.Write)
+		p, other, r := w.Process(), w.Process(), new(testkit.Order)
+		all := lineUpCrowd(p, r, 0, crowd)
+		all = append(all, lineUpCrowd(other, r, len(all), 2)...)
+		all = append(all, lineUpCrowd(p, r, len(all), crowd)...)
+		all = append(all, lineUpCrowd(other, r, len(all), crowd)...)
+		w.Pass(3 * w.Claim())
 		released := time.Now()
-		w.release(held)
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
-		require.Equal(w.t, span(0, len(all)), r.order)
-		require.Zero(w.t, time.Since(released), "nobody waited for a timer")
-		w.onlyTokensLeft()
+		require.Equal(w, testkit.Span(0, len(all)), r.Entered)
+		require.Zero(w, time.Since(released), "nobody waited for a timer")
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -79,32 +80,32 @@ func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 		die   func(p *process)
 		later bool // the holder leaves when their leases are over
 	}{
-		"known to be gone":                {(*process).die, false},
-		"known to be gone, some time ago": {(*process).die, true},
-		"on an open connection":           {func(p *process) { p.link.Blackhole(testredis.Both) }, false},
-		"on an open one, some time ago":   {func(p *process) { p.link.Blackhole(testredis.Both) }, true},
+		"known to be gone":                {(*process).Die, false},
+		"known to be gone, some time ago": {(*process).Die, true},
+		"on an open connection":           {func(p *process) { p.Link.Blackhole(testredis.Both) }, false},
+		"on an open one, some time ago":   {func(p *process) { p.Link.Blackhole(testredis.Both) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				held := w.process().lock("n", rwlock.Write)
-				p := w.process()
+				held := w.Process().Take("n", rwlock.Write)
+				p := w.Process()
 				for range crowd {
-					p.acquire(w.ctx, "n", rwlock.Write)
+					p.Acquire(w.Ctx, "n", rwlock.Write)
 				}
-				w.untilWaiting("n", crowd)
-				w.pass(2 * w.claim()) // those behind live by the lease of the process now
-				last := w.process().queue("n", rwlock.Write)
+				w.UntilWaiting("n", crowd)
+				w.Pass(2 * w.Claim()) // those behind live by the lease of the process now
+				last := w.Process().Queue("n", rwlock.Write)
 				test.die(p)
-				within := w.claim() + 2*time.Millisecond
+				within := w.Claim() + 2*time.Millisecond
 				if test.later {
-					w.pass(w.claim() + time.Millisecond)
-					require.Len(w.t, w.inspect("n").Waiters, 1)
+					w.Pass(w.Claim() + time.Millisecond)
+					require.Len(w, w.Inspect("n").Waiters, 1)
 					within = 100 * time.Millisecond
 				}
 				released := time.Now()
-				w.release(held)
-				w.release(last.granted())
-				require.LessOrEqual(w.t, last.at.Sub(released), within)
+				w.Release(held)
+				w.Release(last.Granted())
+				require.LessOrEqual(w, last.At.Sub(released), within)
 			})
 		})
 	}
@@ -113,29 +114,29 @@ func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 // After the data is lost, or the process was cut off for longer than its waiters live, all of a crowd are served.
 func TestCrowdIsServedAfterALoss(t *testing.T) {
 	for name, happen := range map[string]func(w *world, p *process){
-		"the server loses its data": func(w *world, _ *process) { w.flushAll() },
+		"the server loses its data": func(w *world, _ *process) { w.FlushAll() },
 		"the process is cut off": func(w *world, p *process) {
-			p.link.Refuse()
-			p.link.Cut()
-			w.pass(2 * w.claim())
-			p.link.Restore()
+			p.Link.Refuse()
+			p.Link.Cut()
+			w.Pass(2 * w.Claim())
+			p.Link.Restore()
 		},
-		"its subscription breaks": func(_ *world, p *process) { p.link.Cut() },
+		"its subscription breaks": func(_ *world, p *process) { p.Link.Cut() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				holder := w.process()
-				held := holder.lock("n", rwlock.Write)
-				p, r := w.process(), new(roll)
-				all := p.lineUpCrowd(r, 0, crowd)
-				w.pass(2 * w.claim())
+				holder := w.Process()
+				held := holder.Take("n", rwlock.Write)
+				p, r := w.Process(), new(testkit.Order)
+				all := lineUpCrowd(p, r, 0, crowd)
+				w.Pass(2 * w.Claim())
 				happen(w, p)
-				_ = held.Release(w.ctx) // lost, as like as not
+				_ = held.Release(w.Ctx) // lost, as like as not
 				for _, a := range all {
-					a.wait()
-					require.NoError(w.t, a.err)
+					a.Wait()
+					require.NoError(w, a.Err)
 				}
-				require.Len(w.t, r.order, crowd)
+				require.Len(w, r.Entered, crowd)
 			})
 		})
 	}
@@ -144,24 +145,24 @@ func TestCrowdIsServedAfterALoss(t *testing.T) {
 // The readers of a crowd enter together, also those behind the nearest.
 func TestCrowdOfReadersEntersTogether(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		p := w.process()
+		held := w.Process().Take("n", rwlock.Write)
+		p := w.Process()
 		var all []*pending
 		for range crowd {
-			all = append(all, p.acquire(w.ctx, "n", rwlock.Read))
+			all = append(all, p.Acquire(w.Ctx, "n", rwlock.Read))
 		}
-		w.untilWaiting("n", crowd)
-		w.pass(2 * w.claim())
+		w.UntilWaiting("n", crowd)
+		w.Pass(2 * w.Claim())
 		released := time.Now()
-		w.release(held)
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
-		require.Less(w.t, time.Since(released), w.refresh(), "all are in together")
+		require.Less(w, time.Since(released), w.Refresh(), "all are in together")
 		for _, a := range all {
-			w.release(a.lease)
+			w.Release(a.Lease)
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -175,19 +176,19 @@ func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				held := w.process().lock("n", rwlock.Write)
-				p := w.process()
-				p.warmUp() // the scripts are known from now on
-				ctx, stop := context.WithCancel(w.ctx)
+				held := w.Process().Take("n", rwlock.Write)
+				p := w.Process()
+				p.WarmUp() // the scripts are known from now on
+				ctx, stop := context.WithCancel(w.Ctx)
 				defer stop()
 				var all []*pending
 				for range waiters {
-					all = append(all, p.acquire(ctx, "n", rwlock.Write))
+					all = append(all, p.Acquire(ctx, "n", rwlock.Write))
 				}
-				w.untilWaiting("n", waiters)
+				w.UntilWaiting("n", waiters)
 				calls, named := 0, 0
-				p.link.OnCommand(func(cmd []string) {
-					if running(scripts.Release)(cmd) {
+				p.Link.OnCommand(func(cmd []string) {
+					if testkit.Running(scripts.Release)(cmd) {
 						const before = 3 + 4 + 3 // EVALSHA, digest, number of keys; keys; arguments that name no other hold
 						calls++
 						named += len(cmd) - before
@@ -195,14 +196,14 @@ func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 				})
 				end(p, stop)
 				for _, a := range all {
-					require.Error(w.t, a.failed())
+					require.Error(w, a.Failed())
 				}
-				w.settle()
-				require.Equal(w.t, waiters, named)
-				require.LessOrEqual(w.t, calls, waiters/2)
-				require.Empty(w.t, w.inspect("n").Waiters)
-				w.release(held)
-				w.onlyTokensLeft()
+				w.Settle()
+				require.Equal(w, waiters, named)
+				require.LessOrEqual(w, calls, waiters/2)
+				require.Empty(w, w.Inspect("n").Waiters)
+				w.Release(held)
+				w.OnlyTokensLeft()
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -30,27 +31,28 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 	}
 	const waiters = 5_000
 	server := testredis.Start(t)
-	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}, ttl: 10 * time.Second}
-	holder, p, other := w.process(), w.process(), w.process()
-	w.release(other.lock("other", rwlock.Write)) // the scripts are known from now on
-	other.timeSections("alone", 1_000, func() bool { return true })
+	w := testkit.OnServers(t, server)
+	w.TTL = 10 * time.Second
+	holder, p, other := w.Process(), w.Process(), w.Process()
+	w.Release(other.Take("other", rwlock.Write)) // the scripts are known from now on
+	timeSections(other, "alone", 1_000, func() bool { return true })
 
-	held := holder.lock("crowd", rwlock.Write)
+	held := holder.Take("crowd", rwlock.Write)
 	all := make([]*pending, waiters)
 	for i := range all {
-		all[i] = p.acquire(w.ctx, "crowd", rwlock.Read)
+		all[i] = p.Acquire(w.Ctx, "crowd", rwlock.Read)
 	}
-	w.eventually("all wait", func() bool { return w.command("ZCARD", "fencelock:{crowd}:q") == int64(waiters) })
+	w.Eventually("all wait", func() bool { return w.Command("ZCARD", "fencelock:{crowd}:q") == int64(waiters) })
 
-	w.command("CONFIG", "SET", "slowlog-max-len", "100000")
-	w.command("CONFIG", "SET", "slowlog-log-slower-than", "100")
+	w.Command("CONFIG", "SET", "slowlog-max-len", "100000")
+	w.Command("CONFIG", "SET", "slowlog-log-slower-than", "100")
 	stop := monitor(t, server)
-	refreshed := p.link.Calls("EVALSHA") + waiters/perRefresh
-	other.timeSections("while they wait", 1_000, func() bool { return p.link.Calls("EVALSHA") >= refreshed })
-	w.release(held)
-	other.timeSections("while they enter", 100, func() bool { return p.Stats().Waiting == 0 })
+	refreshed := p.Link.Calls("EVALSHA") + waiters/perRefresh
+	timeSections(other, "while they wait", 1_000, func() bool { return p.Link.Calls("EVALSHA") >= refreshed })
+	w.Release(held)
+	timeSections(other, "while they enter", 100, func() bool { return p.Stats().Waiting == 0 })
 	for _, a := range all {
-		if err := a.granted().Release(w.ctx); err != nil {
+		if err := a.Granted().Release(w.Ctx); err != nil {
 			require.ErrorIs(t, err, rwlock.ErrLost, "a slow machine does not confirm 5,000 hand-offs in time")
 		}
 	}
@@ -60,7 +62,7 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 		require.Contains(t, longest, script)
 		t.Logf("the longest %s: %d commands, %d words", script, longest[script].commands, longest[script].words)
 	}
-	w.logSlow()
+	logSlow(w)
 }
 
 // longestCalls returns the longest call of each script. None may exceed its bound.
@@ -83,36 +85,36 @@ func longestCalls(t *testing.T, calls []scriptCall) map[scripts.Name]scriptCall 
 
 // timeSections takes and gives back the lock "other" at least n times, until the crowd has come so far, and shows how
 // long that took.
-func (p *process) timeSections(when string, n int, enough func() bool) {
-	p.w.t.Helper()
+func timeSections(p *process, when string, n int, enough func() bool) {
+	p.W.Helper()
 	var took []time.Duration
 	for len(took) < n || !enough() {
 		begun := time.Now()
-		p.w.release(p.lock("other", rwlock.Write))
+		p.W.Release(p.Take("other", rwlock.Write))
 		took = append(took, time.Since(begun))
 	}
 	slices.Sort(took)
-	p.w.t.Logf("%s: %d sections, median %v, 99 %% within %v, the longest %v",
+	p.W.Logf("%s: %d sections, median %v, 99 %% within %v, the longest %v",
 		when, len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 }
 
 // logSlow shows the script calls of the server's slow log.
-func (w *world) logSlow() {
-	w.t.Helper()
+func logSlow(w *world) {
+	w.Helper()
 	took := map[scripts.Name][]time.Duration{}
-	for _, entry := range w.command("SLOWLOG", "GET", "-1").([]any) {
+	for _, entry := range w.Command("SLOWLOG", "GET", "-1").([]any) {
 		fields := entry.([]any)
 		var command []string
 		for _, word := range fields[3].([]any) {
 			command = append(command, word.(string))
 		}
-		if name := scriptOf(command); name != "" {
+		if name := testkit.ScriptOf(command); name != "" {
 			took[name] = append(took[name], time.Duration(fields[2].(int64))*time.Microsecond)
 		}
 	}
 	for name, all := range took {
 		slices.Sort(all)
-		w.t.Logf("%s: %d calls of more than 100 us, median %v, the longest %v",
+		w.Logf("%s: %d calls of more than 100 us, median %v, the longest %v",
 			name, len(all), all[len(all)/2], all[len(all)-1])
 	}
 }

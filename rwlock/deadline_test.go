@@ -8,33 +8,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // A lease that has ended has no deadline, whatever has ended it, and its contexts say the same.
 func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
-	for name, end := range map[string]func(w *world, p *process, c *wallClock, l *rwlock.Lease){
-		"released": func(w *world, _ *process, _ *wallClock, l *rwlock.Lease) { w.release(l) },
-		"closed":   func(w *world, p *process, _ *wallClock, _ *rwlock.Lease) { require.NoError(w.t, p.Close()) },
-		"max hold": func(w *world, _ *process, _ *wallClock, _ *rwlock.Lease) { w.pass(time.Minute) },
-		"lost": func(w *world, _ *process, _ *wallClock, l *rwlock.Lease) {
-			w.flushAll()
-			require.ErrorIs(w.t, l.Renew(w.ctx), rwlock.ErrLost)
+	for name, end := range map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){
+		"released": func(w *world, _ *process, _ *testkit.WallClock, l *rwlock.Lease) { w.Release(l) },
+		"closed":   func(w *world, p *process, _ *testkit.WallClock, _ *rwlock.Lease) { require.NoError(w, p.Close()) },
+		"max hold": func(w *world, _ *process, _ *testkit.WallClock, _ *rwlock.Lease) { w.Pass(time.Minute) },
+		"lost": func(w *world, _ *process, _ *testkit.WallClock, l *rwlock.Lease) {
+			w.FlushAll()
+			require.ErrorIs(w, l.Renew(w.Ctx), rwlock.ErrLost)
 		},
-		"not noticed yet": func(w *world, _ *process, c *wallClock, _ *rwlock.Lease) { c.step(w.ttl) },
+		"not noticed yet": func(w *world, _ *process, c *testkit.WallClock, _ *rwlock.Lease) { c.Step(w.TTL) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				clock := newWallClock(0)
-				p := w.process(clock.option())
-				lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(time.Minute))
-				ctx := lease.Context(w.ctx)
+				clock := testkit.NewWallClock(0)
+				p := w.Process(clock.Option())
+				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(time.Minute))
+				ctx := lease.Context(w.Ctx)
 				requireDeadline(w, ctx, lease.Deadline())
-				require.Positive(w.t, time.Until(lease.Deadline()))
+				require.Positive(w, time.Until(lease.Deadline()))
 				end(w, p, clock, lease)
-				require.Zero(w.t, lease.Deadline())
+				require.Zero(w, lease.Deadline())
 				requireDeadline(w, ctx, time.Time{})
-				require.Error(w.t, lease.Err())
+				require.Error(w, lease.Err())
 			})
 		})
 	}
@@ -43,19 +44,19 @@ func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 // The same of an RWMutex: of one who has unlocked while the process keeps the lock, and of one who has lost it.
 func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
 	for name, end := range map[string]func(w *world, m *rwlock.RWMutex){
-		"unlocked": func(w *world, m *rwlock.RWMutex) { require.NoError(w.t, m.Unlock(w.ctx)) },
-		"max hold": func(w *world, _ *rwlock.RWMutex) { w.pass(time.Minute) },
+		"unlocked": func(w *world, m *rwlock.RWMutex) { require.NoError(w, m.Unlock(w.Ctx)) },
+		"max hold": func(w *world, _ *rwlock.RWMutex) { w.Pass(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				m := w.process().RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithMaxHold(time.Minute))
-				require.NoError(w.t, m.Lock(w.ctx))
-				ctx := m.Context(w.ctx)
+				m := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithMaxHold(time.Minute))
+				require.NoError(w, m.Lock(w.Ctx))
+				ctx := m.Context(w.Ctx)
 				deadline, _ := fencing.Deadline(ctx, "n")
-				require.Positive(w.t, time.Until(deadline))
+				require.Positive(w, time.Until(deadline))
 				end(w, m)
 				requireDeadline(w, ctx, time.Time{})
-				require.Error(w.t, ctx.Err())
+				require.Error(w, ctx.Err())
 			})
 		})
 	}
@@ -66,20 +67,20 @@ func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
 func TestDeadlineOfASectionAtItsLimitIsZero(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = time.Second
-		m := w.process().RWMutex("n", rwlock.WithMaxHold(limit))
+		m := w.Process().RWMutex("n", rwlock.WithMaxHold(limit))
 		for range 100 {
-			require.NoError(w.t, m.Lock(w.ctx))
-			ctx := m.Context(w.ctx)
+			require.NoError(w, m.Lock(w.Ctx))
+			ctx := m.Context(w.Ctx)
 			time.Sleep(limit)
 			requireDeadline(w, ctx, time.Time{})
-			require.ErrorIs(w.t, m.Unlock(w.ctx), rwlock.ErrLost)
+			require.ErrorIs(w, m.Unlock(w.Ctx), rwlock.ErrLost)
 		}
 	})
 }
 
 func requireDeadline(w *world, ctx context.Context, want time.Time) {
-	w.t.Helper()
+	w.Helper()
 	deadline, ok := fencing.Deadline(ctx, "n")
-	require.True(w.t, ok)
-	require.Equal(w.t, want, deadline)
+	require.True(w, ok)
+	require.Equal(w, want, deadline)
 }

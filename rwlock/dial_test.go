@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -117,7 +118,7 @@ func TestDialWhereNobodyAnswers(t *testing.T) {
 			began := time.Now()
 			client, err := rwlock.Dial(c.addr, c.base)
 			require.Error(t, err)
-			require.Less(t, time.Since(began), patience)
+			require.Less(t, time.Since(began), testkit.Patience)
 			if client != nil {
 				client.Close()
 			}
@@ -184,11 +185,11 @@ func TestClientOfOneServerOnACluster(t *testing.T) {
 		require.NoError(t, err)
 		defer locker.Close()
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			if cluster.Owner(cluster.Slot("fencelock:{"+name+"}")) == node && cluster.Owner(cluster.Slot(marker)) == node {
+			if cluster.Owner(cluster.Slot("fencelock:{"+name+"}")) == node && cluster.Owner(cluster.Slot(testkit.Marker)) == node {
 				continue // this node has all that is needed
 			}
 			for how, take := range acquisitions(locker) {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				_, err := take(ctx, name)
 				require.Error(t, err, how)
 				require.ErrorContains(t, err, "leave the address of Dial empty", how)

@@ -11,15 +11,15 @@ import (
 // The events that wait for a hook or a log handler are bounded. Those that find no room are counted.
 func TestEventsThatOverflowAreCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process(newSink(w).trace())
+		p := w.Process(newSink(w).trace())
 		const sections = 20_000
 		for range sections {
-			w.release(p.lock("n", rwlock.Write))
+			w.Release(p.Take("n", rwlock.Write))
 			if p.Stats().EventsDropped > 0 {
 				break
 			}
 		}
-		require.Positive(w.t, p.Stats().EventsDropped, "after %d sections with a hook that never returns", sections)
-		require.Zero(w.t, w.process().Stats().EventsDropped)
+		require.Positive(w, p.Stats().EventsDropped, "after %d sections with a hook that never returns", sections)
+		require.Zero(w, w.Process().Stats().EventsDropped)
 	})
 }

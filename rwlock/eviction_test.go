@@ -1,11 +1,11 @@
 package rwlock_test
 
 import (
-	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -27,39 +27,39 @@ func TestALossByEvictionNamesThePolicy(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				onServer(t, server, func(w *world) {
-					w.command("CONFIG", "SET", "maxmemory", c.memory, "maxmemory-policy", c.policy)
-					var book logbook
-					p := w.process(rwlock.WithLogger(slog.New(&book)))
+					w.Command("CONFIG", "SET", "maxmemory", c.memory, "maxmemory-policy", c.policy)
+					var book testkit.Log
+					p := w.Process(book.Option())
 					lost := func(name string) *rwlock.Lease {
-						lease := p.lock(name, rwlock.Write)
-						w.command("DEL", "fencelock:{"+name+"}")
-						require.ErrorIs(w.t, lease.Renew(w.ctx), rwlock.ErrLost)
+						lease := p.Take(name, rwlock.Write)
+						w.Command("DEL", "fencelock:{"+name+"}")
+						require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
 						return lease
 					}
 					first := lost("a")
-					w.eventually("the server is asked", func() bool { return p.link.Calls("INFO") == 1 })
+					w.Eventually("the server is asked", func() bool { return p.Link.Calls("INFO") == 1 })
 					if !c.blamed {
-						w.settle()
-						require.NoError(w.t, p.Close()) // the answer has been read
-						require.Empty(w.t, book.lines("evicts"))
-						require.NotContains(w.t, first.Err().Error(), c.policy)
+						w.Settle()
+						require.NoError(w, p.Close()) // the answer has been read
+						require.Empty(w, book.Records("evicts"))
+						require.NotContains(w, first.Err().Error(), c.policy)
 						return
 					}
-					w.eventually("the log names the policy", func() bool { return len(book.lines("evicts keys")) == 1 })
+					w.Eventually("the log names the policy", func() bool { return len(book.Records("evicts keys")) == 1 })
 					for _, lease := range []*rwlock.Lease{first, lost("b")} {
 						err := lease.Err()
-						require.ErrorContains(w.t, err, "gone from Redis: ")
-						require.ErrorContains(w.t, err, "maxmemory-policy is "+c.policy)
+						require.ErrorContains(w, err, "gone from Redis: ")
+						require.ErrorContains(w, err, "maxmemory-policy is "+c.policy)
 						var node *rwlock.NodeError
-						require.ErrorAs(w.t, err, &node)
-						require.NotEmpty(w.t, node.Addr)
+						require.ErrorAs(w, err, &node)
+						require.NotEmpty(w, node.Addr)
 					}
-					released := p.lock("c", rwlock.Write)
-					w.command("DEL", "fencelock:{c}")
-					require.ErrorContains(w.t, released.Release(w.ctx), c.policy)
-					require.NoError(w.t, p.Close())
-					require.Len(w.t, book.lines("evicts keys"), 1)
-					require.Equal(w.t, 1, p.link.Calls("INFO"))
+					released := p.Take("c", rwlock.Write)
+					w.Command("DEL", "fencelock:{c}")
+					require.ErrorContains(w, released.Release(w.Ctx), c.policy)
+					require.NoError(w, p.Close())
+					require.Len(w, book.Records("evicts keys"), 1)
+					require.Equal(w, 1, p.Link.Calls("INFO"))
 				})
 			})
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -15,65 +16,56 @@ import (
 func TestF01AcquireWhoseReplyIsLostIsOneHold(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, mode := range bothModes {
-			p, q := w.process(), w.process()
-			p.warmUp()
+			p, q := w.Process(), w.Process()
+			p.WarmUp()
 			var asked atomic.Int32
-			p.link.OnCommand(func(cmd []string) {
-				if running(scripts.Acquire)(cmd) {
+			p.Link.OnCommand(func(cmd []string) {
+				if testkit.Running(scripts.Acquire)(cmd) {
 					asked.Add(1)
 				}
 			})
-			lost := p.link.DropNextReply(running(scripts.Acquire))
-			lease := p.lock("n", mode)
+			lost := p.Link.DropNextReply(testkit.Running(scripts.Acquire))
+			lease := p.Take("n", mode)
 			<-lost
-			require.EqualValues(w.t, 2, asked.Load(), "it was sent again")
+			require.EqualValues(w, 2, asked.Load(), "it was sent again")
 
-			s := w.inspect("n")
-			require.Len(w.t, s.Holders, 1)
-			require.Equal(w.t, 1, s.Holders[0].Count)
-			require.Equal(w.t, lease.Token(), s.Token, "nothing was minted for the second request")
-			require.ErrorIs(w.t, q.acquireOnce("n"), rwlock.ErrNotAcquired)
+			s := w.Inspect("n")
+			require.Len(w, s.Holders, 1)
+			require.Equal(w, 1, s.Holders[0].Count)
+			require.Equal(w, lease.Token(), s.Token, "nothing was minted for the second request")
+			require.ErrorIs(w, q.TryOnce("n"), rwlock.ErrNotAcquired)
 
-			w.release(lease)
-			require.NoError(w.t, q.acquireOnce("n"), "one release for one acquisition")
-			require.EqualValues(w.t, 0, p.Stats().Held)
-			w.untilOnlyTokens()
+			w.Release(lease)
+			require.NoError(w, q.TryOnce("n"), "one release for one acquisition")
+			require.EqualValues(w, 0, p.Stats().Held)
+			w.UntilOnlyTokens()
 		}
 	})
 }
 
 func TestF01EveryRequestTwiceIsOneHold(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		for _, process := range []*process{p, q} {
-			process.link.Duplicate(func(cmd []string) bool { return scriptOf(cmd) != "" }, nil)
+			process.Link.Duplicate(func(cmd []string) bool { return testkit.ScriptOf(cmd) != "" }, nil)
 		}
 		for range 3 {
-			first, second := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
-			s := w.inspect("n")
-			require.Len(w.t, s.Holders, 2)
+			first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
+			s := w.Inspect("n")
+			require.Len(w, s.Holders, 2)
 			for _, h := range s.Holders {
-				require.Equal(w.t, 1, h.Count)
+				require.Equal(w, 1, h.Count)
 			}
-			require.Equal(w.t, second.Token(), s.Token)
-			require.NoError(w.t, first.Renew(w.ctx))
-			writer := p.queue("n", rwlock.Write)
-			w.release(first)
-			require.True(w.t, writer.isWaiting(), "the release of one reader counted twice")
-			require.ErrorIs(w.t, w.observer.acquireOnce("n"), rwlock.ErrNotAcquired)
-			w.release(second)
-			w.release(writer.granted())
-			require.Empty(w.t, w.inspect("n").Holders)
-			w.onlyTokensLeft()
+			require.Equal(w, second.Token(), s.Token)
+			require.NoError(w, first.Renew(w.Ctx))
+			writer := p.Queue("n", rwlock.Write)
+			w.Release(first)
+			require.True(w, writer.IsWaiting(), "the release of one reader counted twice")
+			require.ErrorIs(w, w.Observer().TryOnce("n"), rwlock.ErrNotAcquired)
+			w.Release(second)
+			w.Release(writer.Granted())
+			require.Empty(w, w.Inspect("n").Holders)
+			w.OnlyTokensLeft()
 		}
 	})
-}
-
-// acquireOnce tries to lock for writing, and gives back at once what it gets.
-func (p *process) acquireOnce(name string) error {
-	lease, err := p.TryLock(p.w.ctx, name)
-	if err == nil {
-		err = lease.Release(p.w.ctx)
-	}
-	return err
 }

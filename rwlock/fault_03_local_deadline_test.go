@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -25,23 +26,23 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for cut := time.Duration(0); cut <= 8*time.Second; cut += 131 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
-					p, q := w.process(), w.process()
-					p.link.Delay(latency)
-					lease := p.lock("n", rwlock.Write)
+					p, q := w.Process(), w.Process()
+					p.Link.Delay(latency)
+					lease := p.Take("n", rwlock.Write)
 					over := watch(lease)
-					next := q.queue("n", rwlock.Write)
-					w.pass(cut)
-					p.link.Blackhole(dir)
+					next := q.Queue("n", rwlock.Write)
+					w.Pass(cut)
+					p.Link.Blackhole(dir)
 					deadAt := time.Now()
 
-					next.granted()
-					require.True(w.t, over.before(next.at), "cut %v after the grant: two at once", cut)
-					loss := w.loss(lease.Err())
-					require.Equal(w.t, rwlock.NoQuorum, loss.Reason)
-					require.Error(w.t, loss.Err)
+					next.Granted()
+					require.True(w, over.before(next.At), "cut %v after the grant: two at once", cut)
+					loss := w.Loss(lease.Err())
+					require.Equal(w, rwlock.NoQuorum, loss.Reason)
+					require.Error(w, loss.Err)
 					// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
 					ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]
-					require.Less(w.t, next.at.Sub(deadAt), ttls*w.ttl+2*latency)
+					require.Less(w, next.At.Sub(deadAt), ttls*w.TTL+2*latency)
 				})
 			}
 		})
@@ -54,21 +55,21 @@ func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for cut := time.Duration(0); cut <= 6*time.Second; cut += 131 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
-					first, p, q := w.process(), w.process(), w.process()
-					held := first.lock("n", rwlock.Write)
-					middle := p.queue("n", rwlock.Write)
-					p.link.Delay(latency)
-					next := q.queue("n", rwlock.Write)
+					first, p, q := w.Process(), w.Process(), w.Process()
+					held := first.Take("n", rwlock.Write)
+					middle := p.Queue("n", rwlock.Write)
+					p.Link.Delay(latency)
+					next := q.Queue("n", rwlock.Write)
 					const work = 2 * time.Second
 					var over *ending
-					w.at(work, func() { w.release(held) }, cut, func() { p.link.Blackhole(dir) })
-					if w.first(middle, next) == next {
-						require.True(w.t, middle.isWaiting())
+					w.At(work, func() { w.Release(held) }, cut, func() { p.Link.Blackhole(dir) })
+					if w.First(middle, next) == next {
+						require.True(w, middle.IsWaiting())
 						return
 					}
-					over = watch(middle.granted())
-					next.granted()
-					require.True(w.t, over.before(next.at), "cut at %v: two at once", cut)
+					over = watch(middle.Granted())
+					next.Granted()
+					require.True(w, over.before(next.At), "cut at %v: two at once", cut)
 				})
 			}
 		})
@@ -78,32 +79,32 @@ func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 	for _, slow := range []time.Duration{0, 70 * time.Millisecond, 240 * time.Millisecond} {
 		inFakeTime(t, func(w *world) {
-			p := w.process()
-			p.link.Delay(slow)
-			trusted := w.ttl - w.ttl/100 - 2*time.Millisecond
-			p.warmUp()
+			p := w.Process()
+			p.Link.Delay(slow)
+			trusted := w.TTL - w.TTL/100 - 2*time.Millisecond
+			p.WarmUp()
 
 			sent := time.Now()
-			lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-			require.Equal(w.t, 2*slow, time.Since(sent))
-			require.Equal(w.t, sent.Add(trusted), lease.Deadline())
+			lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+			require.Equal(w, 2*slow, time.Since(sent))
+			require.Equal(w, sent.Add(trusted), lease.Deadline())
 
 			sent = time.Now()
-			require.NoError(w.t, lease.Renew(w.ctx))
-			require.Equal(w.t, 2*slow, time.Since(sent))
-			require.Equal(w.t, sent.Add(trusted), lease.Deadline())
+			require.NoError(w, lease.Renew(w.Ctx))
+			require.Equal(w, 2*slow, time.Since(sent))
+			require.Equal(w, sent.Add(trusted), lease.Deadline())
 
 			over := watch(lease)
-			p.link.Blackhole(testredis.Both)
+			p.Link.Blackhole(testredis.Both)
 			renewal := make(chan error)
-			w.pass(w.ttl / 2)
-			go func() { renewal <- lease.Renew(w.ctx) }()
-			require.Error(w.t, <-renewal)
-			require.Equal(w.t, sent.Add(trusted), lease.Deadline(), "a renewal without an answer moved the deadline")
-			w.untilOver(lease)
-			require.Equal(w.t, trusted, time.Since(sent))
-			w.settle()
-			require.True(w.t, over.before(sent.Add(trusted+1)), "the context ends with the lease")
+			w.Pass(w.TTL / 2)
+			go func() { renewal <- lease.Renew(w.Ctx) }()
+			require.Error(w, <-renewal)
+			require.Equal(w, sent.Add(trusted), lease.Deadline(), "a renewal without an answer moved the deadline")
+			w.UntilOver(lease)
+			require.Equal(w, trusted, time.Since(sent))
+			w.Settle()
+			require.True(w, over.before(sent.Add(trusted+1)), "the context ends with the lease")
 		})
 	}
 }
@@ -112,27 +113,27 @@ func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 func TestF03GrantThatComesTooLateIsNotBelieved(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const ttl = 2 * time.Second
-		p := w.process(rwlock.WithTTL(ttl))
-		p.warmUp()
-		struck := p.link.DelayNextReply(running("acquire"), ttl+ttl/4)
-		a := p.acquire(w.ctx, "n", rwlock.Write)
+		p := w.Process(rwlock.WithTTL(ttl))
+		p.WarmUp()
+		struck := p.Link.DelayNextReply(testkit.Running("acquire"), ttl+ttl/4)
+		a := p.Acquire(w.Ctx, "n", rwlock.Write)
 		<-struck
-		early := w.inspect("n")
-		lease := a.granted()
-		require.NoError(w.t, lease.Err())
-		require.Greater(w.t, lease.Token(), early.Token, "a new grant")
-		require.Positive(w.t, time.Until(lease.Deadline()))
-		w.release(lease)
+		early := w.Inspect("n")
+		lease := a.Granted()
+		require.NoError(w, lease.Err())
+		require.Greater(w, lease.Token(), early.Token, "a new grant")
+		require.Positive(w, time.Until(lease.Deadline()))
+		w.Release(lease)
 
-		struck = p.link.DelayNextReply(running("acquire"), ttl+ttl/4)
-		tried, err := p.TryLock(w.ctx, "m")
+		struck = p.Link.DelayNextReply(testkit.Running("acquire"), ttl+ttl/4)
+		tried, err := p.TryLock(w.Ctx, "m")
 		<-struck
 		if err == nil { // asked again
-			require.NoError(w.t, tried.Err())
-			require.Positive(w.t, time.Until(tried.Deadline()))
-			w.release(tried)
+			require.NoError(w, tried.Err())
+			require.Positive(w, time.Until(tried.Deadline()))
+			w.Release(tried)
 		} else {
-			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		}
 	})
 }

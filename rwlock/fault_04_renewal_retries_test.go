@@ -1,12 +1,12 @@
 package rwlock_test
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -19,13 +19,13 @@ var outages = []struct {
 	name  string
 	begin func(w *world, p *process) (end func())
 }{
-	{"the server refuses connections", func(w *world, _ *process) func() { w.mini.Stop(); return w.mini.Recover }},
-	{"the link refuses connections", func(_ *world, p *process) func() { p.die(); return p.link.Restore }},
-	{"the server stands still", func(w *world, _ *process) func() { w.mini.Freeze(); return w.mini.Thaw }},
-	{"bytes wait", func(_ *world, p *process) func() { p.link.Hold(testredis.Both); return p.link.Restore }},
+	{"the server refuses connections", func(w *world, _ *process) func() { w.Mini.Stop(); return w.Mini.Recover }},
+	{"the link refuses connections", func(_ *world, p *process) func() { p.Die(); return p.Link.Restore }},
+	{"the server stands still", func(w *world, _ *process) func() { w.Mini.Freeze(); return w.Mini.Thaw }},
+	{"bytes wait", func(_ *world, p *process) func() { p.Link.Hold(testredis.Both); return p.Link.Restore }},
 	{"replies vanish", func(_ *world, p *process) func() {
-		p.link.Blackhole(testredis.ToClient)
-		return p.link.Restore
+		p.Link.Blackhole(testredis.ToClient)
+		return p.Link.Restore
 	}},
 	{"LOADING", refusal("LOADING Redis is loading the dataset in memory")},
 	{"READONLY", refusal("READONLY You can't write against a read only replica.")},
@@ -36,8 +36,8 @@ var outages = []struct {
 
 func refusal(text string) func(*world, *process) func() {
 	return func(w *world, _ *process) func() {
-		w.mini.Miniredis().SetError(text)
-		return func() { w.mini.Miniredis().SetError("") }
+		w.Mini.Miniredis().SetError(text)
+		return func() { w.Mini.Miniredis().SetError("") }
 	}
 }
 
@@ -45,27 +45,27 @@ func TestF04RenewalOutlivesAnOutage(t *testing.T) {
 	for _, outage := range outages {
 		t.Run(outage.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				var book logbook
-				p := w.process(rwlock.WithLogger(slog.New(&book)))
-				lease := p.lock("n", rwlock.Write)
+				var book testkit.Log
+				p := w.Process(book.Option())
+				lease := p.Take("n", rwlock.Write)
 				before := lease.Deadline()
 				end := outage.begin(w, p)
-				w.pass(w.ttl * 6 / 10) // the first renewal was due at a third
-				require.NoError(w.t, lease.Err())
-				require.Equal(w.t, before, lease.Deadline())
+				w.Pass(w.TTL * 6 / 10) // the first renewal was due at a third
+				require.NoError(w, lease.Err())
+				require.Equal(w, before, lease.Deadline())
 				failed := p.Stats().RenewFailed
-				require.Positive(w.t, failed)
-				require.NotEmpty(w.t, book.about("n"), "the failure is reported")
+				require.Positive(w, failed)
+				require.NotEmpty(w, book.About("n"), "the failure is reported")
 				end()
 
-				w.pass(3 * w.ttl)
-				require.NoError(w.t, lease.Err(), "it was not tried again")
-				require.Greater(w.t, p.Stats().Renewed, uint64(5))
-				reported := len(book.about("n"))
-				w.pass(w.ttl)
-				require.Len(w.t, book.about("n"), reported, "it still fails")
-				require.Len(w.t, w.inspect("n").Holders, 1)
-				w.release(lease)
+				w.Pass(3 * w.TTL)
+				require.NoError(w, lease.Err(), "it was not tried again")
+				require.Greater(w, p.Stats().Renewed, uint64(5))
+				reported := len(book.About("n"))
+				w.Pass(w.TTL)
+				require.Len(w, book.About("n"), reported, "it still fails")
+				require.Len(w, w.Inspect("n").Holders, 1)
+				w.Release(lease)
 			})
 		})
 	}
@@ -75,17 +75,17 @@ func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
 	for _, outage := range outages {
 		t.Run(outage.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				lease := p.lock("n", rwlock.Write)
+				p := w.Process()
+				lease := p.Take("n", rwlock.Write)
 				deadline := lease.Deadline()
 				end := outage.begin(w, p)
-				w.untilOver(lease)
-				require.Equal(w.t, deadline, time.Now())
-				loss := w.loss(lease.Err())
-				require.Equal(w.t, rwlock.NoQuorum, loss.Reason)
-				require.Error(w.t, loss.Err, "the last failure")
-				require.Contains(w.t, lease.Err().Error(), loss.Err.Error())
-				require.Greater(w.t, p.Stats().RenewFailed, uint64(1), "it was tried until then")
+				w.UntilOver(lease)
+				require.Equal(w, deadline, time.Now())
+				loss := w.Loss(lease.Err())
+				require.Equal(w, rwlock.NoQuorum, loss.Reason)
+				require.Error(w, loss.Err, "the last failure")
+				require.Contains(w, lease.Err().Error(), loss.Err.Error())
+				require.Greater(w, p.Stats().RenewFailed, uint64(1), "it was tried until then")
 				end()
 			})
 		})
@@ -95,22 +95,22 @@ func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
 // A single failure must not put the next try off for long: a third of the TTL was gone already.
 func TestF04FailedRenewalIsRepeatedSoon(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		lease := p.lock("n", rwlock.Write)
-		require.NoError(w.t, lease.Renew(w.ctx))
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		require.NoError(w, lease.Renew(w.Ctx))
 		renewals := make(chan time.Duration, 100) // since the start
 		start := time.Now()
-		p.link.OnCommand(func(cmd []string) {
-			if running(scripts.Renew)(cmd) {
+		p.Link.OnCommand(func(cmd []string) {
+			if testkit.Running(scripts.Renew)(cmd) {
 				renewals <- time.Since(start)
 			}
 		})
-		<-p.link.DropNextReply(running(scripts.Renew))
+		<-p.Link.DropNextReply(testkit.Running(scripts.Renew))
 		failed := <-renewals
 		again := <-renewals
-		require.Less(w.t, again-failed, w.ttl/10)
-		w.settle()
-		require.NoError(w.t, lease.Err())
-		w.release(lease)
+		require.Less(w, again-failed, w.TTL/10)
+		w.Settle()
+		require.NoError(w, lease.Err())
+		w.Release(lease)
 	})
 }

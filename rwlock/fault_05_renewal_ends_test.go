@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -25,13 +26,13 @@ type request struct {
 }
 
 // listen notes the renewals and releases that reach the server over the process's link.
-func (p *process) listen() *heard {
+func listen(p *process) *heard {
 	h := new(heard)
-	p.link.OnCommand(func(cmd []string) {
-		if name := scriptOf(cmd); name == scripts.Renew || name == scripts.Release {
+	p.Link.OnCommand(func(cmd []string) {
+		if name := testkit.ScriptOf(cmd); name == scripts.Renew || name == scripts.Release {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			for _, hold := range holdsOf(cmd) {
+			for _, hold := range testkit.HoldsOf(cmd) {
 				h.all = append(h.all, request{name, hold})
 			}
 		}
@@ -69,41 +70,41 @@ func TestF05NoRenewalFollowsARelease(t *testing.T) {
 	// A renewal is due at 3.0 s to 3.6 s, is under way for 160 ms, and then again.
 	for after := 2900 * time.Millisecond; after < 4*time.Second; after += 23 * time.Millisecond {
 		inFakeTime(t, func(w *world) {
-			p := w.process()
-			p.warmUp()
-			h := p.listen()
-			lease := p.lock("n", rwlock.Write)
-			p.link.Delay(80 * time.Millisecond)
-			w.pass(after)
-			w.release(lease)
-			w.pass(5 * w.ttl)
-			require.Equal(w.t, 1, h.count(scripts.Release))
-			require.Empty(w.t, h.afterRelease(), "released after %v", after)
-			w.onlyTokensLeft()
+			p := w.Process()
+			p.WarmUp()
+			h := listen(p)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Delay(80 * time.Millisecond)
+			w.Pass(after)
+			w.Release(lease)
+			w.Pass(5 * w.TTL)
+			require.Equal(w, 1, h.count(scripts.Release))
+			require.Empty(w, h.afterRelease(), "released after %v", after)
+			w.OnlyTokensLeft()
 		})
 	}
 }
 
 func TestF05RenewalEndsWithTheLease(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, lease *rwlock.Lease){
-		"MaxHold":  func(w *world, _ *process, lease *rwlock.Lease) { w.untilOver(lease) },
-		"loss":     func(w *world, _ *process, lease *rwlock.Lease) { w.flushAll(); w.untilOver(lease) },
-		"Close":    func(w *world, p *process, _ *rwlock.Lease) { require.NoError(w.t, p.Close()) },
-		"cut link": func(w *world, p *process, lease *rwlock.Lease) { p.die(); w.untilOver(lease); p.link.Restore() },
+		"MaxHold":  func(w *world, _ *process, lease *rwlock.Lease) { w.UntilOver(lease) },
+		"loss":     func(w *world, _ *process, lease *rwlock.Lease) { w.FlushAll(); w.UntilOver(lease) },
+		"Close":    func(w *world, p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) },
+		"cut link": func(w *world, p *process, lease *rwlock.Lease) { p.Die(); w.UntilOver(lease); p.Link.Restore() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				h := p.listen()
-				lease := p.lock("n", rwlock.Write, rwlock.WithMaxHold(3*w.ttl+w.ttl/2))
-				w.pass(w.ttl)
-				require.GreaterOrEqual(w.t, h.count(scripts.Renew), 2)
+				p := w.Process()
+				h := listen(p)
+				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(3*w.TTL+w.TTL/2))
+				w.Pass(w.TTL)
+				require.GreaterOrEqual(w, h.count(scripts.Renew), 2)
 				end(w, p, lease)
-				w.pass(time.Second)
+				w.Pass(time.Second)
 				renewed := h.count(scripts.Renew)
-				w.pass(7 * 24 * time.Hour / 1000)
-				require.Equal(w.t, renewed, h.count(scripts.Renew))
-				require.Empty(w.t, w.inspect("n").Holders)
+				w.Pass(7 * 24 * time.Hour / 1000)
+				require.Equal(w, renewed, h.count(scripts.Renew))
+				require.Empty(w, w.Inspect("n").Holders)
 			})
 		})
 	}
@@ -111,13 +112,13 @@ func TestF05RenewalEndsWithTheLease(t *testing.T) {
 
 func TestF05HolderThatNeverReleasesIsCapped(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
-		forgotten := p.lock("n", rwlock.Write, rwlock.WithMaxHold(w.short))
+		p, q := w.Process(), w.Process()
+		forgotten := p.Take("n", rwlock.Write, rwlock.WithMaxHold(w.Short))
 		over := watch(forgotten)
-		next := q.queue("n", rwlock.Write)
-		q.link.Delay(time.Millisecond) // without it all happens in the same moment of fake time
-		w.release(next.granted())
-		require.True(w.t, over.before(next.at))
-		require.Equal(w.t, rwlock.MaxHold, w.loss(forgotten.Err()).Reason)
+		next := q.Queue("n", rwlock.Write)
+		q.Link.Delay(time.Millisecond) // without it all happens in the same moment of fake time
+		w.Release(next.Granted())
+		require.True(w, over.before(next.At))
+		require.Equal(w, rwlock.MaxHold, w.Loss(forgotten.Err()).Reason)
 	})
 }

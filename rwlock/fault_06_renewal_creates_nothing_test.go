@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -17,11 +18,11 @@ import (
 func TestF06LateRenewalBringsNothingBack(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, mode := range bothModes {
-			p, q := w.process(), w.process()
+			p, q := w.Process(), w.Process()
 			var mu sync.Mutex
 			var renewal []string
-			p.link.OnCommand(func(cmd []string) {
-				if running(scripts.Renew)(cmd) {
+			p.Link.OnCommand(func(cmd []string) {
+				if testkit.Running(scripts.Renew)(cmd) {
 					mu.Lock()
 					defer mu.Unlock()
 					renewal = slices.Clone(cmd)
@@ -30,32 +31,32 @@ func TestF06LateRenewalBringsNothingBack(t *testing.T) {
 			again := func() []int64 {
 				mu.Lock()
 				defer mu.Unlock()
-				client := w.observer.client
-				reply, err := client.Do(w.ctx, client.B().Arbitrary(renewal...).Build()).AsIntSlice()
-				require.NoError(w.t, err)
+				client := w.Observer().Client
+				reply, err := client.Do(w.Ctx, client.B().Arbitrary(renewal...).Build()).AsIntSlice()
+				require.NoError(w, err)
 				return reply
 			}
-			lease := p.lock("n", mode)
-			require.NoError(w.t, lease.Renew(w.ctx))
-			require.EqualValues(w.t, 1, again()[1], "the captured command is a renewal that works")
-			w.release(lease)
+			lease := p.Take("n", mode)
+			require.NoError(w, lease.Renew(w.Ctx))
+			require.EqualValues(w, 1, again()[1], "the captured command is a renewal that works")
+			w.Release(lease)
 
-			require.Zero(w.t, again()[1], "a released hold is renewed")
-			require.Empty(w.t, w.inspect("n").Holders)
-			w.onlyTokensLeft()
+			require.Zero(w, again()[1], "a released hold is renewed")
+			require.Empty(w, w.Inspect("n").Holders)
+			w.OnlyTokensLeft()
 
-			other := q.lock("n", rwlock.Write)
-			token := w.inspect("n").Token
-			require.Zero(w.t, again()[1])
-			s := w.inspect("n")
-			require.Len(w.t, s.Holders, 1)
-			require.Equal(w.t, other.Owner(), s.Holders[0].Owner)
-			require.Equal(w.t, token, s.Token)
-			w.release(other)
+			other := q.Take("n", rwlock.Write)
+			token := w.Inspect("n").Token
+			require.Zero(w, again()[1])
+			s := w.Inspect("n")
+			require.Len(w, s.Holders, 1)
+			require.Equal(w, other.Owner(), s.Holders[0].Owner)
+			require.Equal(w, token, s.Token)
+			w.Release(other)
 
-			w.flushAll()
-			require.Zero(w.t, again()[1])
-			require.Empty(w.t, w.keys(), "a renewal made keys")
+			w.FlushAll()
+			require.Zero(w, again()[1])
+			require.Empty(w, w.Keys(), "a renewal made keys")
 		}
 	})
 }
@@ -63,14 +64,14 @@ func TestF06LateRenewalBringsNothingBack(t *testing.T) {
 // The hold is gone and nobody else has taken the lock: the holder must learn that, and not be let in again.
 func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process()
-		lease := p.lock("n", rwlock.Write)
-		w.flushAll()
-		w.untilOver(lease)
-		require.Equal(w.t, rwlock.Taken, w.loss(lease.Err()).Reason)
-		require.Empty(w.t, w.keys())
-		require.ErrorIs(w.t, lease.Renew(w.ctx), rwlock.ErrLost)
-		require.ErrorIs(w.t, lease.Release(w.ctx), rwlock.ErrLost)
-		require.Empty(w.t, w.keys())
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		w.FlushAll()
+		w.UntilOver(lease)
+		require.Equal(w, rwlock.Taken, w.Loss(lease.Err()).Reason)
+		require.Empty(w, w.Keys())
+		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
+		require.Empty(w, w.Keys())
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -17,19 +18,19 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 		0, 5 * time.Second, 9990 * time.Millisecond, 10 * time.Second, 10010 * time.Millisecond, 35 * time.Second,
 	} {
 		inFakeTime(t, func(w *world) {
-			crashed, live, p := w.process(), w.process(), w.process()
-			reader := live.lock("n", rwlock.Read)
+			crashed, live, p := w.Process(), w.Process(), w.Process()
+			reader := live.Take("n", rwlock.Read)
 			crash := time.Now()
-			crashed.lock("n", rwlock.Read)
-			crashed.die()
-			writer := p.queue("n", rwlock.Write)
-			w.pass(stay - time.Since(crash))
-			w.release(reader)
-			w.release(writer.granted())
-			require.GreaterOrEqual(w.t, writer.at.Sub(crash), min(stay, w.ttl))
-			require.LessOrEqual(w.t, writer.at.Sub(crash), max(stay, w.ttl)+3*time.Millisecond,
+			crashed.Take("n", rwlock.Read)
+			crashed.Die()
+			writer := p.Queue("n", rwlock.Write)
+			w.Pass(stay - time.Since(crash))
+			w.Release(reader)
+			w.Release(writer.Granted())
+			require.GreaterOrEqual(w, writer.At.Sub(crash), min(stay, w.TTL))
+			require.LessOrEqual(w, writer.At.Sub(crash), max(stay, w.TTL)+3*time.Millisecond,
 				"the live reader stayed %v", stay)
-			w.onlyTokensLeft()
+			w.OnlyTokensLeft()
 		})
 	}
 }
@@ -37,31 +38,31 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 // Readers that come and go and renew all the time keep a crashed one alive no longer.
 func TestF08CrashedReaderIsGoneFromABusyLock(t *testing.T) {
 	everywhere(t, func(w *world) {
-		crashed, live := w.process(), w.process()
-		dead := crashed.lock("n", rwlock.Read, rwlock.WithTTL(w.short))
-		crashed.die()
+		crashed, live := w.Process(), w.Process()
+		dead := crashed.Take("n", rwlock.Read, rwlock.WithTTL(w.Short))
+		crashed.Die()
 		crash := time.Now()
 		gone := func() bool {
-			for _, h := range w.inspect("n").Holders {
+			for _, h := range w.Inspect("n").Holders {
 				if h.Owner == dead.Owner() {
 					return false
 				}
 			}
 			return true
 		}
-		kept := live.lock("n", rwlock.Read)
+		kept := live.Take("n", rwlock.Read)
 		for !gone() {
-			w.requireLess(time.Since(crash), w.short*3/2, "a crashed reader is gone after its TTL")
-			require.Less(w.t, time.Since(crash), patience)
-			next := live.lock("n", rwlock.Read)
-			require.NoError(w.t, kept.Renew(w.ctx))
-			w.release(kept)
+			w.RequireLess(time.Since(crash), w.Short*3/2, "a crashed reader is gone after its TTL")
+			require.Less(w, time.Since(crash), testkit.Patience)
+			next := live.Take("n", rwlock.Read)
+			require.NoError(w, kept.Renew(w.Ctx))
+			w.Release(kept)
 			kept = next
-			time.Sleep(w.short / 50)
+			time.Sleep(w.Short / 50)
 		}
-		writer := live.queue("n", rwlock.Write)
-		w.release(kept)
-		w.release(writer.granted())
-		w.onlyTokensLeft()
+		writer := live.Queue("n", rwlock.Write)
+		w.Release(kept)
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
 	})
 }

@@ -22,35 +22,35 @@ var transitions = []struct {
 	block func(w *world) (makeRoom func())
 }{
 	{"a writer releases", 0, func(w *world) func() {
-		held := w.process().lock("n", rwlock.Write)
-		return func() { w.release(held) }
+		held := w.Process().Take("n", rwlock.Write)
+		return func() { w.Release(held) }
 	}},
 	{"a waiting writer gives up", 0, func(w *world) func() {
-		p := w.process()
-		p.lock("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.ctx)
-		p.acquire(ctx, "n", rwlock.Write)
-		w.untilWaiting("n", 1)
+		p := w.Process()
+		p.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		p.Acquire(ctx, "n", rwlock.Write)
+		w.UntilWaiting("n", 1)
 		return cancel
 	}},
 	{"the process of a waiting writer closes", 0, func(w *world) func() {
-		p := w.process()
-		w.process().lock("n", rwlock.Read)
-		p.queue("n", rwlock.Write)
-		return func() { require.NoError(w.t, p.Close()) }
+		p := w.Process()
+		w.Process().Take("n", rwlock.Read)
+		p.Queue("n", rwlock.Write)
+		return func() { require.NoError(w, p.Close()) }
 	}},
 	// What expires is noticed by whoever asks next; a waiter asks at the expiry that it was told of.
 	{"a holder expires", 3 * time.Millisecond, func(w *world) func() {
-		p := w.process()
-		lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-		p.die()
-		return func() { w.pass(time.Until(lease.Deadline().Add(w.ttl/100 + 2*time.Millisecond))) }
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+		p.Die()
+		return func() { w.Pass(time.Until(lease.Deadline().Add(w.TTL/100 + 2*time.Millisecond))) }
 	}},
 	{"a waiting writer dies", 1003 * time.Millisecond, func(w *world) func() {
-		p := w.process()
-		w.process().lock("n", rwlock.Read)
-		p.queue("n", rwlock.Write)
-		return func() { p.die(); w.pass(w.claim()) }
+		p := w.Process()
+		w.Process().Take("n", rwlock.Read)
+		p.Queue("n", rwlock.Write)
+		return func() { p.Die(); w.Pass(w.Claim()) }
 	}},
 }
 
@@ -59,12 +59,12 @@ func TestF10TransitionWakesWhoMayEnter(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				makeRoom := c.block(w)
-				waiter := w.process().queue("n", rwlock.Read)
-				w.pass(w.refresh() / 3)
+				waiter := w.Process().Queue("n", rwlock.Read)
+				w.Pass(w.Refresh() / 3)
 				makeRoom()
 				since := time.Now()
-				waiter.granted()
-				require.LessOrEqual(w.t, waiter.at.Sub(since), c.soon)
+				waiter.Granted()
+				require.LessOrEqual(w, waiter.At.Sub(since), c.soon)
 			})
 		})
 	}
@@ -76,24 +76,24 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 			for wait := time.Duration(0); wait < time.Second; wait += 90 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
 					makeRoom := c.block(w)
-					p := w.process()
+					p := w.Process()
 					var lost atomic.Int32
-					p.link.DropPushes(func(push []string) bool {
+					p.Link.DropPushes(func(push []string) bool {
 						if push[0] != "message" {
 							return false
 						}
 						lost.Add(1)
 						return true
 					})
-					waiter := p.queue("n", rwlock.Read)
-					w.pass(wait)
+					waiter := p.Queue("n", rwlock.Read)
+					w.Pass(wait)
 					makeRoom()
 					since := time.Now()
-					waiter.granted()
-					require.LessOrEqual(w.t, waiter.at.Sub(since), w.refresh())
-					require.Positive(w.t, lost.Load(), "there was no message to lose")
-					w.pass(2 * w.ttl)
-					require.NoError(w.t, waiter.lease.Err())
+					waiter.Granted()
+					require.LessOrEqual(w, waiter.At.Sub(since), w.Refresh())
+					require.Positive(w, lost.Load(), "there was no message to lose")
+					w.Pass(2 * w.TTL)
+					require.NoError(w, waiter.Lease.Err())
 				})
 			}
 		})
@@ -102,30 +102,30 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 
 func TestF10LostMessageOnARealServer(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
-		held := p.lock("n", rwlock.Write)
-		q.link.DropPushes(func(push []string) bool { return push[0] == "message" })
-		waiter := q.queue("n", rwlock.Write)
+		p, q := w.Process(), w.Process()
+		held := p.Take("n", rwlock.Write)
+		q.Link.DropPushes(func(push []string) bool { return push[0] == "message" })
+		waiter := q.Queue("n", rwlock.Write)
 		since := time.Now()
-		w.release(held)
-		w.release(waiter.granted())
-		w.requireLess(waiter.at.Sub(since), w.refresh()*2, "one refresh finds the grant")
+		w.Release(held)
+		w.Release(waiter.Granted())
+		w.RequireLess(waiter.At.Sub(since), w.Refresh()*2, "one refresh finds the grant")
 	})
 }
 
 func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		holder, dead, p := w.process(), w.process(), w.process()
-		held := holder.lock("n", rwlock.Write)
-		dead.queue("n", rwlock.Write)
-		next := p.queue("n", rwlock.Write)
-		dead.die()
-		w.pass(w.claim() + time.Second)
-		require.Len(w.t, w.inspect("n").Waiters, 1, "it dropped out")
+		holder, dead, p := w.Process(), w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		dead.Queue("n", rwlock.Write)
+		next := p.Queue("n", rwlock.Write)
+		dead.Die()
+		w.Pass(w.Claim() + time.Second)
+		require.Len(w, w.Inspect("n").Waiters, 1, "it dropped out")
 		released := time.Now()
-		w.release(held)
-		w.release(next.granted())
-		require.Equal(w.t, released, next.at)
+		w.Release(held)
+		w.Release(next.Granted())
+		require.Equal(w, released, next.At)
 	})
 }
 
@@ -133,34 +133,34 @@ func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
 func TestF10DeadProcessIsPassedOver(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, mode := range bothModes {
-			holder, dead, p := w.process(), w.process(), w.process()
+			holder, dead, p := w.Process(), w.Process(), w.Process()
 			for i, waiter := range []*process{dead, p} { // it is known from now on that they listen
-				held := holder.lock("subscribe", rwlock.Write)
-				next := waiter.queue("subscribe", rwlock.Write)
-				w.eventually("it listens", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == i+1 })
-				w.release(held)
-				w.release(next.granted())
+				held := holder.Take("subscribe", rwlock.Write)
+				next := waiter.Queue("subscribe", rwlock.Write)
+				w.Eventually("it listens", func() bool { return len(w.Command("PUBSUB", "CHANNELS").([]any)) == i+1 })
+				w.Release(held)
+				w.Release(next.Granted())
 			}
-			held := holder.lock("n", rwlock.Write)
-			dead.queue("n", mode)
-			dead.queue("n", rwlock.Write)
-			next := p.queue("n", rwlock.Write)
-			dead.link.Refuse()
-			dead.link.Cut()
-			w.eventually("the dead one does not listen", func() bool {
-				return len(w.command("PUBSUB", "CHANNELS").([]any)) == 1
+			held := holder.Take("n", rwlock.Write)
+			dead.Queue("n", mode)
+			dead.Queue("n", rwlock.Write)
+			next := p.Queue("n", rwlock.Write)
+			dead.Link.Refuse()
+			dead.Link.Cut()
+			w.Eventually("the dead one does not listen", func() bool {
+				return len(w.Command("PUBSUB", "CHANNELS").([]any)) == 1
 			})
-			w.release(held)
-			s := w.inspect("n")
-			require.Len(w.t, s.Holders, 1)
-			require.Equal(w.t, rwlock.Write, s.Holders[0].Mode)
-			lease := next.granted()
-			require.Equal(w.t, lease.Owner(), s.Holders[0].Owner, "granted at once, not after the dead one's claim")
-			w.release(lease)
+			w.Release(held)
+			s := w.Inspect("n")
+			require.Len(w, s.Holders, 1)
+			require.Equal(w, rwlock.Write, s.Holders[0].Mode)
+			lease := next.Granted()
+			require.Equal(w, lease.Owner(), s.Holders[0].Owner, "granted at once, not after the dead one's claim")
+			w.Release(lease)
 			for _, process := range []*process{dead, p} {
-				require.NoError(w.t, process.Close())
+				require.NoError(w, process.Close())
 			}
-			w.eventually("nobody listens", func() bool { return len(w.command("PUBSUB", "CHANNELS").([]any)) == 0 })
+			w.Eventually("nobody listens", func() bool { return len(w.Command("PUBSUB", "CHANNELS").([]any)) == 0 })
 		}
 	})
 }
@@ -171,22 +171,22 @@ func TestF10HandOffToADeadProcessLapses(t *testing.T) {
 	for _, ttl := range []time.Duration{300 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute} {
 		for _, mode := range bothModes {
 			inFakeTime(t, func(w *world) {
-				w.ttl = ttl
-				holder, dead, p := w.process(), w.process(), w.process()
-				held := holder.lock("n", rwlock.Write)
-				dead.queue("n", mode)
-				dead.queue("n", rwlock.Write)
-				next := p.queue("n", rwlock.Write)
-				w.pass(w.refresh() / 2)
-				dead.link.Blackhole(testredis.Both)
+				w.TTL = ttl
+				holder, dead, p := w.Process(), w.Process(), w.Process()
+				held := holder.Take("n", rwlock.Write)
+				dead.Queue("n", mode)
+				dead.Queue("n", rwlock.Write)
+				next := p.Queue("n", rwlock.Write)
+				w.Pass(w.Refresh() / 2)
+				dead.Link.Blackhole(testredis.Both)
 				died := time.Now()
-				w.release(held)
-				s := w.inspect("n")
-				require.Len(w.t, s.Holders, 1, "handed to the dead one")
-				require.Equal(w.t, mode, s.Holders[0].Mode)
-				require.LessOrEqual(w.t, s.Holders[0].Remaining, w.claim())
-				next.granted()
-				require.LessOrEqual(w.t, next.at.Sub(died), w.claim()+3*time.Millisecond, "TTL %v", ttl)
+				w.Release(held)
+				s := w.Inspect("n")
+				require.Len(w, s.Holders, 1, "handed to the dead one")
+				require.Equal(w, mode, s.Holders[0].Mode)
+				require.LessOrEqual(w, s.Holders[0].Remaining, w.Claim())
+				next.Granted()
+				require.LessOrEqual(w, next.At.Sub(died), w.Claim()+3*time.Millisecond, "TTL %v", ttl)
 			})
 		}
 	}

@@ -29,11 +29,11 @@ type load struct {
 }
 
 // startLoad runs n workers in n processes until stopped: each takes the lock, works for a while, gives it back.
-func (w *world) startLoad(n int, work time.Duration) *load {
-	ctx, stop := context.WithCancel(w.ctx)
+func startLoad(w *world, n int, work time.Duration) *load {
+	ctx, stop := context.WithCancel(w.Ctx)
 	l := &load{stop: stop}
 	for range n {
-		p := w.process()
+		p := w.Process()
 		l.all.Go(func() {
 			for ctx.Err() == nil {
 				asked := time.Now()
@@ -51,7 +51,7 @@ func (w *world) startLoad(n int, work time.Duration) *load {
 			}
 		})
 	}
-	w.t.Cleanup(l.end)
+	w.Cleanup(l.end)
 	return l
 }
 
@@ -91,9 +91,9 @@ func (l *load) requireOrder(t *testing.T) {
 }
 
 var disasters = map[string]func(w *world){
-	"FLUSHALL":     func(w *world) { w.flushAll() },
-	"SCRIPT FLUSH": func(w *world) { w.flushScripts() },
-	"both":         func(w *world) { w.flushScripts(); w.flushAll() },
+	"FLUSHALL":     func(w *world) { w.FlushAll() },
+	"SCRIPT FLUSH": func(w *world) { w.FlushScripts() },
+	"both":         func(w *world) { w.FlushScripts(); w.FlushAll() },
 }
 
 func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
@@ -101,17 +101,17 @@ func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				const work = 70 * time.Millisecond
-				l := w.startLoad(4, work)
+				l := startLoad(w, 4, work)
 				for range 3 {
-					w.pass(1700 * time.Millisecond)
+					w.Pass(1700 * time.Millisecond)
 					at := time.Now()
 					strike(w)
-					w.pass(3 * time.Second)
-					require.LessOrEqual(w.t, l.longestGap(at), w.refresh()+work)
+					w.Pass(3 * time.Second)
+					require.LessOrEqual(w, l.longestGap(at), w.Refresh()+work)
 				}
 				l.end()
-				require.IsIncreasing(w.t, l.tokens)
-				require.Greater(w.t, l.count(), 100)
+				require.IsIncreasing(w, l.tokens)
+				require.Greater(w, l.count(), 100)
 			})
 		})
 	}
@@ -119,39 +119,39 @@ func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
 
 func TestF11LoadGoesOnOnARealServer(t *testing.T) {
 	everywhere(t, func(w *world) {
-		l := w.startLoad(4, time.Millisecond)
+		l := startLoad(w, 4, time.Millisecond)
 		for name, strike := range disasters {
 			before := l.count()
-			w.eventually("there is load", func() bool { return l.count() > before+20 })
+			w.Eventually("there is load", func() bool { return l.count() > before+20 })
 			strike(w)
 			before = l.count()
-			w.eventually("the load goes on after "+name, func() bool { return l.count() > before+20 })
+			w.Eventually("the load goes on after "+name, func() bool { return l.count() > before+20 })
 		}
 		l.end()
-		l.requireOrder(w.t)
+		l.requireOrder(w.T)
 	})
 }
 
 // The holder's keys are gone with everything else, and the holder itself has died: nobody tells the waiters.
 func TestF11WaitersBehindAVanishedHolder(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		holder, p, q := w.process(), w.process(), w.process()
-		held := holder.lock("n", rwlock.Write)
-		first, second := p.queue("n", rwlock.Read), q.queue("n", rwlock.Read)
-		holder.die()
-		w.pass(w.refresh() / 2)
-		w.flushAll()
+		holder, p, q := w.Process(), w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		first, second := p.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read)
+		holder.Die()
+		w.Pass(w.Refresh() / 2)
+		w.FlushAll()
 		at := time.Now()
 		for _, a := range []*pending{first, second} {
-			require.Greater(w.t, a.granted().Token(), held.Token())
-			require.LessOrEqual(w.t, a.at.Sub(at), w.refresh())
+			require.Greater(w, a.Granted().Token(), held.Token())
+			require.LessOrEqual(w, a.At.Sub(at), w.Refresh())
 		}
 	})
 }
 
 // splitProcess is a process whose subscription has a link of its own.
-func (w *world) splitProcess() (p *process, news *testredis.Link) {
-	commands, news := w.newLink(), w.newLink()
+func splitProcess(w *world) (p *process, news *testredis.Link) {
+	commands, news := w.NewLink(), w.NewLink()
 	option := commands.Option()
 	first := option.DialCtxFn
 	var mu sync.Mutex
@@ -166,7 +166,7 @@ func (w *world) splitProcess() (p *process, news *testredis.Link) {
 		mu.Unlock()
 		return dial(ctx, addr, d, t)
 	}
-	return w.processOver(commands, option), news
+	return w.ProcessOn(commands, option), news
 }
 
 func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
@@ -180,25 +180,25 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for wait := time.Duration(0); wait < 2*time.Second; wait += 170 * time.Millisecond {
 				inFakeTime(t, func(w *world) {
-					holder := w.process()
-					p, news := w.splitProcess()
+					holder := w.Process()
+					p, news := splitProcess(w)
 					if strike == nil {
 						news.Refuse()
 					}
-					held := holder.lock("n", rwlock.Write)
-					waiter := p.queue("n", rwlock.Write)
-					w.pass(time.Second)
-					require.Equal(w.t, strike != nil, news.Calls("SUBSCRIBE") == 1)
+					held := holder.Take("n", rwlock.Write)
+					waiter := p.Queue("n", rwlock.Write)
+					w.Pass(time.Second)
+					require.Equal(w, strike != nil, news.Calls("SUBSCRIBE") == 1)
 					if strike != nil {
 						strike(news)
 					}
-					w.pass(wait)
+					w.Pass(wait)
 					released := time.Now()
-					w.release(held)
-					lease := waiter.granted()
-					require.LessOrEqual(w.t, waiter.at.Sub(released), w.refresh())
-					w.pass(2 * w.ttl)
-					require.NoError(w.t, lease.Err(), "commands have a link of their own")
+					w.Release(held)
+					lease := waiter.Granted()
+					require.LessOrEqual(w, waiter.At.Sub(released), w.Refresh())
+					w.Pass(2 * w.TTL)
+					require.NoError(w, lease.Err(), "commands have a link of their own")
 				})
 			}
 		})
@@ -208,19 +208,19 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 // While the connection was away the message went to nobody; the waiter asks as soon as it stands again.
 func TestF11ReconnectWakesEveryone(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		holder := w.process()
-		p, news := w.splitProcess()
-		held := holder.lock("n", rwlock.Write)
-		waiter := p.queue("n", rwlock.Write)
-		w.pass(10*time.Second + 20*time.Millisecond) // a refresh was just now
+		holder := w.Process()
+		p, news := splitProcess(w)
+		held := holder.Take("n", rwlock.Write)
+		waiter := p.Queue("n", rwlock.Write)
+		w.Pass(10*time.Second + 20*time.Millisecond) // a refresh was just now
 		news.Refuse()
 		news.Cut()
-		w.settle()
-		w.release(held)
-		require.True(w.t, waiter.isWaiting())
+		w.Settle()
+		w.Release(held)
+		require.True(w, waiter.IsWaiting())
 		news.Restore()
 		back := time.Now()
-		waiter.granted()
-		require.Less(w.t, waiter.at.Sub(back), w.refresh()/10)
+		waiter.Granted()
+		require.Less(w, waiter.At.Sub(back), w.Refresh()/10)
 	})
 }

@@ -13,22 +13,22 @@ import (
 
 func TestF15WaitingWriterHoldsNewReadersBack(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
-		first, second := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
-		writer := w.process().queue("n", rwlock.Write)
-		_, err := p.TryRLock(w.ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, "a try does not pass a writer either")
-		late := q.queue("n", rwlock.Read)
+		p, q := w.Process(), w.Process()
+		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
+		writer := w.Process().Queue("n", rwlock.Write)
+		_, err := p.TryRLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a try does not pass a writer either")
+		late := q.Queue("n", rwlock.Read)
 
-		w.release(first)
-		require.True(w.t, writer.isWaiting())
-		require.True(w.t, late.isWaiting())
-		w.release(second)
-		held := writer.granted()
-		require.True(w.t, late.isWaiting())
-		w.release(held)
-		w.release(late.granted())
-		w.onlyTokensLeft()
+		w.Release(first)
+		require.True(w, writer.IsWaiting())
+		require.True(w, late.IsWaiting())
+		w.Release(second)
+		held := writer.Granted()
+		require.True(w, late.IsWaiting())
+		w.Release(held)
+		w.Release(late.Granted())
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -39,7 +39,7 @@ func TestF15WriterAmongSteadyReaders(t *testing.T) {
 		const reading, readers = time.Second, 4
 		over := make(chan struct{})
 		for i := range readers {
-			p := w.process()
+			p := w.Process()
 			go func() {
 				time.Sleep(reading / readers * time.Duration(i))
 				for {
@@ -48,45 +48,45 @@ func TestF15WriterAmongSteadyReaders(t *testing.T) {
 						return
 					default:
 					}
-					lease, err := p.RLock(w.ctx, "n")
+					lease, err := p.RLock(w.Ctx, "n")
 					if err != nil {
-						w.t.Error(err)
+						w.Error(err)
 						return
 					}
 					time.Sleep(reading)
-					if err := lease.Release(w.ctx); err != nil {
-						w.t.Error(err)
+					if err := lease.Release(w.Ctx); err != nil {
+						w.Error(err)
 						return
 					}
 				}
 			}()
 		}
-		w.pass(10 * reading)
-		require.Len(w.t, w.inspect("n").Holders, readers, "they read steadily")
-		writer := w.process()
+		w.Pass(10 * reading)
+		require.Len(w, w.Inspect("n").Holders, readers, "they read steadily")
+		writer := w.Process()
 		for range 10 {
 			start := time.Now()
-			lease := writer.lock("n", rwlock.Write)
-			require.LessOrEqual(w.t, time.Since(start), reading, "the readers that came before it, and no other")
-			require.Len(w.t, w.inspect("n").Holders, 1)
-			w.release(lease)
-			w.pass(2 * reading)
+			lease := writer.Take("n", rwlock.Write)
+			require.LessOrEqual(w, time.Since(start), reading, "the readers that came before it, and no other")
+			require.Len(w, w.Inspect("n").Holders, 1)
+			w.Release(lease)
+			w.Pass(2 * reading)
 		}
 		close(over)
-		w.pass(3 * reading)
-		w.onlyTokensLeft()
+		w.Pass(3 * reading)
+		w.OnlyTokensLeft()
 	})
 }
 
 // A writer that gives up waiting lets the readers behind it in at once.
 func TestF15WriterThatGivesUpHoldsNobodyBack(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
-		first := p.lock("n", rwlock.Read)
-		_, err := w.process().Lock(w.ctx, "n", rwlock.WithMaxWait(w.short/2))
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		second := q.lock("n", rwlock.Read)
-		w.release(first, second)
-		w.onlyTokensLeft()
+		p, q := w.Process(), w.Process()
+		first := p.Take("n", rwlock.Read)
+		_, err := w.Process().Lock(w.Ctx, "n", rwlock.WithMaxWait(w.Short/2))
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		second := q.Take("n", rwlock.Read)
+		w.Release(first, second)
+		w.OnlyTokensLeft()
 	})
 }

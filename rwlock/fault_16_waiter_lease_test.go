@@ -14,30 +14,30 @@ import (
 
 // deadWaiters queues n acquisitions of n processes for "n", readers and writers by turns, and then cuts the processes
 // off.
-func (w *world) deadWaiters(n int) {
-	w.t.Helper()
+func deadWaiters(w *world, n int) {
+	w.Helper()
 	crowd := make([]*process, n)
 	for i := range crowd {
-		crowd[i] = w.process()
-		crowd[i].queue("n", []rwlock.Mode{rwlock.Write, rwlock.Read}[i%2])
+		crowd[i] = w.Process()
+		crowd[i].Queue("n", []rwlock.Mode{rwlock.Write, rwlock.Read}[i%2])
 	}
 	for _, p := range crowd {
-		p.die()
+		p.Die()
 		go p.Close() // it cannot reach the server; it only stops trying
 	}
 }
 
 func TestF16DeadWaitersDropOutWithinTheirLease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		w.deadWaiters(20)
-		last := w.process().queue("n", rwlock.Write)
-		w.pass(w.claim() + time.Millisecond)
-		require.Len(w.t, w.inspect("n").Waiters, 1)
-		require.True(w.t, last.isWaiting())
-		w.release(held)
-		w.release(last.granted())
-		w.onlyTokensLeft()
+		held := w.Process().Take("n", rwlock.Write)
+		deadWaiters(w, 20)
+		last := w.Process().Queue("n", rwlock.Write)
+		w.Pass(w.Claim() + time.Millisecond)
+		require.Len(w, w.Inspect("n").Waiters, 1)
+		require.True(w, last.IsWaiting())
+		w.Release(held)
+		w.Release(last.Granted())
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -45,21 +45,21 @@ func TestF16DeadWaitersDropOutWithinTheirLease(t *testing.T) {
 // claim time; by then the leases of the others have run out too.
 func TestF16CrowdOfDeadWaitersCostsOneClaim(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		live := w.process()
+		held := w.Process().Take("n", rwlock.Write)
+		live := w.Process()
 		crowd := make([]*process, 20)
 		for i := range crowd {
-			crowd[i] = w.process()
-			crowd[i].queue("n", rwlock.Write)
+			crowd[i] = w.Process()
+			crowd[i].Queue("n", rwlock.Write)
 		}
-		last := live.queue("n", rwlock.Write)
+		last := live.Queue("n", rwlock.Write)
 		for _, p := range crowd {
-			p.die()
+			p.Die()
 		}
-		w.release(held)
+		w.Release(held)
 		released := time.Now()
-		w.release(last.granted())
-		require.LessOrEqual(w.t, last.at.Sub(released), w.claim()+2*time.Millisecond)
+		w.Release(last.Granted())
+		require.LessOrEqual(w, last.At.Sub(released), w.Claim()+2*time.Millisecond)
 	})
 }
 
@@ -68,30 +68,30 @@ func TestF16CrowdOfDeadWaitersCostsOneClaim(t *testing.T) {
 func TestF16NothingAddsUpOverHours(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const span, pause, crowd = 3 * time.Hour, 5 * time.Minute, 4
-		w.ttl = time.Minute
-		holder := w.process()
-		held := holder.lock("n", rwlock.Write)
-		first := w.process().queue("n", rwlock.Write)
-		place := w.inspect("n").Waiters[0].Hold
+		w.TTL = time.Minute
+		holder := w.Process()
+		held := holder.Take("n", rwlock.Write)
+		first := w.Process().Queue("n", rwlock.Write)
+		place := w.Inspect("n").Waiters[0].Hold
 		for range span / pause {
-			w.deadWaiters(crowd)
-			w.pass(w.claim() + time.Millisecond)
-			waiters := w.inspect("n").Waiters
-			require.Len(w.t, waiters, 1)
-			require.Equal(w.t, place, waiters[0].Hold, "the live waiter keeps its place")
-			require.Equal(w.t, []string{"fencelock:{n}", "fencelock:{n}:q"}, w.lockKeys())
-			w.pass(pause)
+			deadWaiters(w, crowd)
+			w.Pass(w.Claim() + time.Millisecond)
+			waiters := w.Inspect("n").Waiters
+			require.Len(w, waiters, 1)
+			require.Equal(w, place, waiters[0].Hold, "the live waiter keeps its place")
+			require.Equal(w, []string{"fencelock:{n}", "fencelock:{n}:q"}, w.LockKeys())
+			w.Pass(pause)
 		}
-		require.NoError(w.t, held.Err())
-		w.deadWaiters(crowd)
+		require.NoError(w, held.Err())
+		deadWaiters(w, crowd)
 		released := time.Now()
-		w.release(held)
-		w.release(first.granted())
-		require.Zero(w.t, first.at.Sub(released), "it was first, and the dead behind it cost nothing")
-		w.pass(w.claim())
-		last := holder.lock("n", rwlock.Write)
-		require.LessOrEqual(w.t, time.Since(released), w.claim()+time.Millisecond)
-		w.release(last)
-		w.onlyTokensLeft()
+		w.Release(held)
+		w.Release(first.Granted())
+		require.Zero(w, first.At.Sub(released), "it was first, and the dead behind it cost nothing")
+		w.Pass(w.Claim())
+		last := holder.Take("n", rwlock.Write)
+		require.LessOrEqual(w, time.Since(released), w.Claim()+time.Millisecond)
+		w.Release(last)
+		w.OnlyTokensLeft()
 	})
 }

@@ -2,13 +2,12 @@ package rwlock_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -16,59 +15,31 @@ import (
 // F17: the protocol knows the server's time only. A client's own clocks end its trust, both of them, and a jump of the
 // wall clock counts as a loss.
 
-// wallClock is a machine's wall clock that can be set; its monotonic clock is that of the test.
-type wallClock struct {
-	start time.Time
-	mu    sync.Mutex
-	ahead time.Duration
-}
-
-// newWallClock returns a clock that is so much ahead of the server's.
-func newWallClock(ahead time.Duration) *wallClock { return &wallClock{start: time.Now(), ahead: ahead} }
-
-// step sets the clock forward, or back.
-func (c *wallClock) step(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ahead += d
-}
-
-func (c *wallClock) option() rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) {
-		l.Clock = func() (time.Duration, time.Time) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			now := time.Now()
-			return now.Sub(c.start), now.Add(c.ahead)
-		}
-	})
-}
-
 // A suspended machine wakes up: the monotonic clock stood still, the wall clock went on. The lease ends at the first
 // look, at the latest within a second, although by the monotonic clock nearly all of its TTL is left.
 func TestF17JumpForwardIsALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		for _, jump := range []time.Duration{w.ttl, time.Hour, 100 * 24 * time.Hour} {
-			clock := newWallClock(0)
-			p := w.process(clock.option())
-			asked, watched := p.lock("asked", rwlock.Write), p.lock("watched", rwlock.Read)
-			ctx := watched.Context(w.ctx)
-			clock.step(jump)
+		for _, jump := range []time.Duration{w.TTL, time.Hour, 100 * 24 * time.Hour} {
+			clock := testkit.NewWallClock(0)
+			p := w.Process(clock.Option())
+			asked, watched := p.Take("asked", rwlock.Write), p.Take("watched", rwlock.Read)
+			ctx := watched.Context(w.Ctx)
+			clock.Step(jump)
 
 			var lost *rwlock.LostError
-			require.ErrorAs(w.t, asked.Err(), &lost, "known at the first question")
-			require.Equal(w.t, rwlock.Paused, lost.Reason)
-			require.Equal(w.t, "asked", lost.Name)
-			require.ErrorIs(w.t, asked.Release(w.ctx), rwlock.ErrLost)
+			require.ErrorAs(w, asked.Err(), &lost, "known at the first question")
+			require.Equal(w, rwlock.Paused, lost.Reason)
+			require.Equal(w, "asked", lost.Name)
+			require.ErrorIs(w, asked.Release(w.Ctx), rwlock.ErrLost)
 
-			w.pass(time.Second)
-			require.Error(w.t, ctx.Err(), "known within a second to those who do not ask")
-			require.ErrorAs(w.t, context.Cause(ctx), &lost)
-			require.Equal(w.t, rwlock.Paused, lost.Reason)
-			require.ErrorContains(w.t, lost, `"watched"`)
-			require.ErrorContains(w.t, lost, "paused")
-			require.EqualValues(w.t, 2, p.Stats().Lost)
-			w.onlyTokensLeft() // what was lost is given back all the same
+			w.Pass(time.Second)
+			require.Error(w, ctx.Err(), "known within a second to those who do not ask")
+			require.ErrorAs(w, context.Cause(ctx), &lost)
+			require.Equal(w, rwlock.Paused, lost.Reason)
+			require.ErrorContains(w, lost, `"watched"`)
+			require.ErrorContains(w, lost, "paused")
+			require.EqualValues(w, 2, p.Stats().Lost)
+			w.OnlyTokensLeft() // what was lost is given back all the same
 		}
 	})
 }
@@ -76,35 +47,35 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 // A jump that ends before the deadline changes nothing but the time that is left.
 func TestF17SmallJumpIsNoLoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		clock := newWallClock(0)
-		p := w.process(clock.option())
-		lease := p.lock("n", rwlock.Write)
-		clock.step(w.ttl / 2)
-		require.NoError(w.t, lease.Err())
-		w.pass(10 * w.ttl)
-		require.NoError(w.t, lease.Err())
-		w.release(lease)
+		clock := testkit.NewWallClock(0)
+		p := w.Process(clock.Option())
+		lease := p.Take("n", rwlock.Write)
+		clock.Step(w.TTL / 2)
+		require.NoError(w, lease.Err())
+		w.Pass(10 * w.TTL)
+		require.NoError(w, lease.Err())
+		w.Release(lease)
 	})
 }
 
 // A wall clock that is set back, however far, lengthens no lease: the monotonic clock ends it.
 func TestF17StepBackLengthensNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		clock := newWallClock(0)
-		p := w.process(clock.option())
-		lease := p.lock("n", rwlock.Write)
-		clock.step(-24 * time.Hour)
-		w.pass(3 * w.ttl)
-		require.NoError(w.t, lease.Err(), "renewed as ever")
+		clock := testkit.NewWallClock(0)
+		p := w.Process(clock.Option())
+		lease := p.Take("n", rwlock.Write)
+		clock.Step(-24 * time.Hour)
+		w.Pass(3 * w.TTL)
+		require.NoError(w, lease.Err(), "renewed as ever")
 
-		p.link.Blackhole(testredis.Both)
+		p.Link.Blackhole(testredis.Both)
 		cut := time.Now()
-		clock.step(-24 * time.Hour)
+		clock.Step(-24 * time.Hour)
 		ended := watch(lease)
-		w.untilOver(lease)
-		require.LessOrEqual(w.t, time.Since(cut), w.ttl)
-		w.settle()
-		require.True(w.t, ended.before(cut.Add(w.ttl)))
+		w.UntilOver(lease)
+		require.LessOrEqual(w, time.Since(cut), w.TTL)
+		w.Settle()
+		require.True(w, ended.before(cut.Add(w.TTL)))
 	})
 }
 
@@ -114,51 +85,51 @@ func TestF17SkewedClientsChangeNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var turns []*process
 		for _, skew := range []time.Duration{-5 * time.Hour, 0, 7 * time.Hour, -24 * 365 * time.Hour} {
-			turns = append(turns, w.process(newWallClock(skew).option()))
+			turns = append(turns, w.Process(testkit.NewWallClock(skew).Option()))
 		}
-		held := turns[0].lock("n", rwlock.Write)
+		held := turns[0].Take("n", rwlock.Write)
 		for round := range 3 {
 			for i := range turns {
-				next := turns[(i+1)%len(turns)].queue("n", rwlock.Write)
-				w.pass(3 * w.ttl) // the holder renews
-				require.NoError(w.t, held.Err())
+				next := turns[(i+1)%len(turns)].Queue("n", rwlock.Write)
+				w.Pass(3 * w.TTL) // the holder renews
+				require.NoError(w, held.Err())
 
-				s := w.inspect("n")
-				require.Len(w.t, s.Holders, 1)
-				require.InDelta(w.t, 3*w.ttl, s.Holders[0].Held, float64(w.claim()))
-				require.LessOrEqual(w.t, s.Holders[0].Remaining, w.ttl)
-				require.Positive(w.t, s.Holders[0].Remaining)
+				s := w.Inspect("n")
+				require.Len(w, s.Holders, 1)
+				require.InDelta(w, 3*w.TTL, s.Holders[0].Held, float64(w.Claim()))
+				require.LessOrEqual(w, s.Holders[0].Remaining, w.TTL)
+				require.Positive(w, s.Holders[0].Remaining)
 
 				before := time.Now()
-				w.release(held)
-				after := next.granted()
-				require.Greater(w.t, after.Token(), held.Token(), "round %d", round)
-				require.EqualValues(w.t, before.UnixMicro(), after.Token(), "the server's time in microseconds")
+				w.Release(held)
+				after := next.Granted()
+				require.Greater(w, after.Token(), held.Token(), "round %d", round)
+				require.EqualValues(w, before.UnixMicro(), after.Token(), "the server's time in microseconds")
 				held = after
 			}
 		}
-		w.release(held)
-		w.onlyTokensLeft()
+		w.Release(held)
+		w.OnlyTokensLeft()
 	})
 }
 
 // A server whose own clock is hours off serves all the same, and one whose clock steps back goes on with its tokens.
 func TestF17SkewedServerChangesNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		var last rwlock.State
 		for _, skew := range []time.Duration{-5 * time.Hour, 7 * time.Hour, 0} {
-			w.mini.Skew(skew)
-			held := p.lock("n", rwlock.Write)
-			next := q.queue("n", rwlock.Write)
-			w.pass(3 * w.ttl)
-			require.NoError(w.t, held.Err())
-			w.release(held)
-			w.release(next.granted())
-			s := w.inspect("n")
-			require.Greater(w.t, s.Token, last.Token, "the server's clock %v ahead", skew)
+			w.Mini.Skew(skew)
+			held := p.Take("n", rwlock.Write)
+			next := q.Queue("n", rwlock.Write)
+			w.Pass(3 * w.TTL)
+			require.NoError(w, held.Err())
+			w.Release(held)
+			w.Release(next.Granted())
+			s := w.Inspect("n")
+			require.Greater(w, s.Token, last.Token, "the server's clock %v ahead", skew)
 			last = s
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }

@@ -20,41 +20,41 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 	defer cancel()
 	everywhere(t, func(w *world) {
 		for _, dead := range []context.Context{cancelled, expired} {
-			p, q := w.process(), w.process()
+			p, q := w.Process(), w.Process()
 			for how, giveBack := range map[string]func() error{
-				"Lease.Release": func() error { return p.lock("n", rwlock.Write).Release(dead) },
+				"Lease.Release": func() error { return p.Take("n", rwlock.Write).Release(dead) },
 				"Lease.Release of a reader": func() error {
-					return p.lock("n", rwlock.Read).Release(dead)
+					return p.Take("n", rwlock.Read).Release(dead)
 				},
 				"RWMutex.Unlock": func() error {
 					m := p.RWMutex("n")
-					require.NoError(w.t, m.Lock(w.ctx))
+					require.NoError(w, m.Lock(w.Ctx))
 					return m.Unlock(dead)
 				},
 				"RWMutex.RUnlock": func() error {
 					m := p.RWMutex("n")
-					require.NoError(w.t, m.RLock(w.ctx))
+					require.NoError(w, m.RLock(w.Ctx))
 					return m.RUnlock(dead)
 				},
 				"Do": func() error {
-					ctx, cancel := context.WithCancel(w.ctx)
+					ctx, cancel := context.WithCancel(w.Ctx)
 					return p.Do(ctx, "n", func(context.Context) error { cancel(); return nil })
 				},
 				"a context that dies first": func() error {
-					ctx, cancel := context.WithCancel(w.ctx)
+					ctx, cancel := context.WithCancel(w.Ctx)
 					lease, err := p.Lock(ctx, "n")
-					require.NoError(w.t, err)
+					require.NoError(w, err)
 					work := lease.Context(ctx)
 					cancel()
 					<-work.Done()
-					require.NoError(w.t, lease.Err(), "the end of a context is not the end of the lease")
+					require.NoError(w, lease.Err(), "the end of a context is not the end of the lease")
 					return lease.Release(ctx)
 				},
 			} {
-				require.NoError(w.t, giveBack(), how)
-				require.NoError(w.t, q.acquireOnce("n"), "after %s", how)
+				require.NoError(w, giveBack(), how)
+				require.NoError(w, q.TryOnce("n"), "after %s", how)
 			}
-			w.onlyTokensLeft()
+			w.OnlyTokensLeft()
 		}
 	})
 }
@@ -62,12 +62,12 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 // The dead context hands the lock on as a living one does.
 func TestF21ReleaseUnderADeadContextLetsTheNextIn(t *testing.T) {
 	everywhere(t, func(w *world) {
-		held := w.process().lock("n", rwlock.Write)
-		next := w.process().queue("n", rwlock.Write)
-		dead, cancel := context.WithCancel(w.ctx)
+		held := w.Process().Take("n", rwlock.Write)
+		next := w.Process().Queue("n", rwlock.Write)
+		dead, cancel := context.WithCancel(w.Ctx)
 		cancel()
-		require.NoError(w.t, held.Release(dead))
-		w.release(next.granted())
+		require.NoError(w, held.Release(dead))
+		w.Release(next.Granted())
 	})
 }
 
@@ -76,22 +76,22 @@ func TestF21ReleaseUnderADeadContextLetsTheNextIn(t *testing.T) {
 func TestF21ReleaseHasItsOwnTimeout(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = 700 * time.Millisecond
-		p := w.process(rwlock.WithReleaseTimeout(limit))
-		lease := p.lock("n", rwlock.Write)
-		next := w.process().queue("n", rwlock.Write)
-		p.link.Hold(testredis.Both)
+		p := w.Process(rwlock.WithReleaseTimeout(limit))
+		lease := p.Take("n", rwlock.Write)
+		next := w.Process().Queue("n", rwlock.Write)
+		p.Link.Hold(testredis.Both)
 		start := time.Now()
-		err := lease.Release(w.ctx)
-		require.Equal(w.t, limit, time.Since(start))
-		require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w.t, err, "no reply in 700ms")
-		require.ErrorContains(w.t, err, `"n"`)
-		require.NotErrorIs(w.t, err, context.DeadlineExceeded)
-		require.True(w.t, rwlock.Indeterminate(err))
-		require.ErrorIs(w.t, lease.Err(), rwlock.ErrReleased)
-		p.link.Restore()
-		w.release(next.granted())
-		require.Less(w.t, time.Since(start), w.ttl, "freed by the release in the background, not by the end of its TTL")
-		w.onlyTokensLeft()
+		err := lease.Release(w.Ctx)
+		require.Equal(w, limit, time.Since(start))
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorContains(w, err, "no reply in 700ms")
+		require.ErrorContains(w, err, `"n"`)
+		require.NotErrorIs(w, err, context.DeadlineExceeded)
+		require.True(w, rwlock.Indeterminate(err))
+		require.ErrorIs(w, lease.Err(), rwlock.ErrReleased)
+		p.Link.Restore()
+		w.Release(next.Granted())
+		require.Less(w, time.Since(start), w.TTL, "freed by the release in the background, not by the end of its TTL")
+		w.OnlyTokensLeft()
 	})
 }

@@ -33,9 +33,9 @@ type cause struct {
 }
 
 // held makes another process hold "n".
-func (w *world) held() {
-	w.t.Helper()
-	w.process().lock("n", rwlock.Write, rwlock.WithMeta("the holder's meta"))
+func holdElsewhere(w *world) {
+	w.Helper()
+	w.Process().Take("n", rwlock.Write, rwlock.WithMeta("the holder's meta"))
 }
 
 func errorOf(lease *rwlock.Lease, err error) error {
@@ -49,20 +49,20 @@ func TestF22OneCauseOneError(t *testing.T) {
 	for _, c := range slices.Concat(causesOfNoLease, causesOfTheEnd) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				err := c.make(w, w.process())
-				require.Error(w.t, err)
+				err := c.make(w, w.Process())
+				require.Error(w, err)
 				matched := append([]error{errShutdown}, sentinels...)
 				for _, sentinel := range matched {
 					is := false
 					for _, want := range c.is {
 						is = is || want == sentinel
 					}
-					require.Equal(w.t, is, errors.Is(err, sentinel), "%q and %q", err, sentinel)
+					require.Equal(w, is, errors.Is(err, sentinel), "%q and %q", err, sentinel)
 				}
 				for _, part := range c.says {
-					require.ErrorContains(w.t, err, part)
+					require.ErrorContains(w, err, part)
 				}
-				require.NotRegexp(w.t, "quorum|masters?\\b", err.Error(), "there is one Redis")
+				require.NotRegexp(w, "quorum|masters?\\b", err.Error(), "there is one Redis")
 			})
 		})
 	}
@@ -71,69 +71,69 @@ func TestF22OneCauseOneError(t *testing.T) {
 // Each error that carries something carries it for errors.As.
 func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		holder, p := w.process(), w.process()
-		held := holder.lock("n", rwlock.Write, rwlock.WithMeta("batch 7"))
-		w.pass(time.Second)
-		_, err := p.Lock(w.ctx, "n", rwlock.WithMaxWait(3500*time.Millisecond))
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write, rwlock.WithMeta("batch 7"))
+		w.Pass(time.Second)
+		_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(3500*time.Millisecond))
 		var contended *rwlock.AcquireError
-		require.ErrorAs(w.t, err, &contended)
-		require.Equal(w.t, "n", contended.Name)
-		require.Equal(w.t, rwlock.Write, contended.Mode)
-		require.Equal(w.t, 3500*time.Millisecond, contended.Waited)
-		require.Equal(w.t, 1, contended.Attempts)
-		require.Equal(w.t, held.Owner(), contended.Holder.Owner)
-		require.Equal(w.t, "batch 7", contended.Holder.Meta)
-		require.Equal(w.t, rwlock.Write, contended.Holder.Mode)
-		require.Equal(w.t, time.Second, contended.Holder.Held)
+		require.ErrorAs(w, err, &contended)
+		require.Equal(w, "n", contended.Name)
+		require.Equal(w, rwlock.Write, contended.Mode)
+		require.Equal(w, 3500*time.Millisecond, contended.Waited)
+		require.Equal(w, 1, contended.Attempts)
+		require.Equal(w, held.Owner(), contended.Holder.Owner)
+		require.Equal(w, "batch 7", contended.Holder.Meta)
+		require.Equal(w, rwlock.Write, contended.Holder.Mode)
+		require.Equal(w, time.Second, contended.Holder.Held)
 
 		token := held.Token()
-		w.flushAll()
+		w.FlushAll()
 		var lost *rwlock.LostError
-		require.ErrorAs(w.t, held.Release(w.ctx), &lost)
-		require.Equal(w.t, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.Taken}, *lost)
+		require.ErrorAs(w, held.Release(w.Ctx), &lost)
+		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.Taken}, *lost)
 
-		p.die()
-		_, err = p.TryLock(w.ctx, "n")
+		p.Die()
+		_, err = p.TryLock(w.Ctx, "n")
 		var unanswered *rwlock.QuorumError
-		require.ErrorAs(w.t, err, &unanswered)
-		require.Equal(w.t, []any{"n", 1, 0}, []any{unanswered.Name, unanswered.Need, unanswered.Got})
-		require.Len(w.t, unanswered.Nodes, 1)
-		require.Equal(w.t, 0, unanswered.Nodes[0].Index)
-		require.Equal(w.t, "mini:6379", unanswered.Nodes[0].Addr)
+		require.ErrorAs(w, err, &unanswered)
+		require.Equal(w, []any{"n", 1, 0}, []any{unanswered.Name, unanswered.Need, unanswered.Got})
+		require.Len(w, unanswered.Nodes, 1)
+		require.Equal(w, 0, unanswered.Nodes[0].Index)
+		require.Equal(w, "mini:6379", unanswered.Nodes[0].Addr)
 		var node *rwlock.NodeError
-		require.ErrorAs(w.t, err, &node)
+		require.ErrorAs(w, err, &node)
 	})
 }
 
 // A node timeout is known by its type, and never taken for the end of a context.
 func TestF22ANodeTimeoutHasAType(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		lease := p.lock("n", rwlock.Write)
-		p.link.Hold(testredis.Both)
-		err := lease.Release(w.ctx)
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Hold(testredis.Both)
+		err := lease.Release(w.Ctx)
 		var silence *rwlock.NoReplyError
-		require.ErrorAs(w.t, err, &silence)
-		require.Equal(w.t, 2*time.Second, silence.After)
-		require.NotErrorIs(w.t, err, context.DeadlineExceeded)
+		require.ErrorAs(w, err, &silence)
+		require.Equal(w, 2*time.Second, silence.After)
+		require.NotErrorIs(w, err, context.DeadlineExceeded)
 
-		_, err = p.Inspect(w.ctx, "n")
+		_, err = p.Inspect(w.Ctx, "n")
 		silence = nil
-		require.ErrorAs(w.t, err, &silence)
-		require.Positive(w.t, silence.After)
+		require.ErrorAs(w, err, &silence)
+		require.Positive(w, silence.After)
 	})
 }
 
 // A release that is refused for good is known not to go on.
 func TestF22AConflictAtReleaseIsNoIndeterminateEnd(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		lease := p.lock("n", rwlock.Write)
-		w.command("DEL", "fencelock:{n}")
-		w.command("SET", "fencelock:{n}", "mine")
-		err := lease.Release(w.ctx)
-		require.ErrorIs(w.t, err, rwlock.ErrConflict)
-		require.False(w.t, rwlock.Indeterminate(err))
-		require.NotContains(w.t, err.Error(), "background")
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		w.Command("DEL", "fencelock:{n}")
+		w.Command("SET", "fencelock:{n}", "mine")
+		err := lease.Release(w.Ctx)
+		require.ErrorIs(w, err, rwlock.ErrConflict)
+		require.False(w, rwlock.Indeterminate(err))
+		require.NotContains(w, err.Error(), "background")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -22,8 +23,8 @@ func cluster(t *testing.T, binary string) *testredis.Server {
 	t.Helper()
 	server := testredis.StartBinary(t, binary, "--cluster-enabled", "yes")
 	commandOn(t, server, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	w := &world{backend: backend{t: t}}
-	w.eventually("the cluster serves", func() bool {
+	w := testkit.OnServers(t, server)
+	w.Eventually("the cluster serves", func() bool {
 		return strings.Contains(commandOn(t, server, "CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
 	return server
@@ -42,7 +43,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 			require.Equal(t, rueidis.ClientModeCluster, c.Mode())
 			return c
 		}
-		w := &world{backend: backend{t: t, ctx: t.Context(), server: server}}
+		w := testkit.OnServers(t, server)
 		p, err := rwlock.New(client())
 		require.NoError(t, err)
 		defer p.Close()
@@ -52,22 +53,22 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 		for _, name := range trickyNames {
 			held, err := p.Lock(t.Context(), name)
 			require.NoError(t, err, "%q", name)
-			waiting := (&process{Locker: q, w: w}).acquire(t.Context(), name, rwlock.Read)
-			w.eventually("it waits", func() bool {
+			waiting := (&process{Locker: q, W: w}).Acquire(t.Context(), name, rwlock.Read)
+			w.Eventually("it waits", func() bool {
 				s, err := p.Inspect(t.Context(), name)
 				require.NoError(t, err)
 				return len(s.Waiters) == 1
 			})
 			slots := map[any][]string{}
-			for _, key := range w.lockKeys() {
+			for _, key := range w.LockKeys() {
 				slot := commandOn(t, server, "CLUSTER", "KEYSLOT", key)
 				slots[slot] = append(slots[slot], key)
 			}
 			require.Len(t, slots, 1, "%q", name)
 			require.NoError(t, held.Renew(t.Context()))
 			require.NoError(t, held.Release(t.Context()))
-			require.NoError(t, waiting.granted().Release(t.Context()))
-			w.onlyTokensLeft()
+			require.NoError(t, waiting.Granted().Release(t.Context()))
+			w.OnlyTokensLeft()
 			commandOn(t, server, "FLUSHALL")
 		}
 	}
@@ -90,42 +91,42 @@ func TestF23AllKeysAreDeclared(t *testing.T) {
 	server := testredis.Start(t)
 	const name = "a:{b}%"
 	keys := []string{"", ":h", ":q", ":x"}
-	rules := []string{"ACL", "SETUSER", "narrow", "on", ">secret", "&*", "+@all", "~" + marker}
+	rules := []string{"ACL", "SETUSER", "narrow", "on", ">secret", "&*", "+@all", "~" + testkit.Marker}
 	for i, suffix := range keys {
 		keys[i] = "fencelock:{a:%7Bb%7D%25}" + suffix
 		rules = append(rules, "~"+keys[i])
 	}
 	commandOn(t, server, rules...)
-	narrow := rueidis.ClientOption{Dialer: net.Dialer{Timeout: patience}, Username: "narrow", Password: "secret"}
+	narrow := rueidis.ClientOption{Dialer: net.Dialer{Timeout: testkit.Patience}, Username: "narrow", Password: "secret"}
 	locker := lockerOver(t, server.Addr(), narrow)
 	proxy := testredis.NewProxy(t, server.Addr())
 	proxy.OnCommand(func(cmd []string) {
 		declared := keys
-		switch scriptOf(cmd) {
+		switch testkit.ScriptOf(cmd) {
 		case "":
 			return
 		case scripts.Marker:
-			declared = []string{marker}
+			declared = []string{testkit.Marker}
 		case scripts.Renew:
 			declared = keys[:2]
 		}
 		if n := len(declared); cmd[2] != strconv.Itoa(n) || !slices.Equal(cmd[3:3+n], declared) {
-			t.Errorf("%s declares %q", scriptOf(cmd), cmd[2:])
+			t.Errorf("%s declares %q", testkit.ScriptOf(cmd), cmd[2:])
 		}
 	})
 	other := lockerOver(t, proxy.Addr(), narrow)
 
-	w := &world{backend: backend{t: t, ctx: t.Context(), server: server}}
+	w := testkit.OnServers(t, server)
 	held, err := locker.Lock(t.Context(), name)
 	require.NoError(t, err)
-	waiting := (&process{Locker: other, w: w}).acquire(t.Context(), name, rwlock.Write)
-	w.eventually("it waits", func() bool {
+	waiting := (&process{Locker: other, W: w}).Acquire(t.Context(), name, rwlock.Write)
+	w.Eventually("it waits", func() bool {
 		s, err := locker.Inspect(t.Context(), name)
 		require.NoError(t, err)
 		return len(s.Waiters) == 1
 	})
 	require.NoError(t, held.Release(t.Context()))
-	next := waiting.granted()
+	next := waiting.Granted()
 	require.NoError(t, next.Renew(t.Context()))
 	require.NoError(t, next.Release(t.Context()))
 }

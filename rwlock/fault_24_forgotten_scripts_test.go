@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -20,79 +21,79 @@ import (
 // Every script in its turn meets a server that has forgotten it, and is carried out all the same: once, and whole.
 func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		var whole atomic.Int32 // times that the source was sent
 		forgotten := func(name scripts.Name, process *process, do func()) {
-			w.t.Helper()
+			w.Helper()
 			whole.Store(0)
-			process.link.OnCommand(func(cmd []string) {
-				if strings.EqualFold(cmd[0], "EVAL") && scriptOf(cmd) == name {
+			process.Link.OnCommand(func(cmd []string) {
+				if strings.EqualFold(cmd[0], "EVAL") && testkit.ScriptOf(cmd) == name {
 					whole.Add(1)
 				}
 			})
-			w.flushScripts()
+			w.FlushScripts()
 			do()
-			process.link.OnCommand(nil)
-			require.EqualValues(w.t, 1, whole.Load(), "%s", name)
+			process.Link.OnCommand(nil)
+			require.EqualValues(w, 1, whole.Load(), "%s", name)
 		}
 		for range 2 {
 			var held *rwlock.Lease
-			forgotten(scripts.Acquire, p, func() { held = p.lock("n", rwlock.Write) })
-			forgotten(scripts.Renew, p, func() { require.NoError(w.t, held.Renew(w.ctx)) })
+			forgotten(scripts.Acquire, p, func() { held = p.Take("n", rwlock.Write) })
+			forgotten(scripts.Renew, p, func() { require.NoError(w, held.Renew(w.Ctx)) })
 			forgotten(scripts.Inspect, p, func() {
-				s, err := p.Inspect(w.ctx, "n")
-				require.NoError(w.t, err)
-				require.Len(w.t, s.Holders, 1)
-				require.Equal(w.t, 1, s.Holders[0].Count)
+				s, err := p.Inspect(w.Ctx, "n")
+				require.NoError(w, err)
+				require.Len(w, s.Holders, 1)
+				require.Equal(w, 1, s.Holders[0].Count)
 			})
-			next := q.queue("n", rwlock.Write)
+			next := q.Queue("n", rwlock.Write)
 			forgotten(scripts.Refresh, q, func() {
-				w.eventually("it refreshes", func() bool { return whole.Load() > 0 })
+				w.Eventually("it refreshes", func() bool { return whole.Load() > 0 })
 			})
-			forgotten(scripts.Release, p, func() { w.release(held) })
-			w.release(next.granted())
+			forgotten(scripts.Release, p, func() { w.Release(held) })
+			w.Release(next.Granted())
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
 // The lanes in the background meet it for a whole batch at once.
 func TestF24ForgottenScriptsUnderLoad(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		var leases []*rwlock.Lease
 		for i := range 300 {
-			leases = append(leases, p.lock(strconv.Itoa(i), rwlock.Write))
+			leases = append(leases, p.Take(strconv.Itoa(i), rwlock.Write))
 		}
 		for range 20 {
-			w.pass(w.ttl / 6)
-			w.flushScripts()
+			w.Pass(w.TTL / 6)
+			w.FlushScripts()
 		}
 		for _, lease := range leases {
-			require.NoError(w.t, lease.Err())
+			require.NoError(w, lease.Err())
 		}
-		require.Zero(w.t, p.Stats().RenewFailed, "an unknown script is no failure")
-		w.release(leases...)
-		w.onlyTokensLeft()
+		require.Zero(w, p.Stats().RenewFailed, "an unknown script is no failure")
+		w.Release(leases...)
+		w.OnlyTokensLeft()
 	})
 }
 
 // A restart forgets scripts, data and connections. What was held is lost; what is asked for next is granted.
 func TestF24RestartedServerServesOn(t *testing.T) {
 	t.Parallel() // servers start and are waited for
-	for _, p := range everyPlace(t)[1:] {
-		t.Run(p.name, func(t *testing.T) {
-			p.enter(t, func(w *world) {
-				p := w.process()
-				held := p.lock("n", rwlock.Write)
-				w.server.Restart()
-				next := p.lock("n", rwlock.Write)
-				require.Greater(w.t, next.Token(), held.Token())
-				w.untilOver(held)
-				require.ErrorIs(w.t, held.Err(), rwlock.ErrLost)
-				require.NoError(w.t, next.Err())
-				w.release(next)
-			})
+	for _, p := range testkit.Places(t)[1:] {
+		t.Run(p.Name, func(t *testing.T) {
+			p.Enter(t, observed(func(w *world) {
+				p := w.Process()
+				held := p.Take("n", rwlock.Write)
+				w.Server.Restart()
+				next := p.Take("n", rwlock.Write)
+				require.Greater(w, next.Token(), held.Token())
+				w.UntilOver(held)
+				require.ErrorIs(w, held.Err(), rwlock.ErrLost)
+				require.NoError(w, next.Err())
+				w.Release(next)
+			}))
 		})
 	}
 }
@@ -101,9 +102,9 @@ func TestF24RestartedServerServesOn(t *testing.T) {
 // counter, in the records, in the message of a hand-off, and as it arrives.
 func TestF24TokensAreWrittenInFull(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		message := make(chan string, 1)
-		q.link.DropPushes(func(push []string) bool {
+		q.Link.DropPushes(func(push []string) bool {
 			if push[0] == "message" {
 				select {
 				case message <- push[2]:
@@ -112,44 +113,44 @@ func TestF24TokensAreWrittenInFull(t *testing.T) {
 			}
 			return false
 		})
-		held := p.lock("n", rwlock.Write)
-		next := q.queue("n", rwlock.Write)
-		w.eventually("it listens for the hand-off", func() bool {
-			return len(w.command("PUBSUB", "CHANNELS").([]any)) == 1
+		held := p.Take("n", rwlock.Write)
+		next := q.Queue("n", rwlock.Write)
+		w.Eventually("it listens for the hand-off", func() bool {
+			return len(w.Command("PUBSUB", "CHANNELS").([]any)) == 1
 		})
 		whole := regexp.MustCompile(`^[0-9]+$`)
-		require.Greater(w.t, uint64(held.Token()), uint64(1e14), "else this test says nothing")
+		require.Greater(w, uint64(held.Token()), uint64(1e14), "else this test says nothing")
 
-		require.Equal(w.t, held.Token().String(), w.command("HGET", "fencelock:{n}", "t"))
-		record := strings.Fields(w.command("HGET", "fencelock:{n}", "w").(string))
-		require.Equal(w.t, w.inspect("n").Holders[0].Hold, record[0])
-		require.Regexp(w.t, whole, record[1], "the expiry in milliseconds")
-		require.Regexp(w.t, whole, record[2], "milliseconds since")
+		require.Equal(w, held.Token().String(), w.Command("HGET", "fencelock:{n}", "t"))
+		record := strings.Fields(w.Command("HGET", "fencelock:{n}", "w").(string))
+		require.Equal(w, w.Inspect("n").Holders[0].Hold, record[0])
+		require.Regexp(w, whole, record[1], "the expiry in milliseconds")
+		require.Regexp(w, whole, record[2], "milliseconds since")
 
-		w.release(held)
-		after := next.granted()
+		w.Release(held)
+		after := next.Granted()
 		select {
 		case m := <-message:
-			require.Equal(w.t, after.Token().String(), strings.Fields(m)[1])
-			require.Regexp(w.t, whole, strings.Fields(m)[2], "the server's microseconds")
-		case <-time.After(patience):
-			w.t.Fatal("no hand-off")
+			require.Equal(w, after.Token().String(), strings.Fields(m)[1])
+			require.Regexp(w, whole, strings.Fields(m)[2], "the server's microseconds")
+		case <-time.After(testkit.Patience):
+			w.Fatal("no hand-off")
 		}
-		require.Equal(w.t, after.Token(), w.inspect("n").Token)
-		require.Equal(w.t, after.Token().String(), w.command("HGET", "fencelock:{n}", "t"))
-		w.release(after)
+		require.Equal(w, after.Token(), w.Inspect("n").Token)
+		require.Equal(w, after.Token().String(), w.Command("HGET", "fencelock:{n}", "t"))
+		w.Release(after)
 	})
 }
 
 func TestF24TheLastTokenIsWrittenInFull(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process()
-		w.release(p.lock("n", rwlock.Write))
+		p := w.Process()
+		w.Release(p.Take("n", rwlock.Write))
 		// The last token that there is: 2^53 - 1.
-		w.command("HSET", "fencelock:{n}", "t", "9007199254740990")
-		lease := p.lock("n", rwlock.Write)
-		require.Equal(w.t, "9007199254740991", lease.Token().String())
-		require.Equal(w.t, "9007199254740991", w.command("HGET", "fencelock:{n}", "t"))
-		w.release(lease)
+		w.Command("HSET", "fencelock:{n}", "t", "9007199254740990")
+		lease := p.Take("n", rwlock.Write)
+		require.Equal(w, "9007199254740991", lease.Token().String())
+		require.Equal(w, "9007199254740991", w.Command("HGET", "fencelock:{n}", "t"))
+		w.Release(lease)
 	})
 }

@@ -21,23 +21,23 @@ var losses = []struct {
 	opts   []rwlock.LockOption
 }{
 	{"expired", func(w *world, _ *process, _ *rwlock.Lease) {
-		w.pass(w.ttl)
+		w.Pass(w.TTL)
 	}, rwlock.Expired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
 	{"at its limit", func(w *world, _ *process, _ *rwlock.Lease) {
-		w.pass(w.ttl)
+		w.Pass(w.TTL)
 	}, rwlock.MaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
 	{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
-		p.link.Blackhole(testredis.Both)
-		w.pass(w.ttl)
+		p.Link.Blackhole(testredis.Both)
+		w.Pass(w.TTL)
 	}, rwlock.NoQuorum, nil},
 	{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
-		w.flushAll()
-		w.pass(w.ttl / 2)
+		w.FlushAll()
+		w.Pass(w.TTL / 2)
 	}, rwlock.Taken, nil},
-	{"taken away, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.flushAll() }, rwlock.Taken, nil},
+	{"taken away, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.FlushAll() }, rwlock.Taken, nil},
 	{"taken away and held by another", func(w *world, _ *process, _ *rwlock.Lease) {
-		w.flushAll()
-		w.process().lock("n", rwlock.Write)
+		w.FlushAll()
+		w.Process().Take("n", rwlock.Write)
 	}, rwlock.Taken, nil},
 }
 
@@ -46,23 +46,23 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				for _, mode := range bothModes {
-					p := w.process()
-					lease := p.lock("n", mode, c.opts...)
+					p := w.Process()
+					lease := p.Take("n", mode, c.opts...)
 					token := lease.Token()
 					c.lose(w, p, lease)
 					before := lease.Err()
 					var lost *rwlock.LostError
-					require.ErrorAs(w.t, lease.Release(w.ctx), &lost)
-					require.Equal(w.t, c.reason, lost.Reason)
-					require.Equal(w.t, "n", lost.Name)
-					require.Equal(w.t, token, lost.Token)
+					require.ErrorAs(w, lease.Release(w.Ctx), &lost)
+					require.Equal(w, c.reason, lost.Reason)
+					require.Equal(w, "n", lost.Name)
+					require.Equal(w, token, lost.Token)
 					if before != nil {
-						require.ErrorIs(w.t, lease.Release(w.ctx), rwlock.ErrLost, "and again")
+						require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost, "and again")
 					}
-					others := w.inspect("n").Holders
-					w.pass(w.ttl)
-					require.Equal(w.t, len(others), len(w.inspect("n").Holders), "another's hold is not touched")
-					w.flushAll()
+					others := w.Inspect("n").Holders
+					w.Pass(w.TTL)
+					require.Equal(w, len(others), len(w.Inspect("n").Holders), "another's hold is not touched")
+					w.FlushAll()
 				}
 			})
 		})
@@ -72,21 +72,21 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 // The same through the other forms.
 func TestF26UnlockAndDoSaySo(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		for _, mode := range bothModes {
 			m := p.RWMutex("n")
 			lock, unlock, do := m.Lock, m.Unlock, p.Do
 			if mode == rwlock.Read {
 				lock, unlock, do = m.RLock, m.RUnlock, p.RDo
 			}
-			require.NoError(w.t, lock(w.ctx))
-			w.flushAll()
-			require.ErrorIs(w.t, unlock(w.ctx), rwlock.ErrLost)
-			require.ErrorIs(w.t, unlock(w.ctx), rwlock.ErrNotHeld)
+			require.NoError(w, lock(w.Ctx))
+			w.FlushAll()
+			require.ErrorIs(w, unlock(w.Ctx), rwlock.ErrLost)
+			require.ErrorIs(w, unlock(w.Ctx), rwlock.ErrNotHeld)
 
-			err := do(w.ctx, "n", func(context.Context) error { w.flushAll(); return nil })
-			require.ErrorIs(w.t, err, rwlock.ErrLost, "the work succeeded, but not under the lock")
+			err := do(w.Ctx, "n", func(context.Context) error { w.FlushAll(); return nil })
+			require.ErrorIs(w, err, rwlock.ErrLost, "the work succeeded, but not under the lock")
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }

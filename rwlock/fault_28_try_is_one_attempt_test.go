@@ -24,35 +24,35 @@ var troubles = []struct {
 	begin func(w *world, p *process)
 	end   func(w *world, p *process)
 }{
-	{"the server hangs", func(w *world, _ *process) { w.mini.Freeze() }, func(w *world, _ *process) { w.mini.Thaw() }},
+	{"the server hangs", func(w *world, _ *process) { w.Mini.Freeze() }, func(w *world, _ *process) { w.Mini.Thaw() }},
 	{
 		"replies do not arrive",
-		func(_ *world, p *process) { p.link.Hold(testredis.ToClient) },
-		func(_ *world, p *process) { p.link.Restore() },
+		func(_ *world, p *process) { p.Link.Hold(testredis.ToClient) },
+		func(_ *world, p *process) { p.Link.Restore() },
 	},
 	{
 		"packets are dropped",
-		func(_ *world, p *process) { p.link.Blackhole(testredis.Both) },
-		func(_ *world, p *process) { p.link.Restore() },
+		func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
+		func(_ *world, p *process) { p.Link.Restore() },
 	},
 	{
 		"the connection is gone and dialling hangs",
-		func(_ *world, p *process) { p.link.Hold(testredis.Both); p.link.Cut() },
-		func(_ *world, p *process) { p.link.Restore() },
+		func(_ *world, p *process) { p.Link.Hold(testredis.Both); p.Link.Cut() },
+		func(_ *world, p *process) { p.Link.Restore() },
 	},
 	{
 		"the connection is gone and the next one hangs",
 		func(w *world, p *process) {
-			w.pass(100 * time.Millisecond) // else the client is taken to be connected, and the caller's own dial is tried
-			w.mini.Freeze()
-			p.link.Cut()
+			w.Pass(100 * time.Millisecond) // else the client is taken to be connected, and the caller's own dial is tried
+			w.Mini.Freeze()
+			p.Link.Cut()
 		},
-		func(w *world, _ *process) { w.mini.Thaw() },
+		func(w *world, _ *process) { w.Mini.Thaw() },
 	},
 	{
 		"the server is down",
-		func(w *world, _ *process) { w.mini.Stop() },
-		func(w *world, _ *process) { w.mini.Recover() },
+		func(w *world, _ *process) { w.Mini.Stop() },
+		func(w *world, _ *process) { w.Mini.Recover() },
 	},
 }
 
@@ -61,37 +61,37 @@ func TestF28TryEndsWithItsContext(t *testing.T) {
 		t.Run(trouble.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				for _, warm := range []bool{false, true} {
-					p := w.process()
+					p := w.Process()
 					if warm {
-						w.release(p.lock("n", rwlock.Write)) // a connection that has just answered
+						w.Release(p.Take("n", rwlock.Write)) // a connection that has just answered
 					}
 					trouble.begin(w, p)
-					w.settle()
+					w.Settle()
 					for how, try := range map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
 						"TryLock": p.TryLock, "TryRLock": p.TryRLock,
 					} {
 						for _, limit := range []time.Duration{time.Millisecond, 50 * time.Millisecond, 10 * time.Second} {
-							ctx, cancel := context.WithTimeout(w.ctx, limit)
+							ctx, cancel := context.WithTimeout(w.Ctx, limit)
 							start := time.Now()
 							_, err := try(ctx, "n")
-							require.LessOrEqual(w.t, time.Since(start), limit, "%s, warm: %v", how, warm)
-							require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-							require.NotErrorIs(w.t, err, rwlock.ErrNotAcquired)
+							require.LessOrEqual(w, time.Since(start), limit, "%s, warm: %v", how, warm)
+							require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+							require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
 							if ctx.Err() == nil {
-								require.NotErrorIs(w.t, err, context.DeadlineExceeded, "that context has not ended")
+								require.NotErrorIs(w, err, context.DeadlineExceeded, "that context has not ended")
 							}
 							cancel()
 						}
-						ctx, cancel := context.WithCancel(w.ctx)
+						ctx, cancel := context.WithCancel(w.Ctx)
 						time.AfterFunc(3*time.Millisecond, cancel)
 						start := time.Now()
 						_, err := try(ctx, "n")
-						require.LessOrEqual(w.t, time.Since(start), 3*time.Millisecond, "%s, cancelled, warm: %v", how, warm)
-						require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
+						require.LessOrEqual(w, time.Since(start), 3*time.Millisecond, "%s, cancelled, warm: %v", how, warm)
+						require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 					}
 					trouble.end(w, p)
-					w.pass(w.ttl)
-					require.NoError(w.t, p.acquireOnce("n"), "the trouble is over, and nothing of the tries is left")
+					w.Pass(w.TTL)
+					require.NoError(w, p.TryOnce("n"), "the trouble is over, and nothing of the tries is left")
 				}
 			})
 		})
@@ -103,12 +103,12 @@ func TestF28TryEndsWithoutAContext(t *testing.T) {
 	for _, trouble := range troubles {
 		t.Run(trouble.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
+				p := w.Process()
 				trouble.begin(w, p)
 				start := time.Now()
-				require.ErrorIs(w.t, p.acquireOnce("n"), rwlock.ErrNoQuorum)
+				require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNoQuorum)
 				o := testredis.ClientOption("")
-				require.LessOrEqual(w.t, time.Since(start), 2*o.Dialer.KeepAlive+o.ConnWriteTimeout+o.Dialer.Timeout)
+				require.LessOrEqual(w, time.Since(start), 2*o.Dialer.KeepAlive+o.ConnWriteTimeout+o.Dialer.Timeout)
 				trouble.end(w, p)
 			})
 		})
@@ -117,13 +117,13 @@ func TestF28TryEndsWithoutAContext(t *testing.T) {
 
 func TestF28TryIsOneAttempt(t *testing.T) {
 	everywhere(t, func(w *world) {
-		w.process().lock("n", rwlock.Write)
-		p := w.process()
-		require.ErrorIs(w.t, p.acquireOnce("n"), rwlock.ErrNotAcquired) // the script is known from now on
-		p.link.ResetCalls()
-		require.ErrorIs(w.t, p.acquireOnce("n"), rwlock.ErrNotAcquired)
-		require.Equal(w.t, 1, p.link.Calls("EVALSHA")+p.link.Calls("EVAL"))
-		require.Empty(w.t, w.inspect("n").Waiters)
+		w.Process().Take("n", rwlock.Write)
+		p := w.Process()
+		require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNotAcquired) // the script is known from now on
+		p.Link.ResetCalls()
+		require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNotAcquired)
+		require.Equal(w, 1, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"))
+		require.Empty(w, w.Inspect("n").Waiters)
 	})
 }
 
@@ -132,27 +132,27 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 	for _, trouble := range troubles {
 		t.Run(trouble.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
+				p := w.Process()
 				trouble.begin(w, p)
 				const long = 10 * time.Minute
 				start := time.Now()
-				ctx, cancel := context.WithTimeout(w.ctx, long)
+				ctx, cancel := context.WithTimeout(w.Ctx, long)
 				defer cancel()
-				bounded := p.acquire(ctx, "n", rwlock.Write)
-				unbounded := p.acquire(w.ctx, "n", rwlock.Write)
-				w.pass(long - time.Millisecond)
-				require.True(w.t, bounded.isWaiting())
-				w.pass(time.Millisecond)
-				err := bounded.failed()
-				require.Equal(w.t, long, bounded.at.Sub(start))
-				require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-				require.ErrorIs(w.t, err, context.DeadlineExceeded)
-				require.True(w.t, unbounded.isWaiting())
+				bounded := p.Acquire(ctx, "n", rwlock.Write)
+				unbounded := p.Acquire(w.Ctx, "n", rwlock.Write)
+				w.Pass(long - time.Millisecond)
+				require.True(w, bounded.IsWaiting())
+				w.Pass(time.Millisecond)
+				err := bounded.Failed()
+				require.Equal(w, long, bounded.At.Sub(start))
+				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+				require.ErrorIs(w, err, context.DeadlineExceeded)
+				require.True(w, unbounded.IsWaiting())
 
 				trouble.end(w, p)
 				over := time.Now()
-				w.release(unbounded.granted())
-				require.LessOrEqual(w.t, unbounded.at.Sub(over), 5*time.Second, "one backoff, dial and refresh")
+				w.Release(unbounded.Granted())
+				require.LessOrEqual(w, unbounded.At.Sub(over), 5*time.Second, "one backoff, dial and refresh")
 			})
 		})
 	}
@@ -161,20 +161,20 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 // It waits as long behind a holder.
 func TestF28LockOutlastsTheHolder(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		w.ttl = time.Minute
-		held := w.process().lock("n", rwlock.Write)
-		last := w.process().queue("n", rwlock.Write)
-		w.pass(time.Hour)
-		require.True(w.t, last.isWaiting())
-		w.release(held)
-		w.release(last.granted())
+		w.TTL = time.Minute
+		held := w.Process().Take("n", rwlock.Write)
+		last := w.Process().Queue("n", rwlock.Write)
+		w.Pass(time.Hour)
+		require.True(w, last.IsWaiting())
+		w.Release(held)
+		w.Release(last.Granted())
 	})
 }
 
 // A dead server is left in peace: it is dialled about once a second, by all that waits in a process together.
 func TestF28DeadServerIsNotHammered(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		link := w.newLink()
+		link := w.NewLink()
 		option := link.Option()
 		var dials atomic.Int32
 		reach := option.DialCtxFn
@@ -183,27 +183,27 @@ func TestF28DeadServerIsNotHammered(t *testing.T) {
 			return reach(ctx, addr, d, c)
 		}
 		client, err := rueidis.NewClient(option)
-		require.NoError(w.t, err)
+		require.NoError(w, err)
 		defer client.Close()
 		locker, err := rwlock.New(client)
-		require.NoError(w.t, err)
+		require.NoError(w, err)
 		defer locker.Close()
-		p := &process{Locker: locker, link: link, w: w}
-		p.lock("held", rwlock.Write)
-		p.die()
+		p := &process{Locker: locker, Link: link, W: w}
+		p.Take("held", rwlock.Write)
+		p.Die()
 		var waiting []*pending
-		ctx, cancel := context.WithCancel(w.ctx)
+		ctx, cancel := context.WithCancel(w.Ctx)
 		for i := range 20 {
-			waiting = append(waiting, p.acquire(ctx, string(rune('a'+i)), rwlock.Write))
+			waiting = append(waiting, p.Acquire(ctx, string(rune('a'+i)), rwlock.Write))
 		}
-		w.pass(10 * time.Second)
+		w.Pass(10 * time.Second)
 		dials.Store(0)
-		w.pass(time.Minute)
-		require.LessOrEqual(w.t, int(dials.Load()), 4*60, "two connections, each tried at most every half second")
-		require.Positive(w.t, dials.Load(), "but it is looked after")
+		w.Pass(time.Minute)
+		require.LessOrEqual(w, int(dials.Load()), 4*60, "two connections, each tried at most every half second")
+		require.Positive(w, dials.Load(), "but it is looked after")
 		cancel()
 		for _, a := range waiting {
-			require.ErrorIs(w.t, a.failed(), rwlock.ErrNoQuorum)
+			require.ErrorIs(w, a.Failed(), rwlock.ErrNoQuorum)
 		}
 	})
 }

@@ -7,76 +7,42 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
-
-// roll notes who has entered, in that order.
-type roll struct {
-	mu     sync.Mutex
-	order  []int
-	tokens []fencing.Token
-}
-
-func (r *roll) enter(i int, lease *rwlock.Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.order, r.tokens = append(r.order, i), append(r.tokens, lease.Token())
-}
-
-// lineUp queues an acquisition and returns when the server has told the process that it waits; work then runs under the
-// lease. It is the cheap form of process.queue, for many.
-func (p *process) lineUp(name string, mode rwlock.Mode, work func(*rwlock.Lease)) *pending {
-	p.w.t.Helper()
-	n := p.Stats().Waiting
-	a := &pending{w: p.w, over: make(chan struct{})}
-	take := p.Lock
-	if mode == rwlock.Read {
-		take = p.RLock
-	}
-	go func() {
-		defer close(a.over)
-		if a.lease, a.err = take(p.w.ctx, name); a.err == nil {
-			work(a.lease)
-			a.err = a.lease.Release(p.w.ctx)
-		}
-	}()
-	p.w.eventually("it waits", func() bool { return p.Stats().Waiting == n+1 })
-	return a
-}
 
 func TestFIFOOfManyProcesses(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const waiters, lockers = 200, 10
-		w.ttl = 10 * time.Second // a busy machine must not drop a waiter
-		held := w.process().lock("n", rwlock.Write)
+		w.TTL = 10 * time.Second // a busy machine must not drop a waiter
+		held := w.Process().Take("n", rwlock.Write)
 		var processes []*process
 		for range lockers {
-			processes = append(processes, w.process())
+			processes = append(processes, w.Process())
 		}
-		var r roll
+		var r testkit.Order
 		var all []*pending
 		for i := range waiters {
 			p := processes[i*7%lockers]
-			all = append(all, p.lineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.enter(i, l) }))
+			all = append(all, p.LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(i, l) }))
 		}
-		w.release(held)
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
-		require.Len(w.t, r.order, waiters)
+		require.Len(w, r.Entered, waiters)
 		for i := range waiters {
-			require.Equal(w.t, i, r.order[i], "%v", r.order)
+			require.Equal(w, i, r.Entered[i], "%v", r.Entered)
 			if i > 0 {
-				require.Greater(w.t, r.tokens[i], r.tokens[i-1])
+				require.Greater(w, r.Tokens[i], r.Tokens[i-1])
 			}
 		}
 		handedOff := uint64(0)
 		for _, p := range processes {
 			handedOff += p.Stats().HandedOff
 		}
-		require.EqualValues(w.t, waiters, handedOff, "each from hand to hand")
-		w.onlyTokensLeft()
+		require.EqualValues(w, waiters, handedOff, "each from hand to hand")
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -84,19 +50,19 @@ func TestFIFOOfManyProcesses(t *testing.T) {
 func TestFIFOReadersBetweenTwoWritersEnterTogether(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const lockers = 10
-		w.ttl = 10 * time.Second            // as above
+		w.TTL = 10 * time.Second            // as above
 		groups := []int{3, 0, 17, 1, 40, 2} // readers, with a writer before each group and after the last
-		held := w.process().lock("n", rwlock.Write)
+		held := w.Process().Take("n", rwlock.Write)
 		var processes []*process
 		for range lockers {
-			processes = append(processes, w.process())
+			processes = append(processes, w.Process())
 		}
-		var r roll
+		var r testkit.Order
 		var all []*pending
 		next := func(mode rwlock.Mode, then func()) {
 			i := len(all)
-			all = append(all, processes[i%lockers].lineUp("n", mode, func(l *rwlock.Lease) {
-				r.enter(i, l)
+			all = append(all, processes[i%lockers].LineUp("n", mode, func(l *rwlock.Lease) {
+				r.Enter(i, l)
 				then()
 			}))
 		}
@@ -113,34 +79,25 @@ func TestFIFOReadersBetweenTwoWritersEnterTogether(t *testing.T) {
 		}
 		next(rwlock.Write, func() {})
 		released := time.Now()
-		w.release(held)
+		w.Release(held)
 		for _, a := range all {
-			a.granted()
+			a.Granted()
 		}
-		if w.mini != nil {
-			require.Zero(w.t, time.Since(released), "nobody waited for a timer")
+		if w.Mini != nil {
+			require.Zero(w, time.Since(released), "nobody waited for a timer")
 		}
-		r.enteredInGroups(w.t, groups)
-		w.onlyTokensLeft()
+		enteredInGroups(w.T, &r, groups)
+		w.OnlyTokensLeft()
 	})
 }
 
 // enteredInGroups fails the test if not each group of readers entered together, between two writers.
-func (r *roll) enteredInGroups(t *testing.T, groups []int) {
+func enteredInGroups(t *testing.T, r *testkit.Order, groups []int) {
 	first := 0
 	for _, size := range groups {
-		require.Equal(t, first, r.order[first], "the writer before them: %v", r.order)
-		require.ElementsMatch(t, span(first+1, size), r.order[first+1:first+1+size], "a group: %v", r.order)
+		require.Equal(t, first, r.Entered[first], "the writer before them: %v", r.Entered)
+		require.ElementsMatch(t, testkit.Span(first+1, size), r.Entered[first+1:first+1+size], "a group: %v", r.Entered)
 		first += 1 + size
 	}
-	require.Equal(t, first, r.order[first])
-}
-
-// span returns n numbers from a first one on.
-func span(first, n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = first + i
-	}
-	return all
+	require.Equal(t, first, r.Entered[first])
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -13,38 +14,38 @@ import (
 // foundLate are ways in which a process learns of its grant by asking again.
 var foundLate = map[string]func(w *world, p *process) *pending{
 	"the answer was lost": func(w *world, p *process) *pending {
-		p.link.DropNextReply(running(scripts.Acquire))
-		return p.acquire(w.ctx, "n", rwlock.Write, rwlock.WithoutRenewal())
+		p.Link.DropNextReply(testkit.Running(scripts.Acquire))
+		return p.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithoutRenewal())
 	},
 	"the answer was lost that it is queued": func(w *world, p *process) *pending {
-		held := w.process().lock("n", rwlock.Write)
-		struck := p.link.DropNextReply(running(scripts.Acquire))
-		waiter := p.acquire(w.ctx, "n", rwlock.Write, rwlock.WithoutRenewal())
+		held := w.Process().Take("n", rwlock.Write)
+		struck := p.Link.DropNextReply(testkit.Running(scripts.Acquire))
+		waiter := p.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithoutRenewal())
 		<-struck
-		p.link.Refuse()
-		p.link.Cut()
-		w.settle()
-		w.release(held)
-		w.pass(w.claim() / 6)
-		p.link.Restore()
+		p.Link.Refuse()
+		p.Link.Cut()
+		w.Settle()
+		w.Release(held)
+		w.Pass(w.Claim() / 6)
+		p.Link.Restore()
 		return waiter
 	},
 	"the message was lost": func(w *world, p *process) *pending {
-		held := w.process().lock("n", rwlock.Write)
-		p.link.DropPushes(func(push []string) bool { return push[0] == "message" })
-		waiter := p.queue("n", rwlock.Write, rwlock.WithoutRenewal())
-		w.release(held)
+		held := w.Process().Take("n", rwlock.Write)
+		p.Link.DropPushes(func(push []string) bool { return push[0] == "message" })
+		waiter := p.Queue("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.Release(held)
 		return waiter
 	},
 	"the link was down": func(w *world, p *process) *pending {
-		held := w.process().lock("n", rwlock.Write)
-		waiter := p.queue("n", rwlock.Write, rwlock.WithoutRenewal())
-		p.link.Refuse()
-		p.link.Cut()
-		w.settle()
-		w.release(held)
-		w.pass(w.claim() / 2)
-		p.link.Restore()
+		held := w.Process().Take("n", rwlock.Write)
+		waiter := p.Queue("n", rwlock.Write, rwlock.WithoutRenewal())
+		p.Link.Refuse()
+		p.Link.Cut()
+		w.Settle()
+		w.Release(held)
+		w.Pass(w.Claim() / 2)
+		p.Link.Restore()
 		return waiter
 	},
 }
@@ -54,14 +55,14 @@ func TestGrantFoundByAskingAgainLastsTheTTL(t *testing.T) {
 	for how, find := range foundLate {
 		t.Run(how, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.warmUp()
+				p := w.Process()
+				p.WarmUp()
 				waiter := find(w, p)
-				lease := waiter.granted()
-				require.NoError(w.t, lease.Err())
-				w.untilOver(lease)
-				require.Greater(w.t, time.Since(waiter.at), w.ttl*8/10)
-				require.LessOrEqual(w.t, time.Since(waiter.at), w.ttl+w.claim())
+				lease := waiter.Granted()
+				require.NoError(w, lease.Err())
+				w.UntilOver(lease)
+				require.Greater(w, time.Since(waiter.At), w.TTL*8/10)
+				require.LessOrEqual(w, time.Since(waiter.At), w.TTL+w.Claim())
 			})
 		})
 	}
@@ -71,29 +72,29 @@ func TestGrantFoundByAskingAgainLastsTheTTL(t *testing.T) {
 // first: what renews there is not the owner's lease.
 func TestRenewalOfAnotherTokenIsALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		holder, p, other := w.process(), w.process(), w.process()
-		held := holder.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-		w.pass(8 * time.Second)
-		waiter := p.queue("n", rwlock.Write)
-		w.pass(time.Until(held.Deadline()) - 500*time.Millisecond)
-		old := w.mini.Snapshot()
-		w.release(held)
-		lease := waiter.granted()
+		holder, p, other := w.Process(), w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.Pass(8 * time.Second)
+		waiter := p.Queue("n", rwlock.Write)
+		w.Pass(time.Until(held.Deadline()) - 500*time.Millisecond)
+		old := w.Mini.Snapshot()
+		w.Release(held)
+		lease := waiter.Granted()
 		first := lease.Token()
-		w.pass(100 * time.Millisecond)
-		w.mini.Rollback(old)
-		w.pass(600 * time.Millisecond) // the old holder's time is over there, and no renewal has come yet
-		p.link.DropPushes(func(push []string) bool { return push[0] == "message" })
-		_, err := other.TryLock(w.ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		state := w.inspect("n")
-		require.Len(w.t, state.Holders, 1)
-		require.Equal(w.t, lease.Owner(), state.Holders[0].Owner)
-		require.Greater(w.t, state.Token, first, "granted once more")
+		w.Pass(100 * time.Millisecond)
+		w.Mini.Rollback(old)
+		w.Pass(600 * time.Millisecond) // the old holder's time is over there, and no renewal has come yet
+		p.Link.DropPushes(func(push []string) bool { return push[0] == "message" })
+		_, err := other.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		state := w.Inspect("n")
+		require.Len(w, state.Holders, 1)
+		require.Equal(w, lease.Owner(), state.Holders[0].Owner)
+		require.Greater(w, state.Token, first, "granted once more")
 
-		w.pass(2 * w.ttl)
-		require.Equal(w.t, first, lease.Token())
-		require.ErrorIs(w.t, lease.Err(), rwlock.ErrLost, "renewed with a token that is not its own")
-		w.release(other.acquire(w.ctx, "n", rwlock.Write).granted())
+		w.Pass(2 * w.TTL)
+		require.Equal(w, first, lease.Token())
+		require.ErrorIs(w, lease.Err(), rwlock.ErrLost, "renewed with a token that is not its own")
+		w.Release(other.Acquire(w.Ctx, "n", rwlock.Write).Granted())
 	})
 }

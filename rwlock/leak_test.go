@@ -11,11 +11,11 @@ import (
 // A parent context that lives as long as the process keeps nothing of the leases that were taken under it.
 func TestLeaseContextsLeaveNothingInTheirParent(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		parent, cancel := context.WithCancel(w.ctx)
+		p := w.Process()
+		parent, cancel := context.WithCancel(w.Ctx)
 		defer cancel()
 		heap := func() uint64 {
-			w.pass(0)
+			w.Pass(0)
 			runtime.GC()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
@@ -23,12 +23,12 @@ func TestLeaseContextsLeaveNothingInTheirParent(t *testing.T) {
 		}
 		run := func(n int) {
 			for range n {
-				require.NoError(w.t, p.Do(parent, "a", func(context.Context) error { return nil }))
+				require.NoError(w, p.Do(parent, "a", func(context.Context) error { return nil }))
 			}
 		}
 		run(200)
 		before := heap()
 		run(2000)
-		require.Less(w.t, int64(heap())-int64(before), int64(2000*300), "bytes kept for 2000 leases")
+		require.Less(w, int64(heap())-int64(before), int64(2000*300), "bytes kept for 2000 leases")
 	})
 }

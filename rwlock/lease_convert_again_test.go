@@ -25,19 +25,19 @@ func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				lease := p.lock("n", c.from)
-				p.link.DelayDir(testredis.ToClient, 100*time.Millisecond)
-				require.ErrorIs(w.t, c.run(lease, soonOver(w)), context.DeadlineExceeded)
-				require.Equal(w.t, c.from, lease.Mode())
-				require.NoError(w.t, c.run(lease, w.ctx))
-				require.NotEqual(w.t, c.from, lease.Mode())
-				w.eventually("they are released", func() bool { return len(w.inspect("n").Holders) == 1 })
-				p.link.DelayDir(testredis.ToClient, 0)
-				require.NoError(w.t, lease.Renew(w.ctx))
-				w.release(lease)
-				w.pass(w.ttl)
-				w.onlyTokensLeft()
+				p := w.Process()
+				lease := p.Take("n", c.from)
+				p.Link.DelayDir(testredis.ToClient, 100*time.Millisecond)
+				require.ErrorIs(w, c.run(lease, soonOver(w)), context.DeadlineExceeded)
+				require.Equal(w, c.from, lease.Mode())
+				require.NoError(w, c.run(lease, w.Ctx))
+				require.NotEqual(w, c.from, lease.Mode())
+				w.Eventually("they are released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+				p.Link.DelayDir(testredis.ToClient, 0)
+				require.NoError(w, lease.Renew(w.Ctx))
+				w.Release(lease)
+				w.Pass(w.TTL)
+				w.OnlyTokensLeft()
 			})
 		})
 	}
@@ -47,42 +47,42 @@ func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
 // first is told when it is back, and neither waits for the other.
 func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		first, second := p.lock("n", rwlock.Read), q.lock("n", rwlock.Read)
-		passedOver := w.upgrading(w.ctx, first)
-		w.untilWaiting("n", 1)
-		p.die()
-		w.release(second)
-		third := q.lock("n", rwlock.Read)
-		upgrade := w.upgrading(w.ctx, third)
-		w.untilWaiting("n", 2)
-		p.link.Restore()
-		require.ErrorIs(w.t, passedOver.result(), rwlock.ErrUpgrade)
-		require.NoError(w.t, first.Err(), "it reads on")
-		w.release(first)
-		require.NoError(w.t, upgrade.result())
-		w.release(third)
-		w.pass(w.ttl)
-		w.onlyTokensLeft()
+		p, q := w.Process(), w.Process()
+		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
+		passedOver := upgrading(w, w.Ctx, first)
+		w.UntilWaiting("n", 1)
+		p.Die()
+		w.Release(second)
+		third := q.Take("n", rwlock.Read)
+		upgrade := upgrading(w, w.Ctx, third)
+		w.UntilWaiting("n", 2)
+		p.Link.Restore()
+		require.ErrorIs(w, passedOver.Result(), rwlock.ErrUpgrade)
+		require.NoError(w, first.Err(), "it reads on")
+		w.Release(first)
+		require.NoError(w, upgrade.Result())
+		w.Release(third)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
 	})
 }
 
 // Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.
 func TestUpgradesThatDoNothingAreNotRefused(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		lease := w.process().lock("n", rwlock.Write)
+		lease := w.Process().Take("n", rwlock.Write)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				for range 2000 {
-					if err := lease.Upgrade(w.ctx); err != nil {
-						w.t.Error(err)
+					if err := lease.Upgrade(w.Ctx); err != nil {
+						w.Error(err)
 						return
 					}
 				}
 			})
 		}
 		all.Wait()
-		w.release(lease)
+		w.Release(lease)
 	})
 }

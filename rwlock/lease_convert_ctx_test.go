@@ -7,15 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
 // freezeReleases has the server run no release of this process until thaw is called.
-func (p *process) freezeReleases() (thaw func()) {
+func freezeReleases(p *process) (thaw func()) {
 	thawed := make(chan struct{})
-	p.link.OnCommand(func(cmd []string) {
-		if running(scripts.Release)(cmd) {
+	p.Link.OnCommand(func(cmd []string) {
+		if testkit.Running(scripts.Release)(cmd) {
 			<-thawed
 		}
 	})
@@ -36,23 +37,23 @@ func TestAConversionEndsWithItsContext(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				lease := p.lock("n", c.from)
-				token, thaw := lease.Token(), p.freezeReleases()
+				p := w.Process()
+				lease := p.Take("n", c.from)
+				token, thaw := lease.Token(), freezeReleases(p)
 				began := time.Now()
-				require.NoError(w.t, c.run(lease, soonOver(w)))
-				require.Equal(w.t, 50*time.Millisecond, time.Since(began))
-				require.NotEqual(w.t, c.from, lease.Mode())
-				require.Greater(w.t, lease.Token(), token)
-				require.Equal(w.t, 1, p.Stats().Held)
-				require.Len(w.t, w.inspect("n").Holders, 2, "the hold before stands yet")
+				require.NoError(w, c.run(lease, soonOver(w)))
+				require.Equal(w, 50*time.Millisecond, time.Since(began))
+				require.NotEqual(w, c.from, lease.Mode())
+				require.Greater(w, lease.Token(), token)
+				require.Equal(w, 1, p.Stats().Held)
+				require.Len(w, w.Inspect("n").Holders, 2, "the hold before stands yet")
 
 				thaw()
-				w.eventually("it is released", func() bool { return len(w.inspect("n").Holders) == 1 })
-				w.requireLess(time.Since(began), time.Second, "in the background")
-				require.NoError(w.t, lease.Err())
-				w.release(lease)
-				w.onlyTokensLeft()
+				w.Eventually("it is released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+				w.RequireLess(time.Since(began), time.Second, "in the background")
+				require.NoError(w, lease.Err())
+				w.Release(lease)
+				w.OnlyTokensLeft()
 			})
 		})
 	}
@@ -61,37 +62,37 @@ func TestAConversionEndsWithItsContext(t *testing.T) {
 // The goroutines of the process do not wait for that server either: readers enter beside the one that downgrades.
 func TestADowngradeOfAnRWMutexEndsWithItsContext(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		reader := w.locking(w.ctx, mu.RLock)
-		thaw := p.freezeReleases()
+		require.NoError(w, mu.Lock(w.Ctx))
+		reader := w.Call(w.Ctx, mu.RLock)
+		thaw := freezeReleases(p)
 		began := time.Now()
-		require.NoError(w.t, mu.Downgrade(soonOver(w)))
-		require.NoError(w.t, reader.result())
-		require.Equal(w.t, 50*time.Millisecond, time.Since(began))
+		require.NoError(w, mu.Downgrade(soonOver(w)))
+		require.NoError(w, reader.Result())
+		require.Equal(w, 50*time.Millisecond, time.Since(began))
 		thaw()
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.eventually("only tokens are left", w.hasOnlyTokens)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
 	})
 }
 
 // That the end of a context was sooner than the answer says nothing of the server: other releases do not wait for it.
 func TestAConversionThatEndsWithItsContextHoldsUpNoOtherRelease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		p.hasWaited()
-		q.hasWaited()
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		hasWaited(q)
 		lingering := p.RWMutex("other", rwlock.WithLinger(time.Hour))
 		relock(w, lingering)
-		lease := p.lock("n", rwlock.Write)
-		p.link.DelayNextReply(running(scripts.Release), 200*time.Millisecond)
-		require.NoError(w.t, lease.Downgrade(soonOver(w)))
+		lease := p.Take("n", rwlock.Write)
+		p.Link.DelayNextReply(testkit.Running(scripts.Release), 200*time.Millisecond)
+		require.NoError(w, lease.Downgrade(soonOver(w)))
 		began := time.Now()
-		w.release(q.lock("other", rwlock.Write))
-		require.Equal(w.t, began, time.Now(), "what lingered was released at once")
-		w.release(lease)
-		w.onlyTokensLeft()
+		w.Release(q.Take("other", rwlock.Write))
+		require.Equal(w, began, time.Now(), "what lingered was released at once")
+		w.Release(lease)
+		w.OnlyTokensLeft()
 	})
 }

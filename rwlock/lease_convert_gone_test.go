@@ -15,32 +15,32 @@ import (
 func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 	for name, meanwhile := range map[string]func(w *world, q *process){
 		"nobody was in":    func(*world, *process) {},
-		"a writer was in":  func(w *world, q *process) { w.release(q.lock("n", rwlock.Write)) },
-		"a writer is in":   func(_ *world, q *process) { q.lock("n", rwlock.Write) },
-		"a reader is in":   func(_ *world, q *process) { q.lock("n", rwlock.Read) },
-		"its data is lost": func(w *world, _ *process) { w.flushAll() },
+		"a writer was in":  func(w *world, q *process) { w.Release(q.Take("n", rwlock.Write)) },
+		"a writer is in":   func(_ *world, q *process) { q.Take("n", rwlock.Write) },
+		"a reader is in":   func(_ *world, q *process) { q.Take("n", rwlock.Read) },
+		"its data is lost": func(w *world, _ *process) { w.FlushAll() },
 	} {
 		for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
 			t.Run(name+", from "+mode.String(), func(t *testing.T) {
 				inFakeTime(t, func(w *world) {
-					w.mini.Skew(0)
-					p, q := w.process(), w.process()
-					lease := p.lock("n", mode)
-					w.mini.Skew(w.ttl + time.Second)
+					w.Mini.Skew(0)
+					p, q := w.Process(), w.Process()
+					lease := p.Take("n", mode)
+					w.Mini.Skew(w.TTL + time.Second)
 					meanwhile(w, q)
 					var err error
 					if mode == rwlock.Write {
-						err = lease.Downgrade(w.ctx)
+						err = lease.Downgrade(w.Ctx)
 					} else {
-						err = lease.TryUpgrade(w.ctx)
+						err = lease.TryUpgrade(w.Ctx)
 					}
 					if mode == rwlock.Read && name == "a reader is in" {
-						require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+						require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 						return
 					}
-					require.ErrorIs(w.t, err, rwlock.ErrLost)
-					require.ErrorContains(w.t, err, "gone from Redis")
-					require.ErrorIs(w.t, lease.Err(), rwlock.ErrLost)
+					require.ErrorIs(w, err, rwlock.ErrLost)
+					require.ErrorContains(w, err, "gone from Redis")
+					require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 				})
 			})
 		}

@@ -25,17 +25,17 @@ func (c *heldBatches) DoMulti(ctx context.Context, commands ...rueidis.Completed
 
 // holdingBatches starts a locker whose renewals wait until they are let go.
 func holdingBatches(w *world) (p *process, letGo func()) {
-	w.t.Helper()
-	link := w.newLink()
-	client := &heldBatches{link.Client(w.t), make(chan struct{})}
+	w.Helper()
+	link := w.NewLink()
+	client := &heldBatches{link.Client(w.T), make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(client.may) })
-	locker, err := rwlock.New(client, rwlock.WithTTL(w.ttl))
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
+	locker, err := rwlock.New(client, rwlock.WithTTL(w.TTL))
+	require.NoError(w, err)
+	w.Cleanup(func() {
 		letGo()
 		_ = locker.Close()
 	})
-	return &process{Locker: locker, link: link, client: client, w: w}, letGo
+	return &process{Locker: locker, Link: link, Client: client, W: w}, letGo
 }
 
 // A renewal that is under way while its lease is converted renews what the lease has become. Its own answer is of no
@@ -46,16 +46,16 @@ func TestARenewalBesideAConversion(t *testing.T) {
 	} {
 		inFakeTime(t, func(w *world) {
 			p, letGo := holdingBatches(w)
-			lease := p.lock("n", mode, rwlock.WithoutRenewal())
-			renewal := w.locking(w.ctx, lease.Renew)
-			require.NoError(w.t, convert(lease, w.ctx))
-			w.pass(900 * time.Millisecond) // less than the node timeout
-			require.True(w.t, renewal.isWaiting())
+			lease := p.Take("n", mode, rwlock.WithoutRenewal())
+			renewal := w.Call(w.Ctx, lease.Renew)
+			require.NoError(w, convert(lease, w.Ctx))
+			w.Pass(900 * time.Millisecond) // less than the node timeout
+			require.True(w, renewal.IsWaiting())
 			letGo()
-			require.NoError(w.t, renewal.result())
-			require.Greater(w.t, time.Until(lease.Deadline()), w.ttl*19/20, "the TTL from now on")
-			w.release(lease)
-			w.onlyTokensLeft()
+			require.NoError(w, renewal.Result())
+			require.Greater(w, time.Until(lease.Deadline()), w.TTL*19/20, "the TTL from now on")
+			w.Release(lease)
+			w.OnlyTokensLeft()
 		})
 	}
 }
@@ -64,11 +64,11 @@ func TestARenewalBesideAConversion(t *testing.T) {
 func TestARenewalBesideAConversionAndARelease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, _ := holdingBatches(w)
-		lease := p.lock("n", rwlock.Read)
-		renewal := w.locking(w.ctx, lease.Renew)
-		require.NoError(w.t, lease.Upgrade(w.ctx))
-		w.release(lease)
-		require.ErrorIs(w.t, renewal.result(), rwlock.ErrReleased)
+		lease := p.Take("n", rwlock.Read)
+		renewal := w.Call(w.Ctx, lease.Renew)
+		require.NoError(w, lease.Upgrade(w.Ctx))
+		w.Release(lease)
+		require.ErrorIs(w, renewal.Result(), rwlock.ErrReleased)
 	})
 }
 
@@ -78,15 +78,15 @@ func TestAReaderThatJoinsBesideAConversion(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, letGo := holdingBatches(w)
 		mu := p.RWMutex("n", rwlock.WithoutRenewal())
-		require.NoError(w.t, mu.RLock(w.ctx))
-		reader := w.locking(w.ctx, mu.RLock)
-		require.NoError(w.t, mu.Upgrade(w.ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		reader := w.Call(w.Ctx, mu.RLock)
+		require.NoError(w, mu.Upgrade(w.Ctx))
 		letGo()
-		require.True(w.t, reader.isWaiting())
-		require.NoError(w.t, mu.Downgrade(w.ctx))
-		require.NoError(w.t, reader.result())
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.onlyTokensLeft()
+		require.True(w, reader.IsWaiting())
+		require.NoError(w, mu.Downgrade(w.Ctx))
+		require.NoError(w, reader.Result())
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }

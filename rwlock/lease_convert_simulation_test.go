@@ -24,19 +24,19 @@ var conversionSeeds = flag.Int("rwlock.conversions", 4, "how many seeds of upgra
 func TestSimulatedConversions(t *testing.T) {
 	for seed := range *conversionSeeds {
 		inFakeTime(t, func(w *world) {
-			w.ttl = 2 * time.Second
+			w.TTL = 2 * time.Second
 			simulateConversions(w, uint64(seed))
 		})
 	}
 }
 
 func simulateConversions(w *world, seed uint64) {
-	r := &referee{t: w.t, seed: seed}
+	r := &referee{t: w.T, seed: seed}
 	end := time.Now().Add(3 * time.Second)
 	var all sync.WaitGroup
 	for i := range 4 {
-		p, dice := w.process(), rand.New(rand.NewPCG(seed, uint64(i)))
-		p.link.Delay(time.Duration(dice.IntN(3000)) * time.Microsecond)
+		p, dice := w.Process(), rand.New(rand.NewPCG(seed, uint64(i)))
+		p.Link.Delay(time.Duration(dice.IntN(3000)) * time.Microsecond)
 		all.Go(func() {
 			for time.Now().Before(end) {
 				r.play(p, dice)
@@ -44,9 +44,9 @@ func simulateConversions(w *world, seed uint64) {
 		})
 	}
 	all.Wait()
-	time.Sleep(2 * w.ttl)
-	w.onlyTokensLeft()
-	require.Positive(w.t, r.converted, "seed %d", seed)
+	time.Sleep(2 * w.TTL)
+	w.OnlyTokensLeft()
+	require.Positive(w, r.converted, "seed %d", seed)
 }
 
 // referee knows all leases that are trusted, and when somebody wrote.
@@ -68,7 +68,7 @@ func (r *referee) play(p *process, dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
 		lock, mode = p.RLock, rwlock.Read
 	}
-	ctx, cancel := context.WithTimeout(p.w.ctx, time.Duration(1+dice.IntN(400))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.W.Ctx, time.Duration(1+dice.IntN(400))*time.Millisecond)
 	defer cancel()
 	lease, err := lock(ctx, "n")
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *referee) play(p *process, dice *rand.Rand) {
 	for range dice.IntN(4) {
 		pause(10)
 		writes := r.written()
-		wait, giveUp := context.WithTimeout(p.w.ctx, time.Duration(dice.IntN(60_000))*time.Microsecond)
+		wait, giveUp := context.WithTimeout(p.W.Ctx, time.Duration(dice.IntN(60_000))*time.Microsecond)
 		before, convert := lease.Token(), lease.Upgrade
 		if lease.Mode() == rwlock.Write {
 			convert = lease.Downgrade
@@ -90,7 +90,7 @@ func (r *referee) play(p *process, dice *rand.Rand) {
 	}
 	pause(5)
 	r.leave(lease)
-	if err := lease.Release(p.w.ctx); err != nil {
+	if err := lease.Release(p.W.Ctx); err != nil {
 		r.t.Errorf("seed %d: release: %v", r.seed, err)
 	}
 }

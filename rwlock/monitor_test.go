@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -75,7 +76,7 @@ func note(all []scriptCall, line string) []scriptCall {
 	case len(words) > 3 && strings.HasPrefix(strings.ToUpper(words[0]), `"EVAL`):
 		_, name, _ := strings.Cut(words[3], "{")
 		name, _, _ = strings.Cut(name, "}")
-		all = append(all, scriptCall{script: scriptOf([]string{"EVALSHA", words[1]}), name: name})
+		all = append(all, scriptCall{script: testkit.ScriptOf([]string{"EVALSHA", words[1]}), name: name})
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -26,7 +27,8 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
 				cluster := cluster.For(t)
-				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 5 * time.Second}
+				w := testkit.OnGroup(t, cluster)
+				w.TTL = 5 * time.Second
 				leftMoving(w, cluster, what, mode, moved)
 			})
 		}
@@ -45,8 +47,9 @@ func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
 				cluster := cluster.For(t)
-				w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 10 * time.Second}
-				w.opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
+				w := testkit.OnGroup(t, cluster)
+				w.TTL = 10 * time.Second
+				w.Opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
 				leftMoving(w, cluster, what, mode, moved)
 			})
 		}
@@ -59,32 +62,32 @@ func leftMoving(
 	split := mode == rwlock.Read && (name == "the lock moved" || name == "the readers' expiries moved")
 	name += ", " + mode.String()
 	lock := "fencelock:{" + name + "}"
-	p, q := w.process(), w.process()
-	held := p.lock(name, mode)
+	p, q := w.Process(), w.Process()
+	held := p.Take(name, mode)
 	slot := cluster.Slot(lock)
 	move := cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot)))
 	moved(move, lock)
 	if split { // the keys of one lock on two nodes, as for a moment in every move: everybody waits
-		next := q.acquire(w.ctx, name, rwlock.Write)
-		_, err := p.TryLock(w.ctx, name)
-		require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-		require.False(w.t, rwlock.Indeterminate(err))
+		next := q.Acquire(w.Ctx, name, rwlock.Write)
+		_, err := p.TryLock(w.Ctx, name)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.False(w, rwlock.Indeterminate(err))
 		move.End()
-		require.True(w.t, next.isWaiting())
-		w.release(held)
-		w.release(next.granted())
+		require.True(w, next.IsWaiting())
+		w.Release(held)
+		w.Release(next.Granted())
 		return
 	}
-	w.eventually("it is renewed for longer than a TTL", func() bool {
-		require.NoError(w.t, held.Err())
+	w.Eventually("it is renewed for longer than a TTL", func() bool {
+		require.NoError(w, held.Err())
 		return p.Stats().Renewed > 3
 	})
-	_, err := q.TryLock(w.ctx, name)
-	require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-	next := q.acquire(w.ctx, name, rwlock.Write)
-	w.release(held)
-	w.release(next.granted())
-	reader := p.acquire(w.ctx, name, rwlock.Read)
+	_, err := q.TryLock(w.Ctx, name)
+	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+	next := q.Acquire(w.Ctx, name, rwlock.Write)
+	w.Release(held)
+	w.Release(next.Granted())
+	reader := p.Acquire(w.Ctx, name, rwlock.Read)
 	move.End()
-	w.release(reader.granted())
+	w.Release(reader.Granted())
 }

@@ -31,13 +31,13 @@ func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.hasWaited()
+				p := w.Process()
+				hasWaited(p)
 				mu := p.RWMutex("n", c.opt)
 				c.use(w, mu)
-				require.NoError(w.t, mu.Lock(w.ctx))
-				require.Equal(w.t, c.want, blockOf(w))
-				require.NoError(w.t, mu.Unlock(w.ctx))
+				require.NoError(w, mu.Lock(w.Ctx))
+				require.Equal(w, c.want, blockOf(w))
+				require.NoError(w, mu.Unlock(w.Ctx))
 			})
 		})
 	}
@@ -47,7 +47,7 @@ func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 func handOns(n int) func(w *world, mu *rwlock.RWMutex) {
 	return func(w *world, mu *rwlock.RWMutex) {
 		lockAndHandOn(w, mu, n)
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
 	}
 }
 
@@ -55,17 +55,17 @@ func handOns(n int) func(w *world, mu *rwlock.RWMutex) {
 func wanted(handOns int) func(w *world, mu *rwlock.RWMutex) {
 	return func(w *world, mu *rwlock.RWMutex) {
 		lockAndHandOn(w, mu, handOns)
-		other := w.process().queue("n", rwlock.Write)
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.release(other.granted())
+		other := w.Process().Queue("n", rwlock.Write)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Release(other.Granted())
 	}
 }
 
 func lockAndHandOn(w *world, mu *rwlock.RWMutex, n int) {
-	require.NoError(w.t, mu.Lock(w.ctx))
-	for _, l := range w.crowd(n, mu.Lock) {
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, l.result())
+	require.NoError(w, mu.Lock(w.Ctx))
+	for _, l := range lockCrowd(w, n, mu.Lock) {
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, l.Result())
 	}
 }
 
@@ -77,11 +77,11 @@ func lingered(w *world, mu *rwlock.RWMutex) {
 
 // blockOf returns how many tokens the write hold of "n" has.
 func blockOf(w *world) int {
-	w.t.Helper()
+	w.Helper()
 	var hold string
 	var expiry, since, first, last int
-	fields := w.command("HMGET", "fencelock:{n}", "w", "t").([]any)
+	fields := w.Command("HMGET", "fencelock:{n}", "w", "t").([]any)
 	_, err := fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)
-	require.NoError(w.t, err, "%q", fields)
+	require.NoError(w, err, "%q", fields)
 	return last - first + 1
 }

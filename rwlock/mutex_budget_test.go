@@ -22,26 +22,26 @@ func TestShortSectionsGoOnForAMoment(t *testing.T) {
 	} {
 		t.Run(hold.String(), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p, q := w.process(), w.process()
-				p.hasWaited()
+				p, q := w.Process(), w.Process()
+				hasWaited(p)
 				mu := p.RWMutex("n")
-				require.NoError(w.t, mu.Lock(w.ctx))
-				waiting := w.crowd(2*(spareSections+shortSections), mu.Lock)
-				other := q.queue("n", rwlock.Write)
-				w.settle()
+				require.NoError(w, mu.Lock(w.Ctx))
+				waiting := lockCrowd(w, 2*(spareSections+shortSections), mu.Lock)
+				other := q.Queue("n", rwlock.Write)
+				w.Settle()
 				n := 0
-				for ; other.isWaiting(); n++ {
-					w.pass(hold)
-					require.NoError(w.t, mu.Unlock(w.ctx))
-					w.settle()
+				for ; other.IsWaiting(); n++ {
+					w.Pass(hold)
+					require.NoError(w, mu.Unlock(w.Ctx))
+					w.Settle()
 				}
-				require.Equal(w.t, served, n-1, "besides the one who was in")
-				w.release(other.granted())
+				require.Equal(w, served, n-1, "besides the one who was in")
+				w.Release(other.Granted())
 				for _, l := range waiting[n-1:] {
-					require.NoError(w.t, l.result())
-					require.NoError(w.t, mu.Unlock(w.ctx))
+					require.NoError(w, l.Result())
+					require.NoError(w, mu.Unlock(w.Ctx))
 				}
-				w.onlyTokensLeft()
+				w.OnlyTokensLeft()
 			})
 		})
 	}

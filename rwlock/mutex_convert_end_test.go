@@ -15,7 +15,7 @@ import (
 // Whoever gives up goes on reading, and readers join it again.
 func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		limit := rwlock.WithMaxWait(5 * time.Second)
 		for _, place := range []struct {
 			name    string
@@ -27,33 +27,33 @@ func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 			{"readers here and elsewhere", []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")}, 1},
 		} {
 			mu := p.RWMutex("n", limit)
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 			for _, other := range place.in {
-				require.NoError(w.t, other.RLock(w.ctx))
+				require.NoError(w, other.RLock(w.Ctx))
 			}
-			ctx, token := mu.Context(w.ctx), mu.Token()
+			ctx, token := mu.Context(w.Ctx), mu.Token()
 			began := time.Now()
-			upgrade := w.locking(w.ctx, mu.Upgrade)
-			require.Len(w.t, w.inspect("n").Waiters, place.waiting, place.name)
-			w.pass(time.Second)
-			reader := w.locking(w.ctx, mu.RLock)
-			err := upgrade.result()
-			require.Equal(w.t, 5*time.Second, time.Since(began), place.name)
-			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, place.name)
-			require.ErrorContains(w.t, err, "WithMaxWait limit of 5s", place.name)
-			require.Equal(w.t, token, mu.Token(), place.name)
-			require.NoError(w.t, ctx.Err(), place.name)
-			require.NoError(w.t, reader.result(), place.name)
-			require.NoError(w.t, mu.RLock(w.ctx), place.name)
-			w.settle()
-			require.Empty(w.t, w.inspect("n").Waiters, place.name)
-			require.Equal(w.t, rwlock.Read, w.inspect("n").Mode, place.name)
+			upgrade := w.Call(w.Ctx, mu.Upgrade)
+			require.Len(w, w.Inspect("n").Waiters, place.waiting, place.name)
+			w.Pass(time.Second)
+			reader := w.Call(w.Ctx, mu.RLock)
+			err := upgrade.Result()
+			require.Equal(w, 5*time.Second, time.Since(began), place.name)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired, place.name)
+			require.ErrorContains(w, err, "WithMaxWait limit of 5s", place.name)
+			require.Equal(w, token, mu.Token(), place.name)
+			require.NoError(w, ctx.Err(), place.name)
+			require.NoError(w, reader.Result(), place.name)
+			require.NoError(w, mu.RLock(w.Ctx), place.name)
+			w.Settle()
+			require.Empty(w, w.Inspect("n").Waiters, place.name)
+			require.Equal(w, rwlock.Read, w.Inspect("n").Mode, place.name)
 			for _, other := range append(place.in, mu, mu) {
-				require.NoError(w.t, other.RUnlock(w.ctx), place.name)
+				require.NoError(w, other.RUnlock(w.Ctx), place.name)
 			}
-			require.NoError(w.t, mu.Upgrade(w.ctx), place.name)
-			require.NoError(w.t, mu.Unlock(w.ctx), place.name)
-			w.onlyTokensLeft()
+			require.NoError(w, mu.Upgrade(w.Ctx), place.name)
+			require.NoError(w, mu.Unlock(w.Ctx), place.name)
+			w.OnlyTokensLeft()
 		}
 	})
 }
@@ -61,42 +61,42 @@ func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 // A writer elsewhere who has come behind an upgrade that is given up is heard of.
 func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		other := q.lock("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.ctx)
-		upgrade := w.locking(ctx, mu.Upgrade)
-		writer := q.queue("n", rwlock.Write)
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		writer := q.Queue("n", rwlock.Write)
 		cancel()
-		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
 		hears(w, mu)
-		w.release(other)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.release(writer.granted())
-		w.onlyTokensLeft()
+		w.Release(other)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
 	})
 }
 
 // The same where its message came while the upgrade was being given up: the lease asks.
 func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		other := q.lock("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.ctx)
-		upgrade := w.locking(ctx, mu.Upgrade)
-		writer := q.queue("n", rwlock.Write)
-		p.link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		writer := q.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
 		cancel()
-		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
 		hears(w, mu)
-		p.link.DropPushes(nil)
-		w.release(other)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.release(writer.granted())
-		w.onlyTokensLeft()
+		p.Link.DropPushes(nil)
+		w.Release(other)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -104,24 +104,24 @@ func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
 // behind other calls: readers of the process join at once again.
 func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		p.warmUp()
+		p, q := w.Process(), w.Process()
+		p.WarmUp()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		other := q.lock("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.ctx)
-		upgrade := w.locking(ctx, mu.Upgrade)
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
 		drain := p.fillPipeline(q)
 		cancel()
-		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
 		drain()
-		require.Empty(w.t, w.inspect("n").Waiters)
-		require.NoError(w.t, mu.TryRLock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
+		require.Empty(w, w.Inspect("n").Waiters)
+		require.NoError(w, mu.TryRLock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 
-		w.pass(w.ttl)
-		require.NoError(w.t, mu.TryRLock(w.ctx))
-		w.release(other)
+		w.Pass(w.TTL)
+		require.NoError(w, mu.TryRLock(w.Ctx))
+		w.Release(other)
 	})
 }
 
@@ -133,20 +133,20 @@ func (p *process) fillPipeline(other *process) (drain func()) {
 	var waiting []*pending
 	for i := range batchesAtOnce {
 		name := fmt.Sprint("busy ", i)
-		other.lock(name, rwlock.Write)
-		ctx, cancel := context.WithCancel(p.w.ctx)
-		cancels, waiting = append(cancels, cancel), append(waiting, p.acquire(ctx, name, rwlock.Write))
-		p.w.untilWaiting(name, 1)
+		other.Take(name, rwlock.Write)
+		ctx, cancel := context.WithCancel(p.w.Ctx)
+		cancels, waiting = append(cancels, cancel), append(waiting, p.Acquire(ctx, name, rwlock.Write))
+		p.w.UntilWaiting(name, 1)
 	}
-	p.link.Hold(testredis.Both)
+	p.Link.Hold(testredis.Both)
 	for i, cancel := range cancels {
 		cancel()
 		waiting[i].wait()
-		p.w.settle()
+		p.w.Settle()
 	}
 	return func() {
-		p.link.Restore()
-		p.w.settle()
+		p.Link.Restore()
+		p.w.Settle()
 	}
 }
 
@@ -154,84 +154,84 @@ func (p *process) fillPipeline(other *process) (drain func()) {
 func TestTryUpgradeNoticesALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := newWallClock(0)
-		mu := w.process(clock.option()).RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, mu.RLock(w.ctx))
-		clock.step(2 * w.ttl)
-		require.ErrorIs(w.t, mu.TryUpgrade(w.ctx), rwlock.ErrLost)
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
+		mu := w.Process(clock.option()).RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		clock.step(2 * w.TTL)
+		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 	})
 }
 
 // While a reader upgrades, whoever has no lock is told so.
 func TestAConversionWithoutALockBesideAnUpgrade(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n")
-		other := q.lock("n", rwlock.Read)
-		require.NoError(w.t, mu.RLock(w.ctx))
-		upgrade := w.locking(w.ctx, mu.Upgrade)
-		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrNotHeld)
-		require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrNotHeld, "the only reader upgrades already")
-		w.release(other)
-		require.NoError(w.t, upgrade.result())
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		other := q.Take("n", rwlock.Read)
+		require.NoError(w, mu.RLock(w.Ctx))
+		upgrade := w.Call(w.Ctx, mu.Upgrade)
+		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNotHeld)
+		require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrNotHeld, "the only reader upgrades already")
+		w.Release(other)
+		require.NoError(w, upgrade.Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }
 
 // What is lost while it is upgraded is lost, and is unlocked as what it was.
 func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		limit := rwlock.WithMaxHold(4 * time.Second)
 		for _, other := range []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")} {
 			mu := p.RWMutex("n", limit)
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 			token := mu.Token()
 			began := time.Now()
-			require.NoError(w.t, other.RLock(w.ctx))
-			loss := w.loss(mu.Upgrade(w.ctx))
-			require.Equal(w.t, 4*time.Second, time.Since(began))
-			require.Equal(w.t, rwlock.MaxHold, loss.Reason)
-			require.Equal(w.t, token, loss.Token)
-			require.ErrorIs(w.t, mu.Upgrade(w.ctx), rwlock.ErrLost)
-			require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
-			require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
-			_ = other.RUnlock(w.ctx)
-			w.pass(w.ttl)
-			w.onlyTokensLeft()
+			require.NoError(w, other.RLock(w.Ctx))
+			loss := w.Loss(mu.Upgrade(w.Ctx))
+			require.Equal(w, 4*time.Second, time.Since(began))
+			require.Equal(w, rwlock.MaxHold, loss.Reason)
+			require.Equal(w, token, loss.Token)
+			require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrLost)
+			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+			require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
+			_ = other.RUnlock(w.Ctx)
+			w.Pass(w.TTL)
+			w.OnlyTokensLeft()
 		}
 
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		p.link.Blackhole(testredis.Both)
-		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrNoQuorum)
-		require.NoError(w.t, context.Cause(mu.Context(w.ctx)), "it still writes")
-		w.pass(w.ttl)
-		require.ErrorIs(w.t, mu.Downgrade(w.ctx), rwlock.ErrLost)
-		p.link.Restore()
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
+		require.NoError(w, mu.Lock(w.Ctx))
+		p.Link.Blackhole(testredis.Both)
+		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNoQuorum)
+		require.NoError(w, context.Cause(mu.Context(w.Ctx)), "it still writes")
+		w.Pass(w.TTL)
+		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrLost)
+		p.Link.Restore()
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
 	})
 }
 
 // The context may end with another lease, whose release says nothing of the locker.
 func TestAnUpgradeWhoseContextEndsWithAnotherLease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu, other := p.RWMutex("n"), q.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, other.RLock(w.ctx))
-		lease := p.lock("m", rwlock.Write)
-		upgrade := w.locking(lease.Context(w.ctx), mu.Upgrade)
-		w.pass(time.Second)
-		w.release(lease)
-		err := upgrade.result()
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		require.NotErrorIs(w.t, err, rwlock.ErrClosed)
-		require.NoError(w.t, other.RUnlock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx), "it has read on")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, other.RLock(w.Ctx))
+		lease := p.Take("m", rwlock.Write)
+		upgrade := w.Call(lease.Context(w.Ctx), mu.Upgrade)
+		w.Pass(time.Second)
+		w.Release(lease)
+		err := upgrade.Result()
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NotErrorIs(w, err, rwlock.ErrClosed)
+		require.NoError(w, other.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx), "it has read on")
 	})
 }
 
@@ -239,24 +239,24 @@ func TestAnUpgradeWhoseContextEndsWithAnotherLease(t *testing.T) {
 func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		for _, beside := range []string{"here", "elsewhere", "under a write lease"} {
-			p, q := w.process(rwlock.WithLinger(time.Minute)), w.process()
+			p, q := w.Process(rwlock.WithLinger(time.Minute)), w.Process()
 			mu, other := p.RWMutex("n"), q.RWMutex("n")
 			if beside == "under a write lease" {
-				require.NoError(w.t, mu.Lock(w.ctx))
-				require.NoError(w.t, mu.Unlock(w.ctx))
+				require.NoError(w, mu.Lock(w.Ctx))
+				require.NoError(w, mu.Unlock(w.Ctx))
 			}
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 			if beside != "elsewhere" {
 				other = mu
 			}
-			require.NoError(w.t, other.RLock(w.ctx))
-			upgrade := w.locking(w.ctx, mu.Upgrade)
-			require.True(w.t, upgrade.isWaiting(), beside)
-			require.NoError(w.t, p.Close())
-			require.ErrorIs(w.t, upgrade.result(), rwlock.ErrClosed, beside)
-			require.NoError(w.t, other.RUnlock(w.ctx), beside)
-			require.NoError(w.t, mu.RUnlock(w.ctx), beside)
+			require.NoError(w, other.RLock(w.Ctx))
+			upgrade := w.Call(w.Ctx, mu.Upgrade)
+			require.True(w, upgrade.IsWaiting(), beside)
+			require.NoError(w, p.Close())
+			require.ErrorIs(w, upgrade.Result(), rwlock.ErrClosed, beside)
+			require.NoError(w, other.RUnlock(w.Ctx), beside)
+			require.NoError(w, mu.RUnlock(w.Ctx), beside)
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -19,13 +20,13 @@ var upgradeLosses = map[string]struct {
 	because string
 }{
 	"taken away": {func(w *world, _ *process, hold string) {
-		w.command("EVAL", scripts.Source(scripts.Release), "4",
+		w.Command("EVAL", scripts.Source(scripts.Release), "4",
 			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", "0", hold, "0", "0")
 	}, rwlock.ErrNotAcquired, "lost before the conversion ended: gone from Redis"},
 	"not renewed": {func(_ *world, p *process, hold string) {
 		for range 100 { // more often than it is tried
-			p.link.DropNextCommand(func(cmd []string) bool {
-				return running(scripts.Renew)(cmd) && slices.Equal(holdsOf(cmd), []string{hold})
+			p.Link.DropNextCommand(func(cmd []string) bool {
+				return testkit.Running(scripts.Renew)(cmd) && slices.Equal(testkit.HoldsOf(cmd), []string{hold})
 			})
 		}
 	}, rwlock.ErrNoQuorum, "lost before the conversion ended: no renewal was confirmed in time"},
@@ -37,31 +38,31 @@ func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 	for name, c := range upgradeLosses {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.warmUp()
+				p := w.Process()
+				p.WarmUp()
 				mu := p.RWMutex("n")
-				require.NoError(w.t, mu.RLock(w.ctx))
-				require.NoError(w.t, mu.RLock(w.ctx))
-				token, ctx := mu.Token(), mu.Context(w.ctx)
-				w.pass(time.Second) // the two holds are renewed apart
-				upgrade := w.locking(w.ctx, mu.Upgrade)
-				for _, h := range w.inspect("n").Holders {
+				require.NoError(w, mu.RLock(w.Ctx))
+				require.NoError(w, mu.RLock(w.Ctx))
+				token, ctx := mu.Token(), mu.Context(w.Ctx)
+				w.Pass(time.Second) // the two holds are renewed apart
+				upgrade := w.Call(w.Ctx, mu.Upgrade)
+				for _, h := range w.Inspect("n").Holders {
 					if h.Mode == rwlock.Write {
 						c.lose(w, p, h.Hold)
 					}
 				}
-				err := upgrade.result()
-				require.ErrorIs(w.t, err, c.want)
-				require.ErrorContains(w.t, err, c.because)
-				require.NotErrorIs(w.t, err, context.Canceled)
-				require.NotErrorIs(w.t, err, rwlock.ErrLost)
-				require.Equal(w.t, token, mu.Token())
-				require.NoError(w.t, ctx.Err())
-				w.pass(time.Second) // the server has just failed
+				err := upgrade.Result()
+				require.ErrorIs(w, err, c.want)
+				require.ErrorContains(w, err, c.because)
+				require.NotErrorIs(w, err, context.Canceled)
+				require.NotErrorIs(w, err, rwlock.ErrLost)
+				require.Equal(w, token, mu.Token())
+				require.NoError(w, ctx.Err())
+				w.Pass(time.Second) // the server has just failed
 				for range 2 {
-					require.NoError(w.t, mu.RUnlock(w.ctx))
+					require.NoError(w, mu.RUnlock(w.Ctx))
 				}
-				w.onlyTokensLeft()
+				w.OnlyTokensLeft()
 			})
 		})
 	}

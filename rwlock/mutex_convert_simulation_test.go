@@ -13,7 +13,7 @@ import (
 // convert has one who is in upgrade or downgrade, or try to. It stays in all the time, so the oracle sees whoever gets
 // in between.
 func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *visit, dice *rand.Rand) {
-	ctx, cancel := context.WithTimeout(s.w.ctx, time.Duration(dice.IntN(1000))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(1000))*time.Millisecond)
 	defer cancel()
 	if v.mode == rwlock.Write {
 		before := s.o.begin(rwlock.Read)
@@ -53,7 +53,7 @@ func (s *simulated) acceptConversion(err error) {
 			return
 		}
 	}
-	s.w.t.Errorf("seed %d: conversion: %v", s.o.seed, err)
+	s.w.Errorf("seed %d: conversion: %v", s.o.seed, err)
 }
 
 func (o *oracle) becomes(v *visit, mode rwlock.Mode) {

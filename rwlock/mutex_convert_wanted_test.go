@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -23,7 +24,7 @@ type lateRenewals struct {
 
 func (c *lateRenewals) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
 	renews := slices.ContainsFunc(commands, func(cmd rueidis.Completed) bool {
-		return running(scripts.Renew)(cmd.Commands())
+		return testkit.Running(scripts.Renew)(cmd.Commands())
 	})
 	results := c.Client.DoMulti(ctx, commands...)
 	if renews && c.late.Load() {
@@ -36,41 +37,41 @@ func (c *lateRenewals) DoMulti(ctx context.Context, commands ...rueidis.Complete
 // meanwhile. The answer, which is yet on its way then, says that nobody waits; the lease asks once more.
 func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		link := w.newLink()
+		link := w.NewLink()
 		client := &lateRenewals{Client: link.Client(t), may: make(chan struct{})}
-		locker, err := rwlock.New(client, rwlock.WithTTL(w.ttl))
-		require.NoError(w.t, err)
+		locker, err := rwlock.New(client, rwlock.WithTTL(w.TTL))
+		require.NoError(w, err)
 		letGo := sync.OnceFunc(func() { close(client.may) })
 		defer func() {
 			letGo()
 			_ = locker.Close()
 		}()
-		p, q := &process{Locker: locker, link: link, client: client, w: w}, w.process()
-		p.hasWaited()
+		p, q := &process{Locker: locker, Link: link, Client: client, W: w}, w.Process()
+		hasWaited(p)
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, mu.RLock(w.ctx))
-		other := q.lock("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.ctx)
-		upgrade := w.locking(ctx, mu.Upgrade)
-		w.release(other)
-		w.settle()
-		require.Len(w.t, w.inspect("n").Holders, 2, "granted, and waiting for the other reader of the process")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		w.Release(other)
+		w.Settle()
+		require.Len(w, w.Inspect("n").Holders, 2, "granted, and waiting for the other reader of the process")
 
-		w.pass(w.ttl / 5) // the write hold, which was handed over, is confirmed
+		w.Pass(w.TTL / 5) // the write hold, which was handed over, is confirmed
 		client.late.Store(true)
-		w.pass(w.ttl/3 - w.ttl/5)
-		writer := q.queue("n", rwlock.Write)
-		p.link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
+		w.Pass(w.TTL/3 - w.TTL/5)
+		writer := q.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
 		cancel()
-		require.ErrorIs(w.t, upgrade.result(), context.Canceled)
-		w.settle()
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
+		w.Settle()
 		letGo()
 		hears(w, mu)
-		p.link.DropPushes(nil)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.release(writer.granted())
-		w.onlyTokensLeft()
+		p.Link.DropPushes(nil)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
 	})
 }

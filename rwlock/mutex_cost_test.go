@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -17,81 +18,81 @@ import (
 // While the process reads, another reader costs no command and no memory.
 func TestReadingBesideReadersCostsNothing(t *testing.T) {
 	everywhereAlone(t, func(w *world) {
-		p := w.process(rwlock.WithTTL(time.Hour))
+		p := w.Process(rwlock.WithTTL(time.Hour))
 		mu := p.RWMutex("n")
-		p.hasWaited()
-		require.NoError(w.t, mu.RLock(w.ctx))
-		p.link.ResetCalls()
+		hasWaited(p)
+		require.NoError(w, mu.RLock(w.Ctx))
+		p.Link.ResetCalls()
 		for range 1000 {
-			require.NoError(w.t, p.RWMutex("n").RLock(w.ctx))
-			require.NoError(w.t, mu.TryRLock(w.ctx))
-			require.NoError(w.t, mu.RUnlock(w.ctx))
-			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.NoError(w, p.RWMutex("n").RLock(w.Ctx))
+			require.NoError(w, mu.TryRLock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
 		}
-		require.Empty(w.t, sent(p.link))
-		if !raceDetector {
-			require.Zero(w.t, testing.AllocsPerRun(1000, func() {
-				if mu.RLock(w.ctx) != nil || mu.RUnlock(w.ctx) != nil {
-					w.t.Fatal("not read")
+		require.Empty(w, sent(p.Link))
+		if !testkit.RaceDetector {
+			require.Zero(w, testing.AllocsPerRun(1000, func() {
+				if mu.RLock(w.Ctx) != nil || mu.RUnlock(w.Ctx) != nil {
+					w.Fatal("not read")
 				}
 			}), "allocations")
 		}
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.onlyTokensLeft()
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
 // hasWaited has the process listen to messages from now on.
-func (p *process) hasWaited() {
-	p.w.t.Helper()
-	other := p.w.process()
-	held := other.lock("waited for", rwlock.Write)
-	waiting := p.queue("waited for", rwlock.Write)
-	p.w.release(held)
-	p.w.release(waiting.granted())
-	require.NoError(p.w.t, other.Close())
-	p.w.settle()
+func hasWaited(p *process) {
+	p.W.Helper()
+	other := p.W.Process()
+	held := other.Take("waited for", rwlock.Write)
+	waiting := p.Queue("waited for", rwlock.Write)
+	p.W.Release(held)
+	p.W.Release(waiting.Granted())
+	require.NoError(p.W, other.Close())
+	p.W.Settle()
 }
 
 // What the process itself is in the way of costs no command either.
 func TestALockHeldInTheProcessCostsNoCommand(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		var waiting []*locking
-		w.settle()
+		require.NoError(w, mu.Lock(w.Ctx))
+		var waiting []*testkit.Call
+		w.Settle()
 		before := runtime.NumGoroutine()
-		p.link.ResetCalls()
+		p.Link.ResetCalls()
 		for i := range 100 {
 			lock := mu.Lock
 			if i%2 == 1 {
 				lock = mu.RLock
 			}
-			waiting = append(waiting, w.locking(w.ctx, lock))
-			require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
-			require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
+			waiting = append(waiting, w.Call(w.Ctx, lock))
+			require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+			require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
 		}
-		w.settle()
-		require.Empty(w.t, sent(p.link))
-		require.Equal(w.t, before+100, runtime.NumGoroutine(), "the callers' own")
+		w.Settle()
+		require.Empty(w, sent(p.Link))
+		require.Equal(w, before+100, runtime.NumGoroutine(), "the callers' own")
 		for i, l := range waiting {
 			unlock := mu.Unlock
 			if i > 0 && i%2 == 0 {
 				unlock = mu.RUnlock
 			}
-			require.NoError(w.t, unlock(w.ctx))
-			require.NoError(w.t, l.result())
+			require.NoError(w, unlock(w.Ctx))
+			require.NoError(w, l.Result())
 		}
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.onlyTokensLeft()
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
 // An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.
 func TestIdleRWMutexesCostNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		const n = 10_000
 		heap := func() uint64 {
 			for range 3 { // the second and third also free what cleanups let go of
@@ -102,11 +103,11 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 			return m.HeapAlloc
 		}
 		use := func(mu *rwlock.RWMutex) {
-			require.NoError(w.t, mu.Lock(w.ctx))
-			require.NoError(w.t, mu.Unlock(w.ctx))
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
 		}
 		use(p.RWMutex("warm up"))
-		w.settle()
+		w.Settle()
 		before, goroutines := heap(), runtime.NumGoroutine()
 		all := make([]*rwlock.RWMutex, n)
 		for i := range all {
@@ -115,12 +116,12 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 				use(all[i])
 			}
 		}
-		w.settle()
-		p.link.ResetCalls()
-		require.Less(w.t, int64(heap())-int64(before), int64(n*1024))
-		require.Equal(w.t, goroutines, runtime.NumGoroutine())
-		w.pass(time.Minute)
-		require.Empty(w.t, sent(p.link))
+		w.Settle()
+		p.Link.ResetCalls()
+		require.Less(w, int64(heap())-int64(before), int64(n*1024))
+		require.Equal(w, goroutines, runtime.NumGoroutine())
+		w.Pass(time.Minute)
+		require.Empty(w, sent(p.Link))
 		runtime.KeepAlive(all)
 	})
 }
@@ -152,19 +153,19 @@ func TestForgottenRWMutexesAreFreed(t *testing.T) {
 // One that is held is the same for everybody who asks for it, even if nobody remembers it.
 func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		for range 3 {
-			require.NoError(w.t, p.RWMutex("n").Lock(w.ctx))
+			require.NoError(w, p.RWMutex("n").Lock(w.Ctx))
 			token := p.RWMutex("n").Token()
 			for range 3 {
 				runtime.GC()
 			}
-			require.NotZero(w.t, token)
-			require.Equal(w.t, token, p.RWMutex("n").Token())
-			require.ErrorIs(w.t, p.RWMutex("n").TryRLock(w.ctx), rwlock.ErrNotAcquired)
-			require.NoError(w.t, p.RWMutex("n").Unlock(w.ctx))
+			require.NotZero(w, token)
+			require.Equal(w, token, p.RWMutex("n").Token())
+			require.ErrorIs(w, p.RWMutex("n").TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+			require.NoError(w, p.RWMutex("n").Unlock(w.Ctx))
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -172,9 +173,9 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 // options.
 func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process(rwlock.WithTTL(time.Second))
+		p := w.Process(rwlock.WithTTL(time.Second))
 		mu := p.RWMutex("n", rwlock.WithMeta("a"))
-		require.Same(w.t, mu, p.RWMutex("n", rwlock.WithTTL(time.Second), rwlock.WithMeta("a")))
+		require.Same(w, mu, p.RWMutex("n", rwlock.WithTTL(time.Second), rwlock.WithMeta("a")))
 		for _, c := range []struct {
 			option      rwlock.LockOption
 			name, value string
@@ -187,17 +188,17 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 			{rwlock.WithoutRenewal(), "WithoutRenewal", "true", "must be false"},
 		} {
 			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
-			require.NoError(w.t, other.Lock(w.ctx), "no other is in use")
-			require.NoError(w.t, other.Unlock(w.ctx))
-			require.NoError(w.t, mu.RLock(w.ctx))
-			for _, err := range []error{other.Lock(w.ctx), other.TryLock(w.ctx), other.RLock(w.ctx), other.TryRLock(w.ctx)} {
-				refusedOption(w.t, err, c.name, c.value, c.rule)
+			require.NoError(w, other.Lock(w.Ctx), "no other is in use")
+			require.NoError(w, other.Unlock(w.Ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
+			for _, err := range []error{other.Lock(w.Ctx), other.TryLock(w.Ctx), other.RLock(w.Ctx), other.TryRLock(w.Ctx)} {
+				refusedOption(w.T, err, c.name, c.value, c.rule)
 			}
-			require.ErrorIs(w.t, other.Unlock(w.ctx), rwlock.ErrNotHeld)
-			require.Zero(w.t, other.Token())
-			require.NoError(w.t, p.RWMutex("m", c.option).TryLock(w.ctx), "another name")
-			require.NoError(w.t, p.RWMutex("m", c.option).Unlock(w.ctx))
-			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.ErrorIs(w, other.Unlock(w.Ctx), rwlock.ErrNotHeld)
+			require.Zero(w, other.Token())
+			require.NoError(w, p.RWMutex("m", c.option).TryLock(w.Ctx), "another name")
+			require.NoError(w, p.RWMutex("m", c.option).Unlock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
 		}
 	})
 }
@@ -205,21 +206,21 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 // One that is waited for is in use, and one whose waiters have all left is not.
 func TestWaitersPutARWMutexInUse(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		held := q.lock("n", rwlock.Write)
-		ctx, cancel := context.WithCancel(w.ctx)
-		waiting := []*locking{w.locking(ctx, p.RWMutex("n").RLock), w.locking(ctx, p.RWMutex("n").Lock)}
+		p, q := w.Process(), w.Process()
+		held := q.Take("n", rwlock.Write)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		waiting := []*testkit.Call{w.Call(ctx, p.RWMutex("n").RLock), w.Call(ctx, p.RWMutex("n").Lock)}
 		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
-		require.ErrorIs(w.t, other.TryLock(w.ctx), rwlock.ErrOption)
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrOption)
 		cancel()
 		for _, l := range waiting {
-			require.ErrorIs(w.t, l.result(), context.Canceled)
+			require.ErrorIs(w, l.Result(), context.Canceled)
 		}
-		require.ErrorIs(w.t, other.TryLock(w.ctx), rwlock.ErrNotAcquired)
-		w.settle() // who has given up has left the queue
-		w.release(held)
-		require.NoError(w.t, other.TryLock(w.ctx))
-		require.NoError(w.t, other.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		w.Settle() // who has given up has left the queue
+		w.Release(held)
+		require.NoError(w, other.TryLock(w.Ctx))
+		require.NoError(w, other.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }

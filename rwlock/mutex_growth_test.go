@@ -24,13 +24,13 @@ func commandsOfReaders(t *testing.T, readers int) (commands int) {
 	inFakeTime(t, func(w *world) {
 		var processes []*process
 		for range 8 {
-			p := w.process()
-			p.hasWaited()
+			p := w.Process()
+			hasWaited(p)
 			processes = append(processes, p)
 		}
 		end := time.Now().Add(10 * time.Second)
 		for _, p := range processes {
-			p.link.ResetCalls()
+			p.Link.ResetCalls()
 		}
 		var all sync.WaitGroup
 		for number, p := range processes {
@@ -42,9 +42,9 @@ func commandsOfReaders(t *testing.T, readers int) (commands int) {
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(readers))
 					for time.Now().Before(end) {
-						require.NoError(w.t, mu.RLock(w.ctx))
+						require.NoError(w, mu.RLock(w.Ctx))
 						time.Sleep(hold)
-						require.NoError(w.t, mu.RUnlock(w.ctx))
+						require.NoError(w, mu.RUnlock(w.Ctx))
 					}
 				})
 			}
@@ -52,12 +52,12 @@ func commandsOfReaders(t *testing.T, readers int) (commands int) {
 		mu := processes[0].RWMutex("n")
 		for time.Now().Before(end) {
 			time.Sleep(time.Second)
-			require.NoError(w.t, mu.Lock(w.ctx))
-			require.NoError(w.t, mu.Unlock(w.ctx))
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
 		}
 		all.Wait()
 		for _, p := range processes {
-			for _, n := range sent(p.link) {
+			for _, n := range sent(p.Link) {
 				commands += n
 			}
 		}

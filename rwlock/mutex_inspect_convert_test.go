@@ -11,23 +11,23 @@ import (
 // Who waits to be upgraded is in the lock, and is counted.
 func TestInspectCountsWhoIsUpgraded(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.RLock(w.ctx))
-		other := q.lock("n", rwlock.Read)
-		upgrading := w.locking(w.ctx, mu.Upgrade)
-		w.settle()
-		require.True(w.t, upgrading.isWaiting())
-		state, err := p.Inspect(w.ctx, "n")
-		require.NoError(w.t, err)
-		require.Len(w.t, state.Holders, 2)
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		upgrading := w.Call(w.Ctx, mu.Upgrade)
+		w.Settle()
+		require.True(w, upgrading.IsWaiting())
+		state, err := p.Inspect(w.Ctx, "n")
+		require.NoError(w, err)
+		require.Len(w, state.Holders, 2)
 		for _, h := range state.Holders {
-			require.Equal(w.t, 1, h.Count)
-			require.False(w.t, h.Lingering)
+			require.Equal(w, 1, h.Count)
+			require.False(w, h.Lingering)
 		}
-		w.release(other)
-		require.NoError(w.t, upgrading.result())
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		w.Release(other)
+		require.NoError(w, upgrading.Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }

@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -20,16 +20,16 @@ import (
 func TestALimitThatIsNoticedBeforeItsTimerGivesTheLockBack(t *testing.T) {
 	onServer(t, testredis.Start(t), func(w *world) {
 		const bound = 20 * time.Millisecond
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n", rwlock.WithMaxHold(bound))
 		for range 20 {
-			require.NoError(w.t, mu.Lock(w.ctx))
+			require.NoError(w, mu.Lock(w.Ctx))
 			began := time.Now()
 			for time.Since(began) < 2*bound {
-				require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
+				require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
 			}
-			w.release(q.lock("n", rwlock.Write))
-			require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
+			w.Release(q.Take("n", rwlock.Write))
+			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
 		}
 	})
 }
@@ -58,24 +58,24 @@ func (c *interruptions) option() rwlock.Option {
 func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := &interruptions{start: time.Now()}
-		p, q := w.process(clock.option()), w.process()
+		p, q := w.Process(clock.option()), w.Process()
 		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
-		require.NoError(w.t, mu.Lock(w.ctx))
-		ctx := mu.Context(w.ctx)
-		next := w.locking(w.ctx, mu.Lock)
+		require.NoError(w, mu.Lock(w.Ctx))
+		ctx := mu.Context(w.Ctx)
+		next := w.Call(w.Ctx, mu.Lock)
 		reach := func() { <-ctx.Done() }
 		// Unlock reads the clock, looks at the limit, and reads the clock again when it asks for the lease.
 		arm := func() { clock.next.Store(&reach) }
 		clock.next.Store(&arm)
-		require.Equal(w.t, rwlock.MaxHold, w.loss(mu.Unlock(w.ctx)).Reason)
-		require.EqualValues(w.t, 1, p.Stats().Lost, "it is no release")
-		require.NoError(w.t, next.result())
-		w.settle()
-		require.NoError(w.t, context.Cause(mu.Context(w.ctx)))
-		_, err := q.TryLock(w.ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		require.Equal(w, rwlock.MaxHold, w.Loss(mu.Unlock(w.Ctx)).Reason)
+		require.EqualValues(w, 1, p.Stats().Lost, "it is no release")
+		require.NoError(w, next.Result())
+		w.Settle()
+		require.NoError(w, context.Cause(mu.Context(w.Ctx)))
+		_, err := q.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -124,21 +124,21 @@ func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
 func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var told []rwlock.LostError
-		var book logbook
-		p := w.process(rwlock.WithLogger(slog.New(&book)), rwlock.WithTrace(&rwlock.Trace{
+		var book testkit.Log
+		p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
 			Lost:     func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, *loss) },
-			Released: func(rwlock.TraceEvent) { w.t.Error("told as released") },
+			Released: func(rwlock.TraceEvent) { w.Error("told as released") },
 		}))
 		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
-		require.NoError(w.t, mu.Lock(w.ctx))
+		require.NoError(w, mu.Lock(w.Ctx))
 		token := mu.Token()
-		w.pass(2 * time.Second)
-		loss := w.loss(mu.Unlock(w.ctx))
-		require.Equal(w.t, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.MaxHold, Limit: time.Second}, *loss)
-		w.settle()
-		require.Equal(w.t, []rwlock.LostError{*loss}, told)
-		require.Len(w.t, book.about("n"), 1)
-		require.EqualValues(w.t, 1, p.Stats().Lost)
-		w.onlyTokensLeft()
+		w.Pass(2 * time.Second)
+		loss := w.Loss(mu.Unlock(w.Ctx))
+		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.MaxHold, Limit: time.Second}, *loss)
+		w.Settle()
+		require.Equal(w, []rwlock.LostError{*loss}, told)
+		require.Len(w, book.About("n"), 1)
+		require.EqualValues(w, 1, p.Stats().Lost)
+		w.OnlyTokensLeft()
 	})
 }

@@ -10,43 +10,44 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // relock locks and unlocks once.
 func relock(w *world, mu *rwlock.RWMutex) {
-	w.t.Helper()
-	require.NoError(w.t, mu.Lock(w.ctx))
-	require.NoError(w.t, mu.Unlock(w.ctx))
+	w.Helper()
+	require.NoError(w, mu.Lock(w.Ctx))
+	require.NoError(w, mu.Unlock(w.Ctx))
 }
 
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
 func TestALockThatLingersCostsNoCommand(t *testing.T) {
 	everywhereAlone(t, func(w *world) {
-		p := w.process()
-		p.hasWaited()
+		p := w.Process()
+		hasWaited(p)
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithTTL(time.Hour))
 		relock(w, mu)
-		p.link.ResetCalls()
+		p.Link.ResetCalls()
 		last := mu.Token()
 		for range 300 {
-			require.NoError(w.t, mu.Lock(w.ctx))
-			require.Greater(w.t, mu.Token(), last)
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.Greater(w, mu.Token(), last)
 			last = mu.Token()
-			require.NoError(w.t, mu.Unlock(w.ctx))
-			require.NoError(w.t, mu.TryRLock(w.ctx))
-			require.Greater(w.t, mu.Token(), last, "readers are in under the same lease")
+			require.NoError(w, mu.Unlock(w.Ctx))
+			require.NoError(w, mu.TryRLock(w.Ctx))
+			require.Greater(w, mu.Token(), last, "readers are in under the same lease")
 			last = mu.Token()
-			require.NoError(w.t, mu.RLock(w.ctx))
-			require.Equal(w.t, last, mu.Token())
-			require.NoError(w.t, mu.RUnlock(w.ctx))
-			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
+			require.Equal(w, last, mu.Token())
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
 		}
-		require.Empty(w.t, sent(p.link))
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		if !raceDetector {
-			require.LessOrEqual(w.t, testing.AllocsPerRun(100, func() { relock(w, mu) }), 2.0)
+		require.Empty(w, sent(p.Link))
+		require.Equal(w, 1, p.Stats().Lingering)
+		if !testkit.RaceDetector {
+			require.LessOrEqual(w, testing.AllocsPerRun(100, func() { relock(w, mu) }), 2.0)
 		}
 	})
 }
@@ -54,178 +55,178 @@ func TestALockThatLingersCostsNoCommand(t *testing.T) {
 func TestALockLingersForItsTime(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const linger = 25 * time.Second
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(linger))
 		began := time.Now()
 		relock(w, mu)
-		hold := w.inspect("n").Holders[0].Hold
-		w.pass(linger - time.Second)
+		hold := w.Inspect("n").Holders[0].Hold
+		w.Pass(linger - time.Second)
 		relock(w, mu)
-		w.pass(linger - time.Millisecond)
-		holders := w.inspect("n").Holders
-		require.Len(w.t, holders, 1, "renewed while it lingers")
-		require.Equal(w.t, hold, holders[0].Hold)
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
-		require.Zero(w.t, mu.Token())
-		require.ErrorIs(w.t, context.Cause(mu.Context(w.ctx)), rwlock.ErrNotHeld)
-		w.pass(2 * time.Millisecond)
-		require.Empty(w.t, w.inspect("n").Holders)
-		require.Zero(w.t, p.Stats().Lingering)
-		require.Equal(w.t, 2*linger-time.Second+time.Millisecond, time.Since(began))
-		w.onlyTokensLeft()
+		w.Pass(linger - time.Millisecond)
+		holders := w.Inspect("n").Holders
+		require.Len(w, holders, 1, "renewed while it lingers")
+		require.Equal(w, hold, holders[0].Hold)
+		require.Equal(w, 1, p.Stats().Lingering)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+		require.Zero(w, mu.Token())
+		require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrNotHeld)
+		w.Pass(2 * time.Millisecond)
+		require.Empty(w, w.Inspect("n").Holders)
+		require.Zero(w, p.Stats().Lingering)
+		require.Equal(w, 2*linger-time.Second+time.Millisecond, time.Since(began))
+		w.OnlyTokensLeft()
 		relock(w, mu)
-		w.pass(linger + time.Millisecond)
-		w.onlyTokensLeft()
+		w.Pass(linger + time.Millisecond)
+		w.OnlyTokensLeft()
 	})
 }
 
 // What ends it at once.
 func TestTheEndOfLingering(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		p.hasWaited()
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
 		began := time.Now()
 		lingers := func() *rwlock.RWMutex {
 			mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 			relock(w, mu)
-			require.Equal(w.t, 1, p.Stats().Lingering)
+			require.Equal(w, 1, p.Stats().Lingering)
 			return mu
 		}
 		notAnyMore := func() {
-			w.settle()
-			require.Zero(w.t, p.Stats().Lingering)
-			require.Equal(w.t, began, time.Now(), "at once")
+			w.Settle()
+			require.Zero(w, p.Stats().Lingering)
+			require.Equal(w, began, time.Now(), "at once")
 		}
 
 		mu := lingers()
-		lease, err := q.TryLock(w.ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, "a single attempt does not wait")
-		require.Nil(w.t, lease)
-		w.release(q.lock("n", rwlock.Read))
+		lease, err := q.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a single attempt does not wait")
+		require.Nil(w, lease)
+		w.Release(q.Take("n", rwlock.Read))
 		notAnyMore()
 
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		w.release(q.lock("n", rwlock.Read))
-		require.Equal(w.t, 1, p.Stats().Lingering, "readers beside readers")
-		w.release(q.lock("n", rwlock.Write))
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.Equal(w, 1, p.Stats().Lingering)
+		w.Release(q.Take("n", rwlock.Read))
+		require.Equal(w, 1, p.Stats().Lingering, "readers beside readers")
+		w.Release(q.Take("n", rwlock.Write))
 		notAnyMore()
 
-		require.NoError(w.t, mu.RLock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 		relock(w, mu) // what lingers for reading is given back for a writer
-		require.Equal(w.t, rwlock.Write, w.inspect("n").Mode)
+		require.Equal(w, rwlock.Write, w.Inspect("n").Mode)
 		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
 		relock(w, other)
 		notAnyMore()
 
 		lingers()
-		w.release(p.lock("n", rwlock.Write))
+		w.Release(p.Take("n", rwlock.Write))
 		notAnyMore()
 	})
 }
 
 func TestCloseEndsLingering(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
-		require.Len(w.t, w.inspect("n").Holders, 1)
-		require.NoError(w.t, p.Close())
-		require.Zero(w.t, p.Stats().Lingering)
-		w.onlyTokensLeft()
+		require.Len(w, w.Inspect("n").Holders, 1)
+		require.NoError(w, p.Close())
+		require.Zero(w, p.Stats().Lingering)
+		w.OnlyTokensLeft()
 	})
 }
 
 // A waiter whose message was lost ends it with the next renewal.
 func TestLingeringEndsThoughTheMessageIsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
-		p.hasWaited()
-		p.link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
 		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
 		began := time.Now()
-		w.release(q.lock("n", rwlock.Write))
-		require.LessOrEqual(w.t, time.Since(began), w.ttl/3)
-		require.Positive(w.t, time.Since(began))
+		w.Release(q.Take("n", rwlock.Write))
+		require.LessOrEqual(w, time.Since(began), w.TTL/3)
+		require.Positive(w, time.Since(began))
 	})
 }
 
 // A lock that is lost while it lingers is taken anew.
 func TestALossEndsLingering(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		relock(w, mu)
-		w.flushAll()
-		w.pass(w.ttl)
-		require.Zero(w.t, p.Stats().Lingering)
-		require.Equal(w.t, uint64(1), p.Stats().Lost)
+		w.FlushAll()
+		w.Pass(w.TTL)
+		require.Zero(w, p.Stats().Lingering)
+		require.Equal(w, uint64(1), p.Stats().Lost)
 		relock(w, mu)
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		require.Len(w.t, w.inspect("n").Holders, 1)
+		require.Equal(w, 1, p.Stats().Lingering)
+		require.Len(w, w.Inspect("n").Holders, 1)
 
-		p.link.Blackhole(testredis.Both) // the deadline passes, and no timer tells of it before the next Lock
-		w.pass(2 * w.ttl)
-		p.link.Restore()
-		p.link.Cut()
+		p.Link.Blackhole(testredis.Both) // the deadline passes, and no timer tells of it before the next Lock
+		w.Pass(2 * w.TTL)
+		p.Link.Restore()
+		p.Link.Cut()
 		relock(w, mu)
-		require.Equal(w.t, 1, p.Stats().Lingering)
+		require.Equal(w, 1, p.Stats().Lingering)
 	})
 }
 
 // Inspect shows one holder for a process, and in that process how many are in.
 func TestInspectShowsACohort(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		shown := func(by *process) rwlock.Holder {
-			s, err := by.Inspect(w.ctx, "n")
-			require.NoError(w.t, err)
-			require.Len(w.t, s.Holders, 1)
-			require.True(w.t, s.Holders[0].Cohort)
+			s, err := by.Inspect(w.Ctx, "n")
+			require.NoError(w, err)
+			require.Len(w, s.Holders, 1)
+			require.True(w, s.Holders[0].Cohort)
 			return s.Holders[0]
 		}
 		for range 3 {
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 		}
-		require.Equal(w.t, 3, shown(p).Count)
-		refused, ok := errors.AsType[*rwlock.AcquireError](mu.TryLock(w.ctx))
-		require.True(w.t, ok)
-		require.Equal(w.t, 3, refused.Holder.Count)
-		require.False(w.t, shown(p).Lingering)
-		require.Equal(w.t, 1, shown(w.observer).Count)
+		require.Equal(w, 3, shown(p).Count)
+		refused, ok := errors.AsType[*rwlock.AcquireError](mu.TryLock(w.Ctx))
+		require.True(w, ok)
+		require.Equal(w, 3, refused.Holder.Count)
+		require.False(w, shown(p).Lingering)
+		require.Equal(w, 1, shown(w.Observer()).Count)
 		for range 3 {
-			require.NoError(w.t, mu.RUnlock(w.ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
 		}
-		require.Zero(w.t, shown(p).Count)
-		require.True(w.t, shown(p).Lingering)
-		require.False(w.t, shown(w.observer).Lingering)
-		held := p.lock("m", rwlock.Write)
-		s, err := p.Inspect(w.ctx, "m")
-		require.NoError(w.t, err)
-		require.False(w.t, s.Holders[0].Cohort)
-		w.release(held)
+		require.Zero(w, shown(p).Count)
+		require.True(w, shown(p).Lingering)
+		require.False(w, shown(w.Observer()).Lingering)
+		held := p.Take("m", rwlock.Write)
+		s, err := p.Inspect(w.Ctx, "m")
+		require.NoError(w, err)
+		require.False(w, s.Holders[0].Cohort)
+		w.Release(held)
 	})
 }
 
 func TestLingerIsForAnRWMutexAndNeedsRenewal(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		_, err := p.Lock(w.ctx, "n", rwlock.WithLinger(time.Second))
-		refusedOption(w.t, err, "WithLinger", "1s", "is for an RWMutex")
-		refusedOption(w.t, p.RWMutex("n", rwlock.WithLinger(-1)).Lock(w.ctx), "WithLinger", "-1ns", "positive")
-		refusedOption(w.t, p.RWMutex("n", rwlock.WithLinger(0)).Lock(w.ctx), "WithLinger", "0s", "positive")
-		refusedOption(w.t, p.RWMutex("n", rwlock.WithLinger(1), rwlock.WithoutRenewal()).Lock(w.ctx),
+		p := w.Process()
+		_, err := p.Lock(w.Ctx, "n", rwlock.WithLinger(time.Second))
+		refusedOption(w.T, err, "WithLinger", "1s", "is for an RWMutex")
+		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(-1)).Lock(w.Ctx), "WithLinger", "-1ns", "positive")
+		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(0)).Lock(w.Ctx), "WithLinger", "0s", "positive")
+		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(1), rwlock.WithoutRenewal()).Lock(w.Ctx),
 			"WithLinger", "1ns", "WithoutRenewal")
-		byDefault := w.process(rwlock.WithLinger(time.Minute))
-		w.release(byDefault.lock("n", rwlock.Write))
-		w.release(byDefault.lock("n", rwlock.Write, rwlock.WithoutRenewal())) // a rule of an RWMutex does not apply
-		_, err = byDefault.Lock(w.ctx, "n", rwlock.WithLinger(time.Minute))
-		refusedOption(w.t, err, "WithLinger", "1m0s", "is for an RWMutex")
+		byDefault := w.Process(rwlock.WithLinger(time.Minute))
+		w.Release(byDefault.Take("n", rwlock.Write))
+		w.Release(byDefault.Take("n", rwlock.Write, rwlock.WithoutRenewal())) // a rule of an RWMutex does not apply
+		_, err = byDefault.Lock(w.Ctx, "n", rwlock.WithLinger(time.Minute))
+		refusedOption(w.T, err, "WithLinger", "1m0s", "is for an RWMutex")
 		relock(w, byDefault.RWMutex("n"))
-		require.Equal(w.t, 1, byDefault.Stats().Lingering)
+		require.Equal(w, 1, byDefault.Stats().Lingering)
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))
 	})
 }
@@ -247,22 +248,22 @@ func (c *slowParent) Done() <-chan struct{} {
 func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const linger = time.Second
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(linger))
-		parent := &slowParent{Context: w.ctx}
+		parent := &slowParent{Context: w.Ctx}
 		relock(w, mu)
-		w.pass(linger / 2)
-		require.NoError(w.t, mu.Lock(w.ctx))
+		w.Pass(linger / 2)
+		require.NoError(w, mu.Lock(w.Ctx))
 		_ = mu.Context(parent)
 		parent.takes.Store(int64(linger / 2))
 		began := time.Now()
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.Equal(w.t, linger/2, time.Since(began), "the timer fires now")
-		w.settle()
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		w.pass(linger + time.Millisecond)
-		require.Zero(w.t, p.Stats().Lingering)
-		w.onlyTokensLeft()
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.Equal(w, linger/2, time.Since(began), "the timer fires now")
+		w.Settle()
+		require.Equal(w, 1, p.Stats().Lingering)
+		w.Pass(linger + time.Millisecond)
+		require.Zero(w, p.Stats().Lingering)
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -270,19 +271,19 @@ func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 func TestALockLingersForItsTimeAfterItWasInUse(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const linger = 20 * time.Second
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(linger))
 		relock(w, mu)
-		w.pass(linger / 2)
+		w.Pass(linger / 2)
 		relock(w, mu)
-		w.pass(linger / 4)
-		require.NoError(w.t, mu.Lock(w.ctx))
-		w.pass(linger / 2) // the timer of the first use fires
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.pass(linger - time.Millisecond)
-		require.Equal(w.t, 1, p.Stats().Lingering)
-		w.pass(2 * time.Millisecond)
-		require.Zero(w.t, p.Stats().Lingering)
-		w.onlyTokensLeft()
+		w.Pass(linger / 4)
+		require.NoError(w, mu.Lock(w.Ctx))
+		w.Pass(linger / 2) // the timer of the first use fires
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Pass(linger - time.Millisecond)
+		require.Equal(w, 1, p.Stats().Lingering)
+		w.Pass(2 * time.Millisecond)
+		require.Zero(w, p.Stats().Lingering)
+		w.OnlyTokensLeft()
 	})
 }

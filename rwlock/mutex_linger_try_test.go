@@ -31,11 +31,11 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
+				p := w.Process()
 				relock(w, p.RWMutex("n", rwlock.WithLinger(linger)))
-				p.link.DelayDir(testredis.ToServer, late)
-				w.pass(c.passes)
-				require.NoError(w.t, c.try(p)(w.ctx))
+				p.Link.DelayDir(testredis.ToServer, late)
+				w.Pass(c.passes)
+				require.NoError(w, c.try(p)(w.Ctx))
 			})
 		})
 	}
@@ -44,14 +44,14 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 // It waits no longer than its context, where the release is not answered.
 func TestASingleAttemptWaitsNoLongerThanItsContext(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
-		p.link.Blackhole(testredis.Both)
+		p.Link.Blackhole(testredis.Both)
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
 		defer cancel()
-		require.ErrorIs(w.t, p.RWMutex("n").TryLock(ctx), context.DeadlineExceeded)
-		require.Equal(w.t, time.Second, time.Since(began))
-		p.link.Restore()
+		require.ErrorIs(w, p.RWMutex("n").TryLock(ctx), context.DeadlineExceeded)
+		require.Equal(w, time.Second, time.Since(began))
+		p.Link.Restore()
 	})
 }

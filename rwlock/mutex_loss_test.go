@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -19,18 +20,18 @@ type locking struct {
 	err  error
 }
 
-func (w *world) locking(ctx context.Context, lock func(context.Context) error) *locking {
+func (w *world) locking(ctx context.Context, lock func(context.Context) error) *testkit.Call {
 	l := &locking{w: w, over: make(chan struct{})}
 	go func() {
 		defer close(l.over)
 		l.err = lock(ctx)
 	}()
-	w.settle() // fake time: it waits or is over, so that the next one comes after it
+	w.Settle() // fake time: it waits or is over, so that the next one comes after it
 	return l
 }
 
-func (l *locking) isWaiting() bool {
-	l.w.settle()
+func (l *testkit.Call) isWaiting() bool {
+	l.w.Settle()
 	select {
 	case <-l.over:
 		return false
@@ -40,9 +41,9 @@ func (l *locking) isWaiting() bool {
 }
 
 // result waits for the end of the call.
-func (l *locking) result() error {
-	l.w.t.Helper()
-	l.w.untilClosed(l.over)
+func (l *testkit.Call) result() error {
+	l.w.Helper()
+	l.w.UntilClosed(l.over)
 	return l.err
 }
 
@@ -50,120 +51,120 @@ func (l *locking) result() error {
 // in.
 func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		limit := rwlock.WithMaxHold(300 * time.Millisecond)
 		mu := p.RWMutex("cfg", limit)
-		require.NoError(w.t, mu.Lock(w.ctx))
-		lost, ctx := mu.Token(), mu.Context(w.ctx)
-		next := w.locking(w.ctx, p.RWMutex("cfg", limit).Lock)
-		reader := w.locking(w.ctx, mu.RLock)
-		w.pass(w.ttl)
+		require.NoError(w, mu.Lock(w.Ctx))
+		lost, ctx := mu.Token(), mu.Context(w.Ctx)
+		next := w.Call(w.Ctx, p.RWMutex("cfg", limit).Lock)
+		reader := w.Call(w.Ctx, mu.RLock)
+		w.Pass(w.TTL)
 
-		require.Equal(w.t, rwlock.MaxHold, w.loss(context.Cause(ctx)).Reason)
-		require.True(w.t, next.isWaiting())
-		require.True(w.t, reader.isWaiting())
-		require.Equal(w.t, lost, mu.Token())
-		require.ErrorIs(w.t, mu.Context(w.ctx).Err(), context.Canceled, "the context of a lock that was lost has ended")
-		require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
-		refused := mu.TryRLock(w.ctx)
-		require.ErrorIs(w.t, refused, rwlock.ErrNotAcquired)
-		require.ErrorContains(w.t, refused, "has not unlocked it")
+		require.Equal(w, rwlock.MaxHold, w.Loss(context.Cause(ctx)).Reason)
+		require.True(w, next.IsWaiting())
+		require.True(w, reader.IsWaiting())
+		require.Equal(w, lost, mu.Token())
+		require.ErrorIs(w, mu.Context(w.Ctx).Err(), context.Canceled, "the context of a lock that was lost has ended")
+		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		refused := mu.TryRLock(w.Ctx)
+		require.ErrorIs(w, refused, rwlock.ErrNotAcquired)
+		require.ErrorContains(w, refused, "has not unlocked it")
 
-		loss := w.loss(mu.Unlock(w.ctx))
-		require.Equal(w.t, rwlock.MaxHold, loss.Reason)
-		require.Equal(w.t, lost, loss.Token)
-		require.NoError(w.t, next.result())
-		require.Greater(w.t, mu.Token(), lost)
-		require.NoError(w.t, mu.Context(w.ctx).Err())
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, reader.result())
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
-		require.Zero(w.t, mu.Token())
-		w.onlyTokensLeft()
+		loss := w.Loss(mu.Unlock(w.Ctx))
+		require.Equal(w, rwlock.MaxHold, loss.Reason)
+		require.Equal(w, lost, loss.Token)
+		require.NoError(w, next.Result())
+		require.Greater(w, mu.Token(), lost)
+		require.NoError(w, mu.Context(w.Ctx).Err())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, reader.Result())
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+		require.Zero(w, mu.Token())
+		w.OnlyTokensLeft()
 	})
 }
 
 // The late write of one that lost the lock carries its own token, and the guard refuses it.
 func TestALateWriteUnderALostRWMutexIsStale(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu, other := p.RWMutex("cfg"), q.RWMutex("cfg")
 		var store fencing.Watermark
 		write := func(m *rwlock.RWMutex) error {
 			f := fencing.Fence{Resource: "cfg", Token: m.Token(), Mode: fencing.Write}
-			return store.Do(w.ctx, f, func(context.Context) error { return nil })
+			return store.Do(w.Ctx, f, func(context.Context) error { return nil })
 		}
-		require.NoError(w.t, mu.Lock(w.ctx))
-		p.link.Blackhole(testredis.Both)
-		next := w.locking(w.ctx, mu.Lock)
-		w.pass(2 * w.ttl)
-		require.NoError(w.t, other.Lock(w.ctx))
-		require.NoError(w.t, write(other))
-		require.NoError(w.t, other.Unlock(w.ctx))
-		p.link.Restore()
-		w.pass(w.ttl)
+		require.NoError(w, mu.Lock(w.Ctx))
+		p.Link.Blackhole(testredis.Both)
+		next := w.Call(w.Ctx, mu.Lock)
+		w.Pass(2 * w.TTL)
+		require.NoError(w, other.Lock(w.Ctx))
+		require.NoError(w, write(other))
+		require.NoError(w, other.Unlock(w.Ctx))
+		p.Link.Restore()
+		w.Pass(w.TTL)
 
-		require.True(w.t, next.isWaiting())
-		require.ErrorIs(w.t, write(mu), fencing.ErrStale)
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
-		require.NoError(w.t, next.result())
-		require.NoError(w.t, write(mu))
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.True(w, next.IsWaiting())
+		require.ErrorIs(w, write(mu), fencing.ErrStale)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+		require.NoError(w, next.Result())
+		require.NoError(w, write(mu))
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }
 
 // A missing Unlock keeps the process out, which its waiters are told, and nobody else: no lease is renewed for ever.
 func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("s")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		w.flushAll()
-		w.untilClosed(mu.Context(w.ctx).Done())
+		require.NoError(w, mu.Lock(w.Ctx))
+		w.FlushAll()
+		w.UntilClosed(mu.Context(w.Ctx).Done())
 
-		ctx, cancel := context.WithTimeout(w.ctx, w.ttl)
+		ctx, cancel := context.WithTimeout(w.Ctx, w.TTL)
 		defer cancel()
-		err := w.locking(ctx, mu.Lock).result()
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		require.ErrorIs(w.t, err, context.DeadlineExceeded)
-		require.NotErrorIs(w.t, err, rwlock.ErrLost, "it was another goroutine that lost it")
-		require.ErrorContains(w.t, err, "not unlocked yet")
+		err := w.Call(ctx, mu.Lock).Result()
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.NotErrorIs(w, err, rwlock.ErrLost, "it was another goroutine that lost it")
+		require.ErrorContains(w, err, "not unlocked yet")
 
-		w.release(q.lock("s", rwlock.Write))
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
-		require.NoError(w.t, mu.Lock(w.ctx))
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.release(q.lock("s", rwlock.Write))
-		w.onlyTokensLeft()
+		w.Release(q.Take("s", rwlock.Write))
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Release(q.Take("s", rwlock.Write))
+		w.OnlyTokensLeft()
 	})
 }
 
 // Each of the readers that shared a lease is told of its loss, and none joins it any more.
 func TestALossEndsEveryReaderOfTheLease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
 		for range 3 {
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 		}
 		lost := mu.Token()
-		w.flushAll()
-		w.untilClosed(mu.Context(w.ctx).Done())
-		late := []*locking{w.locking(w.ctx, mu.RLock), w.locking(w.ctx, mu.RLock)}
-		require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
+		w.FlushAll()
+		w.UntilClosed(mu.Context(w.Ctx).Done())
+		late := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
+		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
 		for range 3 {
-			require.True(w.t, late[0].isWaiting())
-			require.Equal(w.t, lost, w.loss(mu.RUnlock(w.ctx)).Token)
+			require.True(w, late[0].IsWaiting())
+			require.Equal(w, lost, w.Loss(mu.RUnlock(w.Ctx)).Token)
 		}
 		for _, l := range late {
-			require.NoError(w.t, l.result())
-			require.Greater(w.t, mu.Token(), lost)
+			require.NoError(w, l.Result())
+			require.Greater(w, mu.Token(), lost)
 		}
-		require.Len(w.t, w.inspect("n").Holders, 1)
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		require.NoError(w.t, mu.RUnlock(w.ctx))
-		w.onlyTokensLeft()
+		require.Len(w, w.Inspect("n").Holders, 1)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -176,36 +177,36 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				mu := w.process(rwlock.WithTTL(time.Second)).RWMutex("cfg", opt)
+				mu := w.Process(rwlock.WithTTL(time.Second)).RWMutex("cfg", opt)
 				const rounds, hold = 25, 100 * time.Millisecond
-				require.NoError(w.t, mu.RLock(w.ctx))
+				require.NoError(w, mu.RLock(w.Ctx))
 				first := mu.Token()
 				for range rounds {
 					time.Sleep(hold / 2)
-					require.NoError(w.t, mu.RLock(w.ctx))
-					require.Equal(w.t, first, mu.Token(), "one remote hold")
-					ctx := mu.Context(w.ctx)
+					require.NoError(w, mu.RLock(w.Ctx))
+					require.Equal(w, first, mu.Token(), "one remote hold")
+					ctx := mu.Context(w.Ctx)
 					time.Sleep(hold / 2)
-					require.NoError(w.t, mu.RUnlock(w.ctx)) // of the one that came before
-					require.NoError(w.t, ctx.Err())
-					require.Len(w.t, w.inspect("cfg").Holders, 1)
+					require.NoError(w, mu.RUnlock(w.Ctx)) // of the one that came before
+					require.NoError(w, ctx.Err())
+					require.Len(w, w.Inspect("cfg").Holders, 1)
 				}
-				ctx := mu.Context(w.ctx)
-				w.pass(2 * time.Second)
+				ctx := mu.Context(w.Ctx)
+				w.Pass(2 * time.Second)
 				if name == "by default" {
-					require.NoError(w.t, ctx.Err())
-					require.NoError(w.t, mu.RUnlock(w.ctx))
-					w.onlyTokensLeft()
+					require.NoError(w, ctx.Err())
+					require.NoError(w, mu.RUnlock(w.Ctx))
+					w.OnlyTokensLeft()
 					return
 				}
 				reason := map[string]rwlock.Reason{"WithMaxHold": rwlock.MaxHold, "WithoutRenewal": rwlock.Expired}[name]
-				require.Equal(w.t, reason, w.loss(context.Cause(ctx)).Reason)
-				require.Empty(w.t, w.inspect("cfg").Holders, "it does not block others")
-				require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
-				require.Equal(w.t, reason, w.loss(mu.RUnlock(w.ctx)).Reason)
-				require.NoError(w.t, mu.RLock(w.ctx))
-				require.NoError(w.t, mu.RUnlock(w.ctx))
-				w.onlyTokensLeft()
+				require.Equal(w, reason, w.Loss(context.Cause(ctx)).Reason)
+				require.Empty(w, w.Inspect("cfg").Holders, "it does not block others")
+				require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+				require.Equal(w, reason, w.Loss(mu.RUnlock(w.Ctx)).Reason)
+				require.NoError(w, mu.RLock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				w.OnlyTokensLeft()
 			})
 		})
 	}
@@ -214,16 +215,16 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 // At WithMaxHold the contexts of the readers end before anybody else is let in.
 func TestReadersEndBeforeAnotherIsLetInAtTheirLimit(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
-		require.NoError(w.t, mu.RLock(w.ctx))
-		ctx := mu.Context(w.ctx)
+		require.NoError(w, mu.RLock(w.Ctx))
+		ctx := mu.Context(w.Ctx)
 		began := time.Now()
-		writer := q.queue("n", rwlock.Write)
-		lease := writer.granted()
-		require.ErrorIs(w.t, context.Cause(ctx), rwlock.ErrLost)
-		require.Less(w.t, writer.at.Sub(began), 2*time.Second, "given back at the limit")
-		w.release(lease)
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrLost)
+		writer := q.Queue("n", rwlock.Write)
+		lease := writer.Granted()
+		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrLost)
+		require.Less(w, writer.at.Sub(began), 2*time.Second, "given back at the limit")
+		w.Release(lease)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 	})
 }

@@ -18,45 +18,45 @@ func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				for range n {
-					mu := w.process(rwlock.WithTTL(time.Hour)).RWMutex("n", rwlock.WithLinger(time.Hour))
-					require.NoError(w.t, mu.RLock(w.ctx))
-					require.NoError(w.t, mu.RUnlock(w.ctx))
+					mu := w.Process(rwlock.WithTTL(time.Hour)).RWMutex("n", rwlock.WithLinger(time.Hour))
+					require.NoError(w, mu.RLock(w.Ctx))
+					require.NoError(w, mu.RUnlock(w.Ctx))
 				}
 				began := time.Now()
-				lease, err := w.process().Lock(w.ctx, "n")
-				require.NoError(w.t, err)
-				require.LessOrEqual(w.t, time.Since(began), refresh)
-				require.NoError(w.t, lease.Release(w.ctx))
+				lease, err := w.Process().Lock(w.Ctx, "n")
+				require.NoError(w, err)
+				require.LessOrEqual(w, time.Since(began), refresh)
+				require.NoError(w, lease.Release(w.Ctx))
 			})
 		})
 	}
 	t.Run("behind others", func(t *testing.T) {
 		inFakeTime(t, func(w *world) {
-			reading := w.process()
+			reading := w.Process()
 			var leases []*rwlock.Lease
 			for range 70 {
-				lease, err := reading.RLock(w.ctx, "n")
-				require.NoError(w.t, err)
+				lease, err := reading.RLock(w.Ctx, "n")
+				require.NoError(w, err)
 				leases = append(leases, lease)
 			}
 			time.Sleep(time.Millisecond)
-			mu := w.process().RWMutex("n", rwlock.WithLinger(time.Hour))
-			require.NoError(w.t, mu.RLock(w.ctx))
-			require.NoError(w.t, mu.RUnlock(w.ctx))
+			mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
+			require.NoError(w, mu.RLock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
 			in := make(chan time.Time, 1)
 			go func() {
-				if lease, err := w.process().Lock(w.ctx, "n"); err == nil {
+				if lease, err := w.Process().Lock(w.Ctx, "n"); err == nil {
 					in <- time.Now()
-					_ = lease.Release(w.ctx)
+					_ = lease.Release(w.Ctx)
 				}
 				close(in)
 			}()
-			w.untilWaiting("n", 1)
+			w.UntilWaiting("n", 1)
 			for _, lease := range leases {
-				require.NoError(w.t, lease.Release(w.ctx))
+				require.NoError(w, lease.Release(w.Ctx))
 			}
 			left := time.Now()
-			require.LessOrEqual(w.t, (<-in).Sub(left), refresh)
+			require.LessOrEqual(w, (<-in).Sub(left), refresh)
 		})
 	})
 }

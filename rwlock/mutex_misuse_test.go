@@ -14,30 +14,30 @@ import (
 // RWMutex stays usable.
 func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p := w.process()
-		mu := p.RWMutex("n", rwlock.WithLinger(w.ttl))
+		p := w.Process()
+		mu := p.RWMutex("n", rwlock.WithLinger(w.TTL))
 		const rounds = 200_000
 		calls := func(err error) {
 			if err != nil && !errors.Is(err, rwlock.ErrNotHeld) {
-				w.t.Error(err)
+				w.Error(err)
 			}
 		}
 		var all sync.WaitGroup
 		all.Go(func() {
 			for range rounds {
-				calls(mu.Unlock(w.ctx))
+				calls(mu.Unlock(w.Ctx))
 			}
 		})
 		all.Go(func() {
 			for range rounds {
-				calls(mu.Lock(w.ctx))
-				calls(mu.Unlock(w.ctx))
+				calls(mu.Lock(w.Ctx))
+				calls(mu.Unlock(w.Ctx))
 			}
 		})
 		all.Wait()
-		require.NoError(w.t, mu.Lock(w.ctx))
-		require.NotZero(w.t, mu.Token())
-		require.NoError(w.t, mu.Context(w.ctx).Err())
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NotZero(w, mu.Token())
+		require.NoError(w, mu.Context(w.Ctx).Err())
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -14,34 +15,34 @@ import (
 // those after it, and nobody joins them.
 func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		clock := newWallClock(0)
-		mu := w.process(clock.option()).RWMutex("n")
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option()).RWMutex("n")
 		for range 3 {
-			require.NoError(w.t, mu.RLock(w.ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
 		}
-		clock.step(w.ttl)
+		clock.Step(w.TTL)
 		for range 3 {
-			require.Equal(w.t, rwlock.Paused, w.loss(mu.RUnlock(w.ctx)).Reason)
+			require.Equal(w, rwlock.Paused, w.Loss(mu.RUnlock(w.Ctx)).Reason)
 		}
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
-		require.NoError(w.t, mu.Lock(w.ctx))
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }
 
 // A lease that Close has given back serves nobody of the process any more, from before the RWMutex hears of it.
 func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
+		require.NoError(w, mu.Lock(w.Ctx))
 		closed := make(chan struct{})
-		require.False(w.t, rwlock.ServesAfter(mu, func() { defer close(closed); _ = p.Close() }))
-		w.untilClosed(closed)
-		require.ErrorIs(w.t, context.Cause(mu.Context(w.ctx)), rwlock.ErrReleased)
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.ErrorIs(w.t, mu.Lock(w.ctx), rwlock.ErrClosed)
-		w.onlyTokensLeft()
+		require.False(w, rwlock.ServesAfter(mu, func() { defer close(closed); _ = p.Close() }))
+		w.UntilClosed(closed)
+		require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrReleased)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.ErrorIs(w, mu.Lock(w.Ctx), rwlock.ErrClosed)
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -49,25 +50,25 @@ func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
 // or because the lock was given back.
 func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, mu *rwlock.RWMutex){
-		"Close": func(w *world, p *process, _ *rwlock.RWMutex) { require.NoError(w.t, p.Close()) },
+		"Close": func(w *world, p *process, _ *rwlock.RWMutex) { require.NoError(w, p.Close()) },
 		"Close while somebody is in": func(w *world, p *process, mu *rwlock.RWMutex) {
-			require.NoError(w.t, mu.Lock(w.ctx))
-			require.NoError(w.t, p.Close())
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, p.Close())
 		},
-		"a loss": func(w *world, _ *process, _ *rwlock.RWMutex) { w.flushAll(); w.pass(w.ttl) },
+		"a loss": func(w *world, _ *process, _ *rwlock.RWMutex) { w.FlushAll(); w.Pass(w.TTL) },
 		"another process": func(w *world, _ *process, _ *rwlock.RWMutex) {
-			w.release(w.process().lock("n", rwlock.Write))
+			w.Release(w.Process().Take("n", rwlock.Write))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p := w.process()
-				p.hasWaited()
+				p := w.Process()
+				hasWaited(p)
 				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 				relock(w, mu)
 				end(w, p, mu)
-				w.settle()
-				require.False(w.t, rwlock.LingerTimer(mu))
+				w.Settle()
+				require.False(w, rwlock.LingerTimer(mu))
 			})
 		})
 	}

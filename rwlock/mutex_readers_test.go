@@ -14,20 +14,20 @@ import (
 // Readers that come and go all the time find each other, the first and the last of them too; in the end nobody is in.
 func TestReadersThatComeAndGo(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		mu := w.process().RWMutex("n", rwlock.WithLinger(time.Hour))
+		mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				for range 20_000 {
-					if !assert.NoError(w.t, mu.RLock(w.ctx)) || !assert.NoError(w.t, mu.RUnlock(w.ctx)) {
+					if !assert.NoError(w.T, mu.RLock(w.Ctx)) || !assert.NoError(w.T, mu.RUnlock(w.Ctx)) {
 						return
 					}
 				}
 			})
 		}
 		all.Wait()
-		require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
-		require.NoError(w.t, mu.TryLock(w.ctx))
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.NoError(w, mu.TryLock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -180,7 +181,7 @@ func (g *grants) over() bool {
 	case g.freezing:
 		return g.freezes.Load() > 0
 	}
-	return g.isFair() || time.Since(g.began) > patience
+	return g.isFair() || time.Since(g.began) > testkit.Patience
 }
 
 // isFair reports whether each process has had about as much as the others. Of a few grants, the first to come has the

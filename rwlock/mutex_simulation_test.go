@@ -41,7 +41,7 @@ const (
 )
 
 func simulateCohorts(w *world, seed uint64) {
-	o := &oracle{t: w.t, seed: seed}
+	o := &oracle{t: w.T, seed: seed}
 	end := time.Now().Add(simulatedFor)
 	var all sync.WaitGroup
 	for i := range 3 {
@@ -64,11 +64,11 @@ func simulateCohorts(w *world, seed uint64) {
 	all.Wait()
 	time.Sleep(2*simulatedTTL + 3*time.Second) // all that was lost or lingers has ended
 	// What expired behind a cut link goes with the next one who comes; nothing keeps that one out.
-	require.NoError(w.t, w.process().acquireOnce("n"))
-	w.onlyTokensLeft()
-	w.t.Logf("%d sections, %d conversions, %d lost", o.sections, o.conversions, o.lost)
-	require.Greater(w.t, o.sections, 100)
-	require.Greater(w.t, o.conversions, 10)
+	require.NoError(w, w.Process().TryOnce("n"))
+	w.OnlyTokensLeft()
+	w.Logf("%d sections, %d conversions, %d lost", o.sections, o.conversions, o.lost)
+	require.Greater(w, o.sections, 100)
+	require.Greater(w, o.conversions, 10)
 }
 
 // simulated is a process of a simulation.
@@ -87,7 +87,7 @@ type simulated struct {
 func (s *simulated) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p, s.inside = s.w.process(s.opts...), [2]int{}
+	s.p, s.inside = s.w.Process(s.opts...), [2]int{}
 }
 
 func (s *simulated) process() *process {
@@ -104,24 +104,24 @@ func (s *simulated) trouble(end time.Time) {
 		switch s.dice.IntN(7) {
 		case 0, 1:
 			var n atomic.Int32
-			p.link.DropPushes(func([]string) bool { return n.Add(1)%3 > 0 })
+			p.Link.DropPushes(func([]string) bool { return n.Add(1)%3 > 0 })
 		case 2:
-			p.link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
+			p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
 		case 3:
-			p.link.DropPushes(nil)
+			p.Link.DropPushes(nil)
 		case 4:
-			p.link.Cut()
+			p.Link.Cut()
 		case 5:
-			p.link.Blackhole(testredis.Both)
+			p.Link.Blackhole(testredis.Both)
 			time.Sleep(time.Duration(s.dice.IntN(2 * int(simulatedTTL))))
-			p.link.Restore()
-			p.link.Cut()
+			p.Link.Restore()
+			p.Link.Cut()
 		case 6:
 			_ = p.Close()
 			s.start()
 		}
 	}
-	s.process().link.DropPushes(nil)
+	s.process().Link.DropPushes(nil)
 }
 
 func (s *simulated) step(dice *rand.Rand) {
@@ -137,13 +137,13 @@ func (s *simulated) step(dice *rand.Rand) {
 	case 3:
 		lock, mode = mu.TryRLock, rwlock.Read
 	}
-	ctx, cancel := context.WithTimeout(s.w.ctx, time.Duration(dice.IntN(3000))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(3000))*time.Millisecond)
 	defer cancel()
 	before := s.o.begin(mode)
 	if err := lock(ctx); err != nil {
 		waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
 		if !waited && !errors.Is(err, rwlock.ErrClosed) {
-			s.w.t.Errorf("seed %d: %v", s.o.seed, err)
+			s.w.Errorf("seed %d: %v", s.o.seed, err)
 		}
 		return
 	}
@@ -161,8 +161,8 @@ func (s *simulated) step(dice *rand.Rand) {
 	if v.mode == rwlock.Read {
 		unlock = mu.RUnlock
 	}
-	if err := unlock(s.w.ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) {
-		s.w.t.Errorf("seed %d: unlock: %v", s.o.seed, err)
+	if err := unlock(s.w.Ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) {
+		s.w.Errorf("seed %d: unlock: %v", s.o.seed, err)
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *simulated) goIn(p *process, mode rwlock.Mode, by int) {
 	}
 	s.inside[mode-rwlock.Read] += by
 	if readers, writers := s.inside[0], s.inside[1]; writers > 1 || writers == 1 && readers > 0 {
-		s.w.t.Errorf("seed %d: %d readers and %d writers in a process", s.o.seed, readers, writers)
+		s.w.Errorf("seed %d: %d readers and %d writers in a process", s.o.seed, readers, writers)
 	}
 }
 

@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // crowd queues n calls in the process, one after the other.
-func (w *world) crowd(n int, lock func(context.Context) error) (all []*locking) {
+func lockCrowd(w *world, n int, lock func(context.Context) error) (all []*testkit.Call) {
 	for range n {
-		all = append(all, w.locking(w.ctx, lock))
+		all = append(all, w.Call(w.Ctx, lock))
 	}
 	return all
 }
@@ -26,30 +27,30 @@ func (w *world) crowd(n int, lock func(context.Context) error) (all []*locking) 
 // context of each ends with its Unlock.
 func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.hasWaited()
+		p := w.Process()
+		hasWaited(p)
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		waiting := w.crowd(100, mu.Lock)
-		p.link.ResetCalls()
-		token, ctx := mu.Token(), mu.Context(w.ctx)
+		require.NoError(w, mu.Lock(w.Ctx))
+		waiting := lockCrowd(w, 100, mu.Lock)
+		p.Link.ResetCalls()
+		token, ctx := mu.Token(), mu.Context(w.Ctx)
 		for _, l := range waiting {
-			require.NoError(w.t, ctx.Err())
-			require.NoError(w.t, mu.Unlock(w.ctx))
-			require.ErrorIs(w.t, context.Cause(ctx), rwlock.ErrReleased)
-			require.NoError(w.t, l.result())
-			require.Greater(w.t, mu.Token(), token)
-			token, ctx = mu.Token(), mu.Context(w.ctx)
+			require.NoError(w, ctx.Err())
+			require.NoError(w, mu.Unlock(w.Ctx))
+			require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+			require.NoError(w, l.Result())
+			require.Greater(w, mu.Token(), token)
+			token, ctx = mu.Token(), mu.Context(w.Ctx)
 			fence, ok := fencing.FromContext(ctx, "n")
-			require.True(w.t, ok)
-			require.Equal(w.t, fencing.Fence{Resource: "n", Token: token, Mode: rwlock.Write}, fence)
+			require.True(w, ok)
+			require.Equal(w, fencing.Fence{Resource: "n", Token: token, Mode: rwlock.Write}, fence)
 			deadline, ok := fencing.Deadline(ctx, "n")
-			require.True(w.t, ok)
-			require.InDelta(w.t, w.ttl, time.Until(deadline), float64(w.ttl/10))
+			require.True(w, ok)
+			require.InDelta(w, w.TTL, time.Until(deadline), float64(w.TTL/10))
 		}
-		require.Empty(w.t, sent(p.link))
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		require.Empty(w, sent(p.Link))
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
@@ -58,41 +59,41 @@ func TestAWaiterElsewhereIsLetIn(t *testing.T) {
 	for name, lost := range map[string]bool{"message": false, "message lost": true} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				p, q := w.process(), w.process()
-				p.hasWaited()
+				p, q := w.Process(), w.Process()
+				hasWaited(p)
 				if lost {
-					p.link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
+					p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
 				}
 				mu := p.RWMutex("n")
-				require.NoError(w.t, mu.Lock(w.ctx))
+				require.NoError(w, mu.Lock(w.Ctx))
 				first := mu.Token()
 				const hold = 100 * time.Millisecond
-				waiting := w.crowd(200, mu.Lock)
+				waiting := lockCrowd(w, 200, mu.Lock)
 				began := time.Now()
-				other := q.queue("n", rwlock.Write)
+				other := q.Queue("n", rwlock.Write)
 				served := 0
-				for other.isWaiting() {
-					w.pass(hold)
-					require.NoError(w.t, mu.Unlock(w.ctx))
-					w.settle()
+				for other.IsWaiting() {
+					w.Pass(hold)
+					require.NoError(w, mu.Unlock(w.Ctx))
+					w.Settle()
 					served++
 				}
-				took := other.at.Sub(began)
+				took := other.At.Sub(began)
 				if lost {
-					require.Less(w.t, took, w.ttl/3+(spareSections+2)*hold, "told by the renewal")
-					require.Greater(w.t, took, (spareSections+2)*hold)
+					require.Less(w, took, w.TTL/3+(spareSections+2)*hold, "told by the renewal")
+					require.Greater(w, took, (spareSections+2)*hold)
 				} else {
-					require.LessOrEqual(w.t, served, spareSections+1)
-					require.Greater(w.t, served, 2)
+					require.LessOrEqual(w, served, spareSections+1)
+					require.Greater(w, served, 2)
 				}
-				require.Greater(w.t, other.granted().Token(), first)
-				require.True(w.t, waiting[served].isWaiting())
-				w.release(other.granted())
+				require.Greater(w, other.Granted().Token(), first)
+				require.True(w, waiting[served].IsWaiting())
+				w.Release(other.Granted())
 				for _, l := range waiting[served-1:] {
-					require.NoError(w.t, l.result())
-					require.NoError(w.t, mu.Unlock(w.ctx))
+					require.NoError(w, l.Result())
+					require.NoError(w, mu.Unlock(w.Ctx))
 				}
-				w.onlyTokensLeft()
+				w.OnlyTokensLeft()
 			})
 		})
 	}
@@ -102,18 +103,18 @@ func TestAWaiterElsewhereIsLetIn(t *testing.T) {
 func TestProcessesTakeTurns(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		turns := &turns{end: time.Now().Add(2 * time.Second)}
-		var all []*locking
+		var all []*testkit.Call
 		for i := range turns.counts {
-			mu := w.process().RWMutex("n")
+			mu := w.Process().RWMutex("n")
 			for range 16 {
-				all = append(all, w.locking(w.ctx, func(ctx context.Context) error { return turns.take(ctx, i, mu) }))
+				all = append(all, w.Call(w.Ctx, func(ctx context.Context) error { return turns.take(ctx, i, mu) }))
 			}
 		}
 		for _, l := range all {
-			require.NoError(w.t, l.result())
+			require.NoError(w, l.Result())
 		}
-		require.True(w.t, slices.IsSorted(turns.tokens))
-		require.Len(w.t, slices.Compact(slices.Clone(turns.tokens)), len(turns.tokens), "each is larger than the last")
+		require.True(w, slices.IsSorted(turns.tokens))
+		require.Len(w, slices.Compact(slices.Clone(turns.tokens)), len(turns.tokens), "each is larger than the last")
 		longest, run := 0, 0
 		for i := range turns.order {
 			if run++; i > 0 && turns.order[i] != turns.order[i-1] {
@@ -123,9 +124,9 @@ func TestProcessesTakeTurns(t *testing.T) {
 				longest = max(longest, run)
 			}
 		}
-		require.LessOrEqual(w.t, longest, spareSections+17, "and at the end, when the other has left")
-		require.InDelta(w.t, turns.counts[0], turns.counts[1], float64(len(turns.order))/10)
-		require.Greater(w.t, len(turns.order), 1500, "of 2000 ms")
+		require.LessOrEqual(w, longest, spareSections+17, "and at the end, when the other has left")
+		require.InDelta(w, turns.counts[0], turns.counts[1], float64(len(turns.order))/10)
+		require.Greater(w, len(turns.order), 1500, "of 2000 ms")
 	})
 }
 
@@ -156,14 +157,14 @@ func (t *turns) take(ctx context.Context, process int, mu *rwlock.RWMutex) error
 func TestAWriterElsewhereIsLetInBesideAStormOfReaders(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const section, trip = 20 * time.Millisecond, time.Millisecond
-		p, q := w.process(), w.process()
-		p.hasWaited()
-		q.hasWaited()
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		hasWaited(q)
 		mu := p.RWMutex("n")
 		end := time.Now().Add(5 * time.Second)
-		var all []*locking
+		var all []*testkit.Call
 		for i := range 64 {
-			all = append(all, w.locking(w.ctx, func(ctx context.Context) error {
+			all = append(all, w.Call(w.Ctx, func(ctx context.Context) error {
 				time.Sleep(time.Duration(i) * 313 * time.Microsecond)
 				for time.Now().Before(end) {
 					if err := mu.RLock(ctx); err != nil {
@@ -177,92 +178,92 @@ func TestAWriterElsewhereIsLetInBesideAStormOfReaders(t *testing.T) {
 				return nil
 			}))
 		}
-		w.pass(100 * time.Millisecond)
-		p.link.Delay(trip / 2)
-		q.link.Delay(trip / 2)
+		w.Pass(100 * time.Millisecond)
+		p.Link.Delay(trip / 2)
+		q.Link.Delay(trip / 2)
 		for range 10 {
 			time.Sleep(300 * time.Millisecond)
 			before := mu.Token()
 			began := time.Now()
-			lease := q.lock("n", rwlock.Write)
-			require.LessOrEqual(w.t, time.Since(began), section+2*trip)
-			require.Greater(w.t, lease.Token(), before)
-			w.release(lease)
+			lease := q.Take("n", rwlock.Write)
+			require.LessOrEqual(w, time.Since(began), section+2*trip)
+			require.Greater(w, lease.Token(), before)
+			w.Release(lease)
 		}
 		for _, l := range all {
-			require.NoError(w.t, l.result())
+			require.NoError(w, l.Result())
 		}
-		p.link.Delay(0)
-		w.onlyTokensLeft()
+		p.Link.Delay(0)
+		w.OnlyTokensLeft()
 	})
 }
 
 // The loss of the lease ends the section that is in, with its own token, and sends those who wait back to Redis.
 func TestALossEndsTheSectionAndSendsTheOthersToRedis(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		waiting := w.crowd(3, mu.Lock)
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, waiting[0].result())
-		token, ctx := mu.Token(), mu.Context(w.ctx)
-		hold := w.inspect("n").Holders[0].Hold
-		w.flushAll()
-		w.untilClosed(ctx.Done())
-		require.Equal(w.t, token, w.loss(context.Cause(ctx)).Token)
-		require.True(w.t, waiting[1].isWaiting(), "whoever lost it stands in it")
-		require.Equal(w.t, token, w.loss(mu.Unlock(w.ctx)).Token)
-		require.NoError(w.t, waiting[1].result())
-		require.Greater(w.t, mu.Token(), token)
-		require.NotEqual(w.t, hold, w.inspect("n").Holders[0].Hold)
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, waiting[2].result())
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		w.onlyTokensLeft()
+		require.NoError(w, mu.Lock(w.Ctx))
+		waiting := lockCrowd(w, 3, mu.Lock)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, waiting[0].Result())
+		token, ctx := mu.Token(), mu.Context(w.Ctx)
+		hold := w.Inspect("n").Holders[0].Hold
+		w.FlushAll()
+		w.UntilClosed(ctx.Done())
+		require.Equal(w, token, w.Loss(context.Cause(ctx)).Token)
+		require.True(w, waiting[1].IsWaiting(), "whoever lost it stands in it")
+		require.Equal(w, token, w.Loss(mu.Unlock(w.Ctx)).Token)
+		require.NoError(w, waiting[1].Result())
+		require.Greater(w, mu.Token(), token)
+		require.NotEqual(w, hold, w.Inspect("n").Holders[0].Hold)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, waiting[2].Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }
 
 // Nobody takes the lock over from one whose lease ran out, though no timer has told of it yet.
 func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process()
+		p, q := w.Process(), w.Process()
 		mu := p.RWMutex("n")
-		require.NoError(w.t, mu.Lock(w.ctx))
-		next := w.locking(w.ctx, mu.Lock)
-		p.link.Blackhole(testredis.Both)
-		w.pass(2 * w.ttl)
-		other := q.lock("n", rwlock.Write)
-		require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
-		require.True(w.t, next.isWaiting())
-		p.link.Restore()
-		p.link.Cut()
-		w.release(other)
-		require.NoError(w.t, next.result())
-		require.Greater(w.t, mu.Token(), other.Token())
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w, mu.Lock(w.Ctx))
+		next := w.Call(w.Ctx, mu.Lock)
+		p.Link.Blackhole(testredis.Both)
+		w.Pass(2 * w.TTL)
+		other := q.Take("n", rwlock.Write)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+		require.True(w, next.IsWaiting())
+		p.Link.Restore()
+		p.Link.Cut()
+		w.Release(other)
+		require.NoError(w, next.Result())
+		require.Greater(w, mu.Token(), other.Token())
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }
 
 // A late writer of the same process is refused after its successor's write.
 func TestALateWriterOfTheSameProcessIsStale(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		mu := w.process().RWMutex("n")
+		mu := w.Process().RWMutex("n")
 		var store fencing.Watermark
 		write := func(ctx context.Context) error {
 			fence, err := fencing.Require(ctx, "n")
-			require.NoError(w.t, err)
+			require.NoError(w, err)
 			return store.Do(context.Background(), fence, func(context.Context) error { return nil })
 		}
-		require.NoError(w.t, mu.Lock(w.ctx))
-		late := mu.Context(w.ctx)
-		next := w.locking(w.ctx, mu.Lock)
-		require.NoError(w.t, write(late))
-		require.NoError(w.t, mu.Unlock(w.ctx))
-		require.NoError(w.t, next.result())
-		require.NoError(w.t, write(late), "until its successor has written")
-		require.NoError(w.t, write(mu.Context(w.ctx)))
-		require.ErrorIs(w.t, write(late), fencing.ErrStale)
-		require.NoError(w.t, mu.Unlock(w.ctx))
+		require.NoError(w, mu.Lock(w.Ctx))
+		late := mu.Context(w.Ctx)
+		next := w.Call(w.Ctx, mu.Lock)
+		require.NoError(w, write(late))
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, next.Result())
+		require.NoError(w, write(late), "until its successor has written")
+		require.NoError(w, write(mu.Context(w.Ctx)))
+		require.ErrorIs(w, write(late), fencing.ErrStale)
+		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }

@@ -72,37 +72,37 @@ func sections(p *process) map[string]func(ctx context.Context, name string, work
 // Whoever waits for a lock inside its own section would wait for itself, for ever.
 func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		for around, section := range sections(p) {
 			for entry, take := range taking(p) {
-				ctx, cancel := context.WithTimeout(w.ctx, w.ttl)
-				require.NoError(w.t, section(ctx, "n", func(ctx context.Context) error {
-					w.settle() // a mutex gives back in the background
-					calls := p.link.Calls("EVALSHA")
+				ctx, cancel := context.WithTimeout(w.Ctx, w.TTL)
+				require.NoError(w, section(ctx, "n", func(ctx context.Context) error {
+					w.Settle() // a mutex gives back in the background
+					calls := p.Link.Calls("EVALSHA")
 					for _, inner := range []context.Context{ctx, context.WithoutCancel(ctx)} {
 						err := take(inner, "n")
-						require.ErrorIs(w.t, err, rwlock.ErrNested, "%s in %s", entry, around)
-						require.NotErrorIs(w.t, err, rwlock.ErrNotAcquired)
-						require.ErrorContains(w.t, err, `lock "n" is held for `)
-						require.ErrorContains(w.t, err, "reentrant")
+						require.ErrorIs(w, err, rwlock.ErrNested, "%s in %s", entry, around)
+						require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
+						require.ErrorContains(w, err, `lock "n" is held for `)
+						require.ErrorContains(w, err, "reentrant")
 					}
-					w.settle()
-					require.Equal(w.t, calls, p.link.Calls("EVALSHA"), "nothing is sent")
-					require.NoError(w.t, take(ctx, "another"), "%s in %s", entry, around)
+					w.Settle()
+					require.Equal(w, calls, p.Link.Calls("EVALSHA"), "nothing is sent")
+					require.NoError(w, take(ctx, "another"), "%s in %s", entry, around)
 					return nil
 				}), "%s in %s", entry, around)
 				cancel()
 			}
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }
 
 // The section is found behind those of other locks, other lockers and foreign fences of the same name.
 func TestTheSectionIsFoundBehindOthers(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, other := w.process(), w.process(rwlock.WithPrefix("other"))
-		err := p.Do(w.ctx, "n", func(ctx context.Context) error {
+		p, other := w.Process(), w.Process(rwlock.WithPrefix("other"))
+		err := p.Do(w.Ctx, "n", func(ctx context.Context) error {
 			return other.Do(ctx, "n", func(ctx context.Context) error {
 				return p.Do(ctx, "m", func(ctx context.Context) error {
 					ctx = fencing.NewContext(ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
@@ -110,28 +110,28 @@ func TestTheSectionIsFoundBehindOthers(t *testing.T) {
 				})
 			})
 		})
-		require.ErrorIs(w.t, err, rwlock.ErrNested)
+		require.ErrorIs(w, err, rwlock.ErrNested)
 	})
 }
 
 // A fence proves nothing of this locker: only a lease of its own that still stands is in the way of itself.
 func TestAFenceAloneRefusesNobody(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p, q := w.process(), w.process(rwlock.WithPrefix("other"))
-		foreign := fencing.NewContext(w.ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
-		ofOther := q.lock("n", rwlock.Write).Context(w.ctx)
-		over := p.lock("n", rwlock.Write)
-		ofReleased := context.WithoutCancel(over.Context(w.ctx))
-		w.release(over)
-		lost := p.lock("n", rwlock.Write)
-		ofLost := context.WithoutCancel(lost.Context(w.ctx))
-		w.flushAll()
-		require.ErrorIs(w.t, lost.Renew(w.ctx), rwlock.ErrLost)
+		p, q := w.Process(), w.Process(rwlock.WithPrefix("other"))
+		foreign := fencing.NewContext(w.Ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
+		ofOther := q.Take("n", rwlock.Write).Context(w.Ctx)
+		over := p.Take("n", rwlock.Write)
+		ofReleased := context.WithoutCancel(over.Context(w.Ctx))
+		w.Release(over)
+		lost := p.Take("n", rwlock.Write)
+		ofLost := context.WithoutCancel(lost.Context(w.Ctx))
+		w.FlushAll()
+		require.ErrorIs(w, lost.Renew(w.Ctx), rwlock.ErrLost)
 		for what, ctx := range map[string]context.Context{
 			"a fence from elsewhere": foreign, "another locker's": ofOther, "released": ofReleased, "lost": ofLost,
 		} {
 			for entry, take := range taking(p) {
-				require.NoError(w.t, take(ctx, "n"), "%s: %s", what, entry)
+				require.NoError(w, take(ctx, "n"), "%s: %s", what, entry)
 			}
 		}
 	})
@@ -140,15 +140,15 @@ func TestAFenceAloneRefusesNobody(t *testing.T) {
 // A single attempt cannot wait for itself: it reports what it finds.
 func TestATryInsideTheOwnSection(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
+		p := w.Process()
 		for around, section := range sections(p) {
-			require.NoError(w.t, section(w.ctx, "n", func(ctx context.Context) error {
+			require.NoError(w, section(w.Ctx, "n", func(ctx context.Context) error {
 				_, err := p.TryLock(ctx, "n")
-				require.ErrorIs(w.t, err, rwlock.ErrNotAcquired, around)
-				require.ErrorIs(w.t, p.RWMutex("n").TryLock(ctx), rwlock.ErrNotAcquired, around)
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired, around)
+				require.ErrorIs(w, p.RWMutex("n").TryLock(ctx), rwlock.ErrNotAcquired, around)
 				return nil
 			}))
 		}
-		w.onlyTokensLeft()
+		w.OnlyTokensLeft()
 	})
 }

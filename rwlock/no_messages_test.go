@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -61,7 +62,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 					}
 					waiting <- err
 				}()
-				require.Eventually(t, func() bool { return locker.Stats().NoMessages == 1 }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return locker.Stats().NoMessages == 1 }, testkit.Patience, time.Millisecond)
 				require.NoError(t, held.Release(t.Context()))
 				require.NoError(t, <-waiting)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -50,7 +51,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	for how, call := range calls {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		over := time.AfterFunc(patience, func() { panic(how + " goes on after its context has ended") })
+		over := time.AfterFunc(testkit.Patience, func() { panic(how + " goes on after its context has ended") })
 		couldNotAsk(t, call(ctx), addr, "no reply in ")
 		over.Stop()
 		cancel()

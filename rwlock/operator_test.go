@@ -12,19 +12,19 @@ import (
 // must not be taken for waiters, or nobody gets in any more.
 func TestDeletedKeyDoesNotWedgeTheQueue(t *testing.T) {
 	everywhere(t, func(w *world) {
-		holder := w.process()
-		gone := holder.lock("x", rwlock.Write)
-		waiters := []*pending{w.process().queue("x", rwlock.Write), w.process().queue("x", rwlock.Write)}
-		client := w.newLink().Client(w.t)
-		require.NoError(w.t, client.Do(w.ctx, client.B().Del().Key("fencelock:{x}").Build()).Error())
-		first := w.first(waiters[0], waiters[1])
-		w.release(first.granted())
+		holder := w.Process()
+		gone := holder.Take("x", rwlock.Write)
+		waiters := []*pending{w.Process().Queue("x", rwlock.Write), w.Process().Queue("x", rwlock.Write)}
+		client := w.NewLink().Client(w.T)
+		require.NoError(w, client.Do(w.Ctx, client.B().Del().Key("fencelock:{x}").Build()).Error())
+		first := w.First(waiters[0], waiters[1])
+		w.Release(first.Granted())
 		second := waiters[0]
 		if first == second {
 			second = waiters[1]
 		}
-		w.release(second.granted())
-		w.release(w.process().lock("x", rwlock.Read))
-		require.Error(w.t, gone.Release(w.ctx))
+		w.Release(second.Granted())
+		w.Release(w.Process().Take("x", rwlock.Read))
+		require.Error(w, gone.Release(w.Ctx))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -48,44 +49,44 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 	} {
 		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				var book logbook
+				var book testkit.Log
 				var mu sync.Mutex
 				var told []error
-				p := w.process(rwlock.WithLogger(slog.New(&book)), rwlock.WithTrace(&rwlock.Trace{
+				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
 					Unreachable: func(_ rwlock.TraceEvent, err error) {
 						mu.Lock()
 						told = append(told, err)
 						mu.Unlock()
 					},
 				}))
-				p.warmUp()
-				w.mini.Miniredis().SetError(refusal)
-				waiting := []*pending{p.acquire(w.ctx, "n", rwlock.Write), p.acquire(w.ctx, "m", rwlock.Read)}
-				w.pass(900 * time.Millisecond)
-				require.Zero(w.t, p.Stats().Unreachable)
-				require.Empty(w.t, book.lines("refuses"))
-				w.pass(600 * time.Millisecond)
-				require.Equal(w.t, 2, p.Stats().Unreachable)
-				w.pass(8 * time.Second)
-				require.Len(w.t, book.lines("a server refuses its waiters"), 4, "at growing intervals")
+				p.WarmUp()
+				w.Mini.Miniredis().SetError(refusal)
+				waiting := []*pending{p.Acquire(w.Ctx, "n", rwlock.Write), p.Acquire(w.Ctx, "m", rwlock.Read)}
+				w.Pass(900 * time.Millisecond)
+				require.Zero(w, p.Stats().Unreachable)
+				require.Empty(w, book.Records("refuses"))
+				w.Pass(600 * time.Millisecond)
+				require.Equal(w, 2, p.Stats().Unreachable)
+				w.Pass(8 * time.Second)
+				require.Len(w, book.Records("a server refuses its waiters"), 4, "at growing intervals")
 				mu.Lock()
-				require.NotEmpty(w.t, told)
+				require.NotEmpty(w, told)
 				for _, err := range told {
-					require.ErrorContains(w.t, err, refusal)
+					require.ErrorContains(w, err, refusal)
 				}
 				mu.Unlock()
-				require.Empty(w.t, book.lines("s again"))
+				require.Empty(w, book.Records("s again"))
 
-				w.mini.Miniredis().SetError("")
+				w.Mini.Miniredis().SetError("")
 				for _, a := range waiting {
-					w.release(a.granted())
+					w.Release(a.Granted())
 				}
-				require.Zero(w.t, p.Stats().Unreachable)
-				w.settle()
-				back := book.lines("a server answers its waiters again")
-				require.Len(w.t, back, 1)
-				require.Equal(w.t, slog.LevelInfo, back[0].Level)
-				require.InDelta(w.t, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
+				require.Zero(w, p.Stats().Unreachable)
+				w.Settle()
+				back := book.Records("a server answers its waiters again")
+				require.Len(w, back, 1)
+				require.Equal(w, slog.LevelInfo, back[0].Level)
+				require.InDelta(w, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
 			})
 		})
 	}
@@ -95,26 +96,26 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 func TestTheEndOfAnOutageIsTold(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const gone = 5 * time.Second
-		var book logbook
-		p := w.process(rwlock.WithLogger(slog.New(&book)))
-		held := p.lock("held", rwlock.Write)
-		p.link.Refuse()
-		p.link.Cut()
-		waiting := p.acquire(w.ctx, "n", rwlock.Write)
-		w.pass(gone)
-		require.Empty(w.t, book.lines("s again"))
-		p.link.Restore()
-		w.release(waiting.granted())
-		w.pass(w.ttl)
-		require.NoError(w.t, held.Err())
+		var book testkit.Log
+		p := w.Process(book.Option())
+		held := p.Take("held", rwlock.Write)
+		p.Link.Refuse()
+		p.Link.Cut()
+		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
+		w.Pass(gone)
+		require.Empty(w, book.Records("s again"))
+		p.Link.Restore()
+		w.Release(waiting.Granted())
+		w.Pass(w.TTL)
+		require.NoError(w, held.Err())
 		for _, about := range []string{
 			"a server answers its waiters again", "a server renews leases again",
 		} {
-			lines := book.lines(about)
-			require.Len(w.t, lines, 1, about)
-			require.Equal(w.t, slog.LevelInfo, lines[0].Level)
-			require.Positive(w.t, durationOf(lines[0], "after"))
-			require.LessOrEqual(w.t, durationOf(lines[0], "after"), gone+w.refresh())
+			lines := book.Records(about)
+			require.Len(w, lines, 1, about)
+			require.Equal(w, slog.LevelInfo, lines[0].Level)
+			require.Positive(w, durationOf(lines[0], "after"))
+			require.LessOrEqual(w, durationOf(lines[0], "after"), gone+w.Refresh())
 		}
 	})
 }
@@ -122,31 +123,31 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 // A client that was closed is not coming back: whoever waits with it ends, and nothing is tried for ever.
 func TestAClosedClientEndsTheWaiting(t *testing.T) {
 	everywhere(t, func(w *world) {
-		other := w.process()
-		held := other.lock("n", rwlock.Write)
+		other := w.Process()
+		held := other.Take("n", rwlock.Write)
 		for _, queued := range []bool{true, false} {
-			p := w.process()
-			mine := p.lock(fmt.Sprint("mine", queued), rwlock.Write)
+			p := w.Process()
+			mine := p.Take(fmt.Sprint("mine", queued), rwlock.Write)
 			var waiting []*pending
 			if queued {
-				waiting = append(waiting, p.queue("n", rwlock.Write), p.queue("n", rwlock.Read))
+				waiting = append(waiting, p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Read))
 				p.client.Close()
 			} else {
 				p.client.Close()
-				waiting = append(waiting, p.acquire(w.ctx, "n", rwlock.Write), p.acquire(w.ctx, "free", rwlock.Read))
+				waiting = append(waiting, p.Acquire(w.Ctx, "n", rwlock.Write), p.Acquire(w.Ctx, "free", rwlock.Read))
 			}
 			for _, a := range waiting {
 				closed := time.Now()
-				err := a.failed()
-				require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-				require.ErrorIs(w.t, err, rueidis.ErrClosing)
-				require.ErrorContains(w.t, err, "its client was closed")
-				w.requireLess(a.at.Sub(closed), w.refresh()+time.Millisecond, "one refresh at the most")
+				err := a.Failed()
+				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+				require.ErrorIs(w, err, rueidis.ErrClosing)
+				require.ErrorContains(w, err, "its client was closed")
+				w.RequireLess(a.at.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
 			}
-			err := mine.Release(w.ctx)
-			require.ErrorContains(w.t, err, "not retried yet")
-			require.NoError(w.t, p.Close())
+			err := mine.Release(w.Ctx)
+			require.ErrorContains(w, err, "not retried yet")
+			require.NoError(w, p.Close())
 		}
-		w.release(held)
+		w.Release(held)
 	})
 }

@@ -13,26 +13,26 @@ import (
 // Releases that wait for a master expire while it is away. Those that come after its return are sent as ever.
 func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		w.ttl = time.Second
-		p, q := w.process(), w.process()
-		lease := p.lock("n", rwlock.Write)
-		p.link.Refuse()
-		p.link.Cut()
-		require.True(w.t, rwlock.Indeterminate(lease.Release(w.ctx)))
-		w.pass(10 * w.ttl)
-		p.link.Restore()
-		w.pass(5 * w.ttl)
-		w.release(p.lock("other", rwlock.Write))
+		w.TTL = time.Second
+		p, q := w.Process(), w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Refuse()
+		p.Link.Cut()
+		require.True(w, rwlock.Indeterminate(lease.Release(w.Ctx)))
+		w.Pass(10 * w.TTL)
+		p.Link.Restore()
+		w.Pass(5 * w.TTL)
+		w.Release(p.Take("other", rwlock.Write))
 
-		q.lock("n", rwlock.Write)
-		ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
+		q.Take("n", rwlock.Write)
+		ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
 		defer cancel()
 		_, err := p.Lock(ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		w.pass(50 * time.Millisecond)
-		require.Empty(w.t, w.inspect("n").Waiters, "who gave up is out of the queue")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		w.Pass(50 * time.Millisecond)
+		require.Empty(w, w.Inspect("n").Waiters, "who gave up is out of the queue")
 		start := time.Now()
-		require.NoError(w.t, p.Close())
-		require.Less(w.t, time.Since(start), w.ttl/2)
+		require.NoError(w, p.Close())
+		require.Less(w, time.Since(start), w.TTL/2)
 	})
 }

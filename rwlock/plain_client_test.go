@@ -38,11 +38,11 @@ func plain(o *rueidis.ClientOption) rueidis.ClientOption {
 const dialLimit = 5 * time.Second
 
 var deadEnds = map[string]func(w *world, p *process){
-	"frozen server": func(w *world, _ *process) { w.mini.Freeze() },
-	"silent link":   func(_ *world, p *process) { p.link.Blackhole(testredis.Both) },
+	"frozen server": func(w *world, _ *process) { w.Mini.Freeze() },
+	"silent link":   func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
 	"cut and silent": func(_ *world, p *process) {
-		p.link.Hold(testredis.Both)
-		p.link.Cut()
+		p.Link.Hold(testredis.Both)
+		p.Link.Cut()
 	},
 }
 
@@ -57,29 +57,29 @@ func TestNoCallOutlastsItsContextWithAnyClient(t *testing.T) {
 }
 
 func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *process)) {
-	link := w.newLink()
+	link := w.NewLink()
 	option := link.Option()
 	change(&option)
 	client, err := rueidis.NewClient(option)
-	require.NoError(w.t, err)
-	w.t.Cleanup(client.Close)
+	require.NoError(w, err)
+	w.Cleanup(client.Close)
 	locker, err := rwlock.New(client)
 	if err != nil {
-		require.ErrorIs(w.t, err, rwlock.ErrOption)
-		require.ErrorContains(w.t, err, "Dial", "what to do instead")
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.ErrorContains(w, err, "Dial", "what to do instead")
 		return
 	}
-	w.t.Cleanup(func() { _ = locker.Close() })
-	p := &process{Locker: locker, link: link, client: client, w: w}
-	held := p.lock("held", rwlock.Write)
+	w.Cleanup(func() { _ = locker.Close() })
+	p := &process{Locker: locker, Link: link, Client: client, W: w}
+	held := p.Take("held", rwlock.Write)
 	strike(w, p)
 	const limit, slack = 100 * time.Millisecond, 20 * time.Millisecond
 	within := func(what string, most time.Duration, call func(ctx context.Context)) {
-		ctx, cancel := context.WithTimeout(w.ctx, limit)
+		ctx, cancel := context.WithTimeout(w.Ctx, limit)
 		defer cancel()
 		start := time.Now()
 		call(ctx)
-		require.LessOrEqual(w.t, time.Since(start), most+slack, what)
+		require.LessOrEqual(w, time.Since(start), most+slack, what)
 	}
 	for range 2 { // the first finds the trouble, the second knows of it
 		for how, take := range acquisitions(p.Locker) {
@@ -90,6 +90,6 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 	}
 	within("Release", 2*time.Second, func(ctx context.Context) { _ = held.Release(ctx) })
 	within("Close", 2*time.Second+dialLimit, func(context.Context) { _ = p.Close() })
-	w.mini.Thaw()
-	p.link.Restore()
+	w.Mini.Thaw()
+	p.Link.Restore()
 }

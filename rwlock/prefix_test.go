@@ -18,18 +18,18 @@ var trickyPrefixes = []string{
 func TestHandOffsUnderAnyPrefix(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, prefix := range trickyPrefixes {
-			p, q := w.process(rwlock.WithPrefix(prefix)), w.process(rwlock.WithPrefix(prefix))
-			held := p.lock("n", rwlock.Write)
-			waiting := q.acquire(w.ctx, "n", rwlock.Write)
-			w.eventually("it waits", func() bool {
-				s, err := p.Inspect(w.ctx, "n")
+			p, q := w.Process(rwlock.WithPrefix(prefix)), w.Process(rwlock.WithPrefix(prefix))
+			held := p.Take("n", rwlock.Write)
+			waiting := q.Acquire(w.Ctx, "n", rwlock.Write)
+			w.Eventually("it waits", func() bool {
+				s, err := p.Inspect(w.Ctx, "n")
 				return err == nil && len(s.Waiters) == 1
 			})
-			w.settle() // its subscription
+			w.Settle() // its subscription
 			released := time.Now()
-			w.release(held)
-			w.release(waiting.granted())
-			w.requireLess(waiting.at.Sub(released), time.Millisecond, prefix)
+			w.Release(held)
+			w.Release(waiting.Granted())
+			w.RequireLess(waiting.At.Sub(released), time.Millisecond, prefix)
 		}
 	})
 }

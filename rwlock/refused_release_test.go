@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -21,16 +22,16 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 	} {
 		t.Run(refusal, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				var j journal
-				p := w.process(j.option())
-				lease := p.lock("n", rwlock.Write)
-				w.mini.Miniredis().SetError(refusal)
-				err := lease.Release(w.ctx)
-				w.mini.Miniredis().SetError("")
-				require.ErrorContains(w.t, err, refusal)
-				require.NoError(w.t, p.Close()) // the log is complete
-				text, _ := j.read()
-				requireTold(w.t, err, text, forGood)
+				var j testkit.Log
+				p := w.Process(j.Option())
+				lease := p.Take("n", rwlock.Write)
+				w.Mini.Miniredis().SetError(refusal)
+				err := lease.Release(w.Ctx)
+				w.Mini.Miniredis().SetError("")
+				require.ErrorContains(w, err, refusal)
+				require.NoError(w, p.Close()) // the log is complete
+				text := j.String()
+				requireTold(w.T, err, text, forGood)
 			})
 		})
 	}
@@ -43,8 +44,8 @@ func TestAReleaseByAUserWithoutTheRightIsNotPending(t *testing.T) {
 	commandOn(t, server, aclLine(t, aclOne)...)
 	client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 	require.NoError(t, err)
-	var j journal
-	l, err := rwlock.New(client, rwlock.WithTTL(time.Minute), j.option())
+	var j testkit.Log
+	l, err := rwlock.New(client, rwlock.WithTTL(time.Minute), j.Option())
 	require.NoError(t, err)
 	lease, err := l.Lock(t.Context(), "n")
 	require.NoError(t, err)
@@ -52,7 +53,7 @@ func TestAReleaseByAUserWithoutTheRightIsNotPending(t *testing.T) {
 	err = lease.Release(t.Context())
 	require.ErrorContains(t, err, "NOPERM")
 	require.NoError(t, l.Close())
-	text, _ := j.read()
+	text := j.String()
 	requireTold(t, err, text, true)
 }
 

@@ -23,31 +23,31 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 		t.Run(refusal[:7], func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				const leases = 50
-				w.ttl = time.Hour
-				p := w.process()
+				w.TTL = time.Hour
+				p := w.Process()
 				var all []*rwlock.Lease
 				for i := range leases {
-					all = append(all, p.lock(fmt.Sprint("n", i), rwlock.Write))
+					all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
 				}
-				w.mini.Miniredis().SetError(refusal)
+				w.Mini.Miniredis().SetError(refusal)
 				var releases sync.WaitGroup
 				for _, lease := range all {
-					releases.Go(func() { _ = lease.Release(w.ctx) })
+					releases.Go(func() { _ = lease.Release(w.Ctx) })
 				}
 				releases.Wait()
-				w.pass(5 * time.Second)
-				p.link.ResetCalls()
+				w.Pass(5 * time.Second)
+				p.Link.ResetCalls()
 				const window = 5 * time.Second
-				w.pass(window)
-				sent := p.link.Calls("EVALSHA") + p.link.Calls("EVAL")
-				require.LessOrEqual(w.t, sent, 2*leases*int(window/time.Second),
+				w.Pass(window)
+				sent := p.Link.Calls("EVALSHA") + p.Link.Calls("EVAL")
+				require.LessOrEqual(w, sent, 2*leases*int(window/time.Second),
 					"requests for %d releases within %v", leases, window)
-				require.Positive(w.t, sent, "but they are pursued")
+				require.Positive(w, sent, "but they are pursued")
 
-				w.mini.Miniredis().SetError("")
-				w.pass(3 * time.Second)
+				w.Mini.Miniredis().SetError("")
+				w.Pass(3 * time.Second)
 				for i := range leases {
-					require.Empty(w.t, w.inspect(fmt.Sprint("n", i)).Holders, "n%d is still held", i)
+					require.Empty(w, w.Inspect(fmt.Sprint("n", i)).Holders, "n%d is still held", i)
 				}
 			})
 		})
@@ -57,17 +57,17 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 // The pace is the master's: what else is asked of it is served as soon as it serves again.
 func TestRefusedReleasesHoldNobodyUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		w.ttl = time.Hour
-		p := w.process()
-		lease := p.lock("n", rwlock.Write)
-		w.mini.Miniredis().SetError("NOREPLICAS Not enough good replicas to write.")
-		_ = lease.Release(w.ctx)
-		w.pass(time.Minute)
-		w.mini.Miniredis().SetError("")
+		w.TTL = time.Hour
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		w.Mini.Miniredis().SetError("NOREPLICAS Not enough good replicas to write.")
+		_ = lease.Release(w.Ctx)
+		w.Pass(time.Minute)
+		w.Mini.Miniredis().SetError("")
 		start := time.Now()
-		w.release(p.lock("other", rwlock.Write))
-		require.Less(w.t, time.Since(start), 200*time.Millisecond)
-		w.eventually("the release is through", func() bool { return len(w.inspect("n").Holders) == 0 })
-		require.Less(w.t, time.Since(start), 3*time.Second)
+		w.Release(p.Take("other", rwlock.Write))
+		require.Less(w, time.Since(start), 200*time.Millisecond)
+		w.Eventually("the release is through", func() bool { return len(w.Inspect("n").Holders) == 0 })
+		require.Less(w, time.Since(start), 3*time.Second)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -71,7 +72,7 @@ func cutOff(t *testing.T, master *testredis.Server, replicas ...*testredis.Serve
 	commandOn(t, master, "CLIENT", "KILL", "TYPE", "replica")
 	require.Eventually(t, func() bool {
 		return master.Info("replication")["connected_slaves"] == "0"
-	}, patience, time.Millisecond)
+	}, testkit.Patience, time.Millisecond)
 }
 
 // A master dies whose replicas lag behind. One of them takes its place and knows nothing of the last grant, so that the
@@ -98,7 +99,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			s.DownAfter(time.Second)
 			old.Kill()
 			s.AwaitMaster(old)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			other, err := second.Lock(ctx, "n")
 			require.NoError(t, err)

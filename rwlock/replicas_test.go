@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -78,7 +79,7 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 			var short *rwlock.ReplicasError
 			require.ErrorAs(t, err, &short)
 			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: frozenTimeout}, *short)
-			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 }, patience, time.Millisecond, "rolled back")
+			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 }, testkit.Patience, time.Millisecond, "rolled back")
 		}
 		require.NoError(t, l.Close())
 	}
@@ -93,7 +94,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 		held, err := first.Lock(t.Context(), "n")
 		require.NoError(t, err)
 		waiting := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		var owner string
 		var record any // as the replica has it
 		go func() {
@@ -108,7 +109,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 		require.Eventually(t, func() bool {
 			state, err := first.Inspect(t.Context(), "n")
 			return err == nil && len(state.Waiters) == 1
-		}, patience, time.Millisecond)
+		}, testkit.Patience, time.Millisecond)
 		if frozen {
 			replica.Freeze()
 		}
@@ -122,7 +123,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 		cancel()
 	}
 	replica.Thaw()
-	require.Eventually(t, func() bool { return holders(t, first, "n") == 0 }, patience, time.Millisecond, "rolled back")
+	require.Eventually(t, func() bool { return holders(t, first, "n") == 0 }, testkit.Patience, time.Millisecond, "rolled back")
 }
 
 // The deadline does not move past the expiry that the replica knows.
@@ -146,7 +147,7 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	require.False(t, rwlock.Indeterminate(err), "the master has renewed it")
 	select {
 	case <-lease.Done():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "it goes on without its replica")
 	}
 	require.ErrorIs(t, lease.Err(), rwlock.ErrLost)
@@ -201,7 +202,7 @@ func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 					defer replica.Thaw()
 				}
 				lost := proxy.DropNextReply(testredis.Named("EVALSHA"))
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				defer cancel()
 				lease, err := l.Lock(ctx, "n")
 				<-lost

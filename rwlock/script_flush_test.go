@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -15,14 +16,15 @@ import (
 func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	t.Parallel() // a subscription has to be a second old
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	w := &world{backend: backend{t: t, ctx: t.Context(), group: cluster}, ttl: 10 * time.Second}
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 10 * time.Second
 	link := testredis.NewLink(t, cluster.Option())
 	waiter, err := rwlock.New(link.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, waiter.Close()) })
-	p := w.process()
+	p := w.Process()
 	believed := func() bool {
-		held := p.lock("n", rwlock.Write)
+		held := p.Take("n", rwlock.Write)
 		var next *rwlock.Lease
 		granted := make(chan error, 1)
 		go func() {
@@ -30,7 +32,7 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 			next, err = waiter.Lock(t.Context(), "n")
 			granted <- err
 		}()
-		require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
 		before := link.Calls("EVALSHA")
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, <-granted)
@@ -38,8 +40,8 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 		require.NoError(t, next.Release(t.Context()))
 		return !asked
 	}
-	w.eventually("a hand-off is believed", believed)
+	w.Eventually("a hand-off is believed", believed)
 	_, err = cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")
 	require.NoError(t, err)
-	w.eventually("a hand-off is believed again", believed)
+	w.Eventually("a hand-off is believed again", believed)
 }

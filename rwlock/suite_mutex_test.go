@@ -11,20 +11,20 @@ import (
 )
 
 func mutexExcludes(w *world) {
-	p, q := w.process(), w.process()
+	p, q := w.Process(), w.Process()
 	shared, same, remote := p.RWMutex("n"), p.RWMutex("n"), q.RWMutex("n")
-	require.NoError(w.t, shared.Lock(w.ctx))
+	require.NoError(w, shared.Lock(w.Ctx))
 	for _, mu := range []*rwlock.RWMutex{shared, same, remote} {
-		require.ErrorIs(w.t, mu.TryLock(w.ctx), rwlock.ErrNotAcquired)
-		require.ErrorIs(w.t, mu.TryRLock(w.ctx), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
 	}
-	require.NoError(w.t, shared.Unlock(w.ctx))
+	require.NoError(w, shared.Unlock(w.Ctx))
 	for _, mu := range []*rwlock.RWMutex{shared, shared, same, remote} {
-		require.NoError(w.t, mu.RLock(w.ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
 	}
-	require.ErrorIs(w.t, shared.TryLock(w.ctx), rwlock.ErrNotAcquired)
+	require.ErrorIs(w, shared.TryLock(w.Ctx), rwlock.ErrNotAcquired)
 	for _, mu := range []*rwlock.RWMutex{same, shared, remote, shared} {
-		require.NoError(w.t, mu.RUnlock(w.ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 	}
 
 	// A counter without a lock of its own: the race detector and the sum tell whether the sections were alone.
@@ -35,53 +35,53 @@ func mutexExcludes(w *world) {
 		mu := []*rwlock.RWMutex{shared, remote}[i%2]
 		all.Go(func() {
 			for range rounds {
-				if err := mu.Lock(w.ctx); err != nil {
-					w.t.Error(err)
+				if err := mu.Lock(w.Ctx); err != nil {
+					w.Error(err)
 					return
 				}
 				counter++
-				if err := mu.Unlock(w.ctx); err != nil {
-					w.t.Error(err)
+				if err := mu.Unlock(w.Ctx); err != nil {
+					w.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	require.Equal(w.t, goroutines*rounds, counter)
-	w.onlyTokensLeft()
+	require.Equal(w, goroutines*rounds, counter)
+	w.OnlyTokensLeft()
 }
 
 func mutexUnlocks(w *world) {
-	p := w.process()
+	p := w.Process()
 	mu := p.RWMutex("n")
-	require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
-	require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld)
-	require.Zero(w.t, mu.Token())
-	require.ErrorIs(w.t, context.Cause(mu.Context(w.ctx)), rwlock.ErrNotHeld)
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+	require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+	require.Zero(w, mu.Token())
+	require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrNotHeld)
 
-	require.NoError(w.t, mu.RLock(w.ctx))
-	require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld, "held for reading")
-	require.NoError(w.t, mu.RUnlock(w.ctx))
+	require.NoError(w, mu.RLock(w.Ctx))
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld, "held for reading")
+	require.NoError(w, mu.RUnlock(w.Ctx))
 
-	require.NoError(w.t, mu.Lock(w.ctx))
-	require.ErrorIs(w.t, mu.RUnlock(w.ctx), rwlock.ErrNotHeld, "held for writing")
-	require.GreaterOrEqual(w.t, w.inspect("n").Token, mu.Token(), "Inspect shows the last of the block")
-	ctx := mu.Context(w.ctx)
+	require.NoError(w, mu.Lock(w.Ctx))
+	require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld, "held for writing")
+	require.GreaterOrEqual(w, w.Inspect("n").Token, mu.Token(), "Inspect shows the last of the block")
+	ctx := mu.Context(w.Ctx)
 	fence, ok := fencing.FromContext(ctx, "n")
-	require.True(w.t, ok)
-	require.Equal(w.t, mu.Token(), fence.Token)
-	require.NoError(w.t, mu.Unlock(w.ctx))
-	w.untilClosed(ctx.Done())
-	require.ErrorIs(w.t, context.Cause(ctx), rwlock.ErrReleased)
-	require.ErrorContains(w.t, context.Cause(ctx), `lock "n"`)
+	require.True(w, ok)
+	require.Equal(w, mu.Token(), fence.Token)
+	require.NoError(w, mu.Unlock(w.Ctx))
+	w.UntilClosed(ctx.Done())
+	require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+	require.ErrorContains(w, context.Cause(ctx), `lock "n"`)
 
-	require.NoError(w.t, mu.Lock(w.ctx))
-	ctx = mu.Context(w.ctx)
-	w.flushAll()
-	w.untilClosed(ctx.Done())
-	require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrLost)
-	require.ErrorIs(w.t, mu.Unlock(w.ctx), rwlock.ErrNotHeld)
-	require.NoError(w.t, mu.Lock(w.ctx), "a loss leaves it usable")
-	require.NoError(w.t, mu.Unlock(w.ctx))
-	w.onlyTokensLeft()
+	require.NoError(w, mu.Lock(w.Ctx))
+	ctx = mu.Context(w.Ctx)
+	w.FlushAll()
+	w.UntilClosed(ctx.Done())
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+	require.NoError(w, mu.Lock(w.Ctx), "a loss leaves it usable")
+	require.NoError(w, mu.Unlock(w.Ctx))
+	w.OnlyTokensLeft()
 }

@@ -1,6 +1,10 @@
 package rwlock_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+)
 
 // suite is what every lock must do, on every server alike.
 var suite = []struct {
@@ -39,11 +43,11 @@ var suite = []struct {
 
 func TestSuite(t *testing.T) {
 	t.Parallel() // on real servers most of the time is waiting
-	for _, p := range everyPlace(t) {
-		t.Run(p.name, func(t *testing.T) {
+	for _, p := range testkit.Places(t) {
+		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range suite {
-				t.Run(c.name, func(t *testing.T) { p.enter(t, c.test) })
+				t.Run(c.name, func(t *testing.T) { p.Enter(t, observed(c.test)) })
 			}
 		})
 	}

@@ -25,34 +25,34 @@ func TestHandOffOfBeforeASuspensionIsNotTrusted(t *testing.T) {
 }
 
 func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
-	w.mini.Skew(0) // from now on the server's clock is set by hand
+	w.Mini.Skew(0) // from now on the server's clock is set by hand
 	clock := newWallClock(0)
-	holder, p := w.process(), w.process(clock.option())
-	held := holder.lock("n", rwlock.Write)
-	waiter := p.queue("n", mode)
-	w.pass(1200 * time.Millisecond)
+	holder, p := w.Process(), w.Process(clock.option())
+	held := holder.Take("n", rwlock.Write)
+	waiter := p.Queue("n", mode)
+	w.Pass(1200 * time.Millisecond)
 	const late = 40 * time.Millisecond
-	p.link.DelayDir(testredis.ToClient, late)
-	w.release(held)
-	w.pass(late / 4)
-	w.mini.Skew(suspended)
+	p.Link.DelayDir(testredis.ToClient, late)
+	w.Release(held)
+	w.Pass(late / 4)
+	w.Mini.Skew(suspended)
 	clock.step(suspended)
-	other := w.process(newWallClock(suspended).option()).lock("n", rwlock.Write)
+	other := w.Process(newWallClock(suspended).option()).lock("n", rwlock.Write)
 
-	for until := time.Now().Add(w.claim() + time.Second); time.Now().Before(until); w.pass(time.Millisecond) {
-		if !waiter.isWaiting() {
+	for until := time.Now().Add(w.Claim() + time.Second); time.Now().Before(until); w.Pass(time.Millisecond) {
+		if !waiter.IsWaiting() {
 			break
 		}
 	}
-	if !waiter.isWaiting() && waiter.lease != nil {
-		require.Error(w.t, waiter.lease.Err(), "tokens %v and %v are held at once", waiter.lease.Token(), other.Token())
+	if !waiter.IsWaiting() && waiter.lease != nil {
+		require.Error(w, waiter.lease.Err(), "tokens %v and %v are held at once", waiter.lease.Token(), other.Token())
 	}
-	require.NoError(w.t, other.Err())
-	p.link.Delay(0)
-	w.release(other)
-	lease := waiter.granted()
-	require.NoError(w.t, lease.Err())
-	require.Greater(w.t, lease.Token(), other.Token())
+	require.NoError(w, other.Err())
+	p.Link.Delay(0)
+	w.Release(other)
+	lease := waiter.Granted()
+	require.NoError(w, lease.Err())
+	require.Greater(w, lease.Token(), other.Token())
 }
 
 // A renewal that this process came to late leaves the servers little time to answer: the loss says so.
@@ -66,15 +66,15 @@ func TestALossNamesARenewalThatCameLate(t *testing.T) {
 				return now.Sub(start), now
 			}
 		})
-		p := w.process(clock)
-		lease := p.lock("n", rwlock.Write)
-		p.link.Blackhole(testredis.Both)
-		w.pass(w.ttl / 5)
-		paused.Store(int64(w.ttl * 3 / 5)) // a renewal was due meanwhile, and the lease has not expired
-		w.untilOver(lease)
-		require.ErrorContains(w.t, lease.Err(), "no renewal was confirmed in time")
-		require.Regexp(w.t, `mini:6379: no reply in \S+; this process sent the request \S+ late`, lease.Err().Error())
+		p := w.Process(clock)
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.Both)
+		w.Pass(w.TTL / 5)
+		paused.Store(int64(w.TTL * 3 / 5)) // a renewal was due meanwhile, and the lease has not expired
+		w.UntilOver(lease)
+		require.ErrorContains(w, lease.Err(), "no renewal was confirmed in time")
+		require.Regexp(w, `mini:6379: no reply in \S+; this process sent the request \S+ late`, lease.Err().Error())
 		var silence *rwlock.NoReplyError
-		require.ErrorAs(w.t, lease.Err(), &silence)
+		require.ErrorAs(w, lease.Err(), &silence)
 	})
 }

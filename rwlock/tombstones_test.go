@@ -15,25 +15,25 @@ import (
 func TestTombstonesDoNotPileUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const attempts = 500
-		w.ttl = time.Hour
-		w.process().lock("n", rwlock.Write)
-		p := w.process()
-		p.warmUp()
-		size := func() int { return len(w.mini.Miniredis().Dump()) }
+		w.TTL = time.Hour
+		w.Process().Take("n", rwlock.Write)
+		p := w.Process()
+		p.WarmUp()
+		size := func() int { return len(w.Mini.Miniredis().Dump()) }
 		before := size()
-		p.link.DelayDir(testredis.ToClient, 6*time.Millisecond)
+		p.Link.DelayDir(testredis.ToClient, 6*time.Millisecond)
 		for range attempts {
-			ctx, cancel := context.WithTimeout(w.ctx, 3*time.Millisecond)
+			ctx, cancel := context.WithTimeout(w.Ctx, 3*time.Millisecond)
 			_, err := p.TryLock(ctx, "n")
-			require.Error(w.t, err)
+			require.Error(w, err)
 			cancel()
 		}
-		p.link.Delay(0)
-		w.pass(time.Minute)
+		p.Link.Delay(0)
+		w.Pass(time.Minute)
 		for range attempts / 10 { // whoever comes clears up
-			_, err := p.TryLock(w.ctx, "n")
-			require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
+			_, err := p.TryLock(w.Ctx, "n")
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		}
-		require.Less(w.t, size()-before, 20*100, "bytes left of %d attempts", attempts)
+		require.Less(w, size()-before, 20*100, "bytes left of %d attempts", attempts)
 	})
 }

@@ -10,15 +10,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // overtakeReleases holds up each release on its way to the server for a moment, so that a request that does not wait
 // for the answer to the release arrives before it.
-func (p *process) overtakeReleases(d time.Duration) {
-	release := running("release")
-	p.link.OnCommand(func(cmd []string) {
+func overtakeReleases(p *process, d time.Duration) {
+	release := testkit.Running("release")
+	p.Link.OnCommand(func(cmd []string) {
 		if release(cmd) {
 			time.Sleep(d)
 		}
@@ -27,21 +28,21 @@ func (p *process) overtakeReleases(d time.Duration) {
 
 // refuseReleasesOf makes the server refuse each release of this lock, and gives up a request for it: from then on,
 // other releases of the process in the background wait for a probe.
-func (p *process) refuseReleasesOf(name string) {
-	release := running("release")
-	p.link.Deny(func(cmd []string) string {
+func refuseReleasesOf(p *process, name string) {
+	release := testkit.Running("release")
+	p.Link.Deny(func(cmd []string) string {
 		if release(cmd) && strings.Contains(cmd[3], name) {
 			return "BUSY not now"
 		}
 		return ""
 	})
-	struck := p.link.DelayNextReply(running("acquire"), 100*time.Millisecond)
-	ctx, cancel := context.WithTimeout(p.w.ctx, 50*time.Millisecond)
+	struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.W.Ctx, 50*time.Millisecond)
 	defer cancel()
 	_, err := p.Lock(ctx, name)
-	require.ErrorIs(p.w.t, err, context.DeadlineExceeded)
+	require.ErrorIs(p.W, err, context.DeadlineExceeded)
 	<-struck
-	p.w.settle()
+	p.W.Settle()
 }
 
 // singleAttempts are the calls that are not refused by what their own process gives back.
@@ -56,17 +57,17 @@ var singleAttempts = map[string]func(p *process, ctx context.Context, name strin
 func TestASingleAttemptIsNotRefusedByItsLateGrant(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const ttl = 2 * time.Second
-		p := w.process()
-		p.warmUp()
-		p.refuseReleasesOf("other")
+		p := w.Process()
+		p.WarmUp()
+		refuseReleasesOf(p, "other")
 		for i := range 3 {
 			// The reply is late for the client's trust, and the hold still stands on the server.
-			struck := p.link.DelayNextReply(running("acquire"), ttl-20*time.Millisecond)
-			lease, err := p.TryLock(w.ctx, fmt.Sprint("n", i), rwlock.WithTTL(ttl))
+			struck := p.Link.DelayNextReply(testkit.Running("acquire"), ttl-20*time.Millisecond)
+			lease, err := p.TryLock(w.Ctx, fmt.Sprint("n", i), rwlock.WithTTL(ttl))
 			<-struck
-			require.NoError(w.t, err)
-			require.NoError(w.t, lease.Err())
-			w.release(lease)
+			require.NoError(w, err)
+			require.NoError(w, lease.Err())
+			w.Release(lease)
 		}
 	})
 }
@@ -85,20 +86,20 @@ func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
 			}
 			t.Run(former+", "+mode, func(t *testing.T) {
 				inFakeTime(t, func(w *world) {
-					p := w.process()
-					p.warmUp()
-					p.overtakeReleases(10 * time.Millisecond)
+					p := w.Process()
+					p.WarmUp()
+					overtakeReleases(p, 10*time.Millisecond)
 					for i := range 20 {
 						name := fmt.Sprint("n", i)
-						struck := p.link.DelayNextReply(running("acquire"), 100*time.Millisecond)
-						ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
+						struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
+						ctx, cancel := context.WithTimeout(w.Ctx, 50*time.Millisecond)
 						_, err := giveUp(p, ctx, name)
-						require.ErrorIs(w.t, err, context.DeadlineExceeded)
+						require.ErrorIs(w, err, context.DeadlineExceeded)
 						cancel()
 						<-struck
-						lease, err := try(p, w.ctx, name)
-						require.NoError(w.t, err)
-						w.release(lease)
+						lease, err := try(p, w.Ctx, name)
+						require.NoError(w, err)
+						w.Release(lease)
 					}
 				})
 			})
@@ -109,63 +110,63 @@ func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
 // A single attempt is not refused by a crowd of its process that gave up just before.
 func TestASingleAttemptIsNotRefusedByACrowdThatGaveUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.warmUp()
-		p.overtakeReleases(10 * time.Millisecond)
-		held := w.process().lock("n", rwlock.Write)
-		ctx, stop := context.WithCancel(w.ctx)
+		p := w.Process()
+		p.WarmUp()
+		overtakeReleases(p, 10*time.Millisecond)
+		held := w.Process().Take("n", rwlock.Write)
+		ctx, stop := context.WithCancel(w.Ctx)
 		defer stop()
 		var all []*pending
 		for range crowd {
-			all = append(all, p.acquire(ctx, "n", rwlock.Write))
+			all = append(all, p.Acquire(ctx, "n", rwlock.Write))
 		}
-		w.untilWaiting("n", crowd)
+		w.UntilWaiting("n", crowd)
 		stop()
 		for _, a := range all {
-			require.Error(w.t, a.failed())
+			require.Error(w, a.Failed())
 		}
-		w.release(held) // to a waiter of the crowd
-		lease, err := p.TryLock(w.ctx, "n")
-		require.NoError(w.t, err)
-		w.release(lease)
+		w.Release(held) // to a waiter of the crowd
+		lease, err := p.TryLock(w.Ctx, "n")
+		require.NoError(w, err)
+		w.Release(lease)
 	})
 }
 
 // A release that waits for a probe of its server holds up no single attempt.
 func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.warmUp()
-		p.refuseReleasesOf("other")
-		other := w.process()
-		held := other.lock("n", rwlock.Write)
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		p := w.Process()
+		p.WarmUp()
+		refuseReleasesOf(p, "other")
+		other := w.Process()
+		held := other.Take("n", rwlock.Write)
+		ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
 		defer cancel()
 		_, err := p.Lock(ctx, "n")
-		require.ErrorIs(w.t, err, context.DeadlineExceeded)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
 		began := time.Now()
-		_, err = p.TryLock(w.ctx, "n")
-		require.ErrorIs(w.t, err, rwlock.ErrNotAcquired)
-		require.Zero(w.t, time.Since(began))
-		w.release(held)
+		_, err = p.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.Zero(w, time.Since(began))
+		w.Release(held)
 	})
 }
 
 // The wait for the answer to a release ends with the context, and the error says that the server has not answered.
 func TestASingleAttemptAfterOneGivenUpOnASilentServer(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.warmUp()
-		p.link.Blackhole(testredis.Both)
+		p := w.Process()
+		p.WarmUp()
+		p.Link.Blackhole(testredis.Both)
 		for range 3 {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
 			_, err := p.TryLock(ctx, "n")
 			cancel()
-			require.ErrorIs(w.t, err, context.DeadlineExceeded)
-			require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-			require.Equal(w.t, 100*time.Millisecond, time.Since(began))
+			require.ErrorIs(w, err, context.DeadlineExceeded)
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+			require.Equal(w, 100*time.Millisecond, time.Since(began))
 		}
-		p.link.Restore()
+		p.Link.Restore()
 	})
 }

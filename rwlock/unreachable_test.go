@@ -18,34 +18,34 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var mu sync.Mutex
 		var told []time.Time
-		p := w.process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(e rwlock.TraceEvent, err error) {
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(e rwlock.TraceEvent, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, time.Now())
 			if err == nil || e.Hold == "" {
-				w.t.Errorf("told of %+v without a cause", e)
+				w.Errorf("told of %+v without a cause", e)
 			}
 		}}))
-		p.warmUp()
-		require.Zero(w.t, p.Stats().Unreachable)
-		p.die()
+		p.WarmUp()
+		require.Zero(w, p.Stats().Unreachable)
+		p.Die()
 		begun := time.Now()
-		ctx, cancel := context.WithCancel(w.ctx)
-		waiters := []*pending{p.acquire(ctx, "a", rwlock.Write), p.acquire(ctx, "b", rwlock.Read)}
-		w.pass(5 * time.Second)
-		require.Equal(w.t, len(waiters), p.Stats().Unreachable)
-		w.pass(time.Hour)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		waiters := []*pending{p.Acquire(ctx, "a", rwlock.Write), p.Acquire(ctx, "b", rwlock.Read)}
+		w.Pass(5 * time.Second)
+		require.Equal(w, len(waiters), p.Stats().Unreachable)
+		w.Pass(time.Hour)
 		mu.Lock()
-		require.GreaterOrEqual(w.t, len(told), 2*len(waiters))
-		require.Less(w.t, told[0].Sub(begun), time.Second)
-		require.Less(w.t, len(told), 100*len(waiters))
+		require.GreaterOrEqual(w, len(told), 2*len(waiters))
+		require.Less(w, told[0].Sub(begun), time.Second)
+		require.Less(w, len(told), 100*len(waiters))
 		mu.Unlock()
 
-		p.link.Restore()
+		p.Link.Restore()
 		for _, a := range waiters {
-			w.release(a.granted())
+			w.Release(a.Granted())
 		}
-		require.Zero(w.t, p.Stats().Unreachable)
+		require.Zero(w, p.Stats().Unreachable)
 		cancel()
 	})
 }
@@ -55,37 +55,37 @@ func TestSilentRedisIsTracedByItsType(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var mu sync.Mutex
 		var causes []error
-		p := w.process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ rwlock.TraceEvent, err error) {
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ rwlock.TraceEvent, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			causes = append(causes, err)
 		}}))
-		p.warmUp()
-		p.link.Hold(testredis.Both)
-		ctx, cancel := context.WithCancel(w.ctx)
+		p.WarmUp()
+		p.Link.Hold(testredis.Both)
+		ctx, cancel := context.WithCancel(w.Ctx)
 		defer cancel()
-		waiting := p.acquire(ctx, "n", rwlock.Write)
-		w.pass(time.Minute)
+		waiting := p.Acquire(ctx, "n", rwlock.Write)
+		w.Pass(time.Minute)
 		mu.Lock()
-		require.NotEmpty(w.t, causes)
-		require.ErrorAs(w.t, causes[0], new(*rwlock.NoReplyError)) // then its connection fails
+		require.NotEmpty(w, causes)
+		require.ErrorAs(w, causes[0], new(*rwlock.NoReplyError)) // then its connection fails
 		mu.Unlock()
-		p.link.Restore()
-		w.release(waiting.granted())
+		p.Link.Restore()
+		w.Release(waiting.Granted())
 	})
 }
 
 // Whoever comes while a silent server is not tried again finds the same type.
 func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.process()
-		p.warmUp()
-		p.link.Hold(testredis.Both)
+		p := w.Process()
+		p.WarmUp()
+		p.Link.Hold(testredis.Both)
 		for range 2 {
-			_, err := p.TryLock(w.ctx, "n")
-			require.ErrorIs(w.t, err, rwlock.ErrNoQuorum)
-			require.ErrorAs(w.t, err, new(*rwlock.NoReplyError))
+			_, err := p.TryLock(w.Ctx, "n")
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+			require.ErrorAs(w, err, new(*rwlock.NoReplyError))
 		}
-		p.link.Restore()
+		p.Link.Restore()
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -16,53 +17,53 @@ import (
 func TestOutageOfManyLeasesIsNoFloodOfLines(t *testing.T) {
 	const leases, limit = 50, 6
 	inFakeTime(t, func(w *world) {
-		var j journal
-		p := w.process(j.option())
+		var j testkit.Log
+		p := w.Process(j.Option())
 		count := func(part string) (n int) {
 			time.Sleep(time.Nanosecond) // the log is written by a goroutine
-			text, _ := j.read()
+			text := j.String()
 			return strings.Count(text, part)
 		}
 		var all []*rwlock.Lease
 		for i := range leases {
-			all = append(all, p.lock(fmt.Sprint("n", i), rwlock.Write))
+			all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
 		}
-		w.mini.Stop()
+		w.Mini.Stop()
 		for _, lease := range all {
-			w.untilOver(lease)
+			w.UntilOver(lease)
 		}
 		told := count("does not renew leases")
-		require.Positive(w.t, told)
-		require.LessOrEqual(w.t, told, limit)
-		require.Greater(w.t, int(p.Stats().RenewFailed), leases*limit, "each failure is counted")
-		require.Positive(w.t, count(fmt.Sprintf("leases=%d ", leases)))
-		require.Equal(w.t, leases, count("lease lost"))
+		require.Positive(w, told)
+		require.LessOrEqual(w, told, limit)
+		require.Greater(w, int(p.Stats().RenewFailed), leases*limit, "each failure is counted")
+		require.Positive(w, count(fmt.Sprintf("leases=%d ", leases)))
+		require.Equal(w, leases, count("lease lost"))
 
-		w.mini.Recover()
-		lease := p.lock("again", rwlock.Write)
-		require.NoError(w.t, lease.Renew(w.ctx))
-		require.Equal(w.t, told, count("does not renew leases"))
-		w.mini.Stop()
-		require.Error(w.t, lease.Renew(w.ctx))
-		require.Equal(w.t, told+1, count("does not renew leases"), "the next outage is told at once")
-		w.untilOver(lease)
-		w.mini.Recover()
+		w.Mini.Recover()
+		lease := p.Take("again", rwlock.Write)
+		require.NoError(w, lease.Renew(w.Ctx))
+		require.Equal(w, told, count("does not renew leases"))
+		w.Mini.Stop()
+		require.Error(w, lease.Renew(w.Ctx))
+		require.Equal(w, told+1, count("does not renew leases"), "the next outage is told at once")
+		w.UntilOver(lease)
+		w.Mini.Recover()
 	})
 }
 
 // Renew is told within the node timeout that a server does not answer, also where no renewal was planned.
 func TestRenewOnDemandHasALimit(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		w.ttl = time.Hour
-		p := w.process()
-		lease := p.lock("n", rwlock.Write, rwlock.WithoutRenewal())
-		w.pass(time.Minute)
-		p.link.Hold(testredis.ToClient)
+		w.TTL = time.Hour
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.Pass(time.Minute)
+		p.Link.Hold(testredis.ToClient)
 		began := time.Now()
-		require.ErrorContains(w.t, lease.Renew(w.ctx), "no reply")
-		require.Equal(w.t, time.Second, time.Since(began))
-		require.NoError(w.t, lease.Err())
-		p.link.Restore()
-		require.NoError(w.t, lease.Renew(w.ctx))
+		require.ErrorContains(w, lease.Renew(w.Ctx), "no reply")
+		require.Equal(w, time.Second, time.Since(began))
+		require.NoError(w, lease.Err())
+		p.Link.Restore()
+		require.NoError(w, lease.Renew(w.Ctx))
 	})
 }

@@ -1,5 +1,6 @@
 // Package testkit is what the tests of the locks have in common.
 //
+//	place.go    Place: fake time, and every server program that is installed
 //	world.go    World: the masters, in fake time or on real servers, and the time that goes by
 //	process.go  Process: a locker with links and clients of its own, with a network that can fail
 //	pending.go  Pending: an acquisition under way

@@ -9,13 +9,56 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Pending is an acquisition under way in a goroutine of its own.
+// Call is a call under way in a goroutine of its own.
+type Call struct {
+	w    *World
+	Over chan struct{} // closed when Err is set
+	Err  error
+	At   time.Time // when it was over
+}
+
+// Call starts a call, such as RWMutex.Lock. In fake time it then waits or is over, so that the next one comes after it.
+func (w *World) Call(ctx context.Context, f func(context.Context) error) *Call {
+	c := &Call{w: w, Over: make(chan struct{})}
+	go c.run(func() error { return f(ctx) })
+	w.Settle()
+	return c
+}
+
+func (c *Call) run(f func() error) {
+	defer close(c.Over)
+	c.Err = f()
+	c.At = time.Now()
+}
+
+// Wait returns when the call is over.
+func (c *Call) Wait() {
+	c.w.Helper()
+	c.w.UntilClosed(c.Over)
+}
+
+// Result waits for the end of the call.
+func (c *Call) Result() error {
+	c.w.Helper()
+	c.Wait()
+	return c.Err
+}
+
+// IsWaiting reports whether the call is still under way once all is settled.
+func (c *Call) IsWaiting() bool {
+	c.w.Settle()
+	select {
+	case <-c.Over:
+		return false
+	default:
+		return true
+	}
+}
+
+// Pending is an acquisition under way.
 type Pending struct {
-	w     *World
-	Over  chan struct{} // closed when Lease or Err is set
+	Call
 	Lease *rwlock.Lease
-	Err   error
-	At    time.Time // when it was over
 }
 
 // Acquire starts an acquisition.
@@ -26,18 +69,17 @@ func (p *Process) Acquire(ctx context.Context, name string, mode rwlock.Mode, op
 func (p *Process) acquire(
 	ctx context.Context, name string, mode rwlock.Mode, then func(*rwlock.Lease) error, opts ...rwlock.LockOption,
 ) *Pending {
-	a := &Pending{w: p.W, Over: make(chan struct{})}
+	a := &Pending{Call: Call{w: p.W, Over: make(chan struct{})}}
 	take := p.Lock
 	if mode == rwlock.Read {
 		take = p.RLock
 	}
-	go func() {
-		defer close(a.Over)
-		if a.Lease, a.Err = take(ctx, name, opts...); a.Err == nil {
-			a.Err = then(a.Lease)
+	go a.run(func() (err error) {
+		if a.Lease, err = take(ctx, name, opts...); err != nil {
+			return err
 		}
-		a.At = time.Now()
-	}()
+		return then(a.Lease)
+	})
 	return a
 }
 
@@ -68,12 +110,6 @@ func (p *Process) InTurn(ctx context.Context, name string, mode rwlock.Mode) *Pe
 	return p.acquire(ctx, name, mode, func(lease *rwlock.Lease) error { return lease.Release(p.W.Ctx) })
 }
 
-// Wait returns when the acquisition is over.
-func (a *Pending) Wait() {
-	a.w.Helper()
-	a.w.UntilClosed(a.Over)
-}
-
 // Granted waits for the lease.
 func (a *Pending) Granted() *rwlock.Lease {
 	a.w.Helper()
@@ -89,17 +125,6 @@ func (a *Pending) Failed() error {
 	require.Error(a.w, a.Err)
 	require.Nil(a.w, a.Lease)
 	return a.Err
-}
-
-// IsWaiting reports whether the acquisition is still under way once all is settled.
-func (a *Pending) IsWaiting() bool {
-	a.w.Settle()
-	select {
-	case <-a.Over:
-		return false
-	default:
-		return true
-	}
 }
 
 // First returns the acquisition that is over first.

@@ -49,6 +49,25 @@ func (w *World) ProcessAt(way time.Duration, opts ...rwlock.Option) *Process {
 	return w.ProcessOver(n, opts...)
 }
 
+// NewLink is another link to the first master.
+func (w *World) NewLink() *testredis.Link {
+	switch {
+	case w.Mini != nil:
+		return w.Mini.NewLink()
+	case w.Group != nil:
+		return testredis.NewLink(w.T, w.Group.Option())
+	}
+	return testredis.NewProxy(w.T, w.Server.Addr()).Link
+}
+
+// ProcessOn starts a process over a client of that option, for one master. The link is the one of its commands.
+func (w *World) ProcessOn(link *testredis.Link, option rueidis.ClientOption, opts ...rwlock.Option) *Process {
+	w.Helper()
+	p := &Process{W: w, Link: link, Links: []*testredis.Link{link}}
+	p.dial(w.Net, option)
+	return p.Start(opts...)
+}
+
 // ProcessOver starts a process over a network of its own.
 func (w *World) ProcessOver(n Net, opts ...rwlock.Option) *Process {
 	w.Helper()
@@ -67,7 +86,7 @@ func (w *World) Connect(n Net) *Process {
 			p.Links = append(p.Links, mini.NewLink())
 		}
 	case w.Group != nil:
-		p.Links = append(p.Links, testredis.NewLink(w.T, w.Group.Option()))
+		p.Links = append(p.Links, w.NewLink())
 	default:
 		for _, server := range w.Servers {
 			p.Proxies = append(p.Proxies, testredis.NewProxy(w.T, server.Addr()))
@@ -176,6 +195,14 @@ func (p *Process) Die() {
 func (p *Process) Take(name string, mode rwlock.Mode, opts ...rwlock.LockOption) *rwlock.Lease {
 	p.W.Helper()
 	return p.Acquire(p.W.Ctx, name, mode, opts...).Granted()
+}
+
+// Try takes the lock if it is free.
+func (p *Process) Try(name string, mode rwlock.Mode, opts ...rwlock.LockOption) (*rwlock.Lease, error) {
+	if mode == rwlock.Read {
+		return p.TryRLock(p.W.Ctx, name, opts...)
+	}
+	return p.TryLock(p.W.Ctx, name, opts...)
 }
 
 // Section takes the lock for writing and gives it back, and fails the test if that fails.

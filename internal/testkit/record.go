@@ -2,33 +2,40 @@ package testkit
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // Log is what a locker has logged. It can be read while it is written.
 type Log struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	times []time.Time
-}
-
-// Write adds one line.
-func (l *Log) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.times = append(l.times, time.Now())
-	return l.text.Write(line)
+	mu      sync.Mutex
+	text    bytes.Buffer
+	records []slog.Record
 }
 
 // Option has a locker write its log here.
-func (l *Log) Option() rwlock.Option {
-	return rwlock.WithLogger(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})))
+func (l *Log) Option() rwlock.Option { return rwlock.WithLogger(slog.New(l)) }
+
+// Enabled is part of slog.Handler.
+func (l *Log) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs is part of slog.Handler. A locker adds all attributes to each record.
+func (l *Log) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup is part of slog.Handler.
+func (l *Log) WithGroup(string) slog.Handler { return l }
+
+// Handle keeps a record.
+func (l *Log) Handle(ctx context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, r)
+	return slog.NewTextHandler(&l.text, &slog.HandlerOptions{Level: slog.LevelDebug}).Handle(ctx, r)
 }
 
 func (l *Log) String() string {
@@ -37,29 +44,37 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Times returns the moment of each line.
-func (l *Log) Times() []time.Time {
+// Records returns the records with a message that contains this, or all of them for "".
+func (l *Log) Records(about string) (found []slog.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.times)
-}
-
-// About returns the lines with that value of the attribute lock.
-func (l *Log) About(name string) (lines []string) {
-	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, " lock="+name+" ") {
-			lines = append(lines, line)
+	for _, r := range l.records {
+		if strings.Contains(r.Message, about) {
+			found = append(found, r)
 		}
 	}
-	return lines
+	return found
 }
 
-// Reset forgets all lines.
+// About returns the records with that value of the attribute lock.
+func (l *Log) About(name string) (found []slog.Record) {
+	for _, r := range l.Records("") {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "lock" && a.Value.String() == name {
+				found = append(found, r)
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// Reset forgets everything.
 func (l *Log) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text.Reset()
-	l.times = nil
+	l.records = nil
 }
 
 // Trace is what the hooks of a locker were called with, in that order.

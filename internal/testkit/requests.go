@@ -14,68 +14,84 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// scriptBook says which script a command runs, also where what is sent is the script with something after it. It
-// learns digests from the commands that send a script whole.
-type scriptBook struct {
-	mu      sync.Mutex
-	digests map[string]scripts.Name
-}
-
-func newScriptBook() *scriptBook {
-	b := &scriptBook{digests: make(map[string]scripts.Name)}
+// scriptNames returns the scripts by their digest and by their source.
+var scriptNames = sync.OnceValue(func() map[string]scripts.Name {
+	names := make(map[string]scripts.Name)
 	for name, source := range scripts.All() {
-		b.digests[digest(source)] = name
+		names[source], names[digest(source)] = name, name
 	}
-	return b
-}
-
-// ScriptOf returns which script a command runs, by digest or whole, or "" for none.
-func (w *World) ScriptOf(cmd []string) scripts.Name {
-	b := w.scripts
-	if len(cmd) < 2 {
-		return ""
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if testredis.Named("EVAL")(cmd) {
-		for name, source := range scripts.All() {
-			if strings.HasPrefix(cmd[1], source) {
-				b.digests[digest(cmd[1])] = name
-				return name
-			}
-		}
-	}
-	return b.digests[cmd[1]]
-}
+	return names
+})
 
 func digest(source string) string {
 	sum := sha1.Sum([]byte(source))
 	return hex.EncodeToString(sum[:])
 }
 
-// Running matches the commands that run one of these scripts.
-func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
-	return func(cmd []string) bool {
-		name := w.ScriptOf(cmd)
-		return name != "" && slices.Contains(names, name)
+// ScriptOf returns which script a command runs, by digest or whole, or "" for none. See World.ScriptOf for several
+// masters.
+func ScriptOf(cmd []string) scripts.Name {
+	if len(cmd) < 2 {
+		return ""
 	}
+	return scriptNames()[cmd[1]]
+}
+
+// Running matches the commands that run one of these scripts. See World.Running for several masters.
+func Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool { return isOneOf(ScriptOf(cmd), names) }
+}
+
+func isOneOf(name scripts.Name, names []scripts.Name) bool {
+	return name != "" && slices.Contains(names, name)
 }
 
 // HoldsOf returns the holds that a command concerns: the argument after the vote, or of a renewal every third from
 // there. See the headers in scripts.
-func (w *World) HoldsOf(cmd []string) (holds []string) {
+func HoldsOf(cmd []string) (holds []string) {
 	keys, err := strconv.Atoi(cmd[2])
 	if err != nil {
 		return nil
 	}
 	own := cmd[3+keys+1:]
-	if w.ScriptOf(cmd) != scripts.Renew {
+	if ScriptOf(cmd) != scripts.Renew {
 		return own[:1]
 	}
 	for i := 0; i < len(own); i += 3 {
 		holds = append(holds, own[i])
 	}
 	return holds
+}
+
+// saltedScripts are scripts that are sent with something after them, as to several masters, by digest.
+type saltedScripts struct {
+	mu      sync.Mutex
+	digests map[string]scripts.Name
+}
+
+// ScriptOf returns which script a command runs, or "" for none. It learns the digests of salted scripts from the
+// commands that send them whole.
+func (w *World) ScriptOf(cmd []string) scripts.Name {
+	if name := ScriptOf(cmd); name != "" || len(cmd) < 2 {
+		return name
+	}
+	s := w.scripts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if testredis.Named("EVAL")(cmd) {
+		for name, source := range scripts.All() {
+			if strings.HasPrefix(cmd[1], source) {
+				s.digests[digest(cmd[1])] = name
+				return name
+			}
+		}
+	}
+	return s.digests[cmd[1]]
+}
+
+// Running matches the commands that run one of these scripts.
+func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool { return isOneOf(w.ScriptOf(cmd), names) }
 }
 
 // Requests are the scripts that have reached a master, in the order of arrival.

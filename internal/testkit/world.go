@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Patience bounds the wait for an event that never comes. It is no part of any measurement.
@@ -39,7 +41,7 @@ type World struct {
 
 	observer *Process
 	operator rueidis.Client // runs commands in fake time
-	scripts  *scriptBook
+	scripts  *saltedScripts
 }
 
 // DefaultTTL is the TTL of a locker without options.
@@ -87,7 +89,7 @@ func OnGroup(t *testing.T, group testredis.Deployment) *World {
 }
 
 func newWorld(t *testing.T) *World {
-	return &World{T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: newScriptBook()}
+	return &World{T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: &saltedScripts{digests: make(map[string]scripts.Name)}}
 }
 
 // Part is a world of some of the masters.
@@ -294,6 +296,15 @@ func (w *World) Inspect(name string) rwlock.State {
 func (w *World) UntilWaiting(name string, n int) {
 	w.Helper()
 	w.Eventually(fmt.Sprintf("%d wait for %q", n, name), func() bool { return len(w.Inspect(name).Waiters) == n })
+}
+
+// Loss returns the error of a lost lease.
+func (w *World) Loss(err error) *rwlock.LostError {
+	w.Helper()
+	require.ErrorIs(w, err, rwlock.ErrLost)
+	loss, ok := errors.AsType[*rwlock.LostError](err)
+	require.True(w, ok)
+	return loss
 }
 
 // Release gives the leases back, and fails the test if that fails.

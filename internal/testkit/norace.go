@@ -1,0 +1,6 @@
+//go:build !race
+
+package testkit
+
+// RaceDetector is off.
+const RaceDetector = false

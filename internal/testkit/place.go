@@ -1,0 +1,34 @@
+package testkit
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// Place is where a test over one master can run.
+type Place struct {
+	Name  string
+	Enter func(t *testing.T, test func(w *World))
+}
+
+// Places returns fake time and every server binary that is installed. The servers run until t ends, and each serves all
+// tests that enter it one after the other, empty at the beginning. Without any binary there is a place that says what
+// to install.
+func Places(t *testing.T) []Place {
+	t.Helper()
+	all := []Place{{"fake time", func(t *testing.T, test func(w *World)) { InFakeTime(t, 1, test) }}}
+	for _, binary := range testredis.Binaries() {
+		server := testredis.StartBinary(t, binary)
+		all = append(all, Place{filepath.Base(binary), func(t *testing.T, test func(w *World)) {
+			w := OnServers(t, server)
+			w.FlushAll()
+			test(w)
+		}})
+	}
+	if len(all) == 1 {
+		all = append(all, Place{"redis-server", func(t *testing.T, _ func(*World)) { testredis.Require(t) }})
+	}
+	return all
+}

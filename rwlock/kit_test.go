@@ -1,0 +1,110 @@
+package rwlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-rwlock")
+	testredis.Together()
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
+}
+
+type (
+	world   = testkit.World
+	process = testkit.Process
+	pending = testkit.Pending
+)
+
+// inFakeTime runs a test on miniredis in a bubble.
+func inFakeTime(t *testing.T, test func(w *world)) {
+	t.Helper()
+	testkit.InFakeTime(t, 1, observed(test))
+}
+
+// observed has the world's observer start before the test.
+func observed(test func(w *world)) func(w *world) {
+	return func(w *world) {
+		if w.Mini == nil && len(w.Opts) > 0 { // replicas take their time on a busy machine
+			w.TTL, w.Short = unhurried(5*time.Second), unhurried(4*time.Second)
+		} else if w.Mini == nil {
+			w.TTL, w.Short = unhurried(4*time.Second), unhurried(2*time.Second)
+		}
+		w.Observer()
+		test(w)
+	}
+}
+
+// onServer runs a test on a real server, which is emptied first.
+func onServer(t *testing.T, server *testredis.Server, test func(w *world)) {
+	t.Helper()
+	w := testkit.OnServers(t, server)
+	w.FlushAll()
+	observed(test)(w)
+}
+
+// onGroup runs a test on several real servers, which are emptied first.
+func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts ...rwlock.Option) {
+	t.Helper()
+	w := testkit.OnGroup(t, group)
+	w.Opts = opts
+	w.FlushAll()
+	observed(test)(w)
+}
+
+// unhurried is a time on real servers, or more of it under the race detector, which makes all that runs beside it slow.
+func unhurried(d time.Duration) time.Duration {
+	if testkit.RaceDetector {
+		return d * 5 / 2
+	}
+	return d
+}
+
+// everywhere runs a test in every place, as a subtest each. On a real server most of the time is waiting, so it runs
+// beside other tests that wait.
+func everywhere(t *testing.T, test func(w *world)) {
+	t.Parallel()
+	everywhereAlone(t, test)
+}
+
+// everywhereAlone is everywhere for a test that other tests would disturb, since it counts allocations.
+func everywhereAlone(t *testing.T, test func(w *world)) {
+	for _, p := range testkit.Places(t) {
+		t.Run(p.Name, func(t *testing.T) { p.Enter(t, observed(test)) })
+	}
+}
+
+// ending notes when a lease ends.
+type ending struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// watch notes the moment at which the lease's context ends, which is what work under the lock sees.
+func watch(lease *rwlock.Lease) *ending {
+	e := new(ending)
+	ctx := lease.Context(context.Background())
+	context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.at = time.Now()
+	})
+	return e
+}
+
+// before reports whether the lease had ended before that moment.
+func (e *ending) before(t time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.at.IsZero() && e.at.Before(t)
+}

@@ -1,6 +1,0 @@
-//go:build !race
-
-package rwlock_test
-
-// raceDetector is off.
-const raceDetector = false
