@@ -145,12 +145,7 @@ func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.O
 	t.Helper()
 	option := d.option
 	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
-	client, err := rwlock.Dial("", option)
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = locker.Close() })
+	locker := testkit.Dial(t, "", option, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
 	return locker
 }
 

@@ -115,9 +115,7 @@ func TestServerRefusesForGood(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, c.dialing)
 			}
-			locker, err := rwlock.New(client)
-			require.NoError(t, err)
-			defer locker.Close()
+			locker := testkit.New(t, client)
 			refusedAtOnce(t, locker, c.server.Addr(), c.cause)
 			require.NoError(t, locker.Close())
 			onlyTokensOn(t, plain)
@@ -145,9 +143,7 @@ func TestServerOutOfMemory(t *testing.T) {
 	server := testredis.Start(t, "--maxmemory", "1kb")
 	client, err := dial(t, server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
-	locker, err := rwlock.New(client)
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.New(t, client)
 
 	passing(t, locker, server.Addr(), "OOM")
 	onlyTokensOn(t, server)
@@ -191,9 +187,7 @@ func TestServerLoading(t *testing.T) {
 		strconv.FormatInt(pause.Microseconds(), 10), "--dir", folderOf(t, server))
 	client, err := dial(t, slow.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
-	locker, err := rwlock.New(client)
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.New(t, client)
 
 	passing(t, locker, slow.Addr(), "LOADING")
 	lease := waitOut(t, locker, func() { commandOn(t, slow, "CONFIG", "SET", "key-load-delay", "0") })

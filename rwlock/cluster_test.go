@@ -31,12 +31,7 @@ func namesOf(c *testredis.Cluster, master *testredis.Server, n int) (names []str
 func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) *rwlock.Locker {
 	option := d.Option()
 	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
-	client, err := rwlock.Dial("", option)
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = locker.Close() })
+	locker := testkit.Dial(t, "", option, opts...)
 	return locker
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -40,9 +41,7 @@ func dialPatiently(t *testing.T, link *testredis.Link, change func(*rueidis.Clie
 
 func openLocker(t *testing.T, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	locker, err := rwlock.New(client, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = locker.Close() })
+	locker := testkit.New(t, client, opts...)
 	return locker
 }
 

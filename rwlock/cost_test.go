@@ -104,12 +104,7 @@ func TestUncontendedAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	server := testredis.Start(t)
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-	require.NoError(t, err)
-	defer client.Close()
-	locker, err := rwlock.New(client)
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
 	ctx := t.Context()
 	allocations := testing.AllocsPerRun(1000, func() {
 		lease, err := locker.Lock(ctx, "n")
@@ -131,16 +126,12 @@ func TestHeapOfALease(t *testing.T) {
 	}
 	const leases, most = 10_000, 500
 	server := testredis.Start(t)
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-	require.NoError(t, err)
-	defer client.Close()
-	locker, err := rwlock.New(client, rwlock.WithTTL(time.Hour)) // no renewal is due meanwhile
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, rwlock.WithTTL(time.Hour)) // no renewals
 	names := make([]string, leases)
 	for i := range names {
 		names[i] = "name-" + strconv.Itoa(i)
 	}
+	var err error
 	held := make([]*rwlock.Lease, leases)
 	before := liveHeap()
 	for i, name := range names {
@@ -227,9 +218,7 @@ func TestTenThousandLeases(t *testing.T) {
 	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
 	defer client.Close()
-	locker, err := rwlock.New(client, rwlock.WithTTL(ttl))
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.New(t, client, rwlock.WithTTL(ttl))
 
 	all := holdMany(t, locker, leases)
 	goroutines := begun()

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -50,12 +51,7 @@ func newBenchmarkedCrowd(b *testing.B, waiters int) *benchmarkedCrowd {
 	b.Helper()
 	server := testredis.Start(b)
 	locker := func() *rwlock.Locker {
-		client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-		require.NoError(b, err)
-		b.Cleanup(client.Close)
-		locker, err := rwlock.New(client)
-		require.NoError(b, err)
-		b.Cleanup(func() { _ = locker.Close() })
+		locker := testkit.Dial(b, server.Addr(), rueidis.ClientOption{})
 		return locker
 	}
 	held, err := locker().Lock(b.Context(), "crowd")

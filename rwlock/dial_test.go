@@ -181,11 +181,10 @@ func TestClientOfOneServerOnACluster(t *testing.T) {
 	t.Parallel() // a new cluster takes its time
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
 	for _, node := range cluster.Nodes() {
-		locker, err := rwlock.New(node.Client(t))
-		require.NoError(t, err)
-		defer locker.Close()
+		locker := testkit.New(t, node.Client(t))
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			if cluster.Owner(cluster.Slot("fencelock:{"+name+"}")) == node && cluster.Owner(cluster.Slot(testkit.Marker)) == node {
+			owner, marked := cluster.Owner(cluster.Slot("fencelock:{"+name+"}")), cluster.Owner(cluster.Slot(testkit.Marker))
+			if owner == node && marked == node {
 				continue // this node has all that is needed
 			}
 			for how, take := range acquisitions(locker) {

@@ -44,12 +44,8 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 			return c
 		}
 		w := testkit.OnServers(t, server)
-		p, err := rwlock.New(client())
-		require.NoError(t, err)
-		defer p.Close()
-		q, err := rwlock.New(client())
-		require.NoError(t, err)
-		defer q.Close()
+		p := testkit.New(t, client())
+		q := testkit.New(t, client())
 		for _, name := range trickyNames {
 			held, err := p.Lock(t.Context(), name)
 			require.NoError(t, err, "%q", name)
@@ -76,12 +72,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 
 // lockerOver returns a locker over a client of its own. Both are closed when the test ends.
 func lockerOver(t *testing.T, addr string, option rueidis.ClientOption) *rwlock.Locker {
-	client, err := rwlock.Dial(addr, option)
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	locker, err := rwlock.New(client)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = locker.Close() })
+	locker := testkit.Dial(t, addr, option)
 	return locker
 }
 

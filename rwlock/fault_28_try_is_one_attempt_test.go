@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -182,13 +181,7 @@ func TestF28DeadServerIsNotHammered(t *testing.T) {
 			dials.Add(1)
 			return reach(ctx, addr, d, c)
 		}
-		client, err := rueidis.NewClient(option)
-		require.NoError(w, err)
-		defer client.Close()
-		locker, err := rwlock.New(client)
-		require.NoError(w, err)
-		defer locker.Close()
-		p := &process{Locker: locker, Link: link, W: w}
+		p := w.ProcessOn(link, option)
 		p.Take("held", rwlock.Write)
 		p.Die()
 		var waiting []*pending

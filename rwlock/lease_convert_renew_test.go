@@ -29,13 +29,9 @@ func holdingBatches(w *world) (p *process, letGo func()) {
 	link := w.NewLink()
 	client := &heldBatches{link.Client(w.T), make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(client.may) })
-	locker, err := rwlock.New(client, rwlock.WithTTL(w.TTL))
-	require.NoError(w, err)
-	w.Cleanup(func() {
-		letGo()
-		_ = locker.Close()
-	})
-	return &process{Locker: locker, Link: link, Client: client, W: w}, letGo
+	p = w.ProcessWith(link, client)
+	w.Cleanup(letGo) // before the locker is closed
+	return p, letGo
 }
 
 // A renewal that is under way while its lease is converted renews what the lease has become. Its own answer is of no

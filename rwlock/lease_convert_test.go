@@ -15,7 +15,7 @@ import (
 )
 
 // upgrading is a call of Upgrade under way.
-func (w *world) upgrading(ctx context.Context, lease *rwlock.Lease) *testkit.Call {
+func upgrading(w *world, ctx context.Context, lease *rwlock.Lease) *testkit.Call {
 	return w.Call(ctx, lease.Upgrade)
 }
 
@@ -68,7 +68,7 @@ func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
 		p, q := w.Process(), w.Process()
 		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
 		writer := q.Queue("n", rwlock.Write)
-		upgrade := w.upgrading(w.Ctx, first)
+		upgrade := upgrading(w, w.Ctx, first)
 		w.UntilWaiting("n", 2)
 		reader := q.Queue("n", rwlock.Read)
 		require.ErrorIs(w, second.Upgrade(w.Ctx), rwlock.ErrUpgrade)
@@ -103,7 +103,7 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 		require.True(w, ok)
 		require.NotNil(w, refused.Holder)
 		require.Equal(w, other.Owner(), refused.Holder.Owner)
-		upgrade := w.upgrading(w.Ctx, lease)
+		upgrade := upgrading(w, w.Ctx, lease)
 		w.UntilWaiting("n", 1)
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
@@ -150,7 +150,7 @@ func TestADowngradeLetsReadersIn(t *testing.T) {
 		require.ErrorIs(w, lease.Upgrade(soonOver(w)), context.DeadlineExceeded)
 		require.NoError(w, lease.Err())
 		for _, r := range readers {
-			w.Release(r.lease)
+			w.Release(r.Lease)
 		}
 		require.NoError(w, lease.Upgrade(w.Ctx))
 		w.Release(lease)

@@ -8,14 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 func benchmarkedMutex(b *testing.B, opts ...rwlock.LockOption) *rwlock.RWMutex {
-	locker, err := rwlock.New(testredis.Start(b).Client(b))
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = locker.Close() })
+	locker := testkit.New(b, testredis.Start(b).Client(b))
 	return locker.RWMutex("n", opts...)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -111,7 +112,7 @@ func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 		other := q.Take("n", rwlock.Read)
 		ctx, cancel := context.WithCancel(w.Ctx)
 		upgrade := w.Call(ctx, mu.Upgrade)
-		drain := p.fillPipeline(q)
+		drain := fillPipeline(p, q)
 		cancel()
 		require.ErrorIs(w, upgrade.Result(), context.Canceled)
 		drain()
@@ -127,37 +128,37 @@ func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 
 // fillPipeline has as many calls under way as a process may have: releases of holds that it has given up while another
 // process has their locks. What comes now is sent together, once drain is called.
-func (p *process) fillPipeline(other *process) (drain func()) {
+func fillPipeline(p *process, other *process) (drain func()) {
 	const batchesAtOnce = 4
 	var cancels []context.CancelFunc
 	var waiting []*pending
 	for i := range batchesAtOnce {
 		name := fmt.Sprint("busy ", i)
 		other.Take(name, rwlock.Write)
-		ctx, cancel := context.WithCancel(p.w.Ctx)
+		ctx, cancel := context.WithCancel(p.W.Ctx)
 		cancels, waiting = append(cancels, cancel), append(waiting, p.Acquire(ctx, name, rwlock.Write))
-		p.w.UntilWaiting(name, 1)
+		p.W.UntilWaiting(name, 1)
 	}
 	p.Link.Hold(testredis.Both)
 	for i, cancel := range cancels {
 		cancel()
-		waiting[i].wait()
-		p.w.Settle()
+		waiting[i].Wait()
+		p.W.Settle()
 	}
 	return func() {
 		p.Link.Restore()
-		p.w.Settle()
+		p.W.Settle()
 	}
 }
 
 // A single attempt to upgrade may be the first to notice that the lease has ended. It is a loss also beside others.
 func TestTryUpgradeNoticesALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		clock := newWallClock(0)
-		mu := w.Process(clock.option()).RWMutex("n")
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option()).RWMutex("n")
 		require.NoError(w, mu.RLock(w.Ctx))
 		require.NoError(w, mu.RLock(w.Ctx))
-		clock.step(2 * w.TTL)
+		clock.Step(2 * w.TTL)
 		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)

@@ -39,14 +39,9 @@ func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) 
 	inFakeTime(t, func(w *world) {
 		link := w.NewLink()
 		client := &lateRenewals{Client: link.Client(t), may: make(chan struct{})}
-		locker, err := rwlock.New(client, rwlock.WithTTL(w.TTL))
-		require.NoError(w, err)
+		p, q := w.ProcessWith(link, client), w.Process()
 		letGo := sync.OnceFunc(func() { close(client.may) })
-		defer func() {
-			letGo()
-			_ = locker.Close()
-		}()
-		p, q := &process{Locker: locker, Link: link, Client: client, W: w}, w.Process()
+		w.Cleanup(letGo) // before the locker is closed
 		hasWaited(p)
 		mu := p.RWMutex("n")
 		require.NoError(w, mu.RLock(w.Ctx))

@@ -128,9 +128,7 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 
 // A locker keeps nothing of the names that it was asked for.
 func TestForgottenRWMutexesAreFreed(t *testing.T) {
-	locker, err := rwlock.New(testredis.Start(t).Client(t))
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.New(t, testredis.Start(t).Client(t))
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats

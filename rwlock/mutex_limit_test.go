@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,26 +93,26 @@ func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				var book logbook
+				var book testkit.Log
 				var told []fencing.Token
-				p := w.process(rwlock.WithLogger(slog.New(&book)), rwlock.WithTrace(&rwlock.Trace{
+				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
 					Lost: func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
 				}))
 				mu := p.RWMutex("n")
-				require.NoError(w.t, c.lock(mu, w.ctx))
+				require.NoError(w, c.lock(mu, w.Ctx))
 				token := mu.Token()
 				if c.convert != nil {
-					require.NoError(w.t, c.convert(mu, w.ctx))
-					require.Greater(w.t, mu.Token(), token)
+					require.NoError(w, c.convert(mu, w.Ctx))
+					require.Greater(w, mu.Token(), token)
 					token = mu.Token()
 				}
-				w.command("FLUSHALL")
-				w.pass(w.ttl)
-				require.Equal(w.t, []fencing.Token{token}, told)
-				records := book.about("n")
-				require.Len(w.t, records, 1)
+				w.Command("FLUSHALL")
+				w.Pass(w.TTL)
+				require.Equal(w, []fencing.Token{token}, told)
+				records := book.About("n")
+				require.Len(w, records, 1)
 				records[0].Attrs(func(a slog.Attr) bool {
-					require.False(w.t, a.Key == "token" && a.Value.Uint64() != uint64(token), a.Value)
+					require.False(w, a.Key == "token" && a.Value.Uint64() != uint64(token), a.Value)
 					return true
 				})
 			})

@@ -13,40 +13,6 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// locking is a call of an RWMutex under way in a goroutine of its own.
-type locking struct {
-	w    *world
-	over chan struct{}
-	err  error
-}
-
-func (w *world) locking(ctx context.Context, lock func(context.Context) error) *testkit.Call {
-	l := &locking{w: w, over: make(chan struct{})}
-	go func() {
-		defer close(l.over)
-		l.err = lock(ctx)
-	}()
-	w.Settle() // fake time: it waits or is over, so that the next one comes after it
-	return l
-}
-
-func (l *testkit.Call) isWaiting() bool {
-	l.w.Settle()
-	select {
-	case <-l.over:
-		return false
-	default:
-		return true
-	}
-}
-
-// result waits for the end of the call.
-func (l *testkit.Call) result() error {
-	l.w.Helper()
-	l.w.UntilClosed(l.over)
-	return l.err
-}
-
 // Whoever lost the lock stands in it until it unlocks: it keeps its own token, and nobody else of the process is let
 // in.
 func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
@@ -223,7 +189,7 @@ func TestReadersEndBeforeAnotherIsLetInAtTheirLimit(t *testing.T) {
 		writer := q.Queue("n", rwlock.Write)
 		lease := writer.Granted()
 		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrLost)
-		require.Less(w, writer.at.Sub(began), 2*time.Second, "given back at the limit")
+		require.Less(w, writer.At.Sub(began), 2*time.Second, "given back at the limit")
 		w.Release(lease)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 	})

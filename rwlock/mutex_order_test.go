@@ -185,7 +185,7 @@ func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
 }
 
 // trouble takes the data and the link away in turns.
-func (w *world) trouble(p *process, end time.Time) {
+func trouble(w *world, p *process, end time.Time) {
 	for time.Now().Before(end) {
 		time.Sleep(1300 * time.Millisecond)
 		w.Mini.FlushAll()
@@ -231,7 +231,7 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 				return nil
 			}))
 		}
-		w.trouble(p, end)
+		trouble(w, p, end)
 		for _, l := range all {
 			require.NoError(w, l.Result())
 		}

@@ -34,9 +34,7 @@ func TestNobodyAnswers(t *testing.T) {
 		},
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	locker, err := rwlock.New(client, rwlock.WithReleaseTimeout(limit))
-	require.NoError(t, err)
-	defer locker.Close()
+	locker := testkit.New(t, client, rwlock.WithReleaseTimeout(limit))
 	calls := map[string]func(context.Context) error{"Inspect": func(ctx context.Context) error {
 		_, err := locker.Inspect(ctx, "orders")
 		return err

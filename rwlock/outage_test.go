@@ -15,18 +15,6 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// lines are the records of a logbook that are about this.
-func (b *logbook) lines(about string) (found []slog.Record) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, r := range b.records {
-		if strings.Contains(r.Message, about) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
 // durationOf is an attribute of a record.
 func durationOf(r slog.Record, key string) (d time.Duration) {
 	r.Attrs(func(a slog.Attr) bool {
@@ -131,9 +119,9 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 			var waiting []*pending
 			if queued {
 				waiting = append(waiting, p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Read))
-				p.client.Close()
+				p.Client.Close()
 			} else {
-				p.client.Close()
+				p.Client.Close()
 				waiting = append(waiting, p.Acquire(w.Ctx, "n", rwlock.Write), p.Acquire(w.Ctx, "free", rwlock.Read))
 			}
 			for _, a := range waiting {
@@ -142,7 +130,7 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 				require.ErrorIs(w, err, rueidis.ErrClosing)
 				require.ErrorContains(w, err, "its client was closed")
-				w.RequireLess(a.at.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
+				w.RequireLess(a.At.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
 			}
 			err := mine.Release(w.Ctx)
 			require.ErrorContains(w, err, "not retried yet")

@@ -70,7 +70,7 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 		return
 	}
 	w.Cleanup(func() { _ = locker.Close() })
-	p := &process{Locker: locker, Link: link, Client: client, W: w}
+	p := &process{Locker: locker, Link: link, Links: []*testredis.Link{link}, Client: client, W: w}
 	held := p.Take("held", rwlock.Write)
 	strike(w, p)
 	const limit, slack = 100 * time.Millisecond, 20 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -39,9 +40,7 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 				mini := testredis.NewMini(t)
 				var on atomic.Bool
 				refused := refusing(mini, &on)
-				locker, err := rwlock.New(mini.Client(t), rwlock.WithTTL(time.Minute))
-				require.NoError(t, err)
-				defer locker.Close()
+				locker := testkit.New(t, mini.Client(t), rwlock.WithTTL(time.Minute))
 				holder, err := rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))
 				require.NoError(t, err)
 				held, err := holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())

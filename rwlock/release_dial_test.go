@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
-	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // A dial has a time of its own: a context below that of the release. It runs out when the release is over, for a timer
@@ -27,12 +27,7 @@ func TestTheTimeOfADialRunsOutAfterItsRelease(t *testing.T) {
 			t.Cleanup(cancel)
 			return dial(ctx, addr, d, c)
 		}
-		client, err := rwlock.Dial("", option)
-		require.NoError(t, err)
-		defer client.Close()
-		locker, err := rwlock.New(client)
-		require.NoError(t, err)
-		defer locker.Close()
+		locker := testkit.Dial(t, "", option)
 		for range 3 {
 			lease, err := locker.TryLock(t.Context(), "n")
 			require.NoError(t, err)

@@ -44,9 +44,7 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	replicas := rwlock.WithReplicas(n, replicaTimeout)
-	l, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	l := testkit.New(t, client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
 	return l
 }
 

@@ -38,9 +38,7 @@ func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock
 	t.Cleanup(client.Close)
 	all := append([]rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}, opts...)
 	all = append(all, testredis.Patience())
-	l, err := rwlock.New(client, all...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	l := testkit.New(t, client, all...)
 	return l
 }
 
@@ -79,7 +77,8 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 			var short *rwlock.ReplicasError
 			require.ErrorAs(t, err, &short)
 			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: frozenTimeout}, *short)
-			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 }, testkit.Patience, time.Millisecond, "rolled back")
+			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 },
+				testkit.Patience, time.Millisecond, "rolled back")
 		}
 		require.NoError(t, l.Close())
 	}
@@ -123,7 +122,8 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 		cancel()
 	}
 	replica.Thaw()
-	require.Eventually(t, func() bool { return holders(t, first, "n") == 0 }, testkit.Patience, time.Millisecond, "rolled back")
+	require.Eventually(t, func() bool { return holders(t, first, "n") == 0 },
+		testkit.Patience, time.Millisecond, "rolled back")
 }
 
 // The deadline does not move past the expiry that the replica knows.
@@ -174,9 +174,7 @@ func TestACLSufficesForReplicas(t *testing.T) {
 	commandOn(t, master, aclLine(t, aclOne)...)
 	client, err := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 	require.NoError(t, err)
-	l, err := rwlock.New(client, rwlock.WithReplicas(1, replicaTimeout))
-	require.NoError(t, err)
-	defer l.Close()
+	l := testkit.New(t, client, rwlock.WithReplicas(1, replicaTimeout))
 	lease, err := l.Lock(t.Context(), "n")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))

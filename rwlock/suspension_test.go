@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -26,8 +27,8 @@ func TestHandOffOfBeforeASuspensionIsNotTrusted(t *testing.T) {
 
 func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	w.Mini.Skew(0) // from now on the server's clock is set by hand
-	clock := newWallClock(0)
-	holder, p := w.Process(), w.Process(clock.option())
+	clock := testkit.NewWallClock(0)
+	holder, p := w.Process(), w.Process(clock.Option())
 	held := holder.Take("n", rwlock.Write)
 	waiter := p.Queue("n", mode)
 	w.Pass(1200 * time.Millisecond)
@@ -36,16 +37,16 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	w.Release(held)
 	w.Pass(late / 4)
 	w.Mini.Skew(suspended)
-	clock.step(suspended)
-	other := w.Process(newWallClock(suspended).option()).lock("n", rwlock.Write)
+	clock.Step(suspended)
+	other := w.Process(testkit.NewWallClock(suspended).Option()).Take("n", rwlock.Write)
 
 	for until := time.Now().Add(w.Claim() + time.Second); time.Now().Before(until); w.Pass(time.Millisecond) {
 		if !waiter.IsWaiting() {
 			break
 		}
 	}
-	if !waiter.IsWaiting() && waiter.lease != nil {
-		require.Error(w, waiter.lease.Err(), "tokens %v and %v are held at once", waiter.lease.Token(), other.Token())
+	if !waiter.IsWaiting() && waiter.Lease != nil {
+		require.Error(w, waiter.Lease.Err(), "tokens %v and %v are held at once", waiter.Lease.Token(), other.Token())
 	}
 	require.NoError(w, other.Err())
 	p.Link.Delay(0)

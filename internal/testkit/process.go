@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -65,6 +66,13 @@ func (w *World) ProcessOn(link *testredis.Link, option rueidis.ClientOption, opt
 	w.Helper()
 	p := &Process{W: w, Link: link, Links: []*testredis.Link{link}}
 	p.dial(w.Net, option)
+	return p.Start(opts...)
+}
+
+// ProcessWith starts a process over a client that the test has made, for one master.
+func (w *World) ProcessWith(link *testredis.Link, client rueidis.Client, opts ...rwlock.Option) *Process {
+	w.Helper()
+	p := &Process{W: w, Link: link, Links: []*testredis.Link{link}, Client: client, Clients: []rueidis.Client{client}}
 	return p.Start(opts...)
 }
 
@@ -253,4 +261,22 @@ func (p *Process) Use(names ...string) {
 			return lease.Release(p.W.Ctx) == nil && renewed == nil
 		}, Patience, time.Millisecond, name)
 	}
+}
+
+// New is a locker over a client, without a world. It is closed when the test ends.
+func New(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
+	t.Helper()
+	locker, err := rwlock.New(client, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	return locker
+}
+
+// Dial is a locker over a client of rwlock.Dial, without a world or a link. Both are closed when the test ends.
+func Dial(t testing.TB, addr string, option rueidis.ClientOption, opts ...rwlock.Option) *rwlock.Locker {
+	t.Helper()
+	client, err := rwlock.Dial(addr, option)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return New(t, client, opts...)
 }

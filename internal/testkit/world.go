@@ -89,7 +89,8 @@ func OnGroup(t *testing.T, group testredis.Deployment) *World {
 }
 
 func newWorld(t *testing.T) *World {
-	return &World{T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: &saltedScripts{digests: make(map[string]scripts.Name)}}
+	salted := &saltedScripts{digests: make(map[string]scripts.Name)}
+	return &World{T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: salted}
 }
 
 // Part is a world of some of the masters.
