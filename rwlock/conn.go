@@ -178,6 +178,11 @@ func (c *replyTimeoutConn) interval() int64 {
 	return min(max(int64(minReplyTimeout), slowFactor*c.slowest.Load()), int64(maxReplyTimeout)) / timeoutTicks
 }
 
+// left returns the time until a silence has lasted for all ticks.
+func (c *replyTimeoutConn) left() time.Duration {
+	return time.Duration(c.asked.Load()+timeoutTicks*c.interval()) - time.Since(c.opened)
+}
+
 func (c *replyTimeoutConn) tick() {
 	switch silence := c.silence.Load(); {
 	case silence == 0:
@@ -190,6 +195,8 @@ func (c *replyTimeoutConn) tick() {
 		interval := c.interval()
 		c.armed.Store(interval)
 		c.timer.Reset(time.Duration(interval))
+	case c.left() > 0: // the timer ran already when the silence began
+		c.timer.Reset(c.left())
 	default:
 		_ = c.SetReadDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout, and the client closes the connection
 	}

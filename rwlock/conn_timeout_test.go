@@ -120,6 +120,28 @@ func TestAPauseOfTheServerFailsNoCall(t *testing.T) {
 	})
 }
 
+// The same at any time after an earlier call, when the timer of the connection runs already.
+func TestAPauseOfTheServerFailsNoCallAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		client := dialPatiently(t, mini.NewLink(), func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = -1 })
+		echo := func() error {
+			return client.Do(t.Context(), client.B().Echo().Message("e").Build()).Error()
+		}
+		require.NoError(t, echo())
+		before := dialsOf(client)
+		for pause := range 10 {
+			time.Sleep(10 * time.Second)
+			require.NoError(t, echo())
+			time.Sleep(time.Duration(pause) * 100 * time.Millisecond)
+			mini.Freeze()
+			time.AfterFunc(1900*time.Millisecond, mini.Thaw)
+			require.NoError(t, echo(), "%d", pause)
+		}
+		require.Equal(t, before, dialsOf(client))
+	})
+}
+
 // A link may be slower than that: how long its answers take is known from the first one on.
 func TestASlowLinkIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Mi
 // NotSent is the answer to a request that was not sent, because the master failed a moment before.
 type NotSent struct{ Cause error }
 
-func (e *NotSent) Error() string { return "not tried again yet: " + e.Cause.Error() }
+func (e *NotSent) Error() string { return "not retried yet: " + e.Cause.Error() }
 
 // Unwrap returns why the master failed.
 func (e *NotSent) Unwrap() error { return e.Cause }
