@@ -95,7 +95,7 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		require.NotErrorIs(w, err, rwlock.ErrLost, "it was another goroutine that lost it")
-		require.ErrorContains(w, err, "not unlocked yet")
+		require.ErrorContains(w, err, "has not unlocked it")
 
 		w.Release(q.Take("s", rwlock.Write))
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
