@@ -274,3 +274,220 @@ func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
 	w.stop()
 	require.Zero(t, w.faults.Load())
 }
+
+// A slot that has moved to another node is followed there by everybody, also by those who hold its lock.
+func TestALockFollowsItsSlot(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 5 * time.Second
+	p, q := w.Process(), w.Process()
+	slot := cluster.Slot("fencelock:{n}")
+	for range 2 {
+		held, waiting := p.Take("n", rwlock.Write), q.Acquire(w.Ctx, "n", rwlock.Read)
+		before := p.Stats().Renewed
+		cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot))).End()
+		w.Eventually("it is renewed there", func() bool { return p.Stats().Renewed >= before+3 })
+		require.True(t, waiting.IsWaiting())
+		require.NoError(t, held.Err())
+		w.Release(held)
+		w.Release(waiting.Granted())
+		slot = cluster.Slot("fencelock:{n}")
+	}
+}
+
+// While a master is dead and has no replica nobody serves its slots: an attempt says so at once, and Lock goes on
+// asking until somebody does.
+func TestAClusterThatIsDown(t *testing.T) {
+	t.Parallel() // it waits for the cluster to notice
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	cluster.NodeTimeout(300 * time.Millisecond)
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 5 * time.Second
+	p := w.Process()
+	p.WarmUp()
+	sick := cluster.Owner(cluster.Slot("fencelock:{n}"))
+	witness := cluster.Another(sick)
+	sick.Kill()
+	w.Eventually("the others notice", func() bool {
+		_, err := witness.Command("GET", "fencelock:{warm up}")
+		return err != nil && strings.HasPrefix(err.Error(), "CLUSTER")
+	})
+	names := []string{"n", "a", "b", "c", "d", "e"} // on all masters: without full coverage none serves
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(w.Ctx, testkit.Patience)
+		_, err := p.TryLock(ctx, name)
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
+		require.NoError(t, ctx.Err(), "an attempt waited")
+		cancel()
+	}
+	waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
+	require.True(t, waiting.IsWaiting())
+	sick.Restart()
+	w.Release(waiting.Granted())
+}
+
+// In a Cluster an error names the node that has refused, and not all that there are.
+func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
+	t.Parallel() // a new cluster takes its time
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 5 * time.Second
+	p := w.Process()
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		node := cluster.Owner(cluster.Slot("fencelock:{" + name + "}"))
+		w.Eventually("the client knows the nodes", func() bool {
+			s, err := p.Inspect(w.Ctx, name)
+			return err == nil && s.Masters[0].Addr == node.Addr()
+		})
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1")
+		_, err := p.TryLock(w.Ctx, name)
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "0")
+		var failed *rwlock.QuorumError
+		require.ErrorAs(t, err, &failed)
+		require.Len(t, failed.Nodes, 1)
+		require.Equal(t, node.Addr(), failed.Nodes[0].Addr)
+		require.ErrorContains(t, err, "OOM")
+	}
+}
+
+// A cluster behind one address looks like one server, and refuses calls for several locks. Leases that are renewed in
+// one call elsewhere live on there, and the log says once that they are renewed one by one.
+func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
+	everywhere(t, func(w *world) {
+		const leases, rounds = 40, 4
+		var j testkit.Log
+		p, other := w.Process(j.Option()), w.Process()
+		p.Link.Deny(testredis.CrossSlot)
+		other.Link.Deny(testredis.CrossSlot)
+		all := holdMany(w.T, p.Locker, leases)
+		waiter := other.Queue("0", rwlock.Write)
+		w.Eventually("each lease to be renewed some times", func() bool {
+			return p.Stats().Renewed >= leases*rounds
+		})
+		noneLost(w.T, p.Locker, all)
+		require.Zero(w, p.Stats().RenewFailed)
+		w.Release(all...)
+		waiter.Granted()
+		require.NoError(w, p.Close()) // the log is complete
+		text := j.String()
+		require.Equal(w, 1, strings.Count(text, "one by one"), text)
+		require.Contains(w, text, "CROSSSLOT")
+	})
+}
+
+// A slot that is left on its way from one node to another, with nothing moved or with some keys moved: leases there
+// are renewed and given back, writers still follow each other, and nobody enters beside a hold. What has to wait gets
+// in after the move.
+func TestASlotThatIsLeftMoving(t *testing.T) {
+	t.Parallel() // it waits for more than a TTL
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	for what, moved := range map[string]func(m *testredis.Move, lock string){
+		"nothing moved":               func(*testredis.Move, string) {},
+		"the lock moved":              func(m *testredis.Move, lock string) { m.Key(lock) },
+		"all that is there moved":     func(m *testredis.Move, _ string) { m.Keys() },
+		"the readers' expiries moved": func(m *testredis.Move, lock string) { m.Key(lock + ":h") },
+	} {
+		for _, mode := range bothModes {
+			t.Run(what+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				cluster := cluster.For(t)
+				w := testkit.OnGroup(t, cluster)
+				w.TTL = 5 * time.Second
+				leftMoving(w, cluster, what, mode, moved)
+			})
+		}
+	}
+}
+
+// The same where each grant and each renewal counts with a replica of the node that answers.
+func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, redisBinary(t), 1)
+	for what, moved := range map[string]func(m *testredis.Move, lock string){
+		"nothing moved":           func(*testredis.Move, string) {},
+		"all that is there moved": func(m *testredis.Move, _ string) { m.Keys() },
+	} {
+		for _, mode := range bothModes {
+			t.Run(what+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				cluster := cluster.For(t)
+				w := testkit.OnGroup(t, cluster)
+				w.TTL = 10 * time.Second
+				w.Opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
+				leftMoving(w, cluster, what, mode, moved)
+			})
+		}
+	}
+}
+
+func leftMoving(
+	w *world, cluster *testredis.Cluster, name string, mode rwlock.Mode, moved func(*testredis.Move, string),
+) {
+	split := mode == rwlock.Read && (name == "the lock moved" || name == "the readers' expiries moved")
+	name += ", " + mode.String()
+	lock := "fencelock:{" + name + "}"
+	p, q := w.Process(), w.Process()
+	held := p.Take(name, mode)
+	slot := cluster.Slot(lock)
+	move := cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot)))
+	moved(move, lock)
+	if split { // the keys of one lock on two nodes, as for a moment in every move: everybody waits
+		next := q.Acquire(w.Ctx, name, rwlock.Write)
+		_, err := p.TryLock(w.Ctx, name)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.False(w, rwlock.Indeterminate(err))
+		move.End()
+		require.True(w, next.IsWaiting())
+		w.Release(held)
+		w.Release(next.Granted())
+		return
+	}
+	w.Eventually("it is renewed for longer than a TTL", func() bool {
+		require.NoError(w, held.Err())
+		return p.Stats().Renewed > 3
+	})
+	_, err := q.TryLock(w.Ctx, name)
+	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+	next := q.Acquire(w.Ctx, name, rwlock.Write)
+	w.Release(held)
+	w.Release(next.Granted())
+	reader := p.Acquire(w.Ctx, name, rwlock.Read)
+	move.End()
+	w.Release(reader.Granted())
+}
+
+// A server that has flushed its scripts names itself otherwise in the messages of hand-offs. They are soon believed
+// again: whoever is handed the lock does not have to ask.
+func TestHandOffsAfterAScriptFlush(t *testing.T) {
+	t.Parallel() // a subscription has to be a second old
+	cluster := testredis.StartCluster(t, redisBinary(t), 0)
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 10 * time.Second
+	link := testredis.NewLink(t, cluster.Option())
+	waiter, err := rwlock.New(link.Client(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, waiter.Close()) })
+	p := w.Process()
+	believed := func() bool {
+		held := p.Take("n", rwlock.Write)
+		var next *rwlock.Lease
+		granted := make(chan error, 1)
+		go func() {
+			var err error
+			next, err = waiter.Lock(t.Context(), "n")
+			granted <- err
+		}()
+		require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
+		before := link.Calls("EVALSHA")
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-granted)
+		asked := link.Calls("EVALSHA") > before
+		require.NoError(t, next.Release(t.Context()))
+		return !asked
+	}
+	w.Eventually("a hand-off is believed", believed)
+	_, err = cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")
+	require.NoError(t, err)
+	w.Eventually("a hand-off is believed again", believed)
+}

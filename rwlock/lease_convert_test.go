@@ -3,15 +3,18 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // upgrading is a call of Upgrade under way.
@@ -215,6 +218,279 @@ func TestAnUpgradeEndsWithTheLease(t *testing.T) {
 		w.Pass(1100 * time.Millisecond)
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost, "the limit counts from the grant")
 		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
+
+// A conversion is given up though the server has granted it, and its release is late. The next one does not meet it.
+func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		from rwlock.Mode
+		run  func(*rwlock.Lease, context.Context) error
+	}{
+		{"TryUpgrade", rwlock.Read, (*rwlock.Lease).TryUpgrade},
+		{"Upgrade", rwlock.Read, (*rwlock.Lease).Upgrade},
+		{"Downgrade", rwlock.Write, (*rwlock.Lease).Downgrade},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				lease := p.Take("n", c.from)
+				p.Link.DelayDir(testredis.ToClient, 100*time.Millisecond)
+				require.ErrorIs(w, c.run(lease, soonOver(w)), context.DeadlineExceeded)
+				require.Equal(w, c.from, lease.Mode())
+				require.NoError(w, c.run(lease, w.Ctx))
+				require.NotEqual(w, c.from, lease.Mode())
+				w.Eventually("they are released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+				p.Link.DelayDir(testredis.ToClient, 0)
+				require.NoError(w, lease.Renew(w.Ctx))
+				w.Release(lease)
+				w.Pass(w.TTL)
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
+// A reader that upgrades is cut off, and passed over when its turn comes. Another one comes to upgrade meanwhile: the
+// first is told when it is back, and neither waits for the other.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
+		passedOver := upgrading(w, w.Ctx, first)
+		w.UntilWaiting("n", 1)
+		p.Die()
+		w.Release(second)
+		third := q.Take("n", rwlock.Read)
+		upgrade := upgrading(w, w.Ctx, third)
+		w.UntilWaiting("n", 2)
+		p.Link.Restore()
+		require.ErrorIs(w, passedOver.Result(), rwlock.ErrUpgrade)
+		require.NoError(w, first.Err(), "it reads on")
+		w.Release(first)
+		require.NoError(w, upgrade.Result())
+		w.Release(third)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
+
+// Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.
+func TestUpgradesThatDoNothingAreNotRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		lease := w.Process().Take("n", rwlock.Write)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 2000 {
+					if err := lease.Upgrade(w.Ctx); err != nil {
+						w.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		w.Release(lease)
+	})
+}
+
+// freezeReleases has the server run no release of this process until thaw is called.
+func freezeReleases(p *process) (thaw func()) {
+	thawed := make(chan struct{})
+	p.Link.OnCommand(func(cmd []string) {
+		if testkit.Running(scripts.Release)(cmd) {
+			<-thawed
+		}
+	})
+	return func() { close(thawed) }
+}
+
+// The server stands still after it has granted a conversion. The conversion is done when ctx ends, and what is left of
+// the hold before is released once the server goes on.
+func TestAConversionEndsWithItsContext(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		from rwlock.Mode
+		run  func(*rwlock.Lease, context.Context) error
+	}{
+		{"Upgrade", rwlock.Read, (*rwlock.Lease).Upgrade},
+		{"TryUpgrade", rwlock.Read, (*rwlock.Lease).TryUpgrade},
+		{"Downgrade", rwlock.Write, (*rwlock.Lease).Downgrade},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				lease := p.Take("n", c.from)
+				token, thaw := lease.Token(), freezeReleases(p)
+				began := time.Now()
+				require.NoError(w, c.run(lease, soonOver(w)))
+				require.Equal(w, 50*time.Millisecond, time.Since(began))
+				require.NotEqual(w, c.from, lease.Mode())
+				require.Greater(w, lease.Token(), token)
+				require.Equal(w, 1, p.Stats().Held)
+				require.Len(w, w.Inspect("n").Holders, 2, "the hold before stands yet")
+
+				thaw()
+				w.Eventually("it is released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+				w.RequireLess(time.Since(began), time.Second, "in the background")
+				require.NoError(w, lease.Err())
+				w.Release(lease)
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
+// The goroutines of the process do not wait for that server either: readers enter beside the one that downgrades.
+func TestADowngradeOfAnRWMutexEndsWithItsContext(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		reader := w.Call(w.Ctx, mu.RLock)
+		thaw := freezeReleases(p)
+		began := time.Now()
+		require.NoError(w, mu.Downgrade(soonOver(w)))
+		require.NoError(w, reader.Result())
+		require.Equal(w, 50*time.Millisecond, time.Since(began))
+		thaw()
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
+	})
+}
+
+// That the end of a context was sooner than the answer says nothing of the server: other releases do not wait for it.
+func TestAConversionThatEndsWithItsContextHoldsUpNoOtherRelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		hasWaited(q)
+		lingering := p.RWMutex("other", rwlock.WithLinger(time.Hour))
+		relock(w, lingering)
+		lease := p.Take("n", rwlock.Write)
+		p.Link.DelayNextReply(testkit.Running(scripts.Release), 200*time.Millisecond)
+		require.NoError(w, lease.Downgrade(soonOver(w)))
+		began := time.Now()
+		w.Release(q.Take("other", rwlock.Write))
+		require.Equal(w, began, time.Now(), "what lingered was released at once")
+		w.Release(lease)
+		w.OnlyTokensLeft()
+	})
+}
+
+// A conversion of a hold that the server does not have any more, since its clock was set forward or its data is lost,
+// is a loss: another may have been in meanwhile. The hold of another is the cause only where it could stand beside the
+// lease.
+func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
+	for name, meanwhile := range map[string]func(w *world, q *process){
+		"nobody was in":    func(*world, *process) {},
+		"a writer was in":  func(w *world, q *process) { w.Release(q.Take("n", rwlock.Write)) },
+		"a writer is in":   func(_ *world, q *process) { q.Take("n", rwlock.Write) },
+		"a reader is in":   func(_ *world, q *process) { q.Take("n", rwlock.Read) },
+		"its data is lost": func(w *world, _ *process) { w.FlushAll() },
+	} {
+		for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+			t.Run(name+", from "+mode.String(), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					w.Mini.Skew(0)
+					p, q := w.Process(), w.Process()
+					lease := p.Take("n", mode)
+					w.Mini.Skew(w.TTL + time.Second)
+					meanwhile(w, q)
+					var err error
+					if mode == rwlock.Write {
+						err = lease.Downgrade(w.Ctx)
+					} else {
+						err = lease.TryUpgrade(w.Ctx)
+					}
+					if mode == rwlock.Read && name == "a reader is in" {
+						require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+						return
+					}
+					require.ErrorIs(w, err, rwlock.ErrLost)
+					require.ErrorContains(w, err, "gone from Redis")
+					require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+				})
+			})
+		}
+	}
+}
+
+// heldBatches is a client whose batches, which renewals go in, leave only when they may.
+type heldBatches struct {
+	rueidis.Client
+	may chan struct{}
+}
+
+func (c *heldBatches) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	<-c.may
+	return c.Client.DoMulti(ctx, commands...)
+}
+
+// holdingBatches starts a locker whose renewals wait until they are let go.
+func holdingBatches(w *world) (p *process, letGo func()) {
+	w.Helper()
+	link := w.NewLink()
+	client := &heldBatches{link.Client(w.T), make(chan struct{})}
+	letGo = sync.OnceFunc(func() { close(client.may) })
+	p = w.ProcessWith(link, client)
+	w.Cleanup(letGo) // before the locker is closed
+	return p, letGo
+}
+
+// A renewal that is under way while its lease is converted renews what the lease has become. Its own answer is of no
+// use to anybody then, and the lease does not end, so it must not wait for either.
+func TestARenewalBesideAConversion(t *testing.T) {
+	for mode, convert := range map[rwlock.Mode]func(*rwlock.Lease, context.Context) error{
+		rwlock.Read: (*rwlock.Lease).Upgrade, rwlock.Write: (*rwlock.Lease).Downgrade,
+	} {
+		inFakeTime(t, func(w *world) {
+			p, letGo := holdingBatches(w)
+			lease := p.Take("n", mode, rwlock.WithoutRenewal())
+			renewal := w.Call(w.Ctx, lease.Renew)
+			require.NoError(w, convert(lease, w.Ctx))
+			w.Pass(900 * time.Millisecond) // less than the node timeout
+			require.True(w, renewal.IsWaiting())
+			letGo()
+			require.NoError(w, renewal.Result())
+			require.Greater(w, time.Until(lease.Deadline()), w.TTL*19/20, "the TTL from now on")
+			w.Release(lease)
+			w.OnlyTokensLeft()
+		})
+	}
+}
+
+// A renewal that is under way ends with the hold that the lease has become.
+func TestARenewalBesideAConversionAndARelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, _ := holdingBatches(w)
+		lease := p.Take("n", rwlock.Read)
+		renewal := w.Call(w.Ctx, lease.Renew)
+		require.NoError(w, lease.Upgrade(w.Ctx))
+		w.Release(lease)
+		require.ErrorIs(w, renewal.Result(), rwlock.ErrReleased)
+	})
+}
+
+// A reader is about to join others, and renews their lease for that, when one of them upgrades. It comes in after the
+// downgrade.
+func TestAReaderThatJoinsBesideAConversion(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, letGo := holdingBatches(w)
+		mu := p.RWMutex("n", rwlock.WithoutRenewal())
+		require.NoError(w, mu.RLock(w.Ctx))
+		reader := w.Call(w.Ctx, mu.RLock)
+		require.NoError(w, mu.Upgrade(w.Ctx))
+		letGo()
+		require.True(w, reader.IsWaiting())
+		require.NoError(w, mu.Downgrade(w.Ctx))
+		require.NoError(w, reader.Result())
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 		w.OnlyTokensLeft()
 	})
 }

@@ -2,14 +2,19 @@ package rwlock_test
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // An RWMutex goes from reading to writing and back with a larger token each time, and its contexts go with it.
@@ -230,5 +235,140 @@ func TestAnUpgradeUnderAWriteLease(t *testing.T) {
 			require.Greater(w, mu.Token(), token)
 			require.NoError(w, mu.RUnlock(w.Ctx))
 		}
+	})
+}
+
+// upgradeLosses are the ways in which the write hold of an upgrade is lost before it is taken, and what is told then.
+var upgradeLosses = map[string]struct {
+	lose    func(w *world, p *process, hold string)
+	want    error
+	because string
+}{
+	"taken away": {func(w *world, _ *process, hold string) {
+		w.Command("EVAL", scripts.Source(scripts.Release), "4",
+			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", "0", hold, "0", "0")
+	}, rwlock.ErrNotAcquired, "lost before the conversion ended: gone from Redis"},
+	"not renewed": {func(_ *world, p *process, hold string) {
+		for range 100 { // more often than it is tried
+			p.Link.DropNextCommand(func(cmd []string) bool {
+				return testkit.Running(scripts.Renew)(cmd) && slices.Equal(testkit.HoldsOf(cmd), []string{hold})
+			})
+		}
+	}, rwlock.ErrNoQuorum, "lost before the conversion ended: no renewal was confirmed in time"},
+}
+
+// The write hold of an upgrade may be lost while other readers of the process are yet to leave. That is neither the end
+// of the caller's context nor a loss of what it has: it goes on reading.
+func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
+	for name, c := range upgradeLosses {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				p.WarmUp()
+				mu := p.RWMutex("n")
+				require.NoError(w, mu.RLock(w.Ctx))
+				require.NoError(w, mu.RLock(w.Ctx))
+				token, ctx := mu.Token(), mu.Context(w.Ctx)
+				w.Pass(time.Second) // the two holds are renewed apart
+				upgrade := w.Call(w.Ctx, mu.Upgrade)
+				for _, h := range w.Inspect("n").Holders {
+					if h.Mode == rwlock.Write {
+						c.lose(w, p, h.Hold)
+					}
+				}
+				err := upgrade.Result()
+				require.ErrorIs(w, err, c.want)
+				require.ErrorContains(w, err, c.because)
+				require.NotErrorIs(w, err, context.Canceled)
+				require.NotErrorIs(w, err, rwlock.ErrLost)
+				require.Equal(w, token, mu.Token())
+				require.NoError(w, ctx.Err())
+				w.Pass(time.Second) // the server has just failed
+				for range 2 {
+					require.NoError(w, mu.RUnlock(w.Ctx))
+				}
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
+// lateRenewals is a client to which, once it is late, the answers to renewals come only when they may.
+type lateRenewals struct {
+	rueidis.Client
+	late atomic.Bool
+	may  chan struct{}
+}
+
+func (c *lateRenewals) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	renews := slices.ContainsFunc(commands, func(cmd rueidis.Completed) bool {
+		return testkit.Running(scripts.Renew)(cmd.Commands())
+	})
+	results := c.Client.DoMulti(ctx, commands...)
+	if renews && c.late.Load() {
+		<-c.may
+	}
+	return results
+}
+
+// A writer elsewhere comes after the server has answered a renewal, and before the upgrade is given up that was granted
+// meanwhile. The answer, which is yet on its way then, says that nobody waits; the lease asks once more.
+func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		link := w.NewLink()
+		client := &lateRenewals{Client: link.Client(t), may: make(chan struct{})}
+		p, q := w.ProcessWith(link, client), w.Process()
+		letGo := sync.OnceFunc(func() { close(client.may) })
+		w.Cleanup(letGo) // before the locker is closed
+		hasWaited(p)
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		w.Release(other)
+		w.Settle()
+		require.Len(w, w.Inspect("n").Holders, 2, "granted, and waiting for the other reader of the process")
+
+		w.Pass(w.TTL / 5) // the write hold, which was handed over, is confirmed
+		client.late.Store(true)
+		w.Pass(w.TTL/3 - w.TTL/5)
+		writer := q.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
+		cancel()
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
+		w.Settle()
+		letGo()
+		hears(w, mu)
+		p.Link.DropPushes(nil)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
+	})
+}
+
+// Who waits to be upgraded is in the lock, and is counted.
+func TestInspectCountsWhoIsUpgraded(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		upgrading := w.Call(w.Ctx, mu.Upgrade)
+		w.Settle()
+		require.True(w, upgrading.IsWaiting())
+		state, err := p.Inspect(w.Ctx, "n")
+		require.NoError(w, err)
+		require.Len(w, state.Holders, 2)
+		for _, h := range state.Holders {
+			require.Equal(w, 1, h.Count)
+			require.False(w, h.Lingering)
+		}
+		w.Release(other)
+		require.NoError(w, upgrading.Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
 	})
 }

@@ -2,12 +2,15 @@ package rwlock_test
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -192,5 +195,196 @@ func TestReadersEndBeforeAnotherIsLetInAtTheirLimit(t *testing.T) {
 		require.Less(w, writer.At.Sub(began), 2*time.Second, "given back at the limit")
 		w.Release(lease)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
+	})
+}
+
+// A reader that leaves others behind after a suspension is told of the loss, though no timer has noticed it yet; so are
+// those after it, and nobody joins them.
+func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option()).RWMutex("n")
+		for range 3 {
+			require.NoError(w, mu.RLock(w.Ctx))
+		}
+		clock.Step(w.TTL)
+		for range 3 {
+			require.Equal(w, rwlock.Paused, w.Loss(mu.RUnlock(w.Ctx)).Reason)
+		}
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
+	})
+}
+
+// A lease that Close has given back serves nobody of the process any more, from before the RWMutex hears of it.
+func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		closed := make(chan struct{})
+		require.False(w, rwlock.ServesAfter(mu, func() { defer close(closed); _ = p.Close() }))
+		w.UntilClosed(closed)
+		require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrReleased)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		require.ErrorIs(w, mu.Lock(w.Ctx), rwlock.ErrClosed)
+		w.OnlyTokensLeft()
+	})
+}
+
+// No timer is left for a lock that lingered once its lease has ended: by Close, also where somebody is in, by a loss,
+// or because the lock was given back.
+func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
+	for name, end := range map[string]func(w *world, p *process, mu *rwlock.RWMutex){
+		"Close": func(w *world, p *process, _ *rwlock.RWMutex) { require.NoError(w, p.Close()) },
+		"Close while somebody is in": func(w *world, p *process, mu *rwlock.RWMutex) {
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, p.Close())
+		},
+		"a loss": func(w *world, _ *process, _ *rwlock.RWMutex) { w.FlushAll(); w.Pass(w.TTL) },
+		"another process": func(w *world, _ *process, _ *rwlock.RWMutex) {
+			w.Release(w.Process().Take("n", rwlock.Write))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				hasWaited(p)
+				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+				relock(w, mu)
+				end(w, p, mu)
+				w.Settle()
+				require.False(w, rwlock.LingerTimer(mu))
+			})
+		})
+	}
+}
+
+// A lock whose limit is noticed by one who comes, before its own timer does, is given back all the same: its holder may
+// never unlock. In real time, where a timer comes a little late; so one of many rounds is enough.
+func TestALimitThatIsNoticedBeforeItsTimerGivesTheLockBack(t *testing.T) {
+	onServer(t, testredis.Start(t), func(w *world) {
+		const bound = 20 * time.Millisecond
+		p, q := w.Process(), w.Process()
+		mu := p.RWMutex("n", rwlock.WithMaxHold(bound))
+		for range 20 {
+			require.NoError(w, mu.Lock(w.Ctx))
+			began := time.Now()
+			for time.Since(began) < 2*bound {
+				require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+			}
+			w.Release(q.Take("n", rwlock.Write))
+			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+		}
+	})
+}
+
+// interruptions is a clock of which one reading can take so long that something happens meanwhile.
+type interruptions struct {
+	start time.Time
+	next  atomic.Pointer[func()] // called once, by the next reading
+}
+
+// option has a locker read its time there.
+func (c *interruptions) option() rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) {
+		l.Clock = func() (time.Duration, time.Time) {
+			if f := c.next.Swap(nil); f != nil {
+				(*f)()
+			}
+			now := time.Now()
+			return now.Sub(c.start), now
+		}
+	})
+}
+
+// A limit that is reached while its holder unlocks is a loss, and whoever is next in the process has a lease of its
+// own: the one that there was has been given back.
+func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := &interruptions{start: time.Now()}
+		p, q := w.Process(clock.option()), w.Process()
+		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
+		require.NoError(w, mu.Lock(w.Ctx))
+		ctx := mu.Context(w.Ctx)
+		next := w.Call(w.Ctx, mu.Lock)
+		reach := func() { <-ctx.Done() }
+		// Unlock reads the clock, looks at the limit, and reads the clock again when it asks for the lease.
+		arm := func() { clock.next.Store(&reach) }
+		clock.next.Store(&arm)
+		require.Equal(w, rwlock.MaxHold, w.Loss(mu.Unlock(w.Ctx)).Reason)
+		require.EqualValues(w, 1, p.Stats().Lost, "it is no release")
+		require.NoError(w, next.Result())
+		w.Settle()
+		require.NoError(w, context.Cause(mu.Context(w.Ctx)))
+		_, err := q.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
+	})
+}
+
+// The loss of a lease is logged and traced with the token that the section has shown to the storage, not with the last
+// one of the block; after a conversion with the new one.
+func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock, convert func(*rwlock.RWMutex, context.Context) error
+	}{
+		"a writer":                 {lock: (*rwlock.RWMutex).Lock},
+		"a reader":                 {lock: (*rwlock.RWMutex).RLock},
+		"a reader that upgraded":   {lock: (*rwlock.RWMutex).RLock, convert: (*rwlock.RWMutex).Upgrade},
+		"a writer that downgraded": {lock: (*rwlock.RWMutex).Lock, convert: (*rwlock.RWMutex).Downgrade},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				var book testkit.Log
+				var told []fencing.Token
+				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
+					Lost: func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
+				}))
+				mu := p.RWMutex("n")
+				require.NoError(w, c.lock(mu, w.Ctx))
+				token := mu.Token()
+				if c.convert != nil {
+					require.NoError(w, c.convert(mu, w.Ctx))
+					require.Greater(w, mu.Token(), token)
+					token = mu.Token()
+				}
+				w.Command("FLUSHALL")
+				w.Pass(w.TTL)
+				require.Equal(w, []fencing.Token{token}, told)
+				records := book.About("n")
+				require.Len(w, records, 1)
+				records[0].Attrs(func(a slog.Attr) bool {
+					require.False(w, a.Key == "token" && a.Value.Uint64() != uint64(token), a.Value)
+					return true
+				})
+			})
+		})
+	}
+}
+
+// The end of a section at its limit is a loss like any other: it is counted, logged and traced, with the token that the
+// section had.
+func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var told []rwlock.LostError
+		var book testkit.Log
+		p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
+			Lost:     func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, *loss) },
+			Released: func(rwlock.TraceEvent) { w.Error("told as released") },
+		}))
+		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
+		require.NoError(w, mu.Lock(w.Ctx))
+		token := mu.Token()
+		w.Pass(2 * time.Second)
+		loss := w.Loss(mu.Unlock(w.Ctx))
+		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.MaxHold, Limit: time.Second}, *loss)
+		w.Settle()
+		require.Equal(w, []rwlock.LostError{*loss}, told)
+		require.Len(w, book.About("n"), 1)
+		require.EqualValues(w, 1, p.Stats().Lost)
+		w.OnlyTokensLeft()
 	})
 }

@@ -3,6 +3,8 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -239,5 +241,119 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 		require.Positive(w, lost.Load())
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+	})
+}
+
+// A writer that leads gives a read lease back first that lingers here. It does not wait for that beyond the end of its
+// context, since all others of the process wait for it; the release goes on in the background.
+func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
+	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
+		"Lock": (*rwlock.RWMutex).Lock, "TryLock": (*rwlock.RWMutex).TryLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+				require.NoError(w, mu.RLock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				p.Link.Blackhole(testredis.Both)
+				began := time.Now()
+				err := lock(mu, soonOver(w))
+				require.Equal(w, 50*time.Millisecond, time.Since(began))
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				require.ErrorIs(w, err, context.DeadlineExceeded)
+				require.ErrorContains(w, err, "after 50ms")
+				require.Zero(w, p.Stats().Held)
+
+				p.Link.Restore()
+				p.Link.Cut()
+				w.Release(q.Take("n", rwlock.Write))
+				w.RequireLess(time.Since(began), w.TTL/2, "it is released in the background")
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
+// One who unlocks what it has not locked, beside others who come and go, is told so or takes another's place; the
+// RWMutex stays usable.
+func TestUnlockWithoutALockBesideOthers(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n", rwlock.WithLinger(w.TTL))
+		const rounds = 200_000
+		calls := func(err error) {
+			if err != nil && !errors.Is(err, rwlock.ErrNotHeld) {
+				w.Error(err)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range rounds {
+				calls(mu.Unlock(w.Ctx))
+			}
+		})
+		all.Go(func() {
+			for range rounds {
+				calls(mu.Lock(w.Ctx))
+				calls(mu.Unlock(w.Ctx))
+			}
+		})
+		all.Wait()
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NotZero(w, mu.Token())
+		require.NoError(w, mu.Context(w.Ctx).Err())
+		require.NoError(w, mu.Unlock(w.Ctx))
+	})
+}
+
+// A writer does not wait for a renewal, however many processes linger on a read: it is in within a refresh. The same
+// where one lingers behind many that read for themselves and then leave.
+func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
+	const refresh = time.Second // of a waiter
+	for _, n := range []int{10, 100} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				for range n {
+					mu := w.Process(rwlock.WithTTL(time.Hour)).RWMutex("n", rwlock.WithLinger(time.Hour))
+					require.NoError(w, mu.RLock(w.Ctx))
+					require.NoError(w, mu.RUnlock(w.Ctx))
+				}
+				began := time.Now()
+				lease, err := w.Process().Lock(w.Ctx, "n")
+				require.NoError(w, err)
+				require.LessOrEqual(w, time.Since(began), refresh)
+				require.NoError(w, lease.Release(w.Ctx))
+			})
+		})
+	}
+	t.Run("behind others", func(t *testing.T) {
+		inFakeTime(t, func(w *world) {
+			reading := w.Process()
+			var leases []*rwlock.Lease
+			for range 70 {
+				lease, err := reading.RLock(w.Ctx, "n")
+				require.NoError(w, err)
+				leases = append(leases, lease)
+			}
+			time.Sleep(time.Millisecond)
+			mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
+			require.NoError(w, mu.RLock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			in := make(chan time.Time, 1)
+			go func() {
+				if lease, err := w.Process().Lock(w.Ctx, "n"); err == nil {
+					in <- time.Now()
+					_ = lease.Release(w.Ctx)
+				}
+				close(in)
+			}()
+			w.UntilWaiting("n", 1)
+			for _, lease := range leases {
+				require.NoError(w, lease.Release(w.Ctx))
+			}
+			left := time.Now()
+			require.LessOrEqual(w, (<-in).Sub(left), refresh)
+		})
 	})
 }

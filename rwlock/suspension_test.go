@@ -1,12 +1,14 @@
 package rwlock_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -78,4 +80,145 @@ func TestALossNamesARenewalThatCameLate(t *testing.T) {
 		var silence *rwlock.NoReplyError
 		require.ErrorAs(w, lease.Err(), &silence)
 	})
+}
+
+// A renewal sets the expiry that it was asked for. What a server's clock was set back by must not be left on top of it
+// when the holder crashes.
+
+func TestServerClockSetBackBlocksNobody(t *testing.T) {
+	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+			t.Run(mode.String()+" lock, set back by "+back.String(), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					w.TTL = 2 * time.Second
+					w.Mini.Skew(0)
+					p, q := w.Process(), w.Process()
+					lease := p.Take("n", mode)
+					w.Mini.Skew(-back)
+					w.Pass(2 * w.TTL)
+					require.NoError(w, lease.Err(), "renewed as ever")
+					require.LessOrEqual(w, w.Inspect("n").Holders[0].Remaining, w.TTL)
+					p.Die()
+					died := time.Now()
+					next := q.Acquire(w.Ctx, "n", rwlock.Write)
+					w.Release(next.Granted())
+					require.LessOrEqual(w, next.At.Sub(died), 2*w.TTL, "a crashed holder is in the way for its TTL")
+				})
+			})
+		}
+	}
+}
+
+// What a server noted before its clock was set back has been for no time since, not for a negative one.
+func TestNoTimeIsNegativeAfterTheServerClockWasSetBack(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.Mini.Skew(0)
+		p, q := w.Process(), w.Process()
+		lease := p.Take("n", rwlock.Write)
+		waiting := q.Queue("n", rwlock.Write)
+		w.Mini.Skew(-time.Minute)
+		s := w.Inspect("n")
+		require.Len(w, s.Holders, 1)
+		require.Len(w, s.Waiters, 1)
+		require.GreaterOrEqual(w, s.Holders[0].Held, time.Duration(0))
+		require.GreaterOrEqual(w, s.Waiters[0].Waited, time.Duration(0))
+		_, err := w.Process().TryLock(w.Ctx, "n")
+		var refused *rwlock.AcquireError
+		require.ErrorAs(w, err, &refused)
+		require.GreaterOrEqual(w, refused.Holder.Held, time.Duration(0))
+		w.Release(lease)
+		w.Release(waiting.Granted())
+	})
+}
+
+func TestServerClockSetBackOnARealServer(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartSkewed(t)
+	w := testkit.OnServers(t, server.Server)
+	w.TTL = 5 * time.Second
+	w.Observer()
+	p, q := w.Process(), w.Process()
+	lease := p.Take("n", rwlock.Write)
+	server.Skew(-time.Hour)
+	renewed := p.Stats().Renewed
+	w.Eventually("the lease is renewed under the new clock", func() bool {
+		require.NoError(t, lease.Err())
+		return p.Stats().Renewed > renewed+2
+	})
+	require.LessOrEqual(t, w.Inspect("n").Holders[0].Remaining, w.TTL)
+	p.Die()
+	w.Release(q.Acquire(w.Ctx, "n", rwlock.Write).Granted())
+}
+
+// A lease that has ended has no deadline, whatever has ended it, and its contexts say the same.
+func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
+	for name, end := range map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){
+		"released": func(w *world, _ *process, _ *testkit.WallClock, l *rwlock.Lease) { w.Release(l) },
+		"closed":   func(w *world, p *process, _ *testkit.WallClock, _ *rwlock.Lease) { require.NoError(w, p.Close()) },
+		"max hold": func(w *world, _ *process, _ *testkit.WallClock, _ *rwlock.Lease) { w.Pass(time.Minute) },
+		"lost": func(w *world, _ *process, _ *testkit.WallClock, l *rwlock.Lease) {
+			w.FlushAll()
+			require.ErrorIs(w, l.Renew(w.Ctx), rwlock.ErrLost)
+		},
+		"not noticed yet": func(w *world, _ *process, c *testkit.WallClock, _ *rwlock.Lease) { c.Step(w.TTL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				clock := testkit.NewWallClock(0)
+				p := w.Process(clock.Option())
+				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(time.Minute))
+				ctx := lease.Context(w.Ctx)
+				requireDeadline(w, ctx, lease.Deadline())
+				require.Positive(w, time.Until(lease.Deadline()))
+				end(w, p, clock, lease)
+				require.Zero(w, lease.Deadline())
+				requireDeadline(w, ctx, time.Time{})
+				require.Error(w, lease.Err())
+			})
+		})
+	}
+}
+
+// The same of an RWMutex: of one who has unlocked while the process keeps the lock, and of one who has lost it.
+func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
+	for name, end := range map[string]func(w *world, m *rwlock.RWMutex){
+		"unlocked": func(w *world, m *rwlock.RWMutex) { require.NoError(w, m.Unlock(w.Ctx)) },
+		"max hold": func(w *world, _ *rwlock.RWMutex) { w.Pass(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				m := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithMaxHold(time.Minute))
+				require.NoError(w, m.Lock(w.Ctx))
+				ctx := m.Context(w.Ctx)
+				deadline, _ := fencing.Deadline(ctx, "n")
+				require.Positive(w, time.Until(deadline))
+				end(w, m)
+				requireDeadline(w, ctx, time.Time{})
+				require.Error(w, ctx.Err())
+			})
+		})
+	}
+}
+
+// A section whose limit is reached in this moment has no deadline, whether or not its timer has come to it: of what is
+// due at one moment of fake time any comes first, so one of many rounds is enough.
+func TestDeadlineOfASectionAtItsLimitIsZero(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const limit = time.Second
+		m := w.Process().RWMutex("n", rwlock.WithMaxHold(limit))
+		for range 100 {
+			require.NoError(w, m.Lock(w.Ctx))
+			ctx := m.Context(w.Ctx)
+			time.Sleep(limit)
+			requireDeadline(w, ctx, time.Time{})
+			require.ErrorIs(w, m.Unlock(w.Ctx), rwlock.ErrLost)
+		}
+	})
+}
+
+func requireDeadline(w *world, ctx context.Context, want time.Time) {
+	w.Helper()
+	deadline, ok := fencing.Deadline(ctx, "n")
+	require.True(w, ok)
+	require.Equal(w, want, deadline)
 }

@@ -2,12 +2,19 @@ package rwlock_test
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -88,4 +95,101 @@ func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 		}
 		p.Link.Restore()
 	})
+}
+
+// A server that goes away is one line at growing intervals, however many leases it has. The loss of each is another.
+func TestOutageOfManyLeasesIsNoFloodOfLines(t *testing.T) {
+	const leases, limit = 50, 6
+	inFakeTime(t, func(w *world) {
+		var j testkit.Log
+		p := w.Process(j.Option())
+		count := func(part string) (n int) {
+			time.Sleep(time.Nanosecond) // the log is written by a goroutine
+			text := j.String()
+			return strings.Count(text, part)
+		}
+		var all []*rwlock.Lease
+		for i := range leases {
+			all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
+		}
+		w.Mini.Stop()
+		for _, lease := range all {
+			w.UntilOver(lease)
+		}
+		told := count("does not renew leases")
+		require.Positive(w, told)
+		require.LessOrEqual(w, told, limit)
+		require.Greater(w, int(p.Stats().RenewFailed), leases*limit, "each failure is counted")
+		require.Positive(w, count(fmt.Sprintf("leases=%d ", leases)))
+		require.Equal(w, leases, count("lease lost"))
+
+		w.Mini.Recover()
+		lease := p.Take("again", rwlock.Write)
+		require.NoError(w, lease.Renew(w.Ctx))
+		require.Equal(w, told, count("does not renew leases"))
+		w.Mini.Stop()
+		require.Error(w, lease.Renew(w.Ctx))
+		require.Equal(w, told+1, count("does not renew leases"), "the next outage is told at once")
+		w.UntilOver(lease)
+		w.Mini.Recover()
+	})
+}
+
+// Renew is told within the node timeout that a server does not answer, also where no renewal was planned.
+func TestRenewOnDemandHasALimit(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.TTL = time.Hour
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.Pass(time.Minute)
+		p.Link.Hold(testredis.ToClient)
+		began := time.Now()
+		require.ErrorContains(w, lease.Renew(w.Ctx), "no reply")
+		require.Equal(w, time.Second, time.Since(began))
+		require.NoError(w, lease.Err())
+		p.Link.Restore()
+		require.NoError(w, lease.Renew(w.Ctx))
+	})
+}
+
+// The port is open and nobody answers. Every call ends with its context, though the client dials without end.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel() // it waits for a client that dials in vain
+	const limit = 100 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }() // which ends the dialling
+	addr := listener.Addr().String()
+	var dials atomic.Int32
+	client, err := dial(t, addr, rueidis.ClientOption{
+		Dialer: net.Dialer{Timeout: time.Hour},
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if dials.Add(1) == 1 { // that of Dial itself, which would wait for it
+				return nil, context.DeadlineExceeded
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	locker := testkit.New(t, client, rwlock.WithReleaseTimeout(limit))
+	calls := map[string]func(context.Context) error{"Inspect": func(ctx context.Context) error {
+		_, err := locker.Inspect(ctx, "orders")
+		return err
+	}}
+	for how, take := range acquisitions(locker) {
+		calls[how] = func(ctx context.Context) error {
+			_, err := take(ctx, "orders")
+			require.ErrorIs(t, err, context.DeadlineExceeded, how)
+			require.True(t, rwlock.Indeterminate(err), how)
+			return err
+		}
+	}
+	for how, call := range calls {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		over := time.AfterFunc(testkit.Patience, func() { panic(how + " goes on after its context has ended") })
+		couldNotAsk(t, call(ctx), addr, "no reply in ")
+		over.Stop()
+		cancel()
+	}
+	require.Greater(t, dials.Load(), int32(1))
 }
