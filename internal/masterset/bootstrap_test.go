@@ -136,6 +136,17 @@ func TestBootstrap(t *testing.T) {
 			[]string{"member 0", "member 1", "member 2"},
 			[]string{"0", "0", "0"},
 		},
+		"a term that this client has seen, and the masters have lost": {
+			func(m *masters) *masters {
+				m.servers[2].run = "X"
+				_, _ = m.bootstrap()
+				m.servers[0].marker["terms"], m.servers[1].marker["terms"] = "1:A 1:B 1:C", "1:A 1:B 1:C"
+				m.servers[2] = nil
+				return m
+			},
+			[][]string{{"look", "look", "look"}, {"note", "note", ""}},
+			[]string{"member 0", "member 1", "silent"}, []string{"0", "0", ""},
+		},
 		// It would take the seat from its master, at all clients that learn of the term.
 		"another process with the marker of a member": {
 			func(m *masters) *masters {
