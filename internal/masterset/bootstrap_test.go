@@ -145,7 +145,8 @@ func TestBootstrap(t *testing.T) {
 				return m
 			},
 			[][]string{{"look", "look", "look"}, {"note", "note", ""}},
-			[]string{"member 0", "member 1", "silent"}, []string{"0", "0", ""},
+			[]string{"member 0", "member 1", "silent"},
+			[]string{"0", "0", ""},
 		},
 		// It would take the seat from its master, at all clients that learn of the term.
 		"another process with the marker of a member": {

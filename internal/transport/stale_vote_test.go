@@ -5,19 +5,23 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
-// A vote that was made before the connection was replaced goes out over the new one, and counts.
+// A vote that was made before the connection was replaced goes out over the new one, and does not count.
 func TestStaleVoteOverNewConnection(t *testing.T) {
 	mini := testredis.NewMini(t)
 	link := mini.NewLink()
@@ -40,6 +44,55 @@ func TestStaleVoteOverNewConnection(t *testing.T) {
 	close(held.proceed)
 	<-first
 	require.Error(t, <-second, "a vote made for connection 1 was answered over connection 2")
+}
+
+// The master is another process, and a script that was sent whole could not remove the id from the marker. So the
+// process knows the script, and runs a vote that was made for the earlier one. Its answer does not count, nor does a
+// hand-off, until the marker has been read over the new connection.
+func TestStaleVoteOfEarlierProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		run, refuses := "a", false
+		mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+			switch {
+			case cmd == "INFO":
+				peer.WriteBulk("run_id:" + run + "\r\n")
+			case cmd == "HDEL" && refuses:
+				peer.WriteError("NOREPLICAS Not enough good replicas to write.")
+			default:
+				return false
+			}
+			return true
+		})
+		link := mini.NewLink()
+		client := dial(t, link.Option())
+		b := newBed(t, client, func(c *transport.Config) { c.Quarantine = 2 * time.Second; c.MarkerKey = "t:master" })
+		mini.Miniredis().HSet("t:master", "layout", "2", "set", "S", "run", "a", "until", "0", "id", "S:a:0")
+		b.SetIdentity("S:a:0", client.Dials())
+		vote := b.Vote(1)
+		require.True(t, b.Identified())
+
+		run, refuses = "b", true
+		mini.FlushScripts()
+		link.Cut()
+		synctest.Wait()
+		other := mini.Client(t)
+		keys := append(keysOf("x"), "t:master")
+		args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
+		args[0] = strings.TrimSuffix(vote, " 0") + " 1"
+		whole := other.B().Eval().Script(scripts.Source(scripts.Acquire)).Numkeys(5).Key(keys...).Arg(args...).Build()
+		require.ErrorContains(t, other.Do(t.Context(), whole).Error(), "NOREPLICAS")
+		require.Equal(t, "S:a:0", mini.Miniredis().HGet("t:master", "id"))
+		load := other.B().ScriptLoad().Script(scripts.Source(scripts.Acquire)).Build()
+		require.NoError(t, other.Do(t.Context(), load).Error()) // Redis keeps also a script that failed
+		refuses = false
+
+		err := <-acquireWith(b, vote)
+		require.True(t, transport.Unread(err), "%v", err)
+		require.True(t, mini.Miniredis().Exists("t:{x}"), "the script ran by its digest, and granted the lock")
+		require.False(t, b.Identified())
+		require.ErrorContains(t, <-acquireWith(b, b.Vote(1)), "status 5")
+	})
 }
 
 // heldDials keeps the dials of a client that begin while it is on.
