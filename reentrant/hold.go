@@ -100,3 +100,6 @@ func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc)
 	}
 	return nil
 }
+
+// isZero reports whether the hold was not made by a Locker: it is the zero value or nil.
+func (h *Hold) isZero() bool { return h == nil || h.section == nil }
