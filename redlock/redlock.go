@@ -60,9 +60,9 @@ func checkMasters(masters []rueidis.Client) error {
 
 // Dial returns a client for each address, tuned as by rwlock.Dial. It needs an odd number of distinct addresses, at
 // least three; otherwise the error is an *rwlock.OptionError, before any connection is opened. It succeeds while a
-// minority is down: the clients of these servers connect when they are back. If a majority is down, the error names
-// each of them and matches rwlock.ErrNoQuorum. With any error no client is left open. The caller has to close the
-// clients, also if New refuses them.
+// minority is down, or refuses the password: the clients of these servers connect when they are back. If a majority is
+// down, the error names each of them and matches rwlock.ErrNoQuorum. With any error no client is left open. The caller
+// has to close the clients, also if New refuses them.
 func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
 	if err := checkAddrs(addrs, base); err != nil {
 		return nil, err

@@ -116,7 +116,10 @@ type replyTimeoutConn struct {
 	asked   atomic.Int64 // when the first Write of a silence began, in nanoseconds since opened
 	slowest atomic.Int64 // the slowest recent answer, in nanoseconds
 	opened  time.Time
-	greeted bool // something was received; only the goroutine that reads uses it
+
+	// Only the goroutine that reads uses these.
+	greeted  bool // something was received
+	greeting greeting
 }
 
 const (
@@ -155,6 +158,9 @@ func (c *replyTimeoutConn) Read(b []byte) (int, error) {
 		c.greeted = true
 		c.slowest.Store(max(took, slowest))
 		c.silence.Store(0)
+	}
+	if !c.greeting.done {
+		err = c.greeting.check(c.Conn, b[:n], err)
 	}
 	return n, err
 }
@@ -202,43 +208,6 @@ func (c *replyTimeoutConn) tick() {
 	}
 }
 
-// coalescingConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
-// It becomes runnable as soon as the first caller of a burst has posted a command, so without coalescingConn it would
-// find one or two commands at a time, and a write costs the client more than anything else. After a write that closely
-// followed another write, coalescingConn yields to the goroutines that are ready to run: they post their commands, and
-// the next write carries all of them. If no goroutine is ready, it continues at once, so a single caller does not wait.
-// A pause of a fixed length, such as rueidis' MaxFlushDelay, would delay a few callers too.
-//
-// If other goroutines keep the processors busy, the next write waits for one of their turns, as the goroutine that
-// reads the replies does anyway.
-type coalescingConn struct {
-	net.Conn
-	last     time.Time // of the last write; used only by the goroutine that writes
-	greeting greeting  // used only by the goroutine that reads
-}
-
-// burstGap is the largest distance of two writes that count as a burst of many callers on one connection. The
-// writes of a single caller are a round trip apart.
-const burstGap = 200 * time.Microsecond
-
-func (c *coalescingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if !c.greeting.done {
-		err = c.greeting.check(c.Conn, b[:n], err)
-	}
-	return n, err
-}
-
-func (c *coalescingConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	now := time.Now()
-	if now.Sub(c.last) < burstGap {
-		runtime.Gosched()
-	}
-	c.last = now
-	return n, err
-}
-
 // greeting is the first text that a server sends on a connection. A server that accepts no more connections sends the
 // reason without a request, and closes the connection. The client has sent its first commands by then. It takes the end
 // of the connection for the answer to each of them, and would report only EOF.
@@ -272,4 +241,32 @@ func begins(line []byte, with [][]byte) bool {
 		}
 	}
 	return false
+}
+
+// coalescingConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
+// It becomes runnable as soon as the first caller of a burst has posted a command, so without coalescingConn it would
+// find one or two commands at a time, and a write costs the client more than anything else. After a write that closely
+// followed another write, coalescingConn yields to the goroutines that are ready to run: they post their commands, and
+// the next write carries all of them. If no goroutine is ready, it continues at once, so a single caller does not wait.
+// A pause of a fixed length, such as rueidis' MaxFlushDelay, would delay a few callers too.
+//
+// If other goroutines keep the processors busy, the next write waits for one of their turns, as the goroutine that
+// reads the replies does anyway.
+type coalescingConn struct {
+	net.Conn
+	last time.Time // of the last write; used only by the goroutine that writes
+}
+
+// burstGap is the largest distance of two writes that count as a burst of many callers on one connection. The
+// writes of a single caller are a round trip apart.
+const burstGap = 200 * time.Microsecond
+
+func (c *coalescingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	now := time.Now()
+	if now.Sub(c.last) < burstGap {
+		runtime.Gosched()
+	}
+	c.last = now
+	return n, err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -47,23 +48,29 @@ func TestAServerThatTurnsItsClientsAway(t *testing.T) {
 		"more than that":   {[]string{"-ERR max number of clients reached\r\n+OK\r\n"}, "EOF"},
 		"more, in pieces":  {[]string{"-ERR max number of clients reached\r\n", "+OK\r\n"}, "EOF"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			defer func() { _ = there.Close() }()
-			client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
-				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-					return &speaking{here, c.says}, nil
-				},
-			})
-			require.ErrorContains(t, err, c.cause)
-			var failed *net.OpError
-			if c.cause == "EOF" {
-				require.ErrorIs(t, err, io.EOF)
-			} else {
-				require.ErrorAs(t, err, &failed)
-				require.Equal(t, "dial", failed.Op)
-			}
-			client.Close()
-		})
+		testTurnedAway(t, name, c.says, c.cause, false)
+		testTurnedAway(t, name+", writes coalesced by the system", c.says, c.cause, true)
 	}
+}
+
+func testTurnedAway(t *testing.T, name string, says []string, cause string, coalesced bool) {
+	t.Run(name, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer func() { _ = there.Close() }()
+		client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
+			DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				return &speaking{here, slices.Clone(says)}, nil
+			},
+			DisableTCPNoDelay: coalesced,
+		})
+		require.ErrorContains(t, err, cause)
+		var failed *net.OpError
+		if cause == "EOF" {
+			require.ErrorIs(t, err, io.EOF)
+		} else {
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, "dial", failed.Op)
+		}
+		client.Close()
+	})
 }

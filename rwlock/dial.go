@@ -3,6 +3,7 @@ package rwlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,9 +28,10 @@ import (
 // that would send requests to replicas or to servers other than addr, and servers in base.InitAddress that are neither
 // a Cluster nor sentinels.
 //
-// If a server at addr does not answer, Dial returns a *QuorumError and a client that connects once the server answers:
-// use the client, or close it. With every other error the client is nil. Without addr it is nil with any error: if no
-// node answers, a client of a Cluster or of sentinels does not know where to connect.
+// If the server at addr does not answer or refuses the connection, for example because of a wrong password, Dial
+// returns a *QuorumError with the cause, and a client that connects once the server accepts it: use the client, or
+// close it. With every other error the client is nil. Without addr it is nil with any error: if no node answers, a
+// client of a Cluster or of sentinels does not know where to connect.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if option, value, rule := settings.BaseRule(addr != "", base); rule != "" {
 		return nil, &OptionError{option, value, rule}
@@ -59,12 +61,26 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		}
 	}
 	if err != nil {
-		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: err}}}
+		cause := namingLimit(err, option)
+		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: cause}}}
 	}
 	if client == nil {
 		return nil, err
 	}
 	return &tunedClient{Client: client, dials: dials}, err
+}
+
+// namingLimit returns the reason why the client has no connection. The error of a dial that took too long does not name
+// its limit.
+func namingLimit(err error, o rueidis.ClientOption) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	limit, option := o.Dialer.Timeout, "base.Dialer.Timeout"
+	if o.Sentinel.MasterSet != "" && o.Sentinel.Dialer.Timeout != limit {
+		limit, option = max(limit, o.Sentinel.Dialer.Timeout), option+" and base.Sentinel.Dialer.Timeout"
+	}
+	return fmt.Errorf("%w, the limit of %s", &NoReplyError{After: limit}, option)
 }
 
 // tunedClient reports two facts that the locker cannot read from a client: that all calls share one connection, and

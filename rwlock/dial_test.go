@@ -117,13 +117,54 @@ func TestDialWhereNobodyAnswers(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			client, err := rwlock.Dial(c.addr, c.base)
-			require.Error(t, err)
+			require.ErrorContains(t, err, addr+": no reply in 1s, the limit of base.Dialer.Timeout")
+			require.ErrorAs(t, err, new(*rwlock.NoReplyError))
+			require.NotErrorIs(t, err, context.DeadlineExceeded, "Dial has no context")
 			require.Less(t, time.Since(began), testkit.Patience)
 			if client != nil {
 				client.Close()
 			}
 		})
 	}
+}
+
+// A wrong password is an error of Dial for every deployment. The client of one server connects once the server accepts
+// the password.
+func TestDialWithAWrongPassword(t *testing.T) {
+	t.Parallel() // starting servers is mostly waiting
+	binary := redisBinary(t)
+	server := testredis.StartBinary(t, binary, "--requirepass", "right")
+	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
+		for _, old := range []bool{false, true} {
+			client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old})
+			require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+			require.ErrorContains(t, err, server.Addr()+": "+refusal)
+			client.Close()
+		}
+	}
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: "later"})
+	require.ErrorContains(t, err, "WRONGPASS")
+	defer client.Close()
+	locker, err := rwlock.New(client, testredis.Patience())
+	require.NoError(t, err)
+	defer func() { _ = locker.Close() }()
+	_, err = locker.Lock(t.Context(), "a")
+	require.ErrorContains(t, err, "WRONGPASS")
+	admin, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: "right"})
+	require.NoError(t, err)
+	defer admin.Close()
+	require.NoError(t, admin.Do(t.Context(),
+		admin.B().Arbitrary("CONFIG", "SET", "requirepass", "later").Build()).Error())
+	require.Eventually(t, func() bool {
+		lease, err := locker.Lock(t.Context(), "a")
+		return err == nil && lease.Release(t.Context()) == nil
+	}, testkit.Patience, 10*time.Millisecond)
+
+	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
+	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
+	client, err = rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"})
+	require.Nil(t, client)
+	require.ErrorContains(t, err, node.Addr()+": WRONGPASS")
 }
 
 // A server that does not decide alone is no server for Dial with an address; the error says what to do.

@@ -217,7 +217,7 @@ func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err)
 func (e *NodeError) Unwrap() error { return e.Err }
 
 // NoReplyError is the cause of a master that did not answer within its time: the node timeout, for a release the
-// release timeout, or what ctx left. It never matches the end of a context.
+// release timeout, what ctx left, or for Dial the timeout of the dialer. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
 // Error names the time that the master had.

@@ -3,7 +3,9 @@ package transport
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -95,7 +97,7 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 	case err == nil:
 		return r
 	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		return rueidis.NewErrorResult(&linkError{err})
+		return rueidis.NewErrorResult(&linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono})
 	case errors.Is(err, os.ErrDeadlineExceeded) && !DidNotRun(err):
 		return rueidis.NewErrorResult(&NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono})
 	default:
@@ -103,9 +105,18 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 	}
 }
 
-// linkError is a failure to connect. It has the text and the types of its cause.
-type linkError struct{ cause error }
+// linkError is a failure to connect. It has the types of its cause, and its text unless that names only the end of the
+// client's own time limit.
+type linkError struct {
+	cause error
+	after time.Duration
+}
 
-func (e *linkError) Error() string { return "not connected: " + e.cause.Error() }
+func (e *linkError) Error() string {
+	if _, dialling := errors.AsType[*net.OpError](e.cause); !dialling && errors.Is(e.cause, context.DeadlineExceeded) {
+		return "not connected: dial timed out after " + e.after.Round(time.Millisecond).String()
+	}
+	return "not connected: " + e.cause.Error()
+}
 
 func (e *linkError) As(target any) bool { return errors.As(e.cause, target) }
