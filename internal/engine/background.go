@@ -316,7 +316,7 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 			r.withdrawal.end()
 			q.p.confirmed(r)
 		}
-		e.goOn(q.p.m, batch[0].key, reply.More)
+		e.doRemaining(q.p.m, batch[0].key, reply.More)
 	}
 	q.mu.Lock()
 	defer q.unlock()

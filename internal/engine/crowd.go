@@ -6,17 +6,17 @@ import (
 )
 
 // crowd holds the waiters of a set in order of arrival. The nearest have leases of their own, which every refresh
-// renews. The waiters behind them keep their places in the master's queue, but live by a lease of their process, which
-// the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow with its
-// size: to name 100,000 waiters would take three quarters of a server's time. If that lease has lapsed, the waiters are
-// reported again, and ask again if their places are gone. The mutex of the wait sets guards it.
+// renews. The far waiters behind them keep their places in the master's queue, but live by a lease of their process,
+// which the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow
+// with its size: to name 100,000 waiters would take three quarters of a server's time. If that lease has lapsed, the
+// waiters are reported again, and ask again if their places are gone. The mutex of the wait sets guards it.
 type crowd struct {
 	places     map[*acquisition]place // of every waiter
 	nearest    []*acquisition         // may name waiters that have left
 	near       int                    // how many of the nearest wait
 	left       int                    // how many of the nearest have left since their last refresh
-	behind     []*acquisition         // in their order; may name waiters that have left
-	unreported []*acquisition         // waiters behind to report to the master; may name waiters that have left
+	far        []*acquisition         // behind the nearest, in their order; may name waiters that have left
+	unreported []*acquisition         // far waiters to report to the master; may name waiters that have left
 }
 
 // place is the position of a waiter in a crowd.
@@ -41,11 +41,11 @@ func (c *crowd) add(a *acquisition) {
 	case in && at&(isNear|isUnreported) == 0:
 		c.report(a)
 	case in:
-	case a.entry == Upgrade || len(c.behind) == 0 && c.near < nearestMost:
+	case a.entry == Upgrade || len(c.far) == 0 && c.near < nearestMost:
 		c.bringNear(a)
 	default:
 		c.places[a] = 0
-		c.behind = append(c.behind, a)
+		c.far = append(c.far, a)
 		c.report(a)
 	}
 }
@@ -56,15 +56,15 @@ func (c *crowd) bringNear(a *acquisition) {
 	c.nearest = append(c.nearest, a)
 }
 
-// report has a waiter behind the nearest reported to the master.
+// report has a far waiter reported to the master.
 func (c *crowd) report(a *acquisition) {
 	c.places[a] |= isUnreported
 	c.unreported = append(c.unreported, a)
 }
 
-// reportAll has all waiters behind the nearest reported to the master.
+// reportAll has all far waiters reported to the master.
 func (c *crowd) reportAll() {
-	for _, a := range c.behind {
+	for _, a := range c.far {
 		if at, in := c.places[a]; in && at&isUnreported == 0 {
 			c.report(a)
 		}
@@ -78,7 +78,7 @@ func (c *crowd) remove(a *acquisition) {
 		c.left++
 	}
 	delete(c.places, a)
-	for _, s := range []*[]*acquisition{&c.nearest, &c.behind, &c.unreported} {
+	for _, s := range []*[]*acquisition{&c.nearest, &c.far, &c.unreported} {
 		if len(*s) > 2*len(c.places)+nearestMost {
 			*s = slices.Clip(slices.DeleteFunc(*s, c.hasLeft))
 		}
@@ -92,11 +92,11 @@ func (c *crowd) hasLeft(a *acquisition) bool {
 
 func (c *crowd) isNear(a *acquisition) bool { return c.places[a]&isNear != 0 }
 
-// hasBehind reports whether waiters live by the lease of their process.
-func (c *crowd) hasBehind() bool { return len(c.places) > c.near }
+// hasFar reports whether waiters live by the lease of their process.
+func (c *crowd) hasFar() bool { return len(c.places) > c.near }
 
-// drained reports whether so many of the nearest have left that waiters behind should take their places.
-func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasBehind() }
+// drained reports whether so many of the nearest have left that far waiters should take their places.
+func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasFar() }
 
 // hasNews reports whether there is something to send in a call in addition to the regular ones.
 func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.unreported) > 0) }
@@ -111,20 +111,20 @@ func (c *crowd) takeNearest() []*acquisition {
 	return slices.Clone(c.nearest)
 }
 
-// advance moves waiters from behind into the places of the nearest that have left, and returns the waiters it moved.
+// advance moves far waiters into the places of the nearest that have left, and returns the waiters it moved.
 func (c *crowd) advance() []*acquisition {
 	c.left = 0
 	c.nearest = slices.DeleteFunc(c.nearest, c.hasLeft)
 	before := len(c.nearest)
-	for c.near < nearestMost && len(c.behind) > 0 {
-		if a := takeFirst(&c.behind); !c.hasLeft(a) {
+	for c.near < nearestMost && len(c.far) > 0 {
+		if a := takeFirst(&c.far); !c.hasLeft(a) {
 			c.bringNear(a)
 		}
 	}
 	return slices.Clone(c.nearest[before:])
 }
 
-// takeUnreported returns the waiters to report to the master next.
+// takeUnreported returns the far waiters to report to the master next.
 func (c *crowd) takeUnreported() (unreported []*acquisition) {
 	for len(c.unreported) > 0 && len(unreported) < nearestMost {
 		a := takeFirst(&c.unreported)

@@ -4,14 +4,14 @@
 // # Files
 //
 //	engine.go      Engine, which joins the parts; registry, the leases by hold id; Close, and the tasks that it awaits
-//	request.go     Request and Terms, the keys of a lock, the scripts of a master
-//	reply.go       the replies of scripts, and what they mean for the ballot
+//	request.go     Request and Terms, the scripts of a master
 //	lease.go       Lease, the handle of a hold: its mutex, its deadline and its end
-//	hold.go        hold, one attempt at the lock; voting, the masters' votes on it and the calls that the ballot asks for
+//	hold.go        hold, one attempt at the lock; voting, the masters' votes on it: what a reply means, and which
+//	               calls the ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
-//	crowd.go       the waiters for one lock: the nearest, and the waiters behind them
+//	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
 //	renew.go       when a lease is extended, the round under way, and what a failed round says
 //	release.go     the ways to give a lease back; leaving, the releases for which single attempts wait
 //	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server

@@ -229,7 +229,7 @@ func (e *Engine) released(
 	r.withdrawal.end()
 	r.m.Sample(r.key.Lock(), sent, reply.Micros)
 	e.releases[r.m.Index].confirmed(&r)
-	e.goOn(r.m, r.key, reply.More)
+	e.doRemaining(r.m, r.key, reply.More)
 	return reply.Was == wire.WasGranted, nil
 }
 

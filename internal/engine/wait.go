@@ -303,7 +303,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w := s.in
 	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), FarLife: wire.NoMillis, Far: far}
 	w.mu.Lock()
-	keeps := s.crowd.hasBehind()
+	keeps := s.crowd.hasFar()
 	if keeps {
 		refresh.FarLife = wire.FormatMillis(refreshes * s.every)
 		if s.route != refresh.Route {
@@ -383,7 +383,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	s.setTimer(now, reply.Left)
 	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more. If
 	// the message of one grant was lost, the messages of the next grants may be lost too.
-	if (more || s.stale || granted && s.crowd.hasBehind()) && len(s.crowd.places) > 0 {
+	if (more || s.stale || granted && s.crowd.hasFar()) && len(s.crowd.places) > 0 {
 		s.askAt(now)
 	}
 	s.stale = false
@@ -433,8 +433,8 @@ func (s *waitSet) refreshAnswered(now time.Duration, err error) {
 	}
 }
 
-// goOn does the work that a master has left to this client.
-func (e *Engine) goOn(m *transport.Master, key wire.LockKey, more wire.More) {
+// doRemaining does the work that a master has left to this client.
+func (e *Engine) doRemaining(m *transport.Master, key wire.LockKey, more wire.More) {
 	switch more {
 	case wire.MoreAdmits:
 		e.continueAdmission(m, key)
@@ -452,7 +452,7 @@ func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 		Args: wire.Refresh{FarLife: wire.NoMillis}.Args([]string{m.Vote(e.tokens.proposal())}),
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
-				e.goOn(m, key, reply.More)
+				e.doRemaining(m, key, reply.More)
 			}
 		},
 	})
