@@ -25,13 +25,13 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		w.Wipe(0)
 		time.Sleep(ttl / 10)
 		synctest.Wait()
-		require.NotContains(w, log.String(), "abstains")
+		require.NotContains(w, log.String(), "in quarantine")
 		for range 3 {
 			p.Section("warm-up") // it is found to be empty, and looked at again
 			time.Sleep(ttl / 20)
 		}
 		synctest.Wait()
-		require.Equal(w, 1, strings.Count(log.String(), "abstains\" master=mini-0:6379"), log.String())
+		require.Equal(w, 1, strings.Count(log.String(), "in quarantine\" master=mini-0:6379"), log.String())
 		p.Links[1].Hold(testredis.Both)
 		_, err := p.TryLock(w.Ctx, "x")
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
@@ -139,7 +139,7 @@ func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
 		require.NoError(w, lease.Err())
 		p.Links[0].Hold(testredis.Both)
 		<-lease.Done()
-		require.Regexp(w, `mini-0:6379: .*; mini-1:6379: (does not have the hold|abstains .*)$`, lease.Err().Error())
+		require.Regexp(w, `mini-0:6379: .*; mini-1:6379: (does not have the hold|in quarantine .*)$`, lease.Err().Error())
 		p.Restore(0)
 	})
 }

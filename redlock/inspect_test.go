@@ -79,7 +79,7 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 		require.Equal(w, 3, quorum.Need)
 		require.Equal(w, 1, quorum.Got)
 		require.Len(w, quorum.Nodes, 4)
-		for i, says := range []string{"refused", "no reply in", "no reply in", "abstains for another"} {
+		for i, says := range []string{"refused", "no reply in", "no reply in", "in quarantine for another"} {
 			require.Equal(w, i, quorum.Nodes[i].Index)
 			require.ErrorContains(w, quorum.Nodes[i].Err, says)
 		}

@@ -40,9 +40,9 @@ func (e *Abstaining) Error() string {
 		return fmt.Sprintf("has no vote: it %v", e.Err)
 	}
 	if e.For == 0 {
-		return "abstains: its marker is missing or has changed, and is being looked at"
+		return "in quarantine until its marker is read, which is missing or has changed"
 	}
-	return fmt.Sprintf("abstains for another %v: it may have lost leases that still live", e.For)
+	return fmt.Sprintf("in quarantine for another %v: it may have lost leases that are still valid", e.For)
 }
 
 // Unreplicated is the error of a call on a master whose write too few replicas have.
@@ -125,7 +125,7 @@ type Untaken struct {
 }
 
 func (u *Untaken) Error() string {
-	return fmt.Sprintf("the %s hold was granted, and lost before it was taken: %v", u.Mode, u.Reason)
+	return fmt.Sprintf("the %s hold was granted and lost before the conversion ended: %v", u.Mode, u.Reason)
 }
 
 // Unrenewed is a renewal on demand that no quorum has confirmed. The lease stands until its deadline, and a request
@@ -150,7 +150,7 @@ type AskedLate struct {
 }
 
 func (e *AskedLate) Error() string {
-	return fmt.Sprintf("%v; this process asked %v late", e.Silence, e.By.Round(time.Millisecond))
+	return fmt.Sprintf("%v; this process sent the request %v late", e.Silence, e.By.Round(time.Millisecond))
 }
 
 func (e *AskedLate) Unwrap() error { return e.Silence }

@@ -252,7 +252,7 @@ func (s *Set) apply(found []finding) (inOrder int, moved bool) {
 		}
 		s.mu.Unlock()
 		if abstains {
-			s.cfg.Warn("a master may have lost leases that still live, and abstains",
+			s.cfg.Warn("a master may have lost leases that are still valid, and is in quarantine",
 				slog.String("master", m.Addr()), slog.Duration("for", f.abstains))
 		}
 		s.cfg.OnProcess(i, f.process())

@@ -28,9 +28,9 @@ type Unreplicated struct {
 
 func (e *Unreplicated) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("not known whether %d replicas have it: %v", e.Need, e.Err)
+		return fmt.Sprintf("number of replicas unknown, %d required: %v", e.Need, e.Err)
 	}
-	return fmt.Sprintf("%d of %d replicas confirmed it in %v", e.Got, e.Need, e.After)
+	return fmt.Sprintf("%d of %d required replicas confirmed it in %v", e.Got, e.Need, e.After)
 }
 
 // Prepare opens the connection for replicated calls, at the latest when ctx ends. If the first of these calls opened

@@ -68,7 +68,7 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 			took, err = call(2 + id)
 			require.ErrorAs(t, err, &short)
 			require.True(t, transport.DidNotRun(err), "%v after %v", err, took)
-			require.ErrorContains(t, err, "0 of 1 replicas")
+			require.ErrorContains(t, err, "0 of 1 required replicas")
 			require.Less(t, took, timeout/10)
 		}
 		require.Equal(t, sent, link.Calls("EVALSHA"))
