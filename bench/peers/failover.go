@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,4 +132,153 @@ func failoverBounds() (all []bound) {
 		})
 	}
 	return all
+}
+
+// worstGap is the longest gap of any of the names.
+func worstGap(all []grant, names []string, from, to time.Duration) (longest time.Duration) {
+	for _, name := range names {
+		longest = max(longest, longestGap(moments(of(all, []string{name})), from, to))
+	}
+	return longest
+}
+
+// event is a way in which a master is replaced.
+type event struct {
+	name  string
+	times int
+	limit float64 // of the time without a grant, above the server's own, in ms
+	start func(t testing.TB, binary string) testredis.Deployment
+	// names returns names of locks on the master that is struck, and a key for a probe.
+	names  func(d testredis.Deployment, lib peer.Library) (names []string, key string)
+	strike func(d testredis.Deployment) // returns when another server has replaced the master
+}
+
+func events() []event {
+	return []event{
+		{"SENTINEL FAILOVER", plannedTimes, 500, startWatched, ofSentinel, func(d testredis.Deployment) {
+			d.(*testredis.Sentinel).Failover()
+		}},
+		{"kill -9, Sentinel", 1, 1000, startWatched, ofSentinel, func(d testredis.Deployment) {
+			s := d.(*testredis.Sentinel)
+			old := s.Master()
+			old.Kill()
+			s.AwaitMaster(old)
+		}},
+		{"CLUSTER FAILOVER", plannedTimes, 500, startTimed, ofShard, func(d testredis.Deployment) {
+			c := d.(*testredis.Cluster)
+			c.Failover(c.Owner(struckSlot))
+		}},
+		{"kill -9, Cluster", 1, 1000, startTimed, ofShard, func(d testredis.Deployment) {
+			c := d.(*testredis.Cluster)
+			old := c.Owner(struckSlot)
+			old.Kill()
+			c.AwaitTakeover(old)
+		}},
+	}
+}
+
+func startWatched(t testing.TB, binary string) testredis.Deployment {
+	s := testredis.StartSentinel(t, binary)
+	s.DownAfter(takenForDead)
+	for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again
+		if _, err := sentinel.Command("SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "2000"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func ofSentinel(_ testredis.Deployment, _ peer.Library) ([]string, string) {
+	return numbered(failoverNames), "probe"
+}
+
+func startTimed(t testing.TB, binary string) testredis.Deployment {
+	c := testredis.StartCluster(t, binary, 1)
+	c.NodeTimeout(nodeTimeout)
+	return c
+}
+
+// struckSlot is a slot of the second shard, which is struck: the first has the node that clients start with.
+const struckSlot = testredis.Slots / 2
+
+func ofShard(d testredis.Deployment, lib peer.Library) ([]string, string) {
+	c := d.(*testredis.Cluster)
+	master := c.Owner(struckSlot)
+	return named(c, lib, "n", failoverNames)[master], probeKeyOn(c, master)
+}
+
+// probeEvery is the interval of the writes to each server.
+const probeEvery = 2 * time.Millisecond
+
+// prober repeatedly writes a key to every server of a deployment: while no server accepts a write, none can grant a
+// lock.
+type prober struct {
+	end     context.CancelFunc
+	probing sync.WaitGroup
+	mu      sync.Mutex
+	written []write
+}
+
+// write is a SET that a server accepted.
+type write struct {
+	node int
+	at   time.Duration
+}
+
+// twoMasters reports whether two servers accepted writes about that time: each grants locks that the other does not
+// know of.
+func twoMasters(written []write, about time.Duration) bool {
+	node := -1
+	for _, w := range written {
+		if (w.at - about).Abs() > aboutThen {
+			continue
+		}
+		if node >= 0 && w.node != node {
+			return true
+		}
+		node = w.node
+	}
+	return false
+}
+
+// aboutThen bounds, for a busy machine, how long before a breach its holds can have been granted.
+const aboutThen = 500 * time.Millisecond
+
+// times returns the times of all accepted writes.
+func times(written []write) (all []time.Duration) {
+	for _, w := range written {
+		all = append(all, w.at)
+	}
+	return all
+}
+
+func probe(ctx context.Context, nodes []*testredis.Server, key string, now func() time.Duration) *prober {
+	p := &prober{}
+	ctx, p.end = context.WithCancel(ctx)
+	for i, node := range nodes {
+		p.probing.Go(func() {
+			for ; ctx.Err() == nil; pause(ctx, probeEvery) {
+				if _, err := node.Command("SET", key, ""); err == nil {
+					p.wrote(write{i, now()})
+				}
+			}
+		})
+	}
+	return p
+}
+
+func (p *prober) wrote(w write) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written = append(p.written, w)
+}
+
+// stop returns the accepted writes with their servers, in ascending order.
+func (p *prober) stop() []write {
+	p.end()
+	p.probing.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.SortFunc(p.written, func(a, b write) int { return int(a.at - b.at) })
+	return p.written
 }

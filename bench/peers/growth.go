@@ -153,3 +153,207 @@ func (g *stage) lineUp(
 	}
 	return end, nil
 }
+
+// growthReaders measures how the server's time grows with the readers of a lock.
+func growthReaders() Workload {
+	return Workload{
+		Name:    "growth-readers",
+		About:   "server time of one call beside others that read: join, leave, renew; of letting them in, per reader",
+		Columns: growthColumns(), Axis: "readers", Points: []int{1, 100, 1000},
+		Peers: peer.Named(peer.Ours), Measure: measureGrowthReaders,
+	}
+}
+
+// admittedPerCall is the number of readers that one call admits. The readers behind them come with the next call.
+const admittedPerCall = 64
+
+// admissions is how often all readers are admitted: each time they have to queue anew.
+const admissions = 5
+
+func measureGrowthReaders(ctx context.Context, s *site, _ peer.Library, readers int) (_ Measures, err error) {
+	g, err := newStage(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close(ctx)) }()
+	times := series{}
+	for turn := range admissions {
+		if err := g.admit(ctx, readers, times, turn == 0); err != nil {
+			return nil, err
+		}
+	}
+	return times.measures(), nil
+}
+
+// admit has the readers queue behind the probe's write lock, and releases it. With goOn it also times the calls of one
+// reader while the readers hold the lock.
+func (g *stage) admit(ctx context.Context, readers int, times series, goOn bool) error {
+	writer, err := g.probe.Lock(ctx, "name")
+	if err != nil {
+		return err
+	}
+	reading, leave := make(chan struct{}), make(chan struct{})
+	ask := func(ctx context.Context, p *peer.Fencelock) (peer.Hold, error) { return p.RLock(ctx, "name") }
+	failures := make(chan error, readers)
+	end, err := g.lineUp(ctx, readers, ask, func(h peer.Hold) {
+		reading <- struct{}{}
+		<-leave
+		failures <- h.Release(context.WithoutCancel(ctx))
+	})
+	if err != nil {
+		return errors.Join(err, writer.Release(ctx))
+	}
+	took, err := g.timed(ctx, probeName, func() error { return writer.Release(ctx) })
+	times[growHandOff] = append(times[growHandOff], took/time.Duration(min(readers, admittedPerCall)))
+	for range readers {
+		<-reading
+	}
+	if err == nil && goOn {
+		err = g.readBeside(ctx, times)
+	}
+	close(leave)
+	for range readers {
+		err = errors.Join(err, <-failures)
+	}
+	end()
+	return err
+}
+
+// readBeside has the probe join the readers, renew, and leave them.
+func (g *stage) readBeside(ctx context.Context, times series) error {
+	for range growTurns {
+		var hold *rwlock.Lease
+		for _, call := range []struct {
+			name string
+			do   func() error
+		}{
+			{growAcquire, func() (err error) { hold, err = g.probe.Locker.RLock(ctx, "name"); return err }},
+			{growRenew, func() error { return hold.Renew(ctx) }},
+			{growRelease, func() error { return hold.Release(ctx) }},
+		} {
+			took, err := g.timed(ctx, probeName, call.do)
+			if err != nil {
+				return err
+			}
+			times[call.name] = append(times[call.name], took)
+		}
+	}
+	return nil
+}
+
+// growthWaiters measures how the server's time grows with the queue of a lock.
+func growthWaiters() Workload {
+	return Workload{
+		Name:    "growth-waiters",
+		About:   "server time of one call while others wait: queue, leave the queue, hand on, renew; by SLOWLOG",
+		Columns: growthColumns(), Axis: "waiters", Points: []int{10, 1000, 10000},
+		Peers: peer.Named(peer.Ours), Measure: measureGrowthWaiters,
+	}
+}
+
+func measureGrowthWaiters(ctx context.Context, s *site, _ peer.Library, waiters int) (_ Measures, err error) {
+	g, err := newStage(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close(ctx)) }()
+	first, err := g.probe.Locker.Lock(ctx, "name")
+	if err != nil {
+		return nil, err
+	}
+	over, stop := context.WithCancel(ctx)
+	granted := make(chan peer.Hold)
+	ask := func(ctx context.Context, p *peer.Fencelock) (peer.Hold, error) { return p.Lock(ctx, "name") }
+	end, err := g.lineUp(over, waiters, ask, func(h peer.Hold) {
+		select {
+		case granted <- h:
+		case <-over.Done():
+		}
+	})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	defer end()
+	defer stop()
+
+	times := series{}
+	err = errors.Join(g.queueAndLeave(ctx, times), g.renew(ctx, first, times))
+	if err == nil {
+		err = first.Release(ctx)
+	}
+	if err == nil {
+		err = g.handOn(ctx, granted, min(growTurns, waiters-1), times)
+	}
+	return times.measures(), err
+}
+
+func (g *stage) renew(ctx context.Context, lease *rwlock.Lease, times series) error {
+	for range growTurns {
+		took, err := g.timed(ctx, probeName, func() error { return lease.Renew(ctx) })
+		if err != nil {
+			return err
+		}
+		times[growRenew] = append(times[growRenew], took)
+	}
+	return nil
+}
+
+// queueAndLeave has the probe queue behind all other waiters and give up again.
+func (g *stage) queueAndLeave(ctx context.Context, times series) error {
+	for range growTurns {
+		asking, giveUp := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		took, err := g.timed(ctx, probeName, func() error {
+			go func() {
+				_, err := g.probe.Lock(asking, "name")
+				done <- err
+			}()
+			return g.waiting(ctx, 1)
+		})
+		if err != nil {
+			giveUp()
+			return err
+		}
+		times[growAcquire] = append(times[growAcquire], took)
+		took, err = g.timed(ctx, probeName, func() error {
+			giveUp()
+			<-done
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		times[growRelease] = append(times[growRelease], took)
+	}
+	return nil
+}
+
+// handOn has one of the crowd after the other release. The queue gets shorter by as many turns, a small part of it at
+// the lengths that matter.
+func (g *stage) handOn(ctx context.Context, granted <-chan peer.Hold, turns int, times series) error {
+	hold, err := next(ctx, granted)
+	if err != nil {
+		return err
+	}
+	for range turns {
+		took, err := g.timed(ctx, crowdName, func() error { return hold.Release(ctx) })
+		if err != nil {
+			return err
+		}
+		times[growHandOff] = append(times[growHandOff], took)
+		if hold, err = next(ctx, granted); err != nil {
+			return err
+		}
+	}
+	return hold.Release(ctx)
+}
+
+func next(ctx context.Context, granted <-chan peer.Hold) (peer.Hold, error) {
+	select {
+	case hold := <-granted:
+		return hold, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -108,3 +108,16 @@ func summary(all []*contender, took time.Duration) Measures {
 	}
 	return m
 }
+
+// jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 for an empty slice.
+func jain(shares []float64) float64 {
+	var sum, squares float64
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}

@@ -31,16 +31,3 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	}
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
-
-// jain is Jain's index of fairness: 1 if all have the same share, 1/n if one has everything, and 0 for an empty slice.
-func jain(shares []float64) float64 {
-	var sum, squares float64
-	for _, x := range shares {
-		sum += x
-		squares += x * x
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(shares)) * squares)
-}
