@@ -387,9 +387,9 @@ func listen(p *process) {
 	time.Sleep(50 * time.Millisecond)
 }
 
-// A birth that was sent at the first start, and comes after the master has lost what it had counted since, does not let
-// it vote at once.
-func TestLateBirthIsAReturn(t *testing.T) {
+// A create that was sent at the first start, and comes after the master has lost what it had counted since, does not
+// let it vote at once.
+func TestLateCreateIsARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		c := mini.Client(t)
@@ -402,12 +402,12 @@ func TestLateBirthIsAReturn(t *testing.T) {
 			return us
 		}
 		unmarked := run("look", "2", "rules", "", "", "", "10000", "", "", "")
-		birth := []string{"birth", "2", "rules", "S", "0", "a b c", "10000", "", "", strconv.FormatInt(unmarked, 10)}
-		run(birth...)
+		create := []string{"create", "2", "rules", "S", "0", "a b c", "10000", "", "", strconv.FormatInt(unmarked, 10)}
+		run(create...)
 		require.Equal(t, "0", mini.Miniredis().HGet("p:master", "until"), "the first start: it votes")
 		time.Sleep(6 * time.Second)
 		mini.FlushAll()
-		run(birth...)
+		run(create...)
 		require.NotEqual(t, "0", mini.Miniredis().HGet("p:master", "until"), "it votes though it has lost its data")
 	})
 }

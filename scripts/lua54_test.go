@@ -55,12 +55,12 @@ func TestRandomSequencesInLua54KeepToTheModel(t *testing.T) {
 func TestMarkersInLua54(t *testing.T) {
 	inLua54(t, func(e *env) {
 		marker := func(args ...any) call { return call{scripts.Marker, []string{markerKey}, texts(args)} }
-		for _, purpose := range []string{"look", "birth", "look", "return", "single"} {
+		for _, purpose := range []string{"look", "create", "look", "rejoin", "single"} {
 			us := e.now().UnixMicro()
 			reply := e.run(marker(purpose, "2", "rules", "01JSET", "1", "a b c", 10_000, "", "", us))
 			require.GreaterOrEqual(e.t, reply[0], us, purpose)
 		}
-		require.Equal(e.t, "0", e.field(markerKey, "until"), "a birth")
+		require.Equal(e.t, "0", e.field(markerKey, "until"), "the first start")
 	})
 }
 

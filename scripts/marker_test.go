@@ -35,13 +35,13 @@ func TestTermsOfASeat(t *testing.T) {
 		old := strings.Repeat("a", 40)
 		begin := func() {
 			e.flushAll()
-			e.mark("birth", "")
+			e.mark("create", "")
 			require.Equal(e.t, "0: 1:"+run, e.field(markerKey, "terms"))
 			require.False(e.t, e.abstains())
 		}
 
 		begin()
-		for _, purpose := range []string{"look", "note", "succeed", "birth", "return"} {
+		for _, purpose := range []string{"look", "note", "succeed", "create", "rejoin"} {
 			e.mark(purpose, "")
 			require.Equal(e.t, "S:"+run+":0", e.field(markerKey, "id"), "%s: it is the one that the marker knows", purpose)
 		}
@@ -85,7 +85,7 @@ func TestTermsOfASeat(t *testing.T) {
 
 		begin()
 		require.NoError(e.t, e.do("DEL", markerKey).Error())
-		e.mark("return", "0: 5:"+run)
+		e.mark("rejoin", "0: 5:"+run)
 		require.Equal(e.t, "0: 6:"+run, e.field(markerKey, "terms"), "one that has lost its data has the next term")
 		require.True(e.t, e.abstains())
 	})

@@ -50,7 +50,7 @@ func (b *bootstrap) completeSet(ctx context.Context) {
 		case leave:
 			return
 		case foundFirst:
-			b.foundSet(ctx, birth)
+			b.foundSet(ctx, create)
 			return
 		case foundAgain:
 			b.foundSet(ctx, rejoin)
@@ -130,8 +130,8 @@ func (b *bootstrap) poll(ctx context.Context, requests []*request) {
 	b.found = b.judge(replies)
 }
 
-// foundSet makes a set of masters without markers. After a birth, the first start of a set, its masters vote at once.
-// When they rejoin they abstain first. marker.lua itself treats a late birth as a rejoin, because the client may have
+// foundSet makes a set of masters without markers. At the first start of a set its masters vote at once.
+// When they rejoin they abstain first. marker.lua itself treats a late create as a rejoin, because the client may have
 // stood still between seeing no marker and giving one, while other clients began to lock. If several processes found a
 // set at once, the first to reach the master with the smallest run id names it, and every process takes the name from
 // that master.

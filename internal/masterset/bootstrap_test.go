@@ -55,7 +55,7 @@ func TestBootstrap(t *testing.T) {
 	}{
 		"a first start": {
 			func(*masters) *masters { return overServers("a b c", newServers(3)...) },
-			[][]string{{"look", "look", "look"}, {"birth", "", ""}, {"look", "birth", "birth"}, {"note", "note", "note"}},
+			[][]string{{"look", "look", "look"}, {"create", "", ""}, {"look", "create", "create"}, {"note", "note", "note"}},
 			[]string{"member 0", "member 1", "member 2"},
 			[]string{"0", "0", "0"},
 		},
@@ -64,7 +64,7 @@ func TestBootstrap(t *testing.T) {
 				s := newServers(3)
 				return overServers("a b c", s[2], s[1], s[0])
 			},
-			[][]string{{"look", "look", "look"}, {"", "", "birth"}, {"birth", "birth", "look"}, {"note", "note", "note"}},
+			[][]string{{"look", "look", "look"}, {"", "", "create"}, {"create", "create", "look"}, {"note", "note", "note"}},
 			[]string{"member 0", "member 1", "member 2"},
 			[]string{"0", "0", "0"},
 		},
@@ -77,8 +77,8 @@ func TestBootstrap(t *testing.T) {
 				{"look", "look", "look"},
 				{"look", "", "look"},
 				{"look", "", "look"},
-				{"return", "", ""},
-				{"look", "", "return"},
+				{"rejoin", "", ""},
+				{"look", "", "rejoin"},
 				{"note", "", ""},
 			},
 			[]string{"member 0", "silent", "member 2"},
@@ -90,7 +90,7 @@ func TestBootstrap(t *testing.T) {
 				m.servers[0].founded = "other"
 				return m
 			},
-			[][]string{{"look", "look", "look"}, {"birth", "", ""}},
+			[][]string{{"look", "look", "look"}, {"create", "", ""}},
 			[]string{`unfit: was set up for "other"`, "unmarked", "unmarked"},
 			[]string{"0", "", ""},
 		},
@@ -100,7 +100,7 @@ func TestBootstrap(t *testing.T) {
 				{"look", "look", "look"},
 				{"look", "look", "look"},
 				{"look", "look", "look"},
-				{"look", "return", "look"},
+				{"look", "rejoin", "look"},
 				{"note", "", "note"},
 			},
 			[]string{"member 0", "member 1", "member 2"},
@@ -118,7 +118,7 @@ func TestBootstrap(t *testing.T) {
 				{"look", "look", "look"},
 				{"look", "look", "look"},
 				{"look", "look", "look"},
-				{"look", "return", "look"},
+				{"look", "rejoin", "look"},
 				{"note", "", "note"},
 			},
 			[]string{"member 0", "member 1", "member 2"},

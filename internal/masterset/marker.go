@@ -18,8 +18,8 @@ type purpose string
 const (
 	forSingle purpose = "single"  // of a master that decides alone
 	look      purpose = "look"    // changes nothing except a run id that has changed
-	birth     purpose = "birth"   // gives a marker at the first start of a set; nothing if the master has one
-	rejoin    purpose = "return"  // gives a marker to a master that may have lost data
+	create    purpose = "create"  // gives a marker at the first start of a set; nothing if the master has one
+	rejoin    purpose = "rejoin"  // gives a marker to a master that may have lost data
 	note      purpose = "note"    // records terms
 	succeed   purpose = "succeed" // begins the next term
 )

@@ -30,7 +30,7 @@ func TestServerIsMarkerScript(t *testing.T) {
 			require.NoError(t, err)
 			_, is.run, _ = strings.Cut(strings.Fields(info)[0], "run_id:")
 			args := []string{
-				pick("look", "birth", "return", "note", "succeed", "note", "succeed"), "2", pick("rules", "other"),
+				pick("look", "create", "rejoin", "note", "succeed", "note", "succeed"), "2", pick("rules", "other"),
 				pick("S", "T"), pick("0", "1", "2"), "a b c", pick("2000", "10000"),
 				pick("", "1:"+is.run, "2:a 1:"+is.run, "1:b 3:"+is.run+" 2:c", "7:"+is.run+" 1:b 2:b"), pick("", "", "S"),
 				strconv.FormatInt(micros-int64(random.IntN(2))*6_000_000, 10),

@@ -311,7 +311,7 @@ func TestCommonSet(t *testing.T) {
 			for i, set := range c.sets {
 				if set != "" {
 					servers[i].call([]string{
-						"birth", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
+						"create", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
 						"10000", "", "", strconv.FormatInt(time.Hour.Microseconds(), 10),
 					})
 				}

@@ -83,10 +83,10 @@ func (s *server) call(args []string) masterset.Answer {
 			s.micros(), s.marker["layout"], s.marker["rules"], s.marker["set"], "", "", "0", "", "", "", "", "", "",
 		}}
 	}
-	member := s.marker["set"] != "" && (s.marker["set"] != args[8] || args[0] != "return")
+	member := s.marker["set"] != "" && (s.marker["set"] != args[8] || args[0] != "rejoin")
 	switch {
 	case s.role == "slave":
-	case !member && (args[0] == "birth" || args[0] == "return"):
+	case !member && (args[0] == "create" || args[0] == "rejoin"):
 		s.mark(args)
 	case member:
 		s.record(args)
@@ -130,7 +130,7 @@ func (s *server) mark(args []string) {
 		layout = args[1]
 	}
 	until := "0"
-	if args[0] != "birth" || s.now.Microseconds()-unmarked >= 5_000_000 {
+	if args[0] != "create" || s.now.Microseconds()-unmarked >= 5_000_000 {
 		until = strconv.FormatInt(s.now.Milliseconds()+quarantine, 10)
 	}
 	maps.Copy(s.marker, map[string]string{

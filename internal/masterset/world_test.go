@@ -215,7 +215,7 @@ func (w *world) runStray(n int) {
 }
 
 // mayLose reports whether the promise holds when server i loses data: it is a minority that does. The others have what
-// they had counted before, and it was not founded within the time in which a birth counts.
+// they had counted before, and it was not founded within the time in which a create counts.
 func (w *world) mayLose(i int) bool {
 	if w.founded == 0 || w.now < w.founded+5*time.Second {
 		return false
