@@ -7,36 +7,34 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 func TestNestingSendsNoCommandAtAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, mini *testredis.Mini) {
-		p := w.process()
-		ctx, _ := owned(t)
-		outer := must(t)(p.Lock(ctx, "a"))
-		before := mini.AllCalls()
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
+		before := w.Mini.AllCalls()
 		for range 1000 {
-			nested := must(t)(p.Lock(ctx, "a"))
-			require.NoError(t, nested.Release(ctx))
+			nested := must(w)(p.Lock(ctx, "a"))
+			require.NoError(w, nested.Release(ctx))
 		}
-		require.Equal(t, before, mini.AllCalls())
-		require.NoError(t, outer.Release(ctx))
+		require.Equal(w, before, w.Mini.AllCalls())
+		require.NoError(w, outer.Release(ctx))
 	})
-	srv := testredis.Start(t)
-	remote, err := rwlock.New(srv.Client(t), rwlock.WithoutRenewal())
-	require.NoError(t, err)
-	defer func() { _ = remote.Close() }()
-	l := reentrant.New(remote)
-	ctx, _ := owned(t)
-	outer := must(t)(l.Lock(ctx, "a"))
-	srv.ResetStats()
+	w := testkit.Start(t, 1)
+	l := start(w, rwlock.WithoutRenewal())
+	ctx, _ := owned(w)
+	outer := must(w)(l.Lock(ctx, "a"))
+	w.Server.ResetStats()
 	for range 1000 {
-		require.NoError(t, must(t)(l.Lock(ctx, "a")).Release(ctx))
+		require.NoError(t, must(w)(l.Lock(ctx, "a")).Release(ctx))
 	}
-	stats := srv.Stats()
+	stats := w.Server.Stats()
 	delete(stats, "ping") // the client's own, once a second
 	require.Empty(t, stats)
 	require.NoError(t, outer.Release(ctx))
@@ -89,13 +87,7 @@ func BenchmarkNestedParallel(b *testing.B) {
 func nestedIn(t testing.TB, name string) (*reentrant.Locker, context.Context) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	client, err := rwlock.Dial(server.Addr(), testredis.ClientOption(server.Addr()))
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	remote, err := rwlock.New(client)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = remote.Close() })
-	l := reentrant.New(remote)
+	l := reentrant.New(testkit.Dial(t, server.Addr(), testredis.ClientOption(server.Addr())))
 	ctx := reentrant.WithOwner(t.Context())
 	outer, err := l.Lock(ctx, name)
 	require.NoError(t, err)

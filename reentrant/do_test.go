@@ -13,39 +13,39 @@ import (
 )
 
 func TestDoNestsInDo(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
+	everywhere(t, func(w *world) {
+		p := start(w)
 		var outer, nested fencing.Fence
-		err := p.Do(t.Context(), "a", func(ctx context.Context) error {
+		err := p.Do(w.Ctx, "a", func(ctx context.Context) error {
 			outer, _ = fencing.FromContext(ctx, "a")
-			sent := w.scripts()
-			defer func() { require.Equal(t, sent, w.scripts()) }()
+			sent := scriptsSent(w)
+			defer func() { require.Equal(w, sent, scriptsSent(w)) }()
 			return p.RDo(ctx, "a", func(ctx context.Context) error {
 				nested, _ = fencing.FromContext(ctx, "a")
 				_, owned := reentrant.OwnerFrom(ctx)
-				require.True(t, owned)
-				require.NoError(t, ctx.Err())
+				require.True(w, owned)
+				require.NoError(w, ctx.Err())
 				return nil
 			})
 		})
-		require.NoError(t, err)
-		require.NotZero(t, outer.Token)
-		require.Equal(t, fencing.Fence{Resource: "a", Token: outer.Token, Mode: fencing.Write}, outer)
-		require.Equal(t, outer, nested, "a read in a write counts on the write")
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.NoError(w, err)
+		require.NotZero(w, outer.Token)
+		require.Equal(w, fencing.Fence{Resource: "a", Token: outer.Token, Mode: fencing.Write}, outer)
+		require.Equal(w, outer, nested, "a read in a write counts on the write")
+		require.Empty(w, p.inspect("a").Holders)
 	})
 }
 
 func TestDoKeepsTheOwnerThatIsThere(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, owner := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, owner := owned(w)
 		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
 		for name, do := range map[string]doing{"Do": p.Do, "RDo": p.RDo} {
-			require.NoError(t, do(ctx, name, func(ctx context.Context) error {
+			require.NoError(w, do(ctx, name, func(ctx context.Context) error {
 				got, _ := reentrant.OwnerFrom(ctx)
-				require.Equal(t, owner, got)
-				require.Equal(t, owner.String(), p.inspect(t, name).Holders[0].Owner)
+				require.Equal(w, owner, got)
+				require.Equal(w, owner.String(), p.inspect(name).Holders[0].Owner)
 				return nil
 			}))
 		}
@@ -53,42 +53,42 @@ func TestDoKeepsTheOwnerThatIsThere(t *testing.T) {
 }
 
 func TestDoReturnsWhatHappened(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
+	everywhere(t, func(w *world) {
+		p := start(w)
 		failure := errors.New("the work failed")
 		fail := func(context.Context) error { return failure }
-		require.Equal(t, failure, p.Do(t.Context(), "a", fail))
-		require.Equal(t, failure, p.RDo(t.Context(), "a", fail))
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.Equal(w, failure, p.Do(w.Ctx, "a", fail))
+		require.Equal(w, failure, p.RDo(w.Ctx, "a", fail))
+		require.Empty(w, p.inspect("a").Holders)
 
-		require.PanicsWithValue(t, "boom", func() {
-			_ = p.Do(t.Context(), "a", func(context.Context) error { panic("boom") })
+		require.PanicsWithValue(w, "boom", func() {
+			_ = p.Do(w.Ctx, "a", func(context.Context) error { panic("boom") })
 		})
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.Empty(w, p.inspect("a").Holders)
 
-		ctx, _ := owned(t)
-		require.NoError(t, p.RDo(ctx, "a", func(ctx context.Context) error {
-			require.Equal(t, failure, p.Do(ctx, "a", fail), "upgraded")
+		ctx, _ := owned(w)
+		require.NoError(w, p.RDo(ctx, "a", func(ctx context.Context) error {
+			require.Equal(w, failure, p.Do(ctx, "a", fail), "upgraded")
 			return nil
 		}))
 	})
 }
 
 func TestDoTellsOfALoss(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
+	everywhere(t, func(w *world) {
+		p := start(w)
 		failure := errors.New("the work failed")
-		ctx, _ := owned(t)
-		outer := must(t)(p.Lock(ctx, "a"))
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
 		err := p.Do(ctx, "a", func(ctx context.Context) error {
-			loseByFlush(t, w, outer)
+			loseByFlush(w, outer)
 			<-ctx.Done() // it ends a moment after Renew has told of the loss
-			require.ErrorIs(t, context.Cause(ctx), rwlock.ErrLost)
+			require.ErrorIs(w, context.Cause(ctx), rwlock.ErrLost)
 			return failure
 		})
-		require.ErrorIs(t, err, failure)
-		requireLost(t, err, "a", outer.Token(), rwlock.Taken)
-		require.ErrorIs(t, outer.Release(ctx), rwlock.ErrLost)
+		require.ErrorIs(w, err, failure)
+		requireLost(w, err, "a", outer.Token(), rwlock.Taken)
+		require.ErrorIs(w, outer.Release(ctx), rwlock.ErrLost)
 	})
 }
 
@@ -101,36 +101,36 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 		"by a panic":  func() error { panic(panics) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, w *world) {
-				p := w.process()
+			everywhere(t, func(w *world) {
+				p := start(w)
 				var left []*reentrant.Hold
 				var inner context.Context
 				section := func(ctx context.Context) error {
 					for range 2 {
-						left = append(left, must(t)(p.Lock(ctx, "a")))
+						left = append(left, must(w)(p.Lock(ctx, "a")))
 					}
 					inner = left[1].Context(ctx)
 					return end()
 				}
-				err := recovered(func() error { return p.Do(t.Context(), "a", section) })
+				err := recovered(func() error { return p.Do(w.Ctx, "a", section) })
 				if errors.Is(err, panics) {
-					require.Equal(t, panics, err, "the panic goes on as it was")
+					require.Equal(w, panics, err, "the panic goes on as it was")
 				} else {
-					require.ErrorIs(t, err, reentrant.ErrOrder)
-					require.ErrorContains(t, err, `lock "a": it is hold 1 of 3`)
+					require.ErrorIs(w, err, reentrant.ErrOrder)
+					require.ErrorContains(w, err, `lock "a": it is hold 1 of 3`)
 				}
-				require.ErrorIs(t, left[0].Lease().Err(), rwlock.ErrReleased)
-				requireReleased(t, inner)
-				require.Zero(t, p.remote.Stats().Held)
-				require.Empty(t, p.inspect(t, "a").Holders)
+				require.ErrorIs(w, left[0].Lease().Err(), rwlock.ErrReleased)
+				requireReleased(w, inner)
+				require.Zero(w, p.remote.Stats().Held)
+				require.Empty(w, p.inspect("a").Holders)
 
-				ctx, _ := owned(t)
-				fresh := must(t)(p.TryLock(ctx, "a"))
+				ctx, _ := owned(w)
+				fresh := must(w)(p.TryLock(ctx, "a"))
 				for _, h := range left {
-					require.NoError(t, h.Release(ctx), "it has ended already")
+					require.NoError(w, h.Release(ctx), "it has ended already")
 				}
-				require.NoError(t, fresh.Lease().Err())
-				require.NoError(t, fresh.Release(ctx))
+				require.NoError(w, fresh.Lease().Err())
+				require.NoError(w, fresh.Release(ctx))
 			})
 		})
 	}
@@ -138,23 +138,23 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 
 // Only what nests in the Do's own hold ends with it.
 func TestANestedDoLeavesTheHoldsAroundIt(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
-		outer := must(t)(p.Lock(ctx, "a"))
-		other := must(t)(p.Lock(ctx, "b"))
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
+		other := must(w)(p.Lock(ctx, "b"))
 		var left *reentrant.Hold
 		err := p.Do(ctx, "a", func(ctx context.Context) error {
-			left = must(t)(p.RLock(ctx, "a"))
+			left = must(w)(p.RLock(ctx, "a"))
 			return nil
 		})
-		require.ErrorIs(t, err, reentrant.ErrOrder)
-		require.NoError(t, outer.Lease().Err())
-		require.NoError(t, other.Lease().Err())
-		require.NoError(t, left.Release(ctx))
-		require.NoError(t, outer.Release(ctx), "nothing nests in it any more")
-		require.NoError(t, other.Release(ctx))
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.ErrorIs(w, err, reentrant.ErrOrder)
+		require.NoError(w, outer.Lease().Err())
+		require.NoError(w, other.Lease().Err())
+		require.NoError(w, left.Release(ctx))
+		require.NoError(w, outer.Release(ctx), "nothing nests in it any more")
+		require.NoError(w, other.Release(ctx))
+		require.Empty(w, p.inspect("a").Holders)
 	})
 }
 
@@ -169,31 +169,31 @@ func recovered(f func() error) (err error) {
 }
 
 func TestTheContextOfANestedHoldEndsWithIt(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
-		outer := must(t)(p.Lock(ctx, "a"))
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
 		around := outer.Context(ctx)
-		nested := must(t)(p.Lock(around, "a"))
+		nested := must(w)(p.Lock(around, "a"))
 		inner := nested.Context(around)
 		fence, ok := fencing.FromContext(inner, "a")
-		require.True(t, ok)
-		require.Equal(t, outer.Lease().Fence(), fence)
+		require.True(w, ok)
+		require.Equal(w, outer.Lease().Fence(), fence)
 
-		require.NoError(t, nested.Release(ctx))
-		requireReleased(t, inner)
+		require.NoError(w, nested.Release(ctx))
+		requireReleased(w, inner)
 		late := nested.Context(around)
-		requireReleased(t, late)
-		require.NoError(t, around.Err())
+		requireReleased(w, late)
+		require.NoError(w, around.Err())
 
-		require.NoError(t, outer.Release(ctx))
-		requireReleased(t, around)
+		require.NoError(w, outer.Release(ctx))
+		requireReleased(w, around)
 	})
 }
 
 // requireReleased checks that a context has ended by the release of its hold, and names the lock.
-func requireReleased(t *testing.T, ctx context.Context) {
-	t.Helper()
-	require.ErrorIs(t, context.Cause(ctx), rwlock.ErrReleased)
-	require.ErrorContains(t, context.Cause(ctx), `lock "a"`)
+func requireReleased(w *world, ctx context.Context) {
+	w.Helper()
+	require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+	require.ErrorContains(w, context.Cause(ctx), `lock "a"`)
 }

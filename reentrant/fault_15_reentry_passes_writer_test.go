@@ -12,29 +12,29 @@ import (
 // F15: a writer that waits holds back new readers, but not one that reads already and goes deeper: the writer waits for
 // the end of its outer section, so it would never get there.
 func TestFault15AReaderThatReentersPassesAWaitingWriter(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second, others := w.process(), w.process(), w.process()
-		ctx, owner := owned(t)
-		reading := must(t)(first.RLock(ctx, "a"))
-		stranger, _ := owned(t)
+	everywhere(t, func(w *world) {
+		first, second, others := start(w), start(w), start(w)
+		ctx, owner := owned(w)
+		reading := must(w)(first.RLock(ctx, "a"))
+		stranger, _ := owned(w)
 		written := make(chan error)
 		go func() { written <- others.Do(stranger, "a", func(context.Context) error { return nil }) }()
-		others.awaitWaiters(t, "a", 1)
+		w.UntilWaiting("a", 1)
 
-		newcomer, _ := owned(t)
+		newcomer, _ := owned(w)
 		_, err := others.TryRLock(newcomer, "a")
-		require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a new reader waits behind the writer")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a new reader waits behind the writer")
 
-		deeper := must(t)(first.RLock(ctx, "a"))
-		there := elsewhere(t, owner)
-		joined := must(t)(second.RLock(there, "a"))
-		require.Equal(t, reading.Token(), joined.Token())
-		require.Len(t, first.inspect(t, "a").Waiters, 1)
+		deeper := must(w)(first.RLock(ctx, "a"))
+		there := elsewhere(w, owner)
+		joined := must(w)(second.RLock(there, "a"))
+		require.Equal(w, reading.Token(), joined.Token())
+		require.Len(w, first.inspect("a").Waiters, 1)
 
-		require.NoError(t, joined.Release(there))
-		require.NoError(t, deeper.Release(ctx))
-		require.Len(t, first.inspect(t, "a").Waiters, 1, "the outer section goes on")
-		require.NoError(t, reading.Release(ctx))
-		require.NoError(t, <-written)
+		require.NoError(w, joined.Release(there))
+		require.NoError(w, deeper.Release(ctx))
+		require.Len(w, first.inspect("a").Waiters, 1, "the outer section goes on")
+		require.NoError(w, reading.Release(ctx))
+		require.NoError(w, <-written)
 	})
 }

@@ -13,34 +13,34 @@ import (
 // F20: a nested acquisition has the token of the outer one. A new token, once used on the storage, would shut the outer
 // section out of it.
 func TestFault20ReentryKeepsTheToken(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second := w.process(), w.process()
-		ctx, owner := owned(t)
-		there := elsewhere(t, owner)
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, owner := owned(w)
+		there := elsewhere(w, owner)
 		var storage fencing.Watermark
 		write := func(h *reentrant.Hold) error {
 			return storage.Do(ctx, h.Lease().Fence(), func(context.Context) error { return nil })
 		}
 
-		outer := must(t)(first.Lock(ctx, "a"))
-		issued := first.inspect(t, "a").Token
-		require.Equal(t, issued, outer.Token())
+		outer := must(w)(first.Lock(ctx, "a"))
+		issued := first.inspect("a").Token
+		require.Equal(w, issued, outer.Token())
 		for _, process := range []*process{first, second} {
 			for range 3 {
-				nested := must(t)(process.Lock(there, "a"))
-				require.Equal(t, issued, nested.Token())
-				require.NoError(t, write(nested))
-				require.NoError(t, write(outer))
-				require.Equal(t, issued, first.inspect(t, "a").Token, "none was issued")
-				require.NoError(t, nested.Release(there))
+				nested := must(w)(process.Lock(there, "a"))
+				require.Equal(w, issued, nested.Token())
+				require.NoError(w, write(nested))
+				require.NoError(w, write(outer))
+				require.Equal(w, issued, first.inspect("a").Token, "none was issued")
+				require.NoError(w, nested.Release(there))
 			}
 		}
-		require.NoError(t, outer.Release(ctx))
+		require.NoError(w, outer.Release(ctx))
 
-		next := must(t)(first.Lock(ctx, "a"))
-		require.Greater(t, next.Token(), issued)
-		require.NoError(t, write(next))
-		require.ErrorIs(t, write(outer), fencing.ErrStale)
-		require.NoError(t, next.Release(ctx))
+		next := must(w)(first.Lock(ctx, "a"))
+		require.Greater(w, next.Token(), issued)
+		require.NoError(w, write(next))
+		require.ErrorIs(w, write(outer), fencing.ErrStale)
+		require.NoError(w, next.Release(ctx))
 	})
 }

@@ -17,88 +17,88 @@ import (
 
 // Goroutines that share an owner by mistake are not kept apart, and nothing else goes wrong.
 func TestGoroutinesThatShareAnOwner(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
 		for range 50 {
 			var all sync.WaitGroup
 			for range 8 {
 				all.Go(func() {
 					h, err := p.Lock(ctx, "a")
 					if err != nil {
-						t.Errorf("lock: %v", err)
+						w.Errorf("lock: %v", err)
 						return
 					}
 					for err = h.Release(ctx); errors.Is(err, reentrant.ErrOrder); err = h.Release(ctx) {
 						if lost := h.Lease().Err(); lost != nil {
-							t.Errorf("the lease of a hold that stands: %v", lost)
+							w.Errorf("the lease of a hold that stands: %v", lost)
 						}
 					}
 					if err != nil {
-						t.Errorf("release: %v", err)
+						w.Errorf("release: %v", err)
 					}
 				})
 			}
 			all.Wait()
-			require.Empty(t, p.inspect(t, "a").Holders)
+			require.Empty(w, p.inspect("a").Holders)
 		}
 	})
 }
 
 func TestOneFirstAcquisitionForAll(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-		p := w.process()
-		stranger, _ := owned(t)
-		held := must(t)(p.Lock(stranger, "a"))
-		ctx, _ := owned(t)
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		stranger, _ := owned(w)
+		held := must(w)(p.Lock(stranger, "a"))
+		ctx, _ := owned(w)
 		holds := make(chan *reentrant.Hold, 8)
 		for range cap(holds) {
 			go func() {
 				h, err := p.Lock(ctx, "a")
 				if err != nil {
-					t.Errorf("lock: %v", err)
+					w.Errorf("lock: %v", err)
 				}
 				holds <- h
 			}()
 		}
 		synctest.Wait()
-		require.Len(t, p.inspect(t, "a").Waiters, 1, "the others wait for the one in this process")
-		require.NoError(t, held.Release(stranger))
+		require.Len(w, p.inspect("a").Waiters, 1, "the others wait for the one in this process")
+		require.NoError(w, held.Release(stranger))
 
 		seen := map[int]*reentrant.Hold{}
 		for range cap(holds) {
 			h := <-holds
 			seen[h.Depth()] = h
 		}
-		require.Len(t, p.inspect(t, "a").Holders, 1)
+		require.Len(w, p.inspect("a").Holders, 1)
 		for depth := cap(holds); depth > 0; depth-- {
-			require.Contains(t, seen, depth)
-			require.NoError(t, seen[depth].Release(ctx))
+			require.Contains(w, seen, depth)
+			require.NoError(w, seen[depth].Release(ctx))
 		}
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.Empty(w, p.inspect("a").Holders)
 	})
 }
 
 // readInVain waits for a minute to read "a".
-func (p *process) readInVain(t *testing.T, ctx context.Context, begun time.Time) {
+func (p *process) readInVain(w *world, ctx context.Context, begun time.Time) {
 	soon, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err := p.RLock(soon, "a")
-	require.Equal(t, time.Minute, time.Since(begun))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(w, time.Minute, time.Since(begun))
+	require.ErrorIs(w, err, context.DeadlineExceeded)
 	var refused *rwlock.AcquireError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "a", refused.Name)
-	require.Equal(t, rwlock.Read, refused.Mode)
-	require.Equal(t, time.Minute, refused.Waited)
+	require.ErrorAs(w, err, &refused)
+	require.Equal(w, "a", refused.Name)
+	require.Equal(w, rwlock.Read, refused.Mode)
+	require.Equal(w, time.Minute, refused.Waited)
 }
 
 func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-		p := w.process()
-		stranger, _ := owned(t)
-		held := must(t)(p.Lock(stranger, "a"))
-		ctx, _ := owned(t)
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		stranger, _ := owned(w)
+		held := must(w)(p.Lock(stranger, "a"))
+		ctx, _ := owned(w)
 		impatient, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
 		first := make(chan error)
@@ -110,49 +110,46 @@ func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
 
 		begun := time.Now()
 		_, err := p.TryLock(ctx, "a")
-		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
-		require.ErrorContains(t, err, "another goroutine with the same owner is acquiring it")
-		require.Zero(t, time.Since(begun), "a try does not wait")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorContains(w, err, "another goroutine with the same owner is acquiring it")
+		require.Zero(w, time.Since(begun), "a try does not wait")
 
-		p.readInVain(t, ctx, begun)
+		p.readInVain(w, ctx, begun)
 
 		// When the first acquisition fails, whoever waits for it makes the next one.
 		second := make(chan *reentrant.Hold)
 		go func() {
 			h, err := p.Lock(ctx, "a")
 			if err != nil {
-				t.Errorf("lock: %v", err)
+				w.Errorf("lock: %v", err)
 			}
 			second <- h
 		}()
-		require.ErrorIs(t, <-first, context.DeadlineExceeded)
+		require.ErrorIs(w, <-first, context.DeadlineExceeded)
 		synctest.Wait()
-		require.NoError(t, held.Release(stranger))
+		require.NoError(w, held.Release(stranger))
 		h := <-second
-		require.Equal(t, 1, h.Depth())
-		require.NoError(t, h.Release(ctx))
+		require.Equal(w, 1, h.Depth())
+		require.NoError(w, h.Release(ctx))
 	})
 }
 
 // A hook of the locker may use the reentrant locker: no mutex is held over it.
 func TestAHookMayAskTheLocker(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, mini *testredis.Mini) {
-		ctx, _ := owned(t)
+	inFakeTime(t, func(w *world) {
+		ctx, _ := owned(w)
 		var l *reentrant.Locker
 		told := make(chan error, 1)
-		link := mini.NewLink()
-		remote, err := rwlock.New(link.Client(t), rwlock.WithTrace(&rwlock.Trace{
+		remote := w.Process(rwlock.WithTrace(&rwlock.Trace{
 			Lost: func(rwlock.TraceEvent, *rwlock.LostError) {
 				_, err := l.TryLock(ctx, "a")
 				told <- err
 			},
 		}))
-		require.NoError(t, err)
-		defer func() { _ = remote.Close() }()
-		l = reentrant.New(remote)
-		outer := must(t)(l.Lock(ctx, "a"))
-		link.Blackhole(testredis.Both)
-		require.ErrorIs(t, <-told, rwlock.ErrLost)
-		require.ErrorIs(t, outer.Release(ctx), rwlock.ErrLost)
+		l = reentrant.New(remote.Locker)
+		outer := must(w)(l.Lock(ctx, "a"))
+		remote.Link.Blackhole(testredis.Both)
+		require.ErrorIs(w, <-told, rwlock.ErrLost)
+		require.ErrorIs(w, outer.Release(ctx), rwlock.ErrLost)
 	})
 }

@@ -55,53 +55,53 @@ func locking(p *process, work func(ctx context.Context) error) service {
 }
 
 func TestTheOwnerTravelsOverHTTP(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second := w.process(), w.process()
-		ctx, owner := owned(t)
-		outer := must(t)(first.Lock(ctx, "orders"))
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, owner := owned(w)
+		outer := must(w)(first.Lock(ctx, "orders"))
 		there := locking(second, func(ctx context.Context) error {
 			fence, err := fencing.Require(ctx, "orders")
-			require.NoError(t, err)
-			require.Equal(t, outer.Token(), fence.Token)
+			require.NoError(w, err)
+			require.Equal(w, outer.Token(), fence.Token)
 			acting, _ := reentrant.OwnerFrom(ctx)
-			require.Equal(t, owner, acting)
-			require.Equal(t, 2, second.inspect(t, "orders").Holders[0].Count, "joined, not waiting for itself")
+			require.Equal(w, owner, acting)
+			require.Equal(w, 2, second.inspect("orders").Holders[0].Count, "joined, not waiting for itself")
 			return nil
 		})
-		require.NoError(t, there.call(outer.Context(ctx)))
-		require.Equal(t, 1, second.inspect(t, "orders").Holders[0].Count)
+		require.NoError(w, there.call(outer.Context(ctx)))
+		require.Equal(w, 1, second.inspect("orders").Holders[0].Count)
 
-		stranger, _ := owned(t)
+		stranger, _ := owned(w)
 		claims := fencing.NewContext(stranger, outer.Lease().Fence())
-		require.ErrorIs(t, there.call(claims), rwlock.ErrLost, "who claims the fence of another owner's section")
-		require.NoError(t, outer.Release(ctx))
+		require.ErrorIs(w, there.call(claims), rwlock.ErrLost, "who claims the fence of another owner's section")
+		require.NoError(w, outer.Release(ctx))
 	})
 }
 
 // An owner that holds nothing there takes further locks in the ordinary way.
 func TestTheOwnerTravelsOverHTTPWithoutAFence(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, owner := owned(t)
-		require.NoError(t, locking(p, func(context.Context) error {
-			require.Equal(t, owner.String(), p.inspect(t, "orders").Holders[0].Owner)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, owner := owned(w)
+		require.NoError(w, locking(p, func(context.Context) error {
+			require.Equal(w, owner.String(), p.inspect("orders").Holders[0].Owner)
 			return nil
 		}).call(ctx))
 	})
 }
 
 func TestALossIsToldOverHTTP(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second := w.process(), w.process()
-		ctx, _ := owned(t)
-		outer := must(t)(first.Lock(ctx, "orders"))
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(first.Lock(ctx, "orders"))
 		work := outer.Context(ctx)
-		require.NoError(t, outer.Release(ctx))
+		require.NoError(w, outer.Release(ctx))
 
 		section := context.WithoutCancel(work)
 		err := locking(second, func(context.Context) error { return errors.New("must not run") }).call(section)
-		require.ErrorIs(t, err, rwlock.ErrLost)
-		require.Equal(t, &fencing.LostError{
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.Equal(w, &fencing.LostError{
 			Resource: "orders", Token: outer.Token(), Reason: string(rwlock.Taken),
 		}, err)
 	})

@@ -9,102 +9,153 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 func TestNewReportsWhatItCannotWorkWith(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-		remote := w.process().remote
-		ctx, _ := owned(t)
+	inFakeTime(t, func(w *world) {
+		remote := start(w).remote
+		ctx, _ := owned(w)
 		for field, l := range map[string]*reentrant.Locker{
 			"locker":       reentrant.New(nil),
-			"option":       reentrant.New(remote, nil),
-			"WithMaxDepth": reentrant.New(remote, reentrant.WithMaxDepth(0)),
+			"option":       reentrant.New(remote.Locker, nil),
+			"WithMaxDepth": reentrant.New(remote.Locker, reentrant.WithMaxDepth(0)),
 		} {
 			for range 2 {
 				_, err := l.Lock(ctx, "a")
-				require.ErrorIs(t, err, rwlock.ErrOption)
-				require.ErrorContains(t, err, field)
-				require.ErrorIs(t, l.RDo(ctx, "a", func(context.Context) error { panic("not reached") }), rwlock.ErrOption)
+				require.ErrorIs(w, err, rwlock.ErrOption)
+				require.ErrorContains(w, err, field)
+				require.ErrorIs(w, l.RDo(ctx, "a", func(context.Context) error { panic("not reached") }), rwlock.ErrOption)
 			}
 		}
-		require.Zero(t, w.scripts())
+		require.Zero(w, scriptsSent(w))
 	})
 }
 
 func TestBadNamesAndOptionsAreRefused(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-		p := w.process()
-		ctx, _ := owned(t)
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
 		for _, name := range []string{"", strings.Repeat("n", 513), "\xff"} {
 			_, err := p.Lock(ctx, name)
-			require.ErrorIs(t, err, rwlock.ErrOption)
-			_, err = p.RLock(elsewhere(t, reentrant.NewOwner()), name)
-			require.ErrorIs(t, err, rwlock.ErrOption)
+			require.ErrorIs(w, err, rwlock.ErrOption)
+			_, err = p.RLock(elsewhere(w, reentrant.NewOwner()), name)
+			require.ErrorIs(w, err, rwlock.ErrOption)
 		}
 		_, err := p.Lock(ctx, "a", rwlock.WithTTL(time.Millisecond))
-		require.ErrorIs(t, err, rwlock.ErrOption)
-		require.Zero(t, w.scripts())
-		require.NoError(t, must(t)(p.Lock(ctx, "a")).Release(ctx), "a refused acquisition leaves nothing behind")
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.Zero(w, scriptsSent(w))
+		require.NoError(w, must(w)(p.Lock(ctx, "a")).Release(ctx), "a refused acquisition leaves nothing behind")
 	})
 }
 
 func TestOptionsAreThoseOfTheFirstAcquisition(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, owner := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, owner := owned(w)
 		shared := make([]rwlock.LockOption, 0, 4) // with room for what the package adds: it must not add it there
-		outer := must(t)(p.Lock(ctx, "a", append(shared, rwlock.WithMeta("outer"), rwlock.WithTTL(time.Minute))...))
-		nested := must(t)(p.Lock(ctx, "a", rwlock.WithMeta("nested"), rwlock.WithTTL(time.Hour)))
-		state := p.inspect(t, "a")
-		require.Len(t, state.Holders, 1)
-		require.Equal(t, "outer", state.Holders[0].Meta)
-		require.Equal(t, owner.String(), state.Holders[0].Owner)
-		require.LessOrEqual(t, state.Holders[0].Remaining, time.Minute)
-		require.Greater(t, state.Holders[0].Remaining, 50*time.Second)
+		outer := must(w)(p.Lock(ctx, "a", append(shared, rwlock.WithMeta("outer"), rwlock.WithTTL(time.Minute))...))
+		nested := must(w)(p.Lock(ctx, "a", rwlock.WithMeta("nested"), rwlock.WithTTL(time.Hour)))
+		state := p.inspect("a")
+		require.Len(w, state.Holders, 1)
+		require.Equal(w, "outer", state.Holders[0].Meta)
+		require.Equal(w, owner.String(), state.Holders[0].Owner)
+		require.LessOrEqual(w, state.Holders[0].Remaining, time.Minute)
+		require.Greater(w, state.Holders[0].Remaining, 50*time.Second)
 		for _, unused := range shared[:4][2:] {
-			require.Nil(t, unused)
+			require.Nil(w, unused)
 		}
-		require.NoError(t, nested.Release(ctx))
-		require.NoError(t, outer.Release(ctx))
+		require.NoError(w, nested.Release(ctx))
+		require.NoError(w, outer.Release(ctx))
 	})
 }
 
 func TestAFailedFirstAcquisitionLeavesNothing(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		stranger, _ := owned(t)
-		held := must(t)(p.Lock(stranger, "a"))
-		ctx, _ := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		stranger, _ := owned(w)
+		held := must(w)(p.Lock(stranger, "a"))
+		ctx, _ := owned(w)
 		for range 2 {
 			_, err := p.TryLock(ctx, "a")
-			require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		}
 		waiting, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
 		_, err := p.Lock(waiting, "a")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, held.Release(stranger))
-		hold := must(t)(p.Lock(ctx, "a"))
-		require.Equal(t, 1, hold.Depth())
-		require.NoError(t, hold.Release(ctx))
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.NoError(w, held.Release(stranger))
+		hold := must(w)(p.Lock(ctx, "a"))
+		require.Equal(w, 1, hold.Depth())
+		require.NoError(w, hold.Release(ctx))
 	})
 }
 
 func TestAnEndedContextTakesNothing(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
-		outer := must(t)(p.Lock(ctx, "a"))
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
 		reason := errors.New("the caller has gone")
 		ended, cancel := context.WithCancelCause(ctx)
 		cancel(reason)
 		_, err := p.Lock(ended, "a")
-		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, reason)
-		require.NoError(t, outer.Release(ctx), "nothing nests in it")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, err, context.Canceled)
+		require.ErrorIs(w, err, reason)
+		require.NoError(w, outer.Release(ctx), "nothing nests in it")
+	})
+}
+
+// What was not made by this package refuses its use with an *OptionError that says how it is made.
+func TestZeroValuesAreRefused(t *testing.T) {
+	ctx := reentrant.WithOwner(t.Context())
+	nothing := func(context.Context) error { return nil }
+	holdErr := func(_ *reentrant.Hold, err error) error { return err }
+	locker, hold := new(reentrant.Locker), new(reentrant.Hold)
+	for name, c := range map[string]struct {
+		err    error
+		option string
+	}{
+		"Locker.Lock":     {holdErr(locker.Lock(ctx, "n")), "reentrant.Locker"},
+		"Locker.TryLock":  {holdErr(locker.TryLock(ctx, "n")), "reentrant.Locker"},
+		"Locker.RLock":    {holdErr(locker.RLock(ctx, "n")), "reentrant.Locker"},
+		"Locker.TryRLock": {holdErr(locker.TryRLock(ctx, "n")), "reentrant.Locker"},
+		"Locker.Do":       {locker.Do(ctx, "n", nothing), "reentrant.Locker"},
+		"Locker.RDo":      {locker.RDo(ctx, "n", nothing), "reentrant.Locker"},
+		"of no locker":    {holdErr(reentrant.New(nil).Lock(ctx, "n")), "locker"},
+		"of a zero one":   {holdErr(reentrant.New(new(rwlock.Locker)).Lock(ctx, "n")), "Locker"},
+		"Hold.Release":    {hold.Release(ctx), "reentrant.Hold"},
+		"Hold.Lease":      {hold.Lease().Err(), "Lease"},
+		"Hold.Context":    {context.Cause(hold.Context(ctx)), "Lease"},
+	} {
+		var refused *rwlock.OptionError
+		require.ErrorAs(t, c.err, &refused, name)
+		require.Equal(t, c.option, refused.Option, name)
+	}
+	for _, hold := range []*reentrant.Hold{hold, nil} {
+		require.Zero(t, hold.Depth())
+		require.Zero(t, hold.Token())
+		require.ErrorIs(t, hold.Lease().Err(), rwlock.ErrOption)
+		require.ErrorIs(t, context.Cause(hold.Context(ctx)), rwlock.ErrOption)
+	}
+	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
+}
+
+// Work that is nil is refused before the lock is asked for.
+func TestNilWorkIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		w.Mini.ResetCalls()
+		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
+			p.Do, p.RDo,
+		} {
+			var refused *rwlock.OptionError
+			require.ErrorAs(w, do(w.Ctx, "n", nil), &refused)
+			require.Equal(w, "fn", refused.Option)
+		}
+		require.Empty(w, w.Mini.AllCalls())
+		require.Empty(w, p.inspect("n").Holders)
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -21,9 +20,9 @@ func FuzzNesting(f *testing.F) {
 	f.Add([]byte("every byte is an operation, and a sentence has many of them"))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		ops = ops[:min(len(ops), 60)]
-		inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-			p := w.process()
-			m := model{t: t, process: p, locker: reentrant.New(p.remote, reentrant.WithMaxDepth(modelDepth))}
+		inFakeTime(t, func(w *world) {
+			p := start(w)
+			m := model{w: w, process: p, locker: reentrant.New(p.remote.Locker, reentrant.WithMaxDepth(modelDepth))}
 			for range m.sections {
 				m.owners = append(m.owners, reentrant.NewOwner())
 			}
@@ -36,7 +35,7 @@ func FuzzNesting(f *testing.F) {
 
 // model is what two owners have of two locks.
 type model struct {
-	t        *testing.T
+	w        *world
 	process  *process
 	locker   *reentrant.Locker
 	owners   []reentrant.Owner
@@ -51,14 +50,14 @@ type model struct {
 func (m *model) step(op byte) {
 	owner, lock := int(op&1), int(op>>1&1)
 	name := fmt.Sprint(lock)
-	ctx := reentrant.AsOwner(m.t.Context(), m.owners[owner])
+	ctx := reentrant.AsOwner(m.w.Ctx, m.owners[owner])
 	s := &m.sections[owner][lock]
 	switch what := op >> 2 & 3; what {
 	case 0, 1:
 		mode := []rwlock.Mode{rwlock.Write, rwlock.Read}[what]
 		want := m.expected(owner, lock, mode)
 		hold, err := (&process{m.locker, m.process.remote}).take(ctx, name, mode, true)
-		require.ErrorIs(m.t, err, want)
+		require.ErrorIs(m.w, err, want)
 		if want != nil {
 			return
 		}
@@ -66,18 +65,18 @@ func (m *model) step(op byte) {
 			s.mode = mode
 		}
 		s.holds = append(s.holds, hold)
-		require.Equal(m.t, len(s.holds), hold.Depth())
-		require.Equal(m.t, s.mode, hold.Lease().Mode())
-		require.Equal(m.t, s.holds[0].Token(), hold.Token())
+		require.Equal(m.w, len(s.holds), hold.Depth())
+		require.Equal(m.w, s.mode, hold.Lease().Mode())
+		require.Equal(m.w, s.holds[0].Token(), hold.Token())
 	case 2:
 		if last := len(s.holds) - 1; last >= 0 {
-			require.NoError(m.t, s.holds[last].Release(ctx))
-			require.NoError(m.t, s.holds[last].Release(ctx))
+			require.NoError(m.w, s.holds[last].Release(ctx))
+			require.NoError(m.w, s.holds[last].Release(ctx))
 			s.holds = s.holds[:last]
 		}
 	case 3:
 		if which := int(op >> 4); which < len(s.holds)-1 {
-			require.ErrorIs(m.t, s.holds[which].Release(ctx), reentrant.ErrOrder)
+			require.ErrorIs(m.w, s.holds[which].Release(ctx), reentrant.ErrOrder)
 		}
 	}
 	m.compare(lock, name)
@@ -102,13 +101,13 @@ func (m *model) compare(lock int, name string) {
 	var want, got []string
 	for owner, id := range m.owners {
 		if s := m.sections[owner][lock]; len(s.holds) > 0 {
-			require.NoError(m.t, s.holds[0].Lease().Err())
+			require.NoError(m.w, s.holds[0].Lease().Err())
 			want = append(want, s.mode.String()+" "+id.String())
 		}
 	}
-	for _, h := range m.process.inspect(m.t, name).Holders {
-		require.Equal(m.t, 1, h.Count)
+	for _, h := range m.process.inspect(name).Holders {
+		require.Equal(m.w, 1, h.Count)
 		got = append(got, h.Mode.String()+" "+h.Owner)
 	}
-	require.ElementsMatch(m.t, want, got)
+	require.ElementsMatch(m.w, want, got)
 }

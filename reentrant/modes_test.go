@@ -1,11 +1,14 @@
 package reentrant_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -20,37 +23,37 @@ var combinations = []struct {
 }
 
 func TestEveryCombinationOfModesInOneProcess(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
+	everywhere(t, func(w *world) {
+		p := start(w)
 		for _, tt := range combinations[:3] {
 			for _, try := range []bool{false, true} {
 				name := fmt.Sprintf("%s in %s, try %t", tt.nested, tt.outer, try)
-				ctx, owner := owned(t)
+				ctx, owner := owned(w)
 				outer, err := p.take(ctx, name, tt.outer, try)
-				require.NoError(t, err, name)
-				sent := w.scripts()
+				require.NoError(w, err, name)
+				sent := scriptsSent(w)
 
 				nested, err := p.take(ctx, name, tt.nested, try)
-				require.ErrorIs(t, err, tt.want, name)
-				require.Equal(t, sent, w.scripts(), "%s: no command", name)
-				state := p.inspect(t, name)
-				require.Len(t, state.Holders, 1, name)
-				require.Equal(t, owner.String(), state.Holders[0].Owner, name)
-				require.Equal(t, 1, state.Holders[0].Count, "%s: nesting in a process is not the master's business", name)
-				require.Equal(t, tt.outer, state.Mode, name)
+				require.ErrorIs(w, err, tt.want, name)
+				require.Equal(w, sent, scriptsSent(w), "%s: no command", name)
+				state := p.inspect(name)
+				require.Len(w, state.Holders, 1, name)
+				require.Equal(w, owner.String(), state.Holders[0].Owner, name)
+				require.Equal(w, 1, state.Holders[0].Count, "%s: nesting in a process is not the master's business", name)
+				require.Equal(w, tt.outer, state.Mode, name)
 				if tt.want != nil {
-					require.ErrorContains(t, err, fmt.Sprintf("%q", name))
-					require.Nil(t, nested, name)
+					require.ErrorContains(w, err, fmt.Sprintf("%q", name))
+					require.Nil(w, nested, name)
 				} else {
-					require.Equal(t, 2, nested.Depth(), name)
-					require.Equal(t, outer.Token(), nested.Token(), name)
-					require.Same(t, outer.Lease(), nested.Lease(), name)
-					require.Equal(t, tt.outer, nested.Lease().Mode(), name)
+					require.Equal(w, 2, nested.Depth(), name)
+					require.Equal(w, outer.Token(), nested.Token(), name)
+					require.Same(w, outer.Lease(), nested.Lease(), name)
+					require.Equal(w, tt.outer, nested.Lease().Mode(), name)
 				}
-				require.NoError(t, nested.Release(ctx), "%s: also of the nil hold of a refused one", name)
-				require.NoError(t, outer.Lease().Err(), name)
-				require.NoError(t, outer.Release(ctx), name)
-				require.Empty(t, p.inspect(t, name).Holders, name)
+				require.NoError(w, nested.Release(ctx), "%s: also of the nil hold of a refused one", name)
+				require.NoError(w, outer.Lease().Err(), name)
+				require.NoError(w, outer.Release(ctx), name)
+				require.Empty(w, p.inspect(name).Holders, name)
 			}
 		}
 	})
@@ -58,54 +61,54 @@ func TestEveryCombinationOfModesInOneProcess(t *testing.T) {
 
 // The nested hold of one process in the outer hold of another.
 func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second := w.process(), w.process()
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
 		for _, p := range []*process{first, second} { // each looks at the marker once
-			ctx, _ := owned(t)
+			ctx, _ := owned(w)
 			hold, err := p.take(ctx, "warm up", rwlock.Write, false)
-			require.NoError(t, err)
-			require.NoError(t, hold.Release(ctx))
+			require.NoError(w, err)
+			require.NoError(w, hold.Release(ctx))
 		}
 		for _, tt := range combinations {
 			for _, try := range []bool{false, true} {
 				name := fmt.Sprintf("%s in %s, try %t", tt.nested, tt.outer, try)
-				ctx, owner := owned(t)
+				ctx, owner := owned(w)
 				outer, err := first.take(ctx, name, tt.outer, try)
-				require.NoError(t, err, name)
-				there := elsewhere(t, owner)
-				sent := w.scripts()
+				require.NoError(w, err, name)
+				there := elsewhere(w, owner)
+				sent := scriptsSent(w)
 
 				nested, err := second.take(there, name, tt.nested, try)
-				require.ErrorIs(t, err, tt.want, name)
+				require.ErrorIs(w, err, tt.want, name)
 				if tt.want != nil {
-					require.ErrorContains(t, err, fmt.Sprintf("%q", name))
-					require.Nil(t, nested, name)
-					require.Len(t, first.inspect(t, name).Holders, 1, name)
+					require.ErrorContains(w, err, fmt.Sprintf("%q", name))
+					require.Nil(w, nested, name)
+					require.Len(w, first.inspect(name).Holders, 1, name)
 				} else {
-					require.Equal(t, 1, w.scripts()-sent, name)
-					require.Equal(t, outer.Token(), nested.Token(), name)
-					state := first.inspect(t, name)
-					require.Len(t, state.Holders, 2, name)
+					require.Equal(w, 1, scriptsSent(w)-sent, name)
+					require.Equal(w, outer.Token(), nested.Token(), name)
+					state := first.inspect(name)
+					require.Len(w, state.Holders, 2, name)
 					for _, h := range state.Holders {
-						require.Equal(t, owner.String(), h.Owner, name)
-						require.Equal(t, 2, h.Count, name)
-						require.Equal(t, tt.outer, h.Mode, name)
+						require.Equal(w, owner.String(), h.Owner, name)
+						require.Equal(w, 2, h.Count, name)
+						require.Equal(w, tt.outer, h.Mode, name)
 					}
 				}
-				require.NoError(t, nested.Release(ctx), name)
-				require.NoError(t, outer.Lease().Err(), name)
-				require.NoError(t, outer.Release(ctx), name)
-				require.Empty(t, first.inspect(t, name).Holders, name)
+				require.NoError(w, nested.Release(ctx), name)
+				require.NoError(w, outer.Lease().Err(), name)
+				require.NoError(w, outer.Release(ctx), name)
+				require.Empty(w, first.inspect(name).Holders, name)
 			}
 		}
 	})
 }
 
 func TestOwnersAreStrangersToEachOther(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		one, _ := owned(t)
-		other, _ := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		one, _ := owned(w)
+		other, _ := owned(w)
 		for _, tt := range []struct {
 			held, wanted rwlock.Mode
 			want         error
@@ -116,15 +119,89 @@ func TestOwnersAreStrangersToEachOther(t *testing.T) {
 			{rwlock.Read, rwlock.Read, nil},
 		} {
 			name := fmt.Sprintf("%s beside %s", tt.wanted, tt.held)
-			held := must(t)(p.take(one, name, tt.held, false))
+			held := must(w)(p.take(one, name, tt.held, false))
 			hold, err := p.take(other, name, tt.wanted, true)
-			require.ErrorIs(t, err, tt.want, name)
+			require.ErrorIs(w, err, tt.want, name)
 			if err == nil {
-				require.Equal(t, 1, hold.Depth(), name)
-				require.NotEqual(t, held.Token(), hold.Token(), name)
+				require.Equal(w, 1, hold.Depth(), name)
+				require.NotEqual(w, held.Token(), hold.Token(), name)
 			}
-			require.NoError(t, hold.Release(other), name)
-			require.NoError(t, held.Release(one), name)
+			require.NoError(w, hold.Release(other), name)
+			require.NoError(w, held.Release(one), name)
+		}
+	})
+}
+
+// A write inside one's own read turns the hold into a write hold, for the outer section too, with a larger token.
+func TestAWriteInsideAReadUpgrades(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		for name, lock := range map[string]bool{"lock": false, "try": true} {
+			ctx, owner := owned(w)
+			outer := must(w)(p.RLock(ctx, name))
+			section, before := outer.Context(ctx), outer.Token()
+			nested := must(w)(p.take(section, name, rwlock.Write, lock))
+			require.Equal(w, 2, nested.Depth())
+			require.Greater(w, nested.Token(), before)
+			require.Equal(w, nested.Token(), outer.Token())
+			fence, _ := fencing.FromContext(section, name)
+			require.Equal(w, fencing.Fence{Resource: name, Token: nested.Token(), Mode: rwlock.Write}, fence)
+			holders := p.inspect(name).Holders
+			require.Len(w, holders, 1)
+			require.Equal(w, owner.String(), holders[0].Owner)
+			require.Equal(w, 1, holders[0].Count)
+			require.NoError(w, nested.Release(ctx))
+			require.Equal(w, rwlock.Write, p.inspect(name).Mode, "it stays a write hold")
+			sent := scriptsSent(w)
+			again := must(w)(p.Lock(section, name))
+			require.Equal(w, sent, scriptsSent(w), "no command")
+			require.NoError(w, again.Release(ctx))
+			require.NoError(w, section.Err())
+			require.NoError(w, outer.Release(ctx))
+			require.Empty(w, p.inspect(name).Holders)
+		}
+	})
+}
+
+// Beside another reader a write inside a read waits, or fails at once where both ask for it.
+func TestAnUpgradeOfAnOwnerWaitsForOtherReaders(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		one, _ := owned(w)
+		two, _ := owned(w)
+		first, second := must(w)(p.RLock(one, "a")), must(w)(p.RLock(two, "a"))
+		_, err := p.TryLock(one, "a")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		upgraded := make(chan error)
+		go func() {
+			upgraded <- p.Do(one, "a", func(context.Context) error { return nil })
+		}()
+		w.UntilWaiting("a", 1)
+		_, err = p.Lock(two, "a")
+		require.ErrorIs(w, err, rwlock.ErrUpgrade)
+		require.NoError(w, second.Release(two))
+		require.NoError(w, <-upgraded)
+		require.NoError(w, first.Lease().Err())
+		require.NoError(w, first.Release(one))
+		require.Empty(w, p.inspect("a").Holders)
+	})
+}
+
+// A write inside a read that is at the limit is refused, and the read is as it was.
+func TestAnUpgradeThatIsTooDeepIsNotDone(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		p.Locker = reentrant.New(p.remote.Locker, reentrant.WithMaxDepth(1))
+		for name, try := range map[string]bool{"lock": false, "try": true} {
+			ctx, _ := owned(w)
+			outer := must(w)(p.RLock(ctx, name))
+			token, sent := outer.Token(), scriptsSent(w)
+			_, err := p.take(ctx, name, rwlock.Write, try)
+			require.ErrorIs(w, err, reentrant.ErrDepth)
+			require.Equal(w, sent, scriptsSent(w), "no command")
+			require.Equal(w, token, outer.Token())
+			require.Equal(w, rwlock.Read, outer.Lease().Mode())
+			require.NoError(w, outer.Release(ctx))
 		}
 	})
 }

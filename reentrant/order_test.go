@@ -7,54 +7,53 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 func TestReleasesAreLastInFirstOut(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
 		var holds []*reentrant.Hold
 		for range 3 {
-			holds = append(holds, must(t)(p.Lock(ctx, "a")))
+			holds = append(holds, must(w)(p.Lock(ctx, "a")))
 		}
 		for _, early := range holds[:2] {
 			err := early.Release(ctx)
-			require.ErrorIs(t, err, reentrant.ErrOrder)
-			require.ErrorContains(t, err, `reentrant: `)
-			require.ErrorContains(t, err, `"a"`)
-			require.NoError(t, early.Lease().Err())
-			require.Len(t, p.inspect(t, "a").Holders, 1)
+			require.ErrorIs(w, err, reentrant.ErrOrder)
+			require.ErrorContains(w, err, `reentrant: `)
+			require.ErrorContains(w, err, `"a"`)
+			require.NoError(w, early.Lease().Err())
+			require.Len(w, p.inspect("a").Holders, 1)
 		}
-		sent := w.scripts()
+		sent := scriptsSent(w)
 		for _, h := range slices.Backward(holds) {
-			require.NoError(t, h.Lease().Err())
-			require.NoError(t, h.Release(ctx))
-			require.NoError(t, h.Release(ctx), "again")
+			require.NoError(w, h.Lease().Err())
+			require.NoError(w, h.Release(ctx))
+			require.NoError(w, h.Release(ctx), "again")
 		}
-		require.Equal(t, 1, w.scripts()-sent, "only the last goes to the master")
-		require.ErrorIs(t, holds[0].Lease().Err(), rwlock.ErrReleased)
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.Equal(w, 1, scriptsSent(w)-sent, "only the last goes to the master")
+		require.ErrorIs(w, holds[0].Lease().Err(), rwlock.ErrReleased)
+		require.Empty(w, p.inspect("a").Holders)
 
-		require.NoError(t, holds[0].Release(ctx))
-		fresh := must(t)(p.Lock(ctx, "a"))
-		require.NoError(t, holds[2].Release(ctx), "an old hold is no part of the new section")
-		require.NoError(t, fresh.Lease().Err())
-		require.NoError(t, fresh.Release(ctx))
+		require.NoError(w, holds[0].Release(ctx))
+		fresh := must(w)(p.Lock(ctx, "a"))
+		require.NoError(w, holds[2].Release(ctx), "an old hold is no part of the new section")
+		require.NoError(w, fresh.Lease().Err())
+		require.NoError(w, fresh.Release(ctx))
 	})
 }
 
 func TestTheOrderIsThatOfOneLock(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
-		a := must(t)(p.Lock(ctx, "a"))
-		b := must(t)(p.Lock(ctx, "b"))
-		require.Equal(t, 1, b.Depth())
-		require.NoError(t, a.Release(ctx))
-		require.NoError(t, b.Release(ctx))
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		a := must(w)(p.Lock(ctx, "a"))
+		b := must(w)(p.Lock(ctx, "b"))
+		require.Equal(w, 1, b.Depth())
+		require.NoError(w, a.Release(ctx))
+		require.NoError(w, b.Release(ctx))
 	})
 }
 
@@ -64,51 +63,51 @@ func TestReleaseOfNil(t *testing.T) {
 }
 
 func TestReleaseIgnoresAnEndedContext(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		ctx, _ := owned(t)
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
 		ended, cancel := context.WithCancel(ctx)
-		outer := must(t)(p.Lock(ended, "a"))
-		nested := must(t)(p.Lock(ended, "a"))
+		outer := must(w)(p.Lock(ended, "a"))
+		nested := must(w)(p.Lock(ended, "a"))
 		cancel()
-		require.NoError(t, nested.Release(ended))
-		require.NoError(t, outer.Release(ended))
-		require.Empty(t, p.inspect(t, "a").Holders)
+		require.NoError(w, nested.Release(ended))
+		require.NoError(w, outer.Release(ended))
+		require.Empty(w, p.inspect("a").Holders)
 	})
 }
 
 func TestTheDepthHasALimit(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		remote := w.process().remote
+	everywhere(t, func(w *world) {
+		remote := start(w).remote
 		for name, tt := range map[string]struct {
 			locker *reentrant.Locker
 			limit  int
 		}{
-			"by default": {reentrant.New(remote), 64},
-			"one":        {reentrant.New(remote, reentrant.WithMaxDepth(1)), 1},
-			"three":      {reentrant.New(remote, reentrant.WithMaxDepth(3)), 3},
+			"by default": {reentrant.New(remote.Locker), 64},
+			"one":        {reentrant.New(remote.Locker, reentrant.WithMaxDepth(1)), 1},
+			"three":      {reentrant.New(remote.Locker, reentrant.WithMaxDepth(3)), 3},
 		} {
-			ctx, _ := owned(t)
+			ctx, _ := owned(w)
 			var holds []*reentrant.Hold
 			for depth := 1; depth <= tt.limit; depth++ {
-				h := must(t)(tt.locker.Lock(ctx, name))
-				require.Equal(t, depth, h.Depth(), name)
+				h := must(w)(tt.locker.Lock(ctx, name))
+				require.Equal(w, depth, h.Depth(), name)
 				holds = append(holds, h)
 			}
 			for range 2 {
 				h, err := tt.locker.RLock(ctx, name)
-				require.Nil(t, h, name)
-				require.ErrorIs(t, err, reentrant.ErrDepth, name)
-				require.ErrorContains(t, err, `"`+name+`"`)
+				require.Nil(w, h, name)
+				require.ErrorIs(w, err, reentrant.ErrDepth, name)
+				require.ErrorContains(w, err, `"`+name+`"`)
 			}
-			require.NoError(t, must(t)(tt.locker.Lock(reentrant.Fork(ctx), "another "+name)).Release(ctx))
-			require.NoError(t, holds[len(holds)-1].Release(ctx))
+			require.NoError(w, must(w)(tt.locker.Lock(reentrant.Fork(ctx), "another "+name)).Release(ctx))
+			require.NoError(w, holds[len(holds)-1].Release(ctx))
 			if last := len(holds) - 1; last > 0 {
-				again := must(t)(tt.locker.Lock(ctx, name))
-				require.Equal(t, tt.limit, again.Depth(), name)
-				require.NoError(t, again.Release(ctx))
+				again := must(w)(tt.locker.Lock(ctx, name))
+				require.Equal(w, tt.limit, again.Depth(), name)
+				require.NoError(w, again.Release(ctx))
 				for _, h := range slices.Backward(holds[:last]) {
-					require.NoError(t, h.Release(ctx))
+					require.NoError(w, h.Release(ctx))
 				}
 			}
 		}
@@ -116,14 +115,57 @@ func TestTheDepthHasALimit(t *testing.T) {
 }
 
 func TestTheDepthErrorNamesLockAndLimit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, w *world, _ *testredis.Mini) {
-		l := reentrant.New(w.process().remote, reentrant.WithMaxDepth(2))
-		ctx, _ := owned(t)
-		outer, nested := must(t)(l.Lock(ctx, "orders")), must(t)(l.Lock(ctx, "orders"))
+	inFakeTime(t, func(w *world) {
+		l := reentrant.New(start(w).remote.Locker, reentrant.WithMaxDepth(2))
+		ctx, _ := owned(w)
+		outer, nested := must(w)(l.Lock(ctx, "orders")), must(w)(l.Lock(ctx, "orders"))
 		_, err := l.Lock(ctx, "orders")
-		require.EqualError(t, err, `reentrant: nested too deep: lock "orders" is held 2 times, the limit of WithMaxDepth`)
-		require.EqualError(t, outer.Release(ctx), `reentrant: hold released out of order: lock "orders": it is hold 1 of 2`)
-		require.NoError(t, nested.Release(ctx))
-		require.NoError(t, outer.Release(ctx))
+		require.EqualError(w, err, `reentrant: nested too deep: lock "orders" is held 2 times, the limit of WithMaxDepth`)
+		require.EqualError(w, outer.Release(ctx), `reentrant: hold released out of order: lock "orders": it is hold 1 of 2`)
+		require.NoError(w, nested.Release(ctx))
+		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever.
+// So would one through a second reentrant locker, which does not know of the first one's holds.
+func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		second := reentrant.New(p.remote.Locker)
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
+		for _, c := range []struct {
+			outer, inner doing
+			advice       string // whoever nests with package reentrant is not told to
+		}{
+			{p.remote.Do, p.remote.Do, "; nest with package reentrant"},
+			{p.remote.Do, p.Do, "; take that one through package reentrant too"},
+			{p.Do, p.remote.RDo, "; take this one through its reentrant.Locker too"},
+			{p.Do, second.Do, "; take both through one reentrant.Locker"},
+		} {
+			err := c.outer(ctx, "a", func(ctx context.Context) error {
+				return c.inner(ctx, "a", func(context.Context) error { return nil })
+			})
+			require.ErrorIs(w, err, rwlock.ErrNested)
+			require.ErrorContains(w, err, "the section that ctx comes from"+c.advice)
+		}
+		require.Empty(w, p.inspect("a").Holders)
+	})
+}
+
+// A fork runs beside its parent, so it waits for the parent's section like anybody else; and another process joins it.
+func TestAForkWaitsForItsParent(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		entered := make(chan error)
+		require.NoError(w, p.Do(ctx, "a", func(ctx context.Context) error {
+			fork := reentrant.Fork(context.WithoutCancel(ctx))
+			go func() { entered <- p.Do(fork, "a", func(context.Context) error { return nil }) }()
+			w.UntilWaiting("a", 1)
+			return q.Do(reentrant.AsOwner(ctx, owner), "a", func(context.Context) error { return nil })
+		}))
+		require.NoError(w, <-entered)
 	})
 }

@@ -99,35 +99,35 @@ func TestOwnersInContexts(t *testing.T) {
 }
 
 func TestNoOwnerIsAnErrorAtOnce(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		p := w.process()
-		for _, ctx := range []context.Context{t.Context(), reentrant.AsOwner(t.Context(), reentrant.Owner{})} {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		for _, ctx := range []context.Context{w.Ctx, reentrant.AsOwner(w.Ctx, reentrant.Owner{})} {
 			for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 				for _, try := range []bool{false, true} {
 					hold, err := p.take(ctx, "a", mode, try)
-					require.Nil(t, hold)
-					require.ErrorIs(t, err, reentrant.ErrNoOwner)
-					require.EqualError(t, err, `reentrant: no owner in the context, attach one with WithOwner: lock "a"`)
+					require.Nil(w, hold)
+					require.ErrorIs(w, err, reentrant.ErrNoOwner)
+					require.EqualError(w, err, `reentrant: no owner in the context, attach one with WithOwner: lock "a"`)
 				}
 			}
 		}
-		require.Zero(t, w.scripts())
+		require.Zero(w, scriptsSent(w))
 	})
 }
 
 // A fork does not join what its parent's process joins: it is another thread of control.
 func TestForkLeavesTheJoiningToItsParent(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		first, second := w.process(), w.process()
-		ctx, owner := owned(t)
-		outer := must(t)(first.Lock(ctx, "a"))
-		there := elsewhere(t, owner)
-		require.NoError(t, must(t)(second.TryLock(there, "a")).Release(there))
-		require.NoError(t, must(t)(second.TryLock(reentrant.WithOwner(there), "a")).Release(there))
-		sent := w.scripts()
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, owner := owned(w)
+		outer := must(w)(first.Lock(ctx, "a"))
+		there := elsewhere(w, owner)
+		require.NoError(w, must(w)(second.TryLock(there, "a")).Release(there))
+		require.NoError(w, must(w)(second.TryLock(reentrant.WithOwner(there), "a")).Release(there))
+		sent := scriptsSent(w)
 		_, err := second.TryLock(reentrant.Fork(there), "a")
-		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
-		require.Equal(t, 1, w.scripts()-sent, "an ordinary attempt and no join before it")
-		require.NoError(t, outer.Release(ctx))
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.Equal(w, 1, scriptsSent(w)-sent, "an ordinary attempt and no join before it")
+		require.NoError(w, outer.Release(ctx))
 	})
 }

@@ -1,0 +1,94 @@
+package reentrant_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-reentrant")
+	goleak.VerifyTestMain(m)
+}
+
+type world = testkit.World
+
+// process is what a process has: a locker with a client of its own, and a reentrant locker.
+type process struct {
+	*reentrant.Locker
+	remote *testkit.Process
+}
+
+// start starts a process.
+func start(w *world, opts ...rwlock.Option) *process {
+	w.Helper()
+	remote := w.Process(opts...)
+	return &process{reentrant.New(remote.Locker), remote}
+}
+
+// take is the acquisition of that mode.
+func (p *process) take(ctx context.Context, name string, mode rwlock.Mode, try bool) (*reentrant.Hold, error) {
+	switch {
+	case mode == rwlock.Write && try:
+		return p.TryLock(ctx, name)
+	case mode == rwlock.Write:
+		return p.Lock(ctx, name)
+	case try:
+		return p.TryRLock(ctx, name)
+	default:
+		return p.RLock(ctx, name)
+	}
+}
+
+func (p *process) inspect(name string) rwlock.State {
+	p.remote.W.Helper()
+	state, err := p.remote.Inspect(p.remote.W.Ctx, name)
+	require.NoError(p.remote.W, err)
+	return state
+}
+
+// scriptsSent is how many scripts were called; one that has to be sent whole is called first as well.
+func scriptsSent(w *world) int {
+	if w.Mini != nil {
+		return w.Mini.Calls("EVALSHA")
+	}
+	return w.Server.Stats()["evalsha"].Calls
+}
+
+// everywhere runs a test in fake time and on every server program that is installed.
+func everywhere(t *testing.T, test func(w *world)) {
+	t.Helper()
+	for _, p := range testkit.Places(t) {
+		t.Run(p.Name, func(t *testing.T) { p.Enter(t, test) })
+	}
+}
+
+func inFakeTime(t *testing.T, test func(w *world)) {
+	t.Helper()
+	testkit.InFakeTime(t, 1, test)
+}
+
+// owned returns the test's context with a new owner.
+func owned(w *world) (context.Context, reentrant.Owner) {
+	w.Helper()
+	ctx := reentrant.WithOwner(w.Ctx)
+	owner, ok := reentrant.OwnerFrom(ctx)
+	require.True(w, ok)
+	return ctx, owner
+}
+
+// must returns the hold of an acquisition that has to succeed.
+func must(w *world) func(*reentrant.Hold, error) *reentrant.Hold {
+	return func(h *reentrant.Hold, err error) *reentrant.Hold {
+		w.Helper()
+		require.NoError(w, err)
+		return h
+	}
+}
