@@ -15,12 +15,12 @@ import (
 
 // Config is what a Set is made from. Every field is set.
 type Config struct {
-	Masters     []*transport.Master
-	Key         string        // of the marker on each master
-	NodeTimeout time.Duration // how long to wait for a master if a quorum has answered
-	LongestTTL  time.Duration // of any client of these masters
-	Patience    time.Duration // how long to wait for a quorum at the most
-	Clock       clock.Clock
+	Masters       []*transport.Master
+	Key           string        // of the marker on each master
+	NodeTimeout   time.Duration // how long to wait for a master if a quorum has answered
+	LongestTTL    time.Duration // of any client of these masters
+	QuorumTimeout time.Duration // how long to wait for a quorum at the most
+	Clock         clock.Clock
 
 	Life  context.Context        // ends when the engine gives up on the masters
 	Spawn func(task func()) bool // runs the task in a goroutine; false at the engine's end
@@ -205,7 +205,7 @@ func (s *Set) finish(p *pass, b *bootstrap) {
 	s.settled = err == nil && inOrder == len(b.found)
 	s.usable = err == nil && inOrder >= b.quorum()
 	if !s.usable { // the connections may be slow
-		s.grace = min(2*s.grace, s.cfg.Patience)
+		s.grace = min(2*s.grace, s.cfg.QuorumTimeout)
 	}
 	if s.usable {
 		s.grace = max(s.cfg.NodeTimeout, graceMin)

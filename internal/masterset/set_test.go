@@ -1,0 +1,191 @@
+package masterset_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/masterset"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// embedded is a Set with servers, and what it calls.
+type embedded struct {
+	*masterset.Set
+	minis   []*testredis.Mini
+	masters []*transport.Master
+
+	mu        sync.Mutex // of the callbacks; a test reads what follows when all goroutines wait
+	processes []string   // by master: the last that was reported
+	refused   []error
+	votes     int
+	log       []string
+}
+
+// embed makes a Set over three masters that no goroutine outlives.
+func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
+	life, end := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	spawn := func(task func()) bool { tasks.Go(task); return true }
+	t.Cleanup(func() { end(); tasks.Wait() })
+	shared := &transport.Config{
+		Life: life, Clock: clock.System(), BatchTimeout: 5 * time.Second, SlowCallAfter: time.Second,
+		Channel: "c", Spawn: spawn,
+		MarkerKey: "m", Quarantine: masterset.Quarantine(quarantine),
+		OnMessage:         func(*transport.Master, *transport.Node, string) {},
+		OnListen:          func(*transport.Master, *transport.Node) {},
+		OnSubscribeFailed: func(*transport.Master, *transport.Node, error) {},
+		OnMoved:           func(*transport.Master) {},
+		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
+	}
+	e := &embedded{processes: make([]string, 3)}
+	for i := range 3 {
+		mini := testredis.NewMini(t)
+		mini.SetAddr(fmt.Sprintf("mini-%d:6379", i))
+		mini.NewProcess()
+		change(i, mini)
+		client, err := rueidis.NewClient(mini.Option())
+		require.NoError(t, err)
+		t.Cleanup(client.Close)
+		m := transport.NewMaster(shared, i, client)
+		spawn(m.Run)
+		e.minis, e.masters = append(e.minis, mini), append(e.masters, m)
+	}
+	e.Set = masterset.New(masterset.Config{
+		Masters: e.masters, Key: "m", NodeTimeout: time.Second, LongestTTL: quarantine, QuorumTimeout: 5 * time.Second,
+		Clock: clock.System(), Life: life, Spawn: spawn, NewID: func() string { return "S" },
+		Warn:      func(text string, _ ...slog.Attr) { e.see(func() { e.log = append(e.log, text) }) },
+		OnProcess: func(i int, process string) { e.see(func() { e.processes[i] = process }) },
+		OnRefused: func(err error) { e.see(func() { e.refused = append(e.refused, err) }) },
+		OnVotes:   func() { e.see(func() { e.votes++ }) },
+	})
+	return e
+}
+
+func (e *embedded) see(what func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	what()
+}
+
+// passes returns how many scripts each server has run.
+func (e *embedded) passes() (all []int) {
+	for _, m := range e.minis {
+		all = append(all, m.Calls("EVAL")+m.Calls("EVALSHA"))
+	}
+	return all
+}
+
+// All acquisitions share the first pass. The masters have their identities when it ends, and no later acquisition asks.
+func TestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		require.Equal(t, []int{0, 0, 0}, e.passes(), "New sends nothing")
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				require.NoError(t, e.Check(t.Context()))
+				for i, m := range e.masters {
+					require.True(t, m.Identified(), "master %d", i)
+				}
+			})
+		}
+		callers.Wait()
+		synctest.Wait()
+		require.Equal(t, 1, e.votes)
+		for _, process := range e.processes {
+			require.Regexp(t, "^S [0-9a-f]{40}$", process)
+		}
+		before := e.passes()
+		time.Sleep(time.Hour)
+		require.NoError(t, e.Check(t.Context()))
+		require.Equal(t, before, e.passes())
+		require.Empty(t, e.refused)
+		require.Empty(t, e.log)
+	})
+}
+
+// However many calls of Recheck come, the passes have a pause between them.
+func TestRecheckPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		require.NoError(t, e.Check(t.Context()))
+		synctest.Wait()
+		before := e.passes()[0]
+		for range 1000 {
+			e.Recheck()
+			time.Sleep(time.Millisecond)
+		}
+		require.InDelta(t, 20, e.passes()[0]-before, 2)
+	})
+}
+
+// A master with another process has no vote until its term has begun, and the engine is told of both.
+func TestRecheckAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		require.NoError(t, e.Check(t.Context()))
+		synctest.Wait()
+		earlier, votes := e.processes[1], e.votes
+		e.minis[1].NewProcess()
+		time.Sleep(time.Second)
+		e.Recheck()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.NotEqual(t, earlier, e.processes[1])
+		require.Greater(t, e.votes, votes)
+		require.Len(t, e.log, 1)
+		require.Contains(t, e.log[0], "a master may have lost leases")
+	})
+}
+
+// A set that must not be used fails Check, and the waiters. It is looked at again a second later.
+func TestCheckRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(i int, m *testredis.Mini) {
+			if i < 2 {
+				m.Miniredis().HSet("m", "layout", "1")
+			}
+		})
+		for n := range 3 {
+			err := e.Check(t.Context())
+			require.ErrorIs(t, err, masterset.ErrUnusable)
+			require.ErrorContains(t, err, "master 1 (mini-1:6379) keeps its locks in layout 1")
+			synctest.Wait()
+			require.Len(t, e.refused, n+1)
+			require.ErrorContains(t, e.Defect(0), "layout 1")
+			require.NoError(t, e.Defect(2))
+			require.Len(t, e.log, 2)
+			require.True(t, strings.HasPrefix(e.log[0], "a master is not in order"))
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A dead master costs a node timeout at the start, and no more.
+func TestCheckWithoutOneMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		e.minis[0].Stop()
+		began := time.Now()
+		require.NoError(t, e.Check(t.Context()))
+		require.Less(t, time.Since(began), 5*time.Second)
+		require.True(t, e.masters[1].Identified())
+		require.False(t, e.masters[0].Identified())
+		e.minis[0].Recover()
+		time.Sleep(time.Second)
+		require.NoError(t, e.Check(t.Context()))
+		time.Sleep(5 * time.Second)
+		require.True(t, e.masters[0].Identified(), "it looks again until all are there")
+	})
+}
