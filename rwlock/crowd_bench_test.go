@@ -61,7 +61,7 @@ func newBenchmarkedCrowd(b *testing.B, waiters int) *benchmarkedCrowd {
 		c.goroutines.Go(c.lockUntilClosed)
 	}
 	for c.locker.Stats().Waiting < waiters {
-		time.Sleep(time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // Stats looks at every lease
 	}
 	return c
 }
