@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Tokens go forward though masters lose data one after the other, though a fresh client's clock is behind, and though a
@@ -232,4 +235,31 @@ func take(p *process) fencing.Token {
 		require.NoError(p.W, err)
 	}
 	return lease.Token()
+}
+
+// The error names the clocks also if the context ends while a further attempt waits for the release of the attempt that
+// the masters refused: no other client has the lock.
+func TestMastersThatRefuseForTheirClocksAreNamedAfterAFurtherAttempt(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		w.Minis[2].Skew(time.Minute)
+		h := newHistory(w)
+		h.take(h.a, true)
+		h.Minis[0].Stop()
+		release := h.Running(scripts.Release)
+		for _, link := range h.a.Links {
+			link.Deny(func(cmd []string) string {
+				if release(cmd) {
+					return "BUSY not now"
+				}
+				return ""
+			})
+		}
+		for i := range 20 {
+			_, err := h.a.Lock(h.Soon(time.Duration(10+7*i)*time.Millisecond), fmt.Sprint("never taken before ", i))
+			require.ErrorIs(h, err, context.DeadlineExceeded)
+			require.ErrorIs(h, err, rwlock.ErrNoQuorum)
+			require.NotErrorIs(h, err, rwlock.ErrNotAcquired)
+			require.Regexp(h, `mini-[12]:6379: its clock is`, err.Error())
+		}
+	})
 }

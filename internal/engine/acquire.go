@@ -28,8 +28,9 @@ type acquisition struct {
 	keys     []string      // of the lock, for posted requests; made for the first of them
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
-	errs     []error       // of each master, from the last of those holds
-	holder   *Holder       // a holder in the way, as last seen
+	former   string        // the last of those holds, or ""
+	errs     []error       // of each master, from the former hold
+	holder   *Holder       // a holder in the way of the current hold, as last seen; never the former hold
 	waiting  bool          // in wait sets and in the count of waiters
 	wakeUps  uint64        // count of the engine before the first request
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
@@ -253,7 +254,7 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 		vote.Answered(answer)
 	}
 	vote.Block(reply.Token, reply.First)
-	if reply.Holder != nil {
+	if reply.Holder != nil && reply.Holder.Hold != a.former {
 		a.holder = reply.Holder
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
@@ -329,6 +330,7 @@ func (a *acquisition) restart() {
 	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
 	a.withdraw()
 	a.keepErrors()
+	a.former, a.holder = l.id, nil
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
 	// one, so that the acquisition keeps its place in the queue.
 	l.id = newULID(a.began)
@@ -453,8 +455,7 @@ func (a *acquisition) withoutLate() {
 }
 
 // cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
-// caller gets its lease although its context is over. The kind is Contended if other holds have the lock and NoQuorum
-// if the lock could not be asked for, by the votes at this moment.
+// caller gets its lease although its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
 	l := a.lease
 	l.mu.Lock()
@@ -465,8 +466,25 @@ func (a *acquisition) cancel(ctx context.Context) {
 				w.noteSilence(a)
 			}
 		}
-		a.giveUp(a.failure(Kind(l.ballot.Votes().WaitFailure()), ctxerr.Cause(ctx)))
+		a.giveUp(a.failure(a.waitFailure(), ctxerr.Cause(ctx)))
 	}
+}
+
+// waitFailure returns the kind of the failure when ctx ends, under mu: Contended if other clients have the lock, and
+// NoQuorum if the lock could not be asked for, by the votes at this moment. If too many masters refused the former hold,
+// as they do where their clocks disagree, the current hold may wait for nothing but the release of the former one. Then
+// another client has the lock only if a master has named its hold.
+func (a *acquisition) waitFailure() Kind {
+	refused := 0
+	for _, err := range a.errs {
+		if err != nil {
+			refused++
+		}
+	}
+	if e := a.lease.e; a.holder == nil && refused > len(e.masters)-e.quorum() {
+		return NoQuorum
+	}
+	return Kind(a.lease.ballot.Votes().WaitFailure())
 }
 
 // outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still
@@ -533,9 +551,9 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
-		// The master's error for the previous hold is used if it has not answered for this one, or has granted this one
-		// too with another token than the other masters.
-		disagrees := kind == NoQuorum && v.State == ballot.Granted
+		// The master's error for the former hold is used if it has not answered for this one, has granted this one too with
+		// another token than the other masters, or may only have it wait for the former one.
+		disagrees := kind == NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
 		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
 			v.Err = a.errs[i]
 		}
