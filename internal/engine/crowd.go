@@ -17,6 +17,8 @@ type crowd struct {
 	left       int                    // how many of the nearest have left since their last refresh
 	far        []*acquisition         // behind the nearest, in their order; may name waiters that have left
 	unreported []*acquisition         // far waiters to report to the master; may name waiters that have left
+
+	noneReported bool // every far waiter is in unreported
 }
 
 // place is the position of a waiter in a crowd.
@@ -62,8 +64,13 @@ func (c *crowd) report(a *acquisition) {
 	c.unreported = append(c.unreported, a)
 }
 
-// reportAll has all far waiters reported to the master.
+// reportAll has all far waiters reported to the master. While no report goes out, as when a server refuses one refresh
+// after the other, only the first call looks at all of them.
 func (c *crowd) reportAll() {
+	if c.noneReported {
+		return
+	}
+	c.noneReported = true
 	for _, a := range c.far {
 		if at, in := c.places[a]; in && at&isUnreported == 0 {
 			c.report(a)
@@ -131,6 +138,7 @@ func (c *crowd) takeUnreported() (unreported []*acquisition) {
 		if at := c.places[a]; at&isUnreported != 0 && at&isNear == 0 {
 			c.places[a] = at &^ isUnreported
 			unreported = append(unreported, a)
+			c.noneReported = false
 		}
 	}
 	return unreported
