@@ -342,9 +342,6 @@ func (a *acquisition) restart() {
 	proposal := l.e.tokens.proposalAfter(a.seen)
 	a.restarts++
 	for _, m := range l.e.masters {
-		if l.phase != asking { // the acquisition has ended
-			return
-		}
 		if a.restarts <= attempts {
 			a.request(m, proposal)
 		} else { // the reason why grants come to nothing may last
