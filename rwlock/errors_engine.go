@@ -162,6 +162,9 @@ func nodeCause(err error) error {
 	case *engine.AskedLate:
 		return fmt.Errorf("%w; this process sent the request %v late", nodeCause(e.Silence), e.By.Round(time.Millisecond))
 	case *engine.NotSent:
+		if e.Final {
+			return nodeCause(e.Cause)
+		}
 		return fmt.Errorf("not retried yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}

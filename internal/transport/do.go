@@ -17,7 +17,7 @@ func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r ruei
 	n := m.At(keys[0])
 	sent = m.cfg.Clock.Now()
 	if _, cause := n.health.urgent(sent.Mono); cause != nil {
-		return rueidis.NewErrorResult(&NotSent{cause}), sent
+		return rueidis.NewErrorResult(m.notSent(cause)), sent
 	}
 	if n.connected(sent) {
 		r, sent = n.send(ctx, s, keys, args)

@@ -210,7 +210,7 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 	p.calls = kept
 	p.mu.Unlock()
 	for _, c := range refused {
-		c.Done(rueidis.NewErrorResult(&NotSent{cause}), now)
+		c.Done(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
 	}
 }
 

@@ -18,9 +18,19 @@ type NoReply struct{ After time.Duration }
 func (e *NoReply) Error() string { return "no reply in " + e.After.Round(time.Millisecond).String() }
 
 // NotSent is the answer to a request that was not sent, because the master failed a moment before.
-type NotSent struct{ Cause error }
+type NotSent struct {
+	Cause error
+	Final bool // asking the master again is useless
+}
 
-func (e *NotSent) Error() string { return "not retried yet: " + e.Cause.Error() }
+func (m *Master) notSent(cause error) *NotSent { return &NotSent{cause, m.Permanent(cause)} }
+
+func (e *NotSent) Error() string {
+	if e.Final {
+		return e.Cause.Error()
+	}
+	return "not retried yet: " + e.Cause.Error()
+}
 
 // Unwrap returns why the master failed.
 func (e *NotSent) Unwrap() error { return e.Cause }

@@ -143,6 +143,7 @@ func TestTheRefusalOfADialIsOneWhenHeldBackToo(t *testing.T) {
 			err := b.do(context.Background())
 			require.True(t, b.Permanent(err))
 			require.True(t, transport.DidNotRun(err))
+			require.NotContains(t, err.Error(), "not retried yet", "it never is")
 		}
 	})
 }
