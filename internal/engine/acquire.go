@@ -468,9 +468,9 @@ func (a *acquisition) cancel(ctx context.Context) {
 }
 
 // waitFailure returns the kind of the failure when ctx ends, under mu: Contended if other clients have the lock, and
-// NoQuorum if the lock could not be asked for, by the votes at this moment. If too many masters refused the former hold,
-// as they do where their clocks disagree, the current hold may wait for nothing but the release of the former one. Then
-// another client has the lock only if a master has named its hold.
+// NoQuorum if the lock could not be asked for, by the votes at this moment. If too many masters refused the former
+// hold, as they do where their clocks disagree, the current hold may wait for nothing but the release of the former
+// one. Then another client has the lock only if a master has named its hold.
 func (a *acquisition) waitFailure() Kind {
 	refused := 0
 	for _, err := range a.errs {
@@ -548,8 +548,8 @@ func (a *acquisition) failure(kind Kind, cause error) *Failure {
 			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
-		// The master's error for the former hold is used if it has not answered for this one, has granted this one too with
-		// another token than the other masters, or may only have it wait for the former one.
+		// The master's error for the former hold is used if it has not answered for this one, has granted this one too
+		// with another token than the other masters, or may only have it wait for the former one.
 		disagrees := kind == NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
 		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
 			v.Err = a.errs[i]
