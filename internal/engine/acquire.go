@@ -108,12 +108,12 @@ func (a *acquisition) describe() {
 // a connection of its own.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	l := a.lease
-	var array [7]string
+	var array [6]string
 	keys := l.e.keys.All(l.key)
 	l.mu.Lock()
-	hold, args := a.sending(m, "0", &array)
+	hold, args := a.sending(m, &array)
 	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(m), l.e.keys.OfScript(&keys), args)
+	r, sent := m.Do(ctx, a.script(m), l.e.keys.OfScript(&keys), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
@@ -161,18 +161,20 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 // script that finds its hold granted or queued answers with that state.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	l := a.lease
-	hold, args := a.sending(m, m.Vote(proposal), new([7]string))
+	hold, args := a.sending(m, new([6]string))
 	if a.keys == nil {
 		a.keys = l.e.keys.ForCall(l.key)
 	}
-	call := transport.Call{Script: a.script(m), Keys: a.keys, Args: args, Urgent: urgent, Replicated: true}
-	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) }
+	call := transport.Call{
+		Script: a.script(m), Keys: a.keys, Vote: m.Vote(proposal), Args: args, Urgent: urgent, Replicated: true,
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) },
+	}
 	l.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
 // here on, before anything is written, so that a release always knows that the request may have run.
-func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string) (hold string, args []string) {
+func (a *acquisition) sending(m *transport.Master, into *[6]string) (hold string, args []string) {
 	if a.asks > 0 { // the route of messages to this process may have changed
 		a.describe()
 	}
@@ -185,21 +187,20 @@ func (a *acquisition) sending(m *transport.Master, vote string, into *[7]string)
 		default:
 		}
 	}
-	return a.lease.id, a.args(vote, into)
+	return a.lease.id, a.args(into[:0])
 }
 
-// args fills the arguments of script into an array of the caller, which is on its stack for a single master.
-func (a *acquisition) args(vote string, into *[7]string) []string {
+// args appends the arguments of script to a slice of the caller, whose array is on its stack for a single master.
+func (a *acquisition) args(into []string) []string {
 	l := a.lease
-	into[0] = vote
 	if a.entry == Join {
 		return wire.Join{
 			Hold: l.id, Owner: l.owner(), Mode: l.mode, TTL: l.terms.ttlArg, Details: a.detail, Token: l.extra.claimed,
-		}.Args(into[:1])
+		}.Args(into)
 	}
 	return wire.Acquire{
 		Hold: l.id, TTL: l.terms.ttlArg, Order: order(a.entry, len(l.e.masters) == 1), Details: a.detail,
-	}.Args(into[:1])
+	}.Args(into)
 }
 
 // order returns how a hold queues: not at all, by arrival where one master decides, or by hold id, which all masters

@@ -276,7 +276,7 @@ func (q *releaseQueue) sendLocked(most int) {
 			release.Others = append(release.Others, r.hold)
 		}
 		m.Post(transport.Call{
-			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Args: release.Args([]string{m.Vote(proposal)}),
+			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
 			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(batch, result) },
 		})
 	}

@@ -114,9 +114,11 @@ func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.I
 	id := v.id
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
 	renewal := &transport.Renewal{
-		Lock: v.key.Lock(), Holds: v.key.Holds(), Hold: id, TTL: string(wire.FormatMillis(v.terms.TTL + time.Millisecond)),
-		Token: uint64(token), Deadline: until,
-		Done: func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
+		Renewal: wire.Renewal{
+			Key: v.key, Hold: id, TTL: wire.FormatMillis(v.terms.TTL + time.Millisecond), Token: token,
+		},
+		Deadline: until,
+		Done:     func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
 	}
 	v.mu.afterUnlock(func() { m.Renew(renewal) })
 }

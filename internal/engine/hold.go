@@ -121,15 +121,16 @@ func (v *voting) perform(actions []ballot.Action) {
 	proposal := v.e.tokens.proposal() // one for all masters, so that their answers agree
 	for _, action := range actions {
 		m := v.e.masters[action.Master]
+		call := transport.Call{Vote: m.Vote(proposal)}
 		// A ballot asks for a raise or a yield. Renewals and regains belong to the lease.
 		if action.Op == ballot.Yield {
-			args := wire.Yield{Hold: v.id, Token: action.Token}.Args([]string{m.Vote(proposal)})
-			v.post(m, v.e.scriptsOf(m).yield, args, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
+			call.Script, call.Args = v.e.scriptsOf(m).yield, wire.Yield{Hold: v.id, Token: action.Token}.Args(nil)
+			v.post(m, call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
 				v.yielded(m, action.Token, r, a, err)
 			})
 		} else {
-			args := wire.Raise{Hold: v.id, Token: action.Token}.Args([]string{m.Vote(proposal)})
-			v.post(m, v.e.scriptsOf(m).raise, args, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+			call.Script, call.Args = v.e.scriptsOf(m).raise, wire.Raise{Hold: v.id, Token: action.Token}.Args(nil)
+			v.post(m, call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 				v.raised(m, action.Token, a)
 			})
 		}
@@ -139,12 +140,11 @@ func (v *voting) perform(actions []ballot.Action) {
 // post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
 // is sent when mu is unlocked.
 func (v *voting) post(
-	m *transport.Master, s *transport.Script, args []string, read holdReader,
-	counted func(wire.HoldReply, ballot.Answer, error),
+	m *transport.Master, call transport.Call, read holdReader, counted func(wire.HoldReply, ballot.Answer, error),
 ) {
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := v.id
-	call := transport.Call{Script: s, Keys: v.e.keys.ForCall(v.key), Args: args, Urgent: true, Replicated: true}
+	call.Keys, call.Urgent, call.Replicated = v.e.keys.ForCall(v.key), true, true
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
 		a := v.e.answer(m, v.key.Lock(), reply, err, sent)

@@ -37,7 +37,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 		ask := func() {
 			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 			defer cancel()
-			r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), nil)
+			r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
 			reply, err := wire.ReadInspect(r)
 			// The time limit is this package's or the caller's. In both cases the master did not answer within it.
 			if err != nil && bounded.Err() != nil {

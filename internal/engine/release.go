@@ -141,9 +141,9 @@ func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (h
 	r := v.releaseOn(m) // answers may still arrive
 	v.mu.Unlock()
 	keys := v.e.keys.All(r.key)
-	array := [4]string{m.Vote(0)}
-	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:1])
-	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.OfScript(&keys), args)
+	var array [3]string
+	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:0])
+	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.OfScript(&keys), wire.Vote{}, args)
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
 		if caller.Err() != nil { // not a failure of the master, so no backoff delays other releases
@@ -181,11 +181,13 @@ func (v *voting) postRelease(
 	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
 ) {
 	r := v.releaseOn(m)
-	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args([]string{m.Vote(proposal)})
-	call := transport.Call{Script: v.e.scriptsOf(m).release, Keys: keys, Args: args, Urgent: true}
-	call.Done = func(result rueidis.RedisResult, sent clock.Instant) {
-		had, failure := v.e.released(r, result, sent)
-		done(m.Index, had, failure)
+	call := transport.Call{
+		Script: v.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
+		Args: wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(nil), Urgent: true,
+		Done: func(result rueidis.RedisResult, sent clock.Instant) {
+			had, failure := v.e.released(r, result, sent)
+			done(m.Index, had, failure)
+		},
 	}
 	v.mu.afterUnlock(func() { m.Post(call) })
 }

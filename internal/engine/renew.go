@@ -109,7 +109,7 @@ func (l *Lease) askToRenew(m *transport.Master, until clock.Instant) {
 		return
 	}
 	renewal := &transport.Renewal{
-		Lock: l.key.Lock(), Holds: l.key.Holds(), Hold: l.id, TTL: string(l.terms.ttlArg), Token: uint64(l.token()),
+		Renewal:  wire.Renewal{Key: l.key, Hold: l.id, TTL: l.terms.ttlArg, Token: l.token()},
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { l.renewed(m, renewed, err, sent) },
 	}
@@ -236,10 +236,11 @@ func (v *voting) regain(now clock.Instant) {
 		if details == "" {
 			details = v.details(v.e.route(v.key.Lock()), "")
 		}
-		args := wire.Regain{
-			Hold: v.id, TTL: v.terms.ttlArg, Token: v.token(), Details: details, Trusted: trusted,
-		}.Args([]string{m.Vote(v.e.tokens.proposal())})
-		v.post(m, v.e.scriptsOf(m).regain, args, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+		regain := wire.Regain{Hold: v.id, TTL: v.terms.ttlArg, Token: v.token(), Details: details, Trusted: trusted}
+		call := transport.Call{
+			Script: v.e.scriptsOf(m).regain, Vote: m.Vote(v.e.tokens.proposal()), Args: regain.Args(nil),
+		}
+		v.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 			v.ballot.Vote(m.Index).Regained(v.token(), a)
 		})
 	}

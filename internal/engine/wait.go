@@ -317,14 +317,12 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	s.route, s.kept = refresh.Route, s.kept && keeps
 	s.busy = true
 	w.mu.Unlock()
-	args := make([]string, 1, 4+len(batch))
-	args[0] = w.m.Vote(proposal)
-	args = refresh.Args(args)
-	for _, waiter := range batch {
-		args = append(args, waiter.hold)
+	refresh.Holds = make([]string, len(batch))
+	for i, waiter := range batch {
+		refresh.Holds[i] = waiter.hold
 	}
 	w.m.Post(transport.Call{
-		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Args: args,
+		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
 		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, keeps, r, sent) },
 	})
 }
@@ -448,8 +446,8 @@ func (e *Engine) doRemaining(m *transport.Master, key wire.LockKey, more wire.Mo
 // get stuck.
 func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 	m.Post(transport.Call{
-		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key),
-		Args: wire.Refresh{FarLife: wire.NoMillis}.Args([]string{m.Vote(e.tokens.proposal())}),
+		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key), Vote: m.Vote(e.tokens.proposal()),
+		Args: wire.Refresh{FarLife: wire.NoMillis}.Args(nil),
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
 				e.doRemaining(m, key, reply.More)

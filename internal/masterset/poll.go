@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // askAll sends the requests to the masters concurrently, each from its own goroutine, so that a master that hangs
@@ -85,7 +86,8 @@ func (s *Set) askOne(ctx context.Context, i int, r *request) reply {
 	// The marker is valid only for the connection that it was read over. If another connection was opened during the
 	// call, the answer may have come over either, and so from an unknown server.
 	dials := m.Dials()
-	result, sent := m.Do(ctx, s.script, []string{s.cfg.Key}, r.args(s.view.rules(), Quarantine(s.cfg.LongestTTL)))
+	args := r.args(s.view.rules(), Quarantine(s.cfg.LongestTTL))
+	result, sent := m.Do(ctx, s.script, []string{s.cfg.Key}, wire.Vote{}, args)
 	answer := readReply(result)
 	// The refusal of a cluster's node is an answer too: it shows what the master is.
 	if transport.FromCluster(answer.err) && m.Standalone() {

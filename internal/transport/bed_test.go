@@ -13,9 +13,11 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -126,12 +128,15 @@ func keysOf(name string) []string {
 
 // acquireArgs are those of a try for the write lock.
 func acquireArgs(hold string, ttl time.Duration) []string {
-	return []string{"0", hold, strconv.FormatInt(ttl.Milliseconds(), 10), "0", "w 3000 - pchannel "}
+	details := wire.Details{Mode: fencing.Write, HandoffTTL: "3000", Route: wire.Published("channel")}
+	return wire.Acquire{
+		Hold: hold, TTL: wire.FormatMillis(ttl), Order: wire.NoQueue, Details: details.Text(),
+	}.Args(nil)
 }
 
 // do calls a script that needs nothing and tells the server's time, and notes that as the engine does.
 func (b *bed) do(ctx context.Context) error {
-	r, sent := b.Do(ctx, refresh, keysOf("any"), []string{"0"})
+	r, sent := b.Do(ctx, refresh, keysOf("any"), wire.Vote{}, nil)
 	fields, err := r.AsIntSlice()
 	if err == nil {
 		b.Sample("", sent, fields[0])
@@ -174,7 +179,7 @@ func (o *outcomes) take() (taken []outcome) {
 // call is a refresh that names itself by a lock of its own.
 func (o *outcomes) call(id int, urgent bool) transport.Call {
 	return transport.Call{
-		Script: refresh, Keys: keysOf(strconv.Itoa(id)), Args: []string{"0"}, Urgent: urgent,
+		Script: refresh, Keys: keysOf(strconv.Itoa(id)), Urgent: urgent,
 		Done: func(r rueidis.RedisResult, sent clock.Instant) { o.add(outcome{id: id, err: r.Error(), sent: sent}) },
 	}
 }
@@ -217,16 +222,13 @@ func (o *outcomes) renewed(id int) func(bool, error, clock.Instant) {
 }
 
 // acquire takes the lock of that number for the hold of that number, and returns the token.
-func (b *bed) acquire(id int) (token uint64) {
+func (b *bed) acquire(id int) fencing.Token {
 	b.t.Helper()
-	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), acquireArgs(hold(id), time.Minute))
-	fields, err := r.ToArray()
+	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
+	reply, err := wire.ReadAcquire(r)
 	require.NoError(b.t, err)
-	status, _ := fields[0].AsInt64()
-	require.EqualValues(b.t, 1, status)
-	token, err = fields[1].AsUint64()
-	require.NoError(b.t, err)
-	return token
+	require.Equal(b.t, wire.Granted, reply.Status)
+	return reply.Token
 }
 
 // modeClient says of itself that it is of another kind.

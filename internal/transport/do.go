@@ -8,21 +8,24 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Do runs one script and waits for its reply, at the longest until ctx ends. The first key selects the server. sent is
 // the time just before the request was sent. A server that has just failed is not tried again within a few
 // milliseconds: the result is then the failure.
-func (m *Master) Do(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
+func (m *Master) Do(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (r rueidis.RedisResult, sent clock.Instant) {
 	n := m.At(keys[0])
 	sent = m.cfg.Clock.Now()
 	if _, cause := n.health.urgent(sent.Mono); cause != nil {
 		return rueidis.NewErrorResult(m.notSent(cause)), sent
 	}
 	if n.connected(sent) {
-		r, sent = n.send(ctx, s, keys, args)
+		r, sent = n.send(ctx, s, keys, vote, args)
 	} else {
-		r, sent = n.sendAsync(ctx, s, keys, args)
+		r, sent = n.sendAsync(ctx, s, keys, vote, args)
 	}
 	n.note(ctx, r)
 	return r, sent
@@ -55,7 +58,9 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 }
 
 // sendAsync returns when ctx ends, while the call itself, and the dial that it may need, continue.
-func (n *Node) sendAsync(ctx context.Context, s *Script, keys, args []string) (rueidis.RedisResult, clock.Instant) {
+func (n *Node) sendAsync(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
 	type answer struct {
 		r    rueidis.RedisResult
 		sent clock.Instant
@@ -65,11 +70,11 @@ func (n *Node) sendAsync(ctx context.Context, s *Script, keys, args []string) (r
 	reply := make(chan answer, 1)
 	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
 	call := func() {
-		r, sent := n.send(withValues{cfg.Life, ctx}, s, ownKeys, ownArgs)
+		r, sent := n.send(withValues{cfg.Life, ctx}, s, ownKeys, vote, ownArgs)
 		reply <- answer{r, sent}
 	}
 	if !cfg.Spawn(call) {
-		return n.send(ctx, s, keys, args) // the engine is ending
+		return n.send(ctx, s, keys, vote, args) // the engine is ending
 	}
 	slow := time.NewTimer(cfg.SlowCallAfter)
 	defer slow.Stop()
@@ -94,7 +99,9 @@ type withValues struct {
 func (c withValues) Value(key any) any { return c.values.Value(key) }
 
 // send returns the reply, and the time just before the answered request was sent.
-func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r rueidis.RedisResult, sent clock.Instant) {
+func (n *Node) send(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (r rueidis.RedisResult, sent clock.Instant) {
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
@@ -105,7 +112,7 @@ func (n *Node) send(ctx context.Context, s *Script, keys, args []string) (r ruei
 			client = n.m.client
 		}
 		sent = n.m.cfg.Clock.Now()
-		r = client.Do(ctx, s.command(client.B(), mode, keys, args))
+		r = client.Do(ctx, s.command(client.B(), mode, keys, vote, args))
 		if mode.routed {
 			n.answeredByOther()
 		}

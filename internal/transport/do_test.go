@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -71,10 +72,10 @@ func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
 		link := mini.NewLink()
 		b := newBed(t, link.Client(t))
 		mini.Freeze()
-		keys, args := keysOf("mine"), []string{"0"}
+		keys, args := keysOf("mine"), []string{"-"}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
-		b.Do(ctx, refresh, keys, args)
+		b.Do(ctx, refresh, keys, wire.Vote{}, args)
 		var seen []string
 		link.OnCommand(func(cmd []string) {
 			if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
@@ -155,10 +156,10 @@ func TestTrustIsCountedFromTheRequestThatRan(t *testing.T) {
 		b := newBed(t, link.Client(t))
 		link.Delay(10 * time.Millisecond)
 		begun := b.now().Mono
-		_, sent := b.Do(context.Background(), refresh, keysOf("any"), []string{"0"})
+		_, sent := b.Do(context.Background(), refresh, keysOf("any"), wire.Vote{}, nil)
 		require.Equal(t, 20*time.Millisecond, sent.Mono-begun, "that with the source")
 		begun = b.now().Mono
-		_, sent = b.Do(context.Background(), refresh, keysOf("any"), []string{"0"})
+		_, sent = b.Do(context.Background(), refresh, keysOf("any"), wire.Vote{}, nil)
 		require.Equal(t, begun, sent.Mono)
 	})
 }

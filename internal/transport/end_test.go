@@ -74,7 +74,7 @@ func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
 	var answered atomic.Int64
 	post := func() {
 		b.Post(transport.Call{
-			Script: refresh, Keys: keysOf("any"), Args: []string{"0"}, Urgent: true,
+			Script: refresh, Keys: keysOf("any"), Urgent: true,
 			Done: func(rueidis.RedisResult, clock.Instant) { answered.Add(1) },
 		})
 	}

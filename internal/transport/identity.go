@@ -2,12 +2,11 @@ package transport
 
 import (
 	"errors"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // tuned is implemented by a client from rwlock.Dial. Such a client has one connection for calls to each server, and
@@ -49,66 +48,59 @@ func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
 	return c.dialler.LastDials()
 }
 
-// identity is the id that the marker of one of several masters states, and the connection over which it was read.
+// identity is the vote with the id that the marker of one of several masters states, and the connection over which the
+// marker was read.
 type identity struct {
-	dials                uint64
-	verified, unverified string
+	dials uint64
+	vote  wire.Vote // without a proposal
 }
-
-// unknownID is the id of a master whose marker has not been read over the current connection. No marker has this id.
-const unknownID = "?"
 
 // SetIdentity stores the id from the marker, and the number of connections that had been opened before the marker was
 // read.
 func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
-	rest := " " + strconv.FormatInt(c.cfg.Quarantine.Milliseconds(), 10) + " 0"
-	if c.tuned == nil {
-		rest = rest[:len(rest)-1] + "1" // another server may answer at any time: each script checks its run id
-	}
-	now := &identity{dials, " " + id + rest, " " + unknownID + rest}
+	now := &identity{dials, wire.Vote{
+		Seen: id, Quarantine: wire.FormatMillis(c.cfg.Quarantine),
+		Check: c.tuned == nil, // another server may answer at any time: each script checks its run id
+	}}
 	before := c.identity.Swap(now)
 	return before == nil || *before != *now
 }
 
 // Disown makes this client a stranger to the master. dials is the number of connections that the client had opened when
 // it read the marker.
-func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(unknownID, dials) }
+func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(wire.SeenNone, dials) }
 
 // Identified reports whether the marker of the master has been read over the current connection. It is always true for
 // a single master.
 func (c *connections) Identified() bool {
 	id := c.identity.Load()
-	return c.cfg.Quarantine == 0 || id.dials == c.Dials() && id.verified != id.unverified
+	return c.cfg.Quarantine == 0 || id.dials == c.Dials() && id.vote.Seen != wire.SeenNone
 }
 
-// Vote returns the first argument of every script that changes a lock. With several masters it contains the token
-// floor, in microseconds. If the connection to a master was opened after the marker was read, the master does not vote
-// until the marker has been read again.
-func (c *connections) Vote(proposal int64) string {
+// Vote returns the vote to send with a script. With several masters it contains the token floor, in microseconds. If
+// the connection to a master was opened after the marker was read, the master does not vote until the marker has been
+// read again.
+func (c *connections) Vote(proposal int64) wire.Vote {
 	if c.cfg.Quarantine == 0 {
-		return "0"
+		return wire.Vote{}
 	}
 	id := c.identity.Load()
+	vote := id.vote
+	vote.Proposal = proposal
 	if id.dials != c.Dials() {
-		return strconv.FormatInt(proposal, 10) + id.unverified
+		vote.Seen = wire.SeenNone
 	}
-	return strconv.FormatInt(proposal, 10) + id.verified
+	return vote
 }
 
-// current returns the arguments of a script adjusted to the connections that are open now. A vote that was made for an
-// earlier connection and has waited since becomes a vote with the unknown id.
-func (c *connections) current(args []string, dials uint64) []string {
+// current returns a vote adjusted to the connections that are open now. A vote that was made for an earlier connection
+// and has waited since becomes a vote of a client that has not seen the marker.
+func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
 	id := c.identity.Load()
-	if c.cfg.Quarantine == 0 || id.dials == dials || len(args) == 0 {
-		return args
+	if c.cfg.Quarantine > 0 && id.dials != dials && vote.Seen == id.vote.Seen {
+		vote.Seen = wire.SeenNone
 	}
-	proposal, known := strings.CutSuffix(args[0], id.verified)
-	if !known {
-		return args
-	}
-	args = slices.Clone(args)
-	args[0] = proposal + id.unverified
-	return args
+	return vote
 }
 
 // errReconnected is the answer of one of several masters to a request that may have gone over a different connection

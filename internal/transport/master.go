@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Config is the configuration that the masters of one locker share.
@@ -58,7 +59,7 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m.dialler, _ = client.(dialler)
 	m.closer, _ = client.(closer)
 	m.home = m.newNode("", nil)
-	m.SetIdentity(unknownID, 0)
+	m.SetIdentity(wire.SeenNone, 0)
 	return m
 }
 
@@ -130,6 +131,6 @@ func (m *Master) Post(c Call) {
 // Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while other
 // background work waits for the server to come back.
 func (m *Master) Renew(r *Renewal) {
-	for !m.At(r.Lock).renew(r) {
+	for !m.At(r.Key.Lock()).renew(r) {
 	}
 }

@@ -19,22 +19,22 @@ func several(cfg *transport.Config) { cfg.Quarantine, cfg.MarkerKey = 30*time.Se
 
 func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
 	cfg := &transport.Config{}
-	require.Equal(t, "0", transport.NewMaster(cfg, 0, &modeClient{}).Vote(5), "a single master")
+	require.Equal(t, "0", transport.NewMaster(cfg, 0, &modeClient{}).Vote(5).Arg(), "a single master")
 
 	several(cfg)
 	dials := new(atomic.Uint64)
 	m := transport.NewMaster(cfg, 0, &tuned{&modeClient{}, dials})
-	require.Equal(t, "5 ? 30000 0", m.Vote(5), "its marker has not been read")
+	require.Equal(t, "5 ? 30000 0", m.Vote(5).Arg(), "its marker has not been read")
 	m.SetIdentity("set:run", m.Dials())
-	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
+	require.Equal(t, "5 set:run 30000 0", m.Vote(5).Arg())
 	dials.Add(1)
-	require.Equal(t, "5 ? 30000 0", m.Vote(5), "another server may be at the other end")
+	require.Equal(t, "5 ? 30000 0", m.Vote(5).Arg(), "another server may be at the other end")
 	m.SetIdentity("set:run", m.Dials())
-	require.Equal(t, "5 set:run 30000 0", m.Vote(5))
+	require.Equal(t, "5 set:run 30000 0", m.Vote(5).Arg())
 
 	m = transport.NewMaster(cfg, 0, &modeClient{})
 	m.SetIdentity("set:run", 0)
-	require.Equal(t, "5 set:run 30000 1", m.Vote(5), "a client that tells nothing: the script looks at the run id")
+	require.Equal(t, "5 set:run 30000 1", m.Vote(5).Arg(), "a client that tells nothing: the script looks at the run id")
 }
 
 func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
@@ -90,10 +90,8 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
 		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
 		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
-		args := []string{b.Vote(5)}
-		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), args)
+		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), b.Vote(5), nil)
 		synctest.Wait()
 		require.Equal(t, "5 set:run 30000 1", sent["EVAL"][6])
-		require.Equal(t, b.Vote(5), args[0], "the caller's own arguments stay as they are")
 	})
 }

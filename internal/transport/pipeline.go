@@ -8,13 +8,15 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Call is one script call without a waiting goroutine: a refresh, a raise, a release in the background.
 type Call struct {
 	Script *Script
 	Keys   []string
-	Args   []string
+	Vote   wire.Vote
+	Args   []string                                        // after the vote
 	Done   func(r rueidis.RedisResult, sent clock.Instant) // must not block
 	Urgent bool                                            // a user waits for it: also tried during a backoff
 
@@ -308,7 +310,7 @@ func (p *pipeline) commands(client rueidis.Client, batch []Call, mode sendMode, 
 	b := client.B()
 	commands := make(rueidis.Commands, len(batch), len(batch)+1)
 	for i, c := range batch {
-		commands[i] = c.Script.command(b, mode, c.Keys, p.n.m.current(c.Args, dials))
+		commands[i] = c.Script.command(b, mode, c.Keys, p.n.m.current(c.Vote, dials), c.Args)
 	}
 	return commands
 }

@@ -2,23 +2,20 @@ package transport
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Renewal is one hold to renew on one master.
 type Renewal struct {
-	Lock, Holds string // the keys of renew.lua
-	Hold, TTL   string
-	Token       uint64
-	Deadline    clock.Instant // from then on the renewal is useless
-	Done        func(renewed bool, err error, sent clock.Instant)
-	Wanted      func() // called before Done if another hold waits for the lock; may be nil
+	wire.Renewal
+	Deadline clock.Instant // from then on the renewal is useless
+	Done     func(renewed bool, err error, sent clock.Instant)
+	Wanted   func() // called before Done if another hold waits for the lock; may be nil
 }
 
 // takeRenewals removes at most n due renewals from waiting, the earliest deadline first. Renewals whose deadline has
@@ -61,70 +58,43 @@ func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 
 // renewalCall makes one script call of several renewals, with the marker if there are several masters.
 func (p *pipeline) renewalCall(due []*Renewal) Call {
-	keys := make([]string, 0, 2*len(due)+1)
-	args := make([]string, 0, 3*len(due)+1)
-	args = append(args, p.n.m.Vote(0))
-	tokens := tokenArgs(due)
+	renew := make(wire.Renew, len(due))
 	for i, r := range due {
-		keys = append(keys, r.Lock, r.Holds)
-		args = append(args, r.Hold, r.TTL, tokens[i])
+		renew[i] = &r.Renewal
 	}
-	if marker := p.n.m.cfg.MarkerKey; p.n.m.cfg.Quarantine > 0 {
-		keys = append(keys, marker)
+	m, marker := p.n.m, ""
+	if m.cfg.Quarantine > 0 {
+		marker = m.cfg.MarkerKey
 	}
-	done := func(r rueidis.RedisResult, sent clock.Instant) { p.answered(due, r, sent) }
-	call := Call{Script: p.n.m.cfg.Renew(p.n.m), Keys: keys, Args: args, Done: done}
+	call := Call{
+		Script: m.cfg.Renew(m), Keys: renew.Keys(marker), Vote: m.Vote(0), Args: renew.Args(),
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { p.answered(due, r, sent) },
+	}
 	if len(due) > 1 {
 		call.split = func() []Call { return p.renewalCalls(due) }
 	}
 	return call
 }
 
-// tokenArgs formats the tokens as arguments that share one string's memory.
-func tokenArgs(due []*Renewal) []string {
-	const digits = 16 // of the largest token
-	text, ends := make([]byte, 0, digits*len(due)), make([]int, len(due))
-	for i, r := range due {
-		text = strconv.AppendUint(text, r.Token, 10)
-		ends[i] = len(text)
-	}
-	all, from, args := string(text), 0, make([]string, len(due))
-	for i, end := range ends {
-		args[i], from = all[from:end], end
-	}
-	return args
-}
-
-// The answers of renew.lua for a hold: renewed and no hold waits for its lock; renewed and a hold waits; nothing was
-// done, because the client has not read the master's current marker.
-const (
-	renewed       = 1
-	renewedWanted = 2
-	renewalUnread = 3
-)
-
-// answered passes each renewal its part of the reply. The reply is the server's time, then the answer for each.
+// answered passes each renewal its part of the reply.
 func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
-	reply, err := r.AsIntSlice()
-	if err == nil && len(reply) != len(due)+1 {
-		err = fmt.Errorf("malformed reply of %d fields", len(reply))
-	}
+	reply, err := wire.ReadRenew(r, len(due))
 	if err != nil {
 		for _, renewal := range due {
 			renewal.Done(false, err, sent)
 		}
 		return
 	}
-	p.n.clock.sample(sent, reply[0])
+	p.n.clock.sample(sent, reply.Micros)
 	for i, renewal := range due {
-		answer := reply[1+i]
-		if answer == renewalUnread {
+		renewed := reply.Renewed[i]
+		if renewed == wire.RenewUnread {
 			renewal.Done(false, errUnread, sent)
 			continue
 		}
-		if answer == renewedWanted && renewal.Wanted != nil {
+		if renewed == wire.RenewContended && renewal.Wanted != nil {
 			renewal.Wanted()
 		}
-		renewal.Done(answer == renewed || answer == renewedWanted, nil, sent)
+		renewal.Done(renewed.OK(), nil, sent)
 	}
 }

@@ -13,16 +13,18 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // renewal is one of the hold of that number, on a lock of its own.
-func (o *outcomes) renewal(b *bed, id int, token uint64, left time.Duration) *transport.Renewal {
-	keys := keysOf(strconv.Itoa(id))
+func (o *outcomes) renewal(b *bed, id int, token fencing.Token, left time.Duration) *transport.Renewal {
+	key := wire.LockKey(keysOf(strconv.Itoa(id))[1])
 	return &transport.Renewal{
-		Lock: keys[0], Holds: keys[1], Hold: hold(id), TTL: "60000", Token: token, Deadline: b.now().Add(left),
-		Done: o.renewed(id),
+		Renewal:  wire.Renewal{Key: key, Hold: hold(id), TTL: "60000", Token: token},
+		Deadline: b.now().Add(left), Done: o.renewed(id),
 	}
 }
 
@@ -56,7 +58,7 @@ func TestEachRenewalGetsItsPartOfTheAnswer(t *testing.T) {
 		b := newBed(t, mini.Client(t))
 		var done outcomes
 		for i := range 4 {
-			token := uint64(1)
+			token := fencing.Token(1)
 			if i != 2 { // nobody has taken that one
 				token = b.acquire(i)
 			}
@@ -262,7 +264,7 @@ func TestRenewalsGoOneByOneWhereCallsOfSeveralLocksAreRefused(t *testing.T) {
 				})
 				link := mini.NewLink()
 				b := newBed(t, link.Client(t), change)
-				tokens := make([]uint64, 150)
+				tokens := make([]fencing.Token, 150)
 				for id := range tokens {
 					tokens[id] = b.acquire(id)
 				}
@@ -297,7 +299,7 @@ func TestACallOfOneLockThatCrossesSlotsIsRefused(t *testing.T) {
 		b := newBed(t, link.Client(t), func(cfg *transport.Config) { cfg.Quarantine = time.Minute })
 		link.Deny(testredis.CrossSlot)
 		keys := append(keysOf("n"), "t:master")
-		r, _ := b.Do(context.Background(), refresh, keys, []string{"0"})
+		r, _ := b.Do(context.Background(), refresh, keys, wire.Vote{}, nil)
 		err := r.Error()
 		require.ErrorContains(t, err, "CROSSSLOT")
 		require.True(t, b.Permanent(err))

@@ -3,12 +3,11 @@ package transport
 import (
 	"crypto/sha1" //nolint:gosec // the server names scripts by it
 	"encoding/hex"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -16,6 +15,7 @@ import (
 type Script struct {
 	name   scripts.Name
 	salt   string
+	votes  bool          // its first argument is a vote
 	digest func() string // computed late: SHA-1 panics at start-up in a process restricted to FIPS 140
 }
 
@@ -23,7 +23,7 @@ type Script struct {
 // loaded a script with that digest, so the first of these clients to call detects a server that lost its data, or that
 // is another process.
 func NewScript(name scripts.Name, salt string) *Script {
-	s := &Script{name: name, salt: salt}
+	s := &Script{name: name, salt: salt, votes: name != scripts.Marker && name != scripts.Inspect}
 	s.digest = sync.OnceValue(func() string {
 		sum := sha1.Sum([]byte(s.source())) //nolint:gosec // as above
 		return hex.EncodeToString(sum[:])
@@ -41,31 +41,28 @@ func (s *Script) source() string {
 	return text
 }
 
-// command returns the command that calls the script, by its source or by its digest. The two cases are methods, not
-// function values: through a function value, keys and arguments on a caller's stack would escape to the heap.
-func (s *Script) command(b rueidis.Builder, mode sendMode, keys, args []string) rueidis.Completed {
+// command returns the command that calls the script, by its source or by its digest. Keys and arguments on a caller's
+// stack stay there.
+//
+// The source is for a server that does not know the script. The server may have been restarted, so one of several
+// masters has to compare its run id with the run id in the marker.
+func (s *Script) command(
+	b rueidis.Builder, mode sendMode, keys []string, vote wire.Vote, args []string,
+) rueidis.Completed {
 	if mode.lockOnly {
 		keys = keys[:1]
 	}
 	if mode.source {
-		return s.bySource(b, keys, args)
-	}
-	return s.byDigest(b, keys, args)
-}
-
-func (s *Script) byDigest(b rueidis.Builder, keys, args []string) rueidis.Completed {
-	return b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-}
-
-// bySource is for a server that does not know the script. The server may have been restarted, so one of several masters
-// has to compare its run id with the run id in the marker: the last digit of the vote, the first argument, requests
-// this.
-func (s *Script) bySource(b rueidis.Builder, keys, args []string) rueidis.Completed {
-	if len(args) > 0 {
-		if vote, unchecked := strings.CutSuffix(args[0], " 0"); unchecked {
-			args = slices.Clone(args)
-			args[0] = vote + " 1"
+		vote.Check = true
+		call := b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...)
+		if !s.votes {
+			return call.Arg(args...).Build()
 		}
+		return call.Arg(vote.Arg()).Arg(args...).Build()
 	}
-	return b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	call := b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...)
+	if !s.votes {
+		return call.Arg(args...).Build()
+	}
+	return call.Arg(vote.Arg()).Arg(args...).Build()
 }

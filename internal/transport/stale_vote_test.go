@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +17,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -78,8 +78,9 @@ func TestStaleVoteOfEarlierProcess(t *testing.T) {
 		synctest.Wait()
 		other := mini.Client(t)
 		keys := append(keysOf("x"), "t:master")
-		args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
-		args[0] = strings.TrimSuffix(vote, " 0") + " 1"
+		checks := vote
+		checks.Check = true
+		args := append([]string{checks.Arg()}, acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)...)
 		whole := other.B().Eval().Script(scripts.Source(scripts.Acquire)).Numkeys(5).Key(keys...).Arg(args...).Build()
 		require.ErrorContains(t, other.Do(t.Context(), whole).Error(), "NOREPLICAS")
 		require.Equal(t, "S:a:0", mini.Miniredis().HGet("t:master", "id"))
@@ -115,12 +116,11 @@ func holdDials(option *rueidis.ClientOption) *heldDials {
 }
 
 // acquireWith asks for a lock with that vote. The channel gets an error if it is not granted.
-func acquireWith(b *bed, vote string) <-chan error {
+func acquireWith(b *bed, vote wire.Vote) <-chan error {
 	done := make(chan error, 1)
 	args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
-	args[0] = vote
 	b.Post(transport.Call{
-		Script: acquire, Keys: append(keysOf("x"), "t:master"), Args: args, Urgent: true,
+		Script: acquire, Keys: append(keysOf("x"), "t:master"), Vote: vote, Args: args, Urgent: true,
 		Done: func(r rueidis.RedisResult, _ clock.Instant) {
 			f, err := r.AsIntSlice()
 			if err == nil && f[0] != 1 {

@@ -76,6 +76,7 @@ func TestArgumentsStayInTheCallersArray(t *testing.T) {
 
 func TestVotes(t *testing.T) {
 	require.Equal(t, "0", wire.Vote{}.Arg(), "a single master")
+	require.NotEqual(t, "0", wire.Vote{Quarantine: "30000"}.Arg(), "without an id it is not the vote of a single master")
 	vote := wire.Vote{Proposal: 1_700_000_000_000_000, Seen: "set:run", Quarantine: "30000"}
 	require.Equal(t, "1700000000000000 set:run 30000 0", vote.Arg())
 	vote.Check, vote.Seen = true, wire.SeenNone

@@ -6,8 +6,8 @@ import "strconv"
 // mints. The zero value is for a single master, which always votes and has its clock as the floor: vote.lua.
 type Vote struct {
 	Proposal   int64  // the floor of new tokens that the client proposes
-	Seen       string // the marker's id that the client has seen; "" for a single master
-	Quarantine Millis // for how long this master abstains after it may have lost data
+	Seen       string // the marker's id that the client has seen
+	Quarantine Millis // for how long this master abstains after it may have lost data; "" for a single master
 	Check      bool   // compares the master's run id with the marker's
 }
 
@@ -16,7 +16,7 @@ const SeenNone = "?"
 
 // Arg formats the vote.
 func (v Vote) Arg() string {
-	if v.Seen == "" {
+	if v.Quarantine == "" {
 		return "0"
 	}
 	text := make([]byte, 0, 128) // on the stack
