@@ -2,8 +2,12 @@ package fencing_test
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,4 +68,204 @@ func TestSourceContextFollowsTheHold(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, hold.fence, got)
 	require.Equal(t, []fencing.Fence{hold.fence}, slices.Collect(fencing.All(ctx)))
+}
+
+func TestMaxAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := fencing.Token(time.Now().UnixMicro())
+		const minute = 60_000_000
+		for name, tt := range map[string]struct {
+			token   fencing.Token
+			limits  []fencing.ExtractOption
+			refused bool
+		}{
+			"no limit":              {fencing.MaxToken, nil, false},
+			"the greatest":          {fencing.MaxToken, []fencing.ExtractOption{fencing.MaxAhead(time.Minute)}, true},
+			"just beyond":           {now + minute + 1, []fencing.ExtractOption{fencing.MaxAhead(time.Minute)}, true},
+			"at the limit":          {now + minute, []fencing.ExtractOption{fencing.MaxAhead(time.Minute)}, false},
+			"now":                   {now, []fencing.ExtractOption{fencing.MaxAhead(0)}, false},
+			"ahead of a zero limit": {now + 1, []fencing.ExtractOption{fencing.MaxAhead(0)}, true},
+			"long ago":              {now - minute, []fencing.ExtractOption{fencing.MaxAhead(time.Minute)}, false},
+			"a lock counts from 1":  {1, []fencing.ExtractOption{fencing.MaxAhead(time.Minute)}, false},
+		} {
+			header := make(http.Header)
+			header.Add(fencing.HeaderName, fencing.FormatHeader(write("stock", now)))
+			header.Add(fencing.HeaderName, fencing.FormatHeader(write("orders", tt.token)))
+			ctx, err := fencing.Extract(t.Context(), header, tt.limits...)
+			if !tt.refused {
+				require.NoError(t, err, name)
+				continue
+			}
+			require.ErrorIs(t, err, fencing.ErrMalformed, name)
+			require.ErrorContains(t, err, `for "orders" it is `, name)
+			require.Equal(t, t.Context(), ctx, name)
+		}
+	})
+}
+
+func TestMaxAheadSaysHowFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		header := make(http.Header)
+		tomorrow := fencing.Token(time.Now().Add(24 * time.Hour).UnixMicro())
+		header.Add(fencing.HeaderName, fencing.FormatHeader(write("a", tomorrow)))
+		_, err := fencing.Extract(t.Context(), header, fencing.MaxAhead(time.Minute))
+		require.EqualError(t, err, `fencing: malformed token "`+tomorrow.String()+
+			`": for "a" it is 24h0m0s ahead of the clock here, the limit is 1m0s`)
+	})
+}
+
+// dated is a source with a deadline, as a lease is.
+type dated struct {
+	fence    fencing.Fence
+	deadline time.Time
+}
+
+func (d *dated) Fence() fencing.Fence { return d.fence }
+
+func (d *dated) Deadline() time.Time { return d.deadline }
+
+func TestDeadlineIsThatOfTheInnermostSource(t *testing.T) {
+	_, ok := fencing.Deadline(t.Context(), "a")
+	require.False(t, ok, "no fence")
+
+	lease := &dated{fencing.Fence{Resource: "a", Token: 1, Mode: fencing.Write}, time.Unix(100, 0)}
+	ctx := fencing.NewSourceContext(t.Context(), lease)
+	lease.deadline = time.Unix(200, 0) // renewed
+	got, ok := fencing.Deadline(ctx, "a")
+	require.True(t, ok)
+	require.Equal(t, time.Unix(200, 0), got)
+	_, ok = fencing.Deadline(ctx, "b")
+	require.False(t, ok, "a fence of another resource")
+
+	_, ok = fencing.Deadline(fencing.NewContext(ctx, lease.fence), "a")
+	require.False(t, ok, "the inner fence has no deadline, and hides the outer one")
+}
+
+// An access inside one of the same resource would wait for itself; in the bubble that would be a deadlock.
+func TestAccessInsideItselfIsRefused(t *testing.T) {
+	nothing := func(context.Context) error { return nil }
+	for _, outer := range []fencing.Mode{fencing.Read, fencing.Write} {
+		for _, inner := range []fencing.Mode{fencing.Read, fencing.Write} {
+			t.Run(outer.String()+" "+inner.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var w, other fencing.Watermark
+					f := fencing.Fence{Resource: "a", Token: 5, Mode: inner}
+					b := fencing.Fence{Resource: "b", Token: 5, Mode: fencing.Write}
+					var over context.Context
+					inA := fencing.Fence{Resource: "a", Token: 5, Mode: outer}
+					require.NoError(t, w.Do(t.Context(), inA, func(ctx context.Context) error {
+						over = ctx
+						require.NoError(t, other.Do(ctx, f, nothing), "another Watermark")
+						return w.Do(ctx, b, func(ctx context.Context) error {
+							for _, again := range []func() error{
+								func() error { return w.Do(ctx, f, nothing) },
+								func() error { return w.Derive(context.WithoutCancel(ctx), f, nothing) },
+								func() error { return w.Do(ctx, b, nothing) },
+								func() error { return w.Reset(ctx, b) },
+							} {
+								err := again()
+								require.ErrorIs(t, err, fencing.ErrNested)
+								require.ErrorContains(t, err, "token 5")
+							}
+							return nil
+						})
+					}))
+					require.NoError(t, w.Do(over, f, nothing), "the access is over")
+				})
+			})
+		}
+	}
+}
+
+// A nil access is refused before it raises a register.
+func TestANilAccessRaisesNothing(t *testing.T) {
+	var guard fencing.Watermark
+	f := fencing.Fence{Resource: "orders/42", Token: 7, Mode: fencing.Write}
+	require.ErrorContains(t, guard.Do(t.Context(), f, nil), `"orders/42"`)
+	require.ErrorContains(t, guard.Derive(t.Context(), f, nil), `"orders/42"`)
+	maxRead, maxWrite := guard.Seen("orders/42")
+	require.Zero(t, maxRead)
+	require.Zero(t, maxWrite)
+}
+
+// A nil option is the mistake of whoever runs the service, and never of the one who called it.
+func TestExtractRefusesANilOption(t *testing.T) {
+	carrier := fencing.MapCarrier{}
+	carrier.Add(fencing.HeaderName, fencing.FormatHeader(fencing.Fence{Resource: "a", Token: 1, Mode: fencing.Read}))
+	ctx, err := fencing.Extract(t.Context(), carrier, nil)
+	require.ErrorContains(t, err, "option")
+	require.NotErrorIs(t, err, fencing.ErrMalformed)
+	require.Equal(t, t.Context(), ctx)
+}
+
+func TestModeText(t *testing.T) {
+	for mode, text := range map[fencing.Mode]string{0: "none", fencing.Read: "read", fencing.Write: "write"} {
+		require.Equal(t, text, mode.String())
+		encoded, err := json.Marshal(mode)
+		require.NoError(t, err)
+		require.Equal(t, `"`+text+`"`, string(encoded))
+		decoded := fencing.Mode(9)
+		require.NoError(t, json.Unmarshal(encoded, &decoded))
+		require.Equal(t, mode, decoded)
+	}
+}
+
+func TestModeRefuses(t *testing.T) {
+	for _, text := range []string{"", "none", "READ", "read ", "exclusive"} {
+		mode, err := fencing.ParseMode(text)
+		require.ErrorIs(t, err, fencing.ErrMalformed, text)
+		require.Zero(t, mode)
+	}
+	kept := fencing.Write
+	require.ErrorIs(t, kept.UnmarshalText([]byte("exclusive")), fencing.ErrMalformed)
+	require.Equal(t, fencing.Write, kept)
+
+	require.Equal(t, "Mode(9)", fencing.Mode(9).String())
+	_, err := fencing.Mode(9).MarshalText()
+	require.ErrorIs(t, err, fencing.ErrMalformed)
+}
+
+// A proxy copies the header of the request and injects what its context has. The sender may have written the fence in
+// another way than this package does.
+func TestInjectBesideWhatAProxyHasCopied(t *testing.T) {
+	fence := write("orders/4 2", 17)
+	for name, values := range map[string][]string{
+		"canonical":           {fencing.FormatHeader(fence)},
+		"another encoding":    {`"17";lock="orders%2f4%202";mode=write`},
+		"nothing encoded":     {`"17";lock="orders/4 2";mode=write`},
+		"spaces":              {`"17"; lock="orders/4%202"; mode=write`},
+		"another order":       {`"17";mode=write;lock="orders/4%202"`},
+		"padded":              {`"00000000000000000017";lock="orders/4%202";mode=write`},
+		"joined with another": {`"3";lock="stock";mode=read, "17";lock="orders%2F4%202";mode=write`},
+		"beside an empty one": {"", `"17";lock="orders%2F4%202";mode=write`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			header := http.Header{fencing.HeaderName: values}
+			ctx, err := fencing.Extract(t.Context(), header)
+			require.NoError(t, err)
+			sent := header.Clone()
+			fencing.Inject(ctx, sent)
+			require.Equal(t, header, sent, "nothing is added")
+			there, err := fencing.Extract(t.Context(), sent)
+			require.NoError(t, err)
+			require.Equal(t, slices.Collect(fencing.All(ctx)), slices.Collect(fencing.All(there)))
+		})
+	}
+}
+
+func TestInjectAddsToWhatItCannotRead(t *testing.T) {
+	ctx := fencing.NewContext(t.Context(), write("a", 17))
+	for name, value := range map[string]string{
+		"malformed":     `17`,
+		"another token": `"18";lock="a";mode=write`,
+		"another mode":  `"17";lock="a";mode=read`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			header := http.Header{fencing.HeaderName: {value}}
+			fencing.Inject(ctx, header)
+			require.Equal(t, []string{value, `"17";lock="a";mode=write`}, header.Values(fencing.HeaderName))
+			_, err := fencing.Extract(t.Context(), header)
+			require.ErrorIs(t, err, fencing.ErrMalformed, "the receiver does not choose")
+		})
+	}
 }

@@ -2,12 +2,15 @@ package fencing_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 func TestResetAfterATokenFromTheFuture(t *testing.T) {
@@ -59,4 +62,24 @@ func TestResetWaitsForAccessesUnderWay(t *testing.T) {
 		require.NoError(t, <-reset)
 		require.NoError(t, w.Claim(write("a", 21)))
 	})
+}
+
+// The command of docs/fencing.md, "A token from the far future".
+func TestResetOfARegisterInRedis(t *testing.T) {
+	server := testredis.NewMini(t)
+	client := server.Client(t)
+	guard, err := redisguard.New(client)
+	require.NoError(t, err)
+	const key = "order:{42}:state"
+	require.NoError(t, guard.Claim(t.Context(), write("orders/42", fencing.MaxToken), key))
+	require.NoError(t, guard.Claim(t.Context(), read("orders/42", fencing.MaxToken), key))
+
+	const repair = fencing.Token(1763712345678901)
+	command := strings.Fields("HSET fencing:{42}:orders/42 r 1763712345678901 w 1763712345678901")
+	require.NoError(t, client.Do(t.Context(), client.B().Arbitrary(command...).Build()).Error())
+	seen, err := guard.Seen(t.Context(), "orders/42", key)
+	require.NoError(t, err)
+	require.Equal(t, fencing.Registers{MaxRead: repair, MaxWrite: repair}, seen)
+	require.ErrorIs(t, guard.Claim(t.Context(), write("orders/42", repair-1), key), fencing.ErrStale)
+	require.NoError(t, guard.Claim(t.Context(), write("orders/42", repair+1), key))
 }

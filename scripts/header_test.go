@@ -6,7 +6,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/scripts"
@@ -75,4 +77,196 @@ func TestSourcesAreAssembled(t *testing.T) {
 	for range scripts.All() {
 		break // an iterator may be left early
 	}
+}
+
+// A user who may touch nothing but the keys that each call declares, and publish nothing but hand-offs, runs every
+// sequence: the server checks each command of a script against that.
+func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
+	onServers(t, func(e *env) {
+		admin, option := e.client, e.server.Option()
+		rules := []string{"ACL", "SETUSER", "locker", "on", ">secret", "resetkeys", "resetchannels", "+@all"}
+		rules = append(rules, "&fencelock:c:*")
+		for _, key := range append(lockKeys("n"), markerKey) {
+			rules = append(rules, "~"+key)
+		}
+		require.NoError(e.t, e.do(rules...).Error())
+		option.Username, option.Password = "locker", "secret"
+		client, err := rueidis.NewClient(option)
+		require.NoError(e.t, err)
+		t.Cleanup(client.Close)
+		for name, steps := range sequences {
+			e.client = admin
+			e.flushAll()
+			e.newMarker()
+			e.client = client
+			tokens := map[string]int64{}
+			for i, s := range steps {
+				e.client = admin
+				e.pass(s.pause)
+				e.client = client
+				c := s.call(tokens)
+				reply, err := e.try(c)
+				require.NoError(e.t, err, "%s, step %d: %s", name, i, c.script)
+				remember(c, reply.([]any), tokens)
+			}
+		}
+		e.run(inspect())
+		other := renew("01", ttl, 1)
+		other.keys = lockKeys("m")[:2]
+		_, err = e.try(other)
+		require.ErrorContains(e.t, err, "NOPERM", "the rules hold")
+	})
+}
+
+// The scripts write to no key but those of their lock, also on a server without rules.
+func TestScriptsLeaveOtherKeysAlone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		other := func(r request) call {
+			c := acquire(r)
+			c.keys = lockKeys("other")
+			return c
+		}
+		e.run(other(writer("91").lasting(7_200_000)))
+		e.run(other(writer("92").waiting(7_200_000)))
+		require.NoError(e.t, e.do("SET", "fencelock:{n}:other", "text").Error())
+		e.newMarker()
+		bystanders := func() map[string][]string {
+			all := e.dump()
+			for _, key := range lockKeys("n") {
+				delete(all, key)
+			}
+			for key, content := range all {
+				all[key] = content[:len(content)-1] // without what is left of it
+			}
+			return all
+		}
+		before := bystanders()
+		require.Len(e.t, before, 4)
+		for _, steps := range sequences {
+			tokens := map[string]int64{}
+			for _, s := range steps {
+				c := s.call(tokens)
+				remember(c, e.run(c), tokens)
+				require.Equal(e.t, before, bystanders())
+			}
+		}
+	})
+}
+
+// Where a key of the lock holds something else, it is left as it is, and nothing of ours stays that does not expire.
+func TestForeignKeysAreLeftAlone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for i, key := range lockKeys("n") {
+			e.flushAll()
+			require.NoError(e.t, e.do("SET", key, "somebody else's").Error())
+			asked := []call{
+				acquire(reader("01")), acquire(writer("02")), acquire(reader("03").listening(deaf)),
+				refresh("01", "02"), join(reader("05").by("a")), renew("01", ttl, 1), raise("01", 1),
+				regain(writer("06"), 1, 1),
+				acquire(writer("04")), release("01", 0), release("02", ttl), release("03", 0), release("04", 0),
+				yield("04", 1), release("07", ttl), inspect(),
+			}
+			refused := 0
+			for _, c := range asked {
+				_, err := e.try(c)
+				if err != nil {
+					require.ErrorContains(e.t, err, "WRONGTYPE", "%s", c.script)
+					refused++
+				}
+			}
+			require.Positive(e.t, refused, key)
+			if i == 0 {
+				require.Equal(e.t, len(asked)-1, refused, "all but a renewal, which says that the hold is gone")
+			}
+			for name, content := range e.dump() {
+				if name == key {
+					require.Equal(e.t, []string{"somebody else's", "left -1"}, content)
+					continue
+				}
+				require.NotEqual(e.t, "left -1", content[len(content)-1], "%s stays for ever", name)
+			}
+		}
+	})
+}
+
+// Nobody hears of a grant that is not written: not where a server takes no writes, nor where a key of the lock holds
+// something else.
+func TestNoMessageWithoutAGrant(t *testing.T) {
+	waits := func(e *env, r request) <-chan string {
+		e.run(acquire(writer("01")))
+		e.run(acquire(r.listening("p" + channel)))
+		return e.subscribe(channel)
+	}
+	everywhere(t, func(e *env) {
+		heard := waits(e, reader("02"))
+		require.NoError(e.t, e.do("SET", lockKeys("n")[1], "somebody else's").Error())
+		_, err := e.try(release("01", 0))
+		require.ErrorContains(e.t, err, "WRONGTYPE")
+		require.Empty(e.t, e.heard(heard))
+	})
+	onServers(t, func(e *env) {
+		for i, c := range []call{release("01", 0), refresh("02"), acquireByID(writer("03"))} {
+			e.flushAll()
+			e.loadAll()
+			heard := waits(e, []func(string) request{reader, writer}[i%2]("02"))
+			if i > 0 {
+				e.pass(2 * ttl * time.Millisecond)
+				e.setFields(lockKey, ulid("02"), "q 9999999999999 1 1 "+reader("02").listening("p"+channel).details())
+			}
+			require.NoError(e.t, e.do("CONFIG", "SET", "min-replicas-to-write", "1").Error())
+			_, err := e.try(c)
+			require.ErrorContains(e.t, err, "NOREPLICAS", "%s", c.script)
+			require.NoError(e.t, e.do("CONFIG", "SET", "min-replicas-to-write", "0").Error())
+			require.Empty(e.t, e.heard(heard))
+			e.run(c)
+			require.Len(e.t, e.heard(heard), 1)
+		}
+	})
+}
+
+// One lease whose keys hold something else does not keep the others of its call from being renewed.
+func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
+	everywhere(t, func(e *env) {
+		many := call{"renew", nil, []string{"0"}}
+		for i, name := range []string{"a", "b", "c", "d"} {
+			c := acquire([]func(string) request{reader, writer}[i%2]("01"))
+			c.keys = lockKeys(name)
+			token := e.run(c)[1]
+			many.keys = append(many.keys, lockKeys(name)[:2]...)
+			many.args = append(many.args, texts([]any{ulid("01"), ttl, token})...)
+		}
+		require.Equal(e.t, []any{int64(1), int64(1), int64(1), int64(1)}, e.run(many)[1:])
+		require.NoError(e.t, e.do("SET", lockKeys("b")[0], "other").Error())
+		require.NoError(e.t, e.do("SET", lockKeys("c")[1], "other").Error())
+		require.Equal(e.t, []any{int64(1), int64(0), int64(0), int64(1)}, e.run(many)[1:])
+		many.args[3] = "1" // not its token
+		require.Equal(e.t, []any{int64(0), int64(0), int64(0), int64(1)}, e.run(many)[1:])
+	})
+}
+
+// What a client says of a hold is stored and told as it is, whatever it is, also over a hand-off.
+func TestDetailsAreKept(t *testing.T) {
+	everywhere(t, func(e *env) {
+		metas := []string{"", "a b  c", "100%", "line\nline", "nul\x00nul", "é", " - ", strings.Repeat("m", 256)}
+		for _, meta := range metas {
+			for _, owner := range []string{"", "a", "01"} {
+				e.flushAll()
+				for _, r := range []request{writer("01"), reader("01")} {
+					r.meta, r.owner = meta, owner
+					e.run(acquire(r))
+					require.Equal(e.t, r.details(), e.run(tryAcquire(writer("02")))[4])
+					waits := writer("03").by(owner)
+					waits.meta = meta
+					e.run(acquire(waits))
+					e.run(release("01", 0))
+					require.Equal(e.t, waits.details(), e.run(tryAcquire(writer("02")))[4])
+					shown := e.run(inspect())[3].([]any)[0].([]any)
+					require.Equal(e.t, meta, shown[8])
+					require.Equal(e.t, ulid(map[string]string{"": "03"}[owner]+owner), shown[1])
+					e.run(release("03", 0))
+				}
+				e.onlyTokensStay()
+			}
+		}
+	})
 }

@@ -2,11 +2,15 @@ package scripts_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // lose deletes one key of the lock: "" is the hash, ":h", ":q" and ":x" are its zsets.
@@ -271,4 +275,142 @@ func TestMetaIsNoRecord(t *testing.T) {
 			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
 		}
 	})
+}
+
+// mark runs marker.lua for the second seat of three.
+func (e *env) mark(purpose, terms string) {
+	e.t.Helper()
+	e.run(call{scripts.Marker, []string{markerKey}, []string{
+		purpose, "2", "rules", "S", "1", "a b c", "10000", terms, "", strconv.FormatInt(e.now().UnixMicro(), 10),
+	}})
+}
+
+// abstains returns whether the master abstains, for about the quarantine.
+func (e *env) abstains() bool {
+	e.t.Helper()
+	until, err := strconv.ParseInt(e.field(markerKey, "until"), 10, 64)
+	require.NoError(e.t, err)
+	return until > e.now().Add(5*time.Second).UnixMilli()
+}
+
+// A process has a term, and the next one begins with a quarantine. A client that only looks begins none: that is for
+// those that know that it is the server of that seat.
+func TestTermsOfASeat(t *testing.T) {
+	onServers(t, func(e *env) {
+		run := e.server.Info("server")["run_id"]
+		old := strings.Repeat("a", 40)
+		begin := func() {
+			e.flushAll()
+			e.mark("create", "")
+			require.Equal(e.t, "0: 1:"+run, e.field(markerKey, "terms"))
+			require.False(e.t, e.abstains())
+		}
+
+		begin()
+		for _, purpose := range []string{"look", "note", "succeed", "create", "rejoin"} {
+			e.mark(purpose, "")
+			require.Equal(e.t, "S:"+run+":0", e.field(markerKey, "id"), "%s: it is the one that the marker knows", purpose)
+		}
+		e.mark("note", "4:"+old+" 1:"+run+" 2:"+old)
+		require.Equal(e.t, "4:"+old+" 1:"+run+" 2:"+old, e.field(markerKey, "terms"))
+		e.mark("note", "3:"+run+" 1:"+run+" 7:"+run)
+		require.Equal(e.t, "4:"+old+" 1:"+run+" 7:"+run, e.field(markerKey, "terms"), "the later of each")
+		require.False(e.t, e.abstains())
+
+		for what, change := range map[string]func() (terms string){
+			"another process has the marker": func() string { e.setFields(markerKey, "run", old); return "" },
+			"another had the next term":      func() string { return "0: 2:" + old },
+			"another had the same term":      func() string { return "0: 1:" + old },
+		} {
+			begin()
+			terms := change()
+			before := e.dump()
+			e.mark("look", terms)
+			require.Equal(e.t, before, e.dump(), "%s: who looks changes nothing", what)
+			e.mark("succeed", terms)
+			require.True(e.t, e.abstains(), what)
+			require.Equal(e.t, run, e.field(markerKey, "run"), what)
+			number := "2"
+			if strings.Contains(terms, " 2:") {
+				number = "3"
+			}
+			require.Equal(e.t, "0: "+number+":"+run, e.field(markerKey, "terms"), what)
+			id := e.field(markerKey, "id")
+			time.Sleep(2 * time.Millisecond)
+			e.mark("succeed", terms)
+			require.Equal(e.t, id, e.field(markerKey, "id"), "%s: it begins once", what)
+		}
+
+		begin()
+		e.setFields(markerKey, "run", old)
+		require.NoError(e.t, e.do("HDEL", markerKey, "id").Error())
+		e.mark("look", "")
+		require.Empty(e.t, e.field(markerKey, "id"), "what was taken from another process comes back with its term only")
+		e.mark("succeed", "")
+		require.NotEmpty(e.t, e.field(markerKey, "id"))
+
+		begin()
+		require.NoError(e.t, e.do("DEL", markerKey).Error())
+		e.mark("rejoin", "0: 5:"+run)
+		require.Equal(e.t, "0: 6:"+run, e.field(markerKey, "terms"), "one that has lost its data has the next term")
+		require.True(e.t, e.abstains())
+	})
+}
+
+// A server that is out of memory refuses new locks, and still renews, refreshes, releases and hands off.
+func TestFullMemoryKeepsWhoIsIn(t *testing.T) {
+	onServers(t, func(e *env) {
+		token := e.run(acquire(writer("01")))[1]
+		e.run(acquire(reader("02")))
+		e.run(acquire(reader("03")))
+		e.run(acquire(writer("04").listening(deaf)))
+		e.run(acquire(writer("05")))
+		e.run(release("00", 0)) // every script is known before the memory is full
+		e.run(renew("00", ttl, 1))
+		e.run(refresh("02"))
+		e.fillMemory()
+
+		for _, refused := range []call{acquire(writer("09")), acquire(reader("09"))} {
+			_, err := e.try(refused)
+			refusal, ok := rueidis.IsRedisErr(err)
+			require.True(e.t, ok, "memory is not full: %v", err)
+			require.Contains(e.t, refusal.Error(), "OOM")
+		}
+		require.NotContains(e.t, strings.Join(e.dump()[lockKey], "\n"), "09=", "a refused acquire leaves nothing")
+
+		for range 3 {
+			require.EqualValues(e.t, 2, e.run(renew("01", ttl, token))[1])
+		}
+		require.EqualValues(e.t, 0, e.run(refresh("02", "03"))[3])
+		require.EqualValues(e.t, 1, e.run(release("01", 0))[0])
+		handed := e.run(refresh("02", "03"))
+		require.EqualValues(e.t, 1, handed[3])
+		require.EqualValues(e.t, 1, handed[6])
+		require.Greater(e.t, handed[7], handed[4], "a grant minted under pressure is newer as any")
+		require.EqualValues(e.t, 2, e.run(renew("02", ttl, handed[4]))[1])
+		require.EqualValues(e.t, 1, e.run(release("02", 0))[0])
+		require.EqualValues(e.t, 1, e.run(releaseAll("03", ttl))[0], "also with a tombstone, and past a dead waiter")
+		require.EqualValues(e.t, 1, e.run(refresh("05"))[3])
+		require.EqualValues(e.t, 0, e.run(refresh("04"))[3], "the dead one comes back to its place")
+		require.EqualValues(e.t, 0, e.run(release("07", ttl))[0], "and for a hold that never came")
+		require.EqualValues(e.t, 1, e.run(release("05", 0))[0])
+		require.EqualValues(e.t, 1, e.run(release("04", 0))[0])
+		_, err := e.try(on("m", "release", ulid("01"), ttl, 0))
+		require.NoError(e.t, err, "and of a lock that never was")
+	}, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+}
+
+// fillMemory sets keys until the server refuses to.
+func (e *env) fillMemory() {
+	e.t.Helper()
+	for size := 1 << 20; size >= 16; size /= 2 {
+		for i := 0; ; i++ {
+			err := e.do("SET", strings.Join(texts([]any{"fill", size, i}), ":"), strings.Repeat("x", size)).Error()
+			if err != nil {
+				require.ErrorContains(e.t, err, "OOM")
+				break
+			}
+			require.Less(e.t, i, 10_000, "the memory has no end")
+		}
+	}
 }

@@ -2,6 +2,8 @@ package objectguard_test
 
 import (
 	"context"
+	"crypto/md5"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/objectguard"
@@ -284,4 +287,104 @@ func FuzzOpen(f *testing.F) {
 		require.LessOrEqual(t, max(seen.MaxRead, seen.MaxWrite), fencing.MaxToken)
 		require.True(t, strings.HasSuffix(string(content), "\n"+string(data)))
 	})
+}
+
+// memory is a bucket whose generations are S3's: digests of the content.
+type memory struct {
+	mu         sync.Mutex
+	objects    map[string][]byte
+	attributes map[string]map[string]string
+	gets       int
+	puts       int // those that stored
+}
+
+func newMemory() *memory {
+	return &memory{objects: map[string][]byte{}, attributes: map[string]map[string]string{}}
+}
+
+func generationOf(content []byte) string {
+	digest := md5.Sum(content)
+	return hex.EncodeToString(digest[:])
+}
+
+func (m *memory) Get(ctx context.Context, key string) (objectguard.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return objectguard.Object{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gets++
+	content, ok := m.objects[key]
+	if !ok {
+		return objectguard.Object{}, nil
+	}
+	return objectguard.Object{Content: content, Generation: generationOf(content), Attributes: m.attributes[key]}, nil
+}
+
+func (m *memory) PutIf(ctx context.Context, key string, o objectguard.Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := ""
+	if old, ok := m.objects[key]; ok {
+		now = generationOf(old)
+	}
+	if now != o.Generation {
+		return objectguard.ErrConflict
+	}
+	m.puts++
+	m.objects[key] = append([]byte(nil), o.Content...)
+	m.attributes[key] = o.Attributes
+	return nil
+}
+
+// putFunc does something before or in the place of a bucket's writes.
+type putFunc func(ctx context.Context, key string, o objectguard.Object) error
+
+type hooked struct {
+	*memory
+	put putFunc
+}
+
+func (h hooked) PutIf(ctx context.Context, key string, o objectguard.Object) error {
+	return h.put(ctx, key, o)
+}
+
+// A guard without a bucket says so with every access.
+func TestAGuardWithoutABucketIsRefused(t *testing.T) {
+	ctx, f := t.Context(), write(7)
+	for _, guard := range []*objectguard.Guard{new(objectguard.Guard), objectguard.New(nil)} {
+		_, got := guard.Read(ctx, f, "a")
+		_, seen := guard.Seen(ctx, "a")
+		for name, err := range map[string]error{
+			"Read": got, "Seen": seen,
+			"Claim":  guard.Claim(ctx, f, "a"),
+			"Write":  guard.Write(ctx, f, "a", nil),
+			"Update": guard.Update(ctx, f, "a", func(data []byte) ([]byte, error) { return data, nil }),
+			"Delete": guard.Delete(ctx, f, "a"),
+			"Derive": guard.Derive(ctx, f, "a", nil),
+			"Adopt":  guard.Adopt(ctx, f, "a"),
+		} {
+			require.ErrorContains(t, err, "no bucket", name)
+		}
+	}
+}
+
+// A change that is nil is refused before the object is read.
+func TestANilChangeIsRefused(t *testing.T) {
+	require.ErrorContains(t, objectguard.New(nil).Update(t.Context(), write(7), "a", nil), "change is nil")
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const lock = "orders/42"
+
+func read(token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Read}
+}
+
+func write(token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Write}
 }

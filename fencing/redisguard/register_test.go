@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -181,4 +182,84 @@ func TestReplicaDoesNoAccess(t *testing.T) {
 			require.ErrorContains(t, err, "READONLY", "%v", f)
 		}
 	}
+}
+
+// A full server holds back what needs memory, and nothing else: the next holder still reads, claims and deletes, or
+// nobody could ever make room.
+func TestFullServer(t *testing.T) {
+	for _, opts := range [][]redisguard.Option{nil, {redisguard.WithRegisterTTL(time.Hour)}} {
+		t.Run(fmt.Sprintf("ttl=%t", opts != nil), func(t *testing.T) {
+			server := testredis.Start(t)
+			g, ctx := newGuard(t, server.Client(t), opts...), context.Background()
+			large := strings.Repeat("x", 1<<20)
+			for _, key := range []string{"read", "claimed", "deleted", "unlinked", "kept"} {
+				require.NoError(t, g.Set(ctx, write("a", 10), key, large, 0))
+			}
+			command(t, server, "CONFIG", "SET", "maxmemory", "1mb")
+
+			for _, token := range []fencing.Token{10, 11} { // the same holder, and the next
+				full := "OOM"
+				require.ErrorContains(t, g.Set(ctx, write("a", token), "kept", "y", 0), full)
+				require.ErrorContains(t, g.HSet(ctx, write("a", token), "hash", map[string]string{"f": "v"}), full)
+				require.ErrorContains(t, g.Derive(ctx, read("a", token), "derived", "y", 0), full)
+				set := redisguard.NewScript(`return redis.call('SET', KEYS[1], 'y')`)
+				require.ErrorContains(t, second(g.Do(ctx, write("a", token), set, []string{"script"}, nil)), full)
+			}
+			value, err := g.Get(ctx, write("a", 11), "kept")
+			require.NoError(t, err)
+			require.Equal(t, large, value, "nothing was stored")
+			require.EqualValues(t, 0, command(t, server, "EXISTS", "hash", "derived", "script"))
+
+			value, err = g.Get(ctx, read("a", 11), "read")
+			require.NoError(t, err)
+			require.Equal(t, large, value)
+			require.NoError(t, g.Claim(ctx, write("a", 11), "claimed"))
+			unlink := redisguard.NewScript(`return redis.call('UNLINK', KEYS[1])`)
+			require.NoError(t, second(g.Do(ctx, write("a", 11), unlink, []string{"unlinked"}, nil)))
+			require.NoError(t, g.Del(ctx, write("a", 11), "deleted"))
+			require.EqualValues(t, 0, command(t, server, "EXISTS", "unlinked", "deleted"))
+			for _, key := range []string{"read", "claimed", "deleted", "unlinked"} {
+				require.ErrorIs(t, g.Claim(ctx, write("a", 10), key), fencing.ErrStale, key)
+			}
+		})
+	}
+}
+
+// A Guard that was not made by New says so.
+func TestTheZeroGuardIsRefused(t *testing.T) {
+	guard, ctx, f := new(redisguard.Guard), t.Context(), write("orders/42", 7)
+	script := redisguard.NewScript(`return 1`)
+	_, done := guard.Do(ctx, f, script, []string{"k"}, nil)
+	_, got := guard.Get(ctx, f, "k")
+	_, seen := guard.Seen(ctx, "orders/42", "k")
+	for name, err := range map[string]error{
+		"Do": done, "Get": got, "Seen": seen,
+		"Claim":  guard.Claim(ctx, f, "k"),
+		"Set":    guard.Set(ctx, f, "k", "v", 0),
+		"HSet":   guard.HSet(ctx, f, "k", map[string]string{"a": "1"}),
+		"Del":    guard.Del(ctx, f, "k"),
+		"Derive": guard.Derive(ctx, f, "k", "v", 0),
+	} {
+		require.ErrorContains(t, err, "make it with New", name)
+	}
+}
+
+// A script and an option that are nil are refused before anything is sent.
+func TestNilArgumentsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		client := mini.Client(t)
+		guard, err := redisguard.New(client)
+		require.NoError(t, err)
+		mini.ResetCalls()
+		for _, script := range []*redisguard.Script{nil, {}} {
+			_, err = guard.Do(t.Context(), write("orders/42", 7), script, []string{"k"}, nil)
+			require.ErrorContains(t, err, "make it with NewScript")
+		}
+		require.Empty(t, mini.AllCalls())
+		for _, c := range []rueidis.Client{nil, client} {
+			_, err = redisguard.New(c, nil)
+			require.ErrorContains(t, err, "is nil")
+		}
+	})
 }

@@ -8,7 +8,11 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
@@ -60,4 +64,50 @@ func runSuite(t *testing.T, client rueidis.Client) {
 		}
 		t.Run(s.name, func(t *testing.T) { s.test(t, client) })
 	}
+}
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-redisguard")
+	goleak.VerifyTestMain(m)
+}
+
+func read(resource string, token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: resource, Token: token, Mode: fencing.Read}
+}
+
+func write(resource string, token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: resource, Token: token, Mode: fencing.Write}
+}
+
+func newGuard(t testing.TB, client rueidis.Client, opts ...redisguard.Option) *redisguard.Guard {
+	t.Helper()
+	g, err := redisguard.New(client, opts...)
+	require.NoError(t, err)
+	return g
+}
+
+// startCluster returns a client of a new Cluster.
+func startCluster(t *testing.T) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress:  []string{startNodes(t)[0].Addr()},
+		DisableCache: true,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// startNodes starts three masters that share the slots.
+func startNodes(t *testing.T) []*testredis.Server {
+	t.Helper()
+	testredis.Require(t)
+	return testredis.StartCluster(t, testredis.Binaries()[0], 0).Nodes()
+}
+
+func command(t *testing.T, node *testredis.Server, args ...string) any {
+	t.Helper()
+	reply, err := node.Command(args...)
+	require.NoError(t, err)
+	return reply
 }
