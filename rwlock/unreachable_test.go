@@ -170,7 +170,8 @@ func TestNobodyAnswers(t *testing.T) {
 			return d.DialContext(ctx, "tcp", addr)
 		},
 	})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var silent *rwlock.NoReplyError
+	require.ErrorAs(t, err, &silent, "the dial has reached its limit")
 	locker := testkit.New(t, client, rwlock.WithReleaseTimeout(limit))
 	calls := map[string]func(context.Context) error{"Inspect": func(ctx context.Context) error {
 		_, err := locker.Inspect(ctx, "orders")
