@@ -40,8 +40,14 @@ func TestRefreshReply(t *testing.T) {
 		},
 	}, got)
 	for sum, want := range []wire.RefreshReply{
-		{More: wire.NoMore}, {More: wire.MoreAdmits}, {More: wire.MoreReads}, {},
-		{FarLapsed: true}, {More: wire.MoreAdmits, FarLapsed: true}, {More: wire.MoreReads, FarLapsed: true}, {},
+		{More: wire.NoMore},
+		{More: wire.MoreAdmits},
+		{More: wire.MoreReads},
+		{},
+		{FarLapsed: true},
+		{More: wire.MoreAdmits, FarLapsed: true},
+		{More: wire.MoreReads, FarLapsed: true},
+		{},
 	} {
 		got, err := wire.ReadRefresh(reply(us, 0, sum), 0)
 		require.Equal(t, sum&3 == 3, err != nil, "%d", sum)
