@@ -298,11 +298,11 @@ func TestALossByEvictionNamesThePolicy(t *testing.T) {
 					if !c.blamed {
 						w.Settle()
 						require.NoError(w, p.Close()) // the answer has been read
-						require.Empty(w, book.Records("evicts"))
+						require.Empty(w, book.Records("evict"))
 						require.NotContains(w, first.Err().Error(), c.policy)
 						return
 					}
-					w.Eventually("the log names the policy", func() bool { return len(book.Records("evicts keys")) == 1 })
+					w.Eventually("the log names the policy", func() bool { return len(book.Records("may evict locks")) == 1 })
 					for _, lease := range []*rwlock.Lease{first, lost("b")} {
 						err := lease.Err()
 						require.ErrorContains(w, err, "gone from Redis: ")
@@ -315,7 +315,7 @@ func TestALossByEvictionNamesThePolicy(t *testing.T) {
 					w.Command("DEL", "fencelock:{c}")
 					require.ErrorContains(w, released.Release(w.Ctx), c.policy)
 					require.NoError(w, p.Close())
-					require.Len(w, book.Records("evicts keys"), 1)
+					require.Len(w, book.Records("may evict locks"), 1)
 					require.Equal(w, 1, p.Link.Calls("INFO"))
 				})
 			})

@@ -208,7 +208,7 @@ func (e *Engine) askForPolicy(n *transport.Node) {
 	e.evictions.mu.Lock()
 	e.evictions.of[n] = policy
 	e.evictions.mu.Unlock()
-	e.observers.warn("a server evicts keys, and locks among them: it needs maxmemory-policy noeviction",
+	e.observers.warn("server may evict locks; set its maxmemory-policy to noeviction",
 		slog.String("master", n.Addr()), slog.String("policy", policy))
 }
 

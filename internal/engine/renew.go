@@ -400,7 +400,7 @@ func (l *Lease) logFailures() {
 		if !due {
 			continue
 		}
-		l.e.observers.warn("a server does not renew leases, trying again until their deadlines",
+		l.e.observers.warn("server does not renew leases; retrying until their deadlines",
 			slog.String("master", server.Addr()), slog.Int("leases", l.e.registry.countOn(server, l.e.clock.Now())),
 			slog.String("lock", l.name), slog.Duration("next_report", pause), slog.Any("error", cause.Err))
 	}

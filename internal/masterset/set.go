@@ -268,7 +268,7 @@ func (s *Set) noteDefect(i int, defect error) {
 	s.defects[i] = defect
 	s.mu.Unlock()
 	if defect != nil && (before == nil || before.Error() != defect.Error()) {
-		s.cfg.Warn("a master is not in order, and has no vote",
+		s.cfg.Warn("master has no vote",
 			slog.String("master", s.cfg.Masters[i].Addr()), slog.Any("error", defect))
 	}
 }

@@ -105,11 +105,11 @@ func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
 
 // errReconnected is the answer of one of several masters to a request that may have gone over a different connection
 // than the one for which the caller's vote was made, and so to another server.
-var errReconnected = errors.New("the connection was replaced while the request was on its way")
+var errReconnected = errors.New("connection replaced during the request")
 
 // errUnread is the answer of one of several masters to a renewal by a client that has not read the master's current
 // marker.
-var errUnread = errors.New("its marker has changed, and is being looked at")
+var errUnread = errors.New("marker changed; reading it again")
 
 // Unread reports whether the marker of a master has to be read before the next request: either the request may have
 // gone over a different connection than its vote was made for, or the master has refused it because of its marker.

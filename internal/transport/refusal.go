@@ -194,10 +194,10 @@ func (e *Advised) Unwrap() error { return e.Refusal }
 const (
 	ClusterAdvice = "a node of a Cluster needs a client of the Cluster: leave the address of Dial empty and name " +
 		"the node in InitAddress"
-	scriptsAdvice = "locks need a server that runs Lua scripts, by EVALSHA and EVAL"
-	slotsAdvice   = "a master of a quorum cannot be a cluster, not even one behind a single address"
-	closedAdvice  = "its client was closed, and a locker does not work without"
-	replicaAdvice = "it is a replica, and a lock needs its master"
+	scriptsAdvice = "locks need a server that runs Lua scripts (EVALSHA and EVAL)"
+	slotsAdvice   = "a master of a quorum must not be a Cluster, not even behind a single address"
+	closedAdvice  = "the client of this locker was closed"
+	replicaAdvice = "the server is a replica; locks need its master"
 )
 
 // Explain returns the failure of a request to this master in the form that is reported to a user.

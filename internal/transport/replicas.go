@@ -90,7 +90,7 @@ func (p *pipeline) roundTripOfOne(ctx context.Context, c Call, mode sendMode, di
 		defer p.n.answeredByOther()
 		if client = p.n.m.client.Nodes()[mode.to]; client == nil {
 			p.n.m.suspect()
-			return rueidis.NewErrorResult(&NotSent{Cause: fmt.Errorf("no connection to %s yet, which has the slot", mode.to)})
+			return rueidis.NewErrorResult(&NotSent{Cause: fmt.Errorf("not connected to %s, which has the slot", mode.to)})
 		}
 	}
 	commands := append(p.commands(client, []Call{c}, mode, dials), p.wait(client))

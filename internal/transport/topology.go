@@ -305,13 +305,13 @@ func readOwners(rows []rueidis.RedisMessage, asked string) (owners []ownership, 
 	for _, row := range rows {
 		fields, err := row.ToArray()
 		if err != nil || len(fields) < 3 {
-			return nil, fmt.Errorf("malformed range of %d fields", len(fields))
+			return nil, fmt.Errorf("malformed reply to CLUSTER SLOTS: range of %d fields", len(fields))
 		}
 		first, err1 := fields[0].AsInt64()
 		last, err2 := fields[1].AsInt64()
 		owner, err3 := fields[2].ToArray()
 		if err := errors.Join(err1, err2, err3); err != nil || first < 0 || last >= slotCount || len(owner) < 2 {
-			return nil, fmt.Errorf("malformed range %d to %d: %w", first, last, err)
+			return nil, fmt.Errorf("malformed reply to CLUSTER SLOTS: range %d to %d: %w", first, last, err)
 		}
 		endpoint, _ := owner[0].ToString()
 		port, err := owner[1].AsInt64()
@@ -325,7 +325,7 @@ func readOwners(rows []rueidis.RedisMessage, asked string) (owners []ownership, 
 		owners = append(owners, ownership{uint16(first), uint16(last), addr})
 	}
 	if len(owners) == 0 {
-		return nil, errors.New("no owner of any slot is known there")
+		return nil, errors.New("reply to CLUSTER SLOTS without an owner")
 	}
 	slices.SortFunc(owners, func(a, b ownership) int { return int(a.first) - int(b.first) })
 	return owners, nil
