@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -31,7 +32,7 @@ func TestSimulatedConversions(t *testing.T) {
 }
 
 func simulateConversions(w *world, seed uint64) {
-	r := &referee{t: w.T, seed: seed}
+	r := &conversions{w: w, oracle: testkit.NewOracle(w, fmt.Sprint("seed ", seed)), seed: seed}
 	end := time.Now().Add(3 * time.Second)
 	var all sync.WaitGroup
 	for i := range 4 {
@@ -46,127 +47,73 @@ func simulateConversions(w *world, seed uint64) {
 	all.Wait()
 	time.Sleep(2 * w.TTL)
 	w.OnlyTokensLeft()
-	require.Positive(w, r.converted, "seed %d", seed)
+	require.Positive(w, r.done.Load(), "seed %d", seed)
 }
 
-// referee knows all leases that are trusted, and when somebody wrote.
-type referee struct {
-	t    *testing.T
-	seed uint64
-
-	mu        sync.Mutex
-	in        []*rwlock.Lease
-	writes    int // leases that were got for writing, by Lock
-	newest    fencing.Token
-	converted int
+// conversions are the upgrades and downgrades of all processes.
+type conversions struct {
+	w      *world
+	oracle *testkit.Oracle
+	seed   uint64
+	done   atomic.Int64
 }
 
-func (r *referee) play(p *process, dice *rand.Rand) {
+func (c *conversions) play(p *process, dice *rand.Rand) {
 	pause := func(ms int) { time.Sleep(time.Duration(dice.IntN(ms*1000)) * time.Microsecond) }
 	pause(10)
-	lock, mode := p.Lock, rwlock.Write
+	mode := rwlock.Write
 	if dice.IntN(3) > 0 {
-		lock, mode = p.RLock, rwlock.Read
+		mode = rwlock.Read
 	}
-	ctx, cancel := context.WithTimeout(p.W.Ctx, time.Duration(1+dice.IntN(400))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(c.w.Ctx, time.Duration(1+dice.IntN(400))*time.Millisecond)
 	defer cancel()
-	lease, err := lock(ctx, "n")
-	if err != nil {
-		r.accept(err)
+	at := c.oracle.Begin("n")
+	acquisition := p.Acquire(ctx, "n", mode)
+	if acquisition.Wait(); acquisition.Err != nil {
+		c.accept(acquisition.Err)
 		return
 	}
-	r.enter(lease, mode)
+	lease := acquisition.Lease
+	c.oracle.Acquired(at, lease)
 	for range dice.IntN(4) {
 		pause(10)
-		writes := r.written()
-		wait, giveUp := context.WithTimeout(p.W.Ctx, time.Duration(dice.IntN(60_000))*time.Microsecond)
-		before, convert := lease.Token(), lease.Upgrade
-		if lease.Mode() == rwlock.Write {
-			convert = lease.Downgrade
-		}
-		err := convert(wait)
-		giveUp()
-		r.looksAgain(lease, before, writes, err)
+		c.convert(lease, time.Duration(dice.IntN(60_000))*time.Microsecond)
 	}
 	pause(5)
-	r.leave(lease)
-	if err := lease.Release(p.W.Ctx); err != nil {
-		r.t.Errorf("seed %d: release: %v", r.seed, err)
+	if err := lease.Release(c.w.Ctx); err != nil {
+		c.w.Errorf("seed %d: release: %v", c.seed, err)
 	}
 }
 
-func (r *referee) accept(err error) {
+// convert upgrades a reader or downgrades a writer, or tries to. The lease stands all the time, so that the oracle sees
+// a writer that gets in between.
+func (c *conversions) convert(lease *rwlock.Lease, wait time.Duration) {
+	ctx, giveUp := context.WithTimeout(c.w.Ctx, wait)
+	defer giveUp()
+	before, convert := lease.Token(), lease.Upgrade
+	if lease.Mode() == rwlock.Write {
+		convert = lease.Downgrade
+	}
+	at := c.oracle.Begin("n")
+	err := convert(ctx)
+	if lease.Err() != nil {
+		c.w.Errorf("seed %d: lost: %v", c.seed, lease.Err())
+	}
+	c.oracle.Sweep()
+	switch {
+	case err == nil:
+		c.done.Add(1)
+		c.oracle.Acquired(at, lease)
+	case lease.Token() != before:
+		c.w.Errorf("seed %d: %v, and another token", c.seed, err)
+	default:
+		c.accept(err)
+	}
+}
+
+func (c *conversions) accept(err error) {
 	waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
 	if !waited && !errors.Is(err, rwlock.ErrUpgrade) {
-		r.t.Errorf("seed %d: %v", r.seed, err)
-	}
-}
-
-func (r *referee) written() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.writes
-}
-
-func (r *referee) enter(lease *rwlock.Lease, mode rwlock.Mode) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.in = append(r.in, lease)
-	if mode == rwlock.Write {
-		r.writes++
-	}
-	r.check()
-	r.sees(lease)
-}
-
-// looksAgain follows a conversion, or one that came to nothing.
-func (r *referee) looksAgain(lease *rwlock.Lease, before fencing.Token, writes int, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if lease.Err() != nil {
-		r.t.Errorf("seed %d: lost: %v", r.seed, lease.Err())
-	}
-	if r.writes != writes {
-		r.t.Errorf("seed %d: somebody else wrote meanwhile", r.seed)
-	}
-	r.check()
-	switch {
-	case err == nil && lease.Token() <= before:
-		r.t.Errorf("seed %d: token %d after %d", r.seed, lease.Token(), before)
-	case err == nil:
-		r.converted++
-		r.sees(lease)
-	case lease.Token() != before:
-		r.t.Errorf("seed %d: %v, and another token", r.seed, err)
-	default:
-		r.accept(err)
-	}
-}
-
-// sees compares a new token with those before.
-func (r *referee) sees(lease *rwlock.Lease) {
-	if lease.Mode() == rwlock.Write && lease.Token() <= r.newest {
-		r.t.Errorf("seed %d: token %d, and %d was there", r.seed, lease.Token(), r.newest)
-	}
-	r.newest = max(r.newest, lease.Token())
-}
-
-// check looks at all who are in.
-func (r *referee) check() {
-	for _, lease := range r.in {
-		if lease.Mode() == rwlock.Write && len(r.in) > 1 {
-			r.t.Errorf("seed %d: %d beside a writer: %s", r.seed, len(r.in)-1, fmt.Sprint(lease.Token()))
-		}
-	}
-}
-
-func (r *referee) leave(lease *rwlock.Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, other := range r.in {
-		if other == lease {
-			r.in = append(r.in[:i], r.in[i+1:]...)
-			return
-		}
+		c.w.Errorf("seed %d: %v", c.seed, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -41,11 +42,12 @@ const (
 )
 
 func simulateCohorts(w *world, seed uint64) {
-	o := &oracle{t: w.T, seed: seed}
+	o := testkit.NewOracle(w, fmt.Sprint("seed ", seed))
+	var conversions atomic.Int64
 	end := time.Now().Add(simulatedFor)
 	var all sync.WaitGroup
 	for i := range 3 {
-		s := &simulated{w: w, o: o, index: i, dice: rand.New(rand.NewPCG(seed, uint64(i)))}
+		s := &simulated{w: w, o: o, seed: seed, conversions: &conversions, dice: rand.New(rand.NewPCG(seed, uint64(i)))}
 		s.opts = []rwlock.Option{rwlock.WithTTL(simulatedTTL)}
 		if s.dice.IntN(2) == 0 {
 			s.opts = append(s.opts, rwlock.WithLinger(time.Duration(1+s.dice.IntN(3000))*time.Millisecond))
@@ -66,18 +68,20 @@ func simulateCohorts(w *world, seed uint64) {
 	// What expired behind a cut link goes with the next one who comes; nothing keeps that one out.
 	require.NoError(w, w.Process().TryOnce("n"))
 	w.OnlyTokensLeft()
-	w.Logf("%d sections, %d conversions, %d lost", o.sections, o.conversions, o.lost)
-	require.Greater(w, o.sections, 100)
-	require.Greater(w, o.conversions, 10)
+	w.Logf("%s, %d of them conversions", o.Summary(), conversions.Load())
+	require.Greater(w, o.Grants-int(conversions.Load()), 100)
+	require.Greater(w, conversions.Load(), int64(10))
 }
 
 // simulated is a process of a simulation.
 type simulated struct {
-	w     *world
-	o     *oracle
-	index int
-	dice  *rand.Rand // of its troubles
-	opts  []rwlock.Option
+	w    *world
+	o    *testkit.Oracle
+	seed uint64
+	dice *rand.Rand // of its troubles
+	opts []rwlock.Option
+
+	conversions *atomic.Int64 // of all processes
 
 	mu     sync.Mutex
 	p      *process
@@ -139,30 +143,26 @@ func (s *simulated) step(dice *rand.Rand) {
 	}
 	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(3000))*time.Millisecond)
 	defer cancel()
-	before := s.o.begin(mode)
+	at := s.o.Begin("n")
 	if err := lock(ctx); err != nil {
 		waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
 		if !waited && !errors.Is(err, rwlock.ErrClosed) {
-			s.w.Errorf("seed %d: %v", s.o.seed, err)
+			s.w.Errorf("seed %d: %v", s.seed, err)
 		}
 		return
 	}
-	v := &visit{process: s.index, mode: mode, token: mu.Token(), ctx: mu.Context(context.Background())}
+	v := testkit.NewVisit(mu, "n", mode)
 	s.goIn(p, mode, +1)
-	s.o.enter(v, before)
+	s.o.Acquired(at, v)
 	for range max(0, dice.IntN(6)-3) {
 		time.Sleep(time.Duration(dice.IntN(10)) * time.Millisecond)
 		s.convert(p, mu, v, dice)
 	}
 	time.Sleep(time.Duration(dice.IntN(30)*dice.IntN(30)) * time.Millisecond / 10)
-	s.o.leave(v)
-	s.goIn(p, v.mode, -1)
-	unlock := mu.Unlock
-	if v.mode == rwlock.Read {
-		unlock = mu.RUnlock
-	}
-	if err := unlock(s.w.Ctx); err != nil && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) {
-		s.w.Errorf("seed %d: unlock: %v", s.o.seed, err)
+	s.o.Sweep()
+	s.goIn(p, v.Mode(), -1)
+	if err := v.Leave(s.w.Ctx, mu); err != nil && !errors.Is(err, rwlock.ErrLost) && !errors.Is(err, rwlock.ErrNoQuorum) {
+		s.w.Errorf("seed %d: unlock: %v", s.seed, err)
 	}
 }
 
@@ -175,98 +175,21 @@ func (s *simulated) goIn(p *process, mode rwlock.Mode, by int) {
 	}
 	s.inside[mode-rwlock.Read] += by
 	if readers, writers := s.inside[0], s.inside[1]; writers > 1 || writers == 1 && readers > 0 {
-		s.w.Errorf("seed %d: %d readers and %d writers in a process", s.o.seed, readers, writers)
+		s.w.Errorf("seed %d: %d readers and %d writers in a process", s.seed, readers, writers)
 	}
 }
 
-// visit is one who is in. Its mode and token change with a conversion.
-type visit struct {
-	process int
-	mode    rwlock.Mode
-	token   fencing.Token
-	ctx     context.Context
-}
-
-// oracle knows who is in, of all processes.
-type oracle struct {
-	t    *testing.T
-	seed uint64
-
-	mu                  sync.Mutex
-	in                  []*visit
-	newest, newestWrite fencing.Token
-	sections, lost      int
-	conversions         int
-}
-
-// begin returns what a token must be larger than that is got from now on.
-func (o *oracle) begin(mode rwlock.Mode) fencing.Token {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if mode == rwlock.Read {
-		return o.newestWrite
-	}
-	return o.newest
-}
-
-func (o *oracle) enter(v *visit, before fencing.Token) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sections++
-	if v.token <= before {
-		o.t.Errorf("seed %d: process %d got token %d for %s after %d", o.seed, v.process, v.token, v.mode, before)
-	}
-	if v.ctx.Err() != nil {
-		o.lost++
-		return
-	}
-	o.in = append(o.in, v)
-	o.sees(v)
-}
-
-// sees compares one who is in, and trusted, with the others, under mu.
-func (o *oracle) sees(v *visit) {
-	if v.ctx.Err() != nil {
-		return
-	}
-	for _, other := range o.in {
-		if other != v && other.ctx.Err() == nil && (v.mode == rwlock.Write || other.mode == rwlock.Write) {
-			o.t.Errorf("seed %d: process %d is in for %s with %d, and process %d for %s with %d",
-				o.seed, other.process, other.mode, other.token, v.process, v.mode, v.token)
-		}
-	}
-	if o.newest = max(o.newest, v.token); v.mode == rwlock.Write {
-		o.newestWrite = max(o.newestWrite, v.token)
-	}
-}
-
-func (o *oracle) leave(v *visit) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if v.ctx.Err() != nil {
-		o.lost++
-	}
-	for i, other := range o.in {
-		if other == v {
-			o.in = append(o.in[:i], o.in[i+1:]...)
-			return
-		}
-	}
-}
-
-// convert has one who is in upgrade or downgrade, or try to. It stays in all the time, so the oracle sees whoever gets
-// in between.
-func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *visit, dice *rand.Rand) {
+func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *testkit.Visit, dice *rand.Rand) {
 	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(1000))*time.Millisecond)
 	defer cancel()
-	if v.mode == rwlock.Write {
-		before := s.o.begin(rwlock.Read)
+	if v.Mode() == rwlock.Write {
+		at := s.o.Begin("n")
 		s.becomes(p, v, rwlock.Read) // before the call: others may enter before it returns
 		if err := mu.Downgrade(ctx); err != nil {
 			s.becomes(p, v, rwlock.Write)
 			s.acceptConversion(err)
 		} else {
-			s.o.converted(v, mu.Token(), before)
+			s.converted(at, v, mu.Token())
 		}
 		return
 	}
@@ -274,19 +197,30 @@ func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *visit, dice *rand
 	if dice.IntN(3) == 0 {
 		upgrade = mu.TryUpgrade
 	}
-	before := s.o.begin(rwlock.Write)
+	at := s.o.Begin("n")
 	if err := upgrade(ctx); err != nil {
 		s.acceptConversion(err)
 		return
 	}
 	s.becomes(p, v, rwlock.Write)
-	s.o.converted(v, mu.Token(), before)
+	s.converted(at, v, mu.Token())
 }
 
-func (s *simulated) becomes(p *process, v *visit, mode rwlock.Mode) {
-	s.goIn(p, v.mode, -1)
+func (s *simulated) becomes(p *process, v *testkit.Visit, mode rwlock.Mode) {
+	s.goIn(p, v.Mode(), -1)
 	s.goIn(p, mode, +1)
-	s.o.becomes(v, mode)
+	fence := v.Fence()
+	fence.Mode = mode
+	v.Is(fence)
+}
+
+// converted follows a conversion, which has a token of its own.
+func (s *simulated) converted(at testkit.Attempt, v *testkit.Visit, token fencing.Token) {
+	s.conversions.Add(1)
+	fence := v.Fence()
+	fence.Token = token
+	v.Is(fence)
+	s.o.Acquired(at, v)
 }
 
 func (s *simulated) acceptConversion(err error) {
@@ -297,24 +231,5 @@ func (s *simulated) acceptConversion(err error) {
 			return
 		}
 	}
-	s.w.Errorf("seed %d: conversion: %v", s.o.seed, err)
-}
-
-func (o *oracle) becomes(v *visit, mode rwlock.Mode) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	v.mode = mode
-}
-
-// converted follows a conversion: a larger token, and nobody beside a writer.
-func (o *oracle) converted(v *visit, token, before fencing.Token) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.conversions++
-	if token <= max(before, v.token) {
-		o.t.Errorf("seed %d: process %d was converted for %s to %d after %d and %d",
-			o.seed, v.process, v.mode, token, before, v.token)
-	}
-	v.token = token
-	o.sees(v)
+	s.w.Errorf("seed %d: conversion: %v", s.seed, err)
 }
