@@ -313,3 +313,203 @@ func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
 	}
 	_ = lease.Release(ctx) // that it was lost or is unconfirmed is part of the game
 }
+
+// TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
+// hand-overs, messages of those who wait and lingering, over several masters and under all faults.
+func TestSimulatedCohorts(t *testing.T) {
+	for i := range max(1, few(*seeds)/3) { // a seed is as much work as three of TestSimulation
+		seed := *fromSeed + int64(i)
+		if *oneSeed != 0 {
+			seed = *oneSeed
+		}
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			inFakeTime(t, simMasters, func(w *world) { newSimulation(w, seed).runCohorts() })
+		})
+	}
+}
+
+// simThreads is how many goroutines of a process share a lock.
+const simThreads = 3
+
+func (s *simulation) runCohorts() {
+	ctx, stop := context.WithTimeout(s.Ctx, simFor)
+	defer stop()
+	var work sync.WaitGroup
+	for _, p := range s.peers {
+		var opts []rwlock.LockOption
+		if p.rng.IntN(2) == 0 {
+			opts = append(opts, rwlock.WithLinger(upTo(p.rng, simTTL)))
+		}
+		for i := range simThreads {
+			rng := dice(s.seed, diceWork, 1000+p.index*simThreads+i)
+			work.Go(func() {
+				for ctx.Err() == nil {
+					s.cohortStep(ctx, p, rng, opts)
+				}
+			})
+		}
+	}
+	f := newFaults(s)
+	f.run(ctx)
+	f.heal()
+	work.Wait()
+	s.settle()
+	s.Log(s.checker.Summary(), f.struck)
+}
+
+// cohortStep is one section of an RWMutex, of any kind.
+func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand, opts []rwlock.LockOption) {
+	pause(ctx, upTo(rng, 20*time.Millisecond))
+	name := s.names[rng.IntN(len(s.names))]
+	mu := p.RWMutex(name, opts...)
+	lock, mode := mu.Lock, rwlock.Write
+	switch rng.IntN(8) {
+	case 0:
+		lock = mu.TryLock
+	case 1, 2, 3:
+		lock, mode = mu.RLock, rwlock.Read
+	case 4:
+		lock, mode = mu.TryRLock, rwlock.Read
+	}
+	wait, cancel := context.WithTimeout(ctx, upTo(rng, 4*simTTL))
+	defer cancel()
+	at := s.checker.Begin(name)
+	if err := lock(wait); err != nil {
+		if ctx.Err() == nil {
+			s.accept(err)
+		}
+		return
+	}
+	v := testkit.NewVisit(mu, name, mode)
+	s.checker.Acquired(at, v)
+	pause(ctx, upTo(rng, 20*time.Millisecond))
+	if rng.IntN(3) == 0 {
+		s.convertVisit(ctx, rng, mu, v)
+	}
+	s.checker.Sweep()
+	_ = v.Leave(context.Background(), mu) // that it was lost or is unconfirmed is part of the game
+}
+
+// convertVisit has one who is in upgrade or downgrade, or try to.
+func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *testkit.Visit) {
+	wait, cancel := s.limit(ctx, rng, simTTL)
+	defer cancel()
+	before := v.Fence()
+	after, convert := before, mu.Upgrade
+	if after.Mode = rwlock.Write; before.Mode == rwlock.Write {
+		after.Mode, convert = rwlock.Read, mu.Downgrade
+		v.Is(after) // before the call: others may enter before it returns
+	}
+	at := s.checker.Begin(before.Resource)
+	switch err := convert(wait); {
+	case err == nil:
+		after.Token = mu.Token()
+		v.Is(after)
+		s.checker.Acquired(at, v)
+		return
+	case !errors.Is(err, rwlock.ErrUpgrade) && !errors.Is(err, rwlock.ErrLost):
+		s.accept(err)
+	}
+	v.Is(before)
+}
+
+var conversionSeeds = flag.Int("redlock.conversions", 2, "how many seeds of upgrades and downgrades are simulated")
+
+// convertFor is how much fake time they get.
+const convertFor = 3 * time.Second
+
+// TestSimulatedConversions has readers upgrade and writers downgrade over three masters, as leases and in an RWMutex,
+// beside others who come and give up, with delays drawn from a seed and, for every second one, a master down. Nobody
+// gets in between, tokens go up, and nobody waits for ever.
+func TestSimulatedConversions(t *testing.T) {
+	for i := range few(*conversionSeeds) {
+		inFakeTime(t, 3, func(w *world) { simulateConversions(w, *fromSeed+int64(i)) })
+	}
+}
+
+func simulateConversions(w *world, seed int64) {
+	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
+	s.names, s.patient = []string{"n"}, true
+	down, mutexes := int(seed%2), int(seed/2%2*2)
+	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
+	defer stop()
+	var work sync.WaitGroup
+	for i := range 4 {
+		p := &simPeer{process: s.Connect(testkit.Net{}), index: i, rng: dice(seed, diceWork, i)}
+		for _, link := range p.Links {
+			link.Delay(upTo(p.rng, 10*time.Millisecond))
+		}
+		p.Start(rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
+		p.Section("warm-up")
+		p.CutOff(testkit.Span(0, down)...)
+		s.peers = append(s.peers, p)
+		work.Go(func() {
+			for ctx.Err() == nil {
+				s.convertLease(ctx, p)
+			}
+		})
+		for j := range mutexes {
+			rng := dice(seed, diceWork, 100+10*i+j)
+			work.Go(func() {
+				for ctx.Err() == nil {
+					s.convertMutex(ctx, p, rng)
+				}
+			})
+		}
+	}
+	work.Wait()
+	for _, p := range s.peers {
+		p.Restore(testkit.Span(0, down)...)
+	}
+	s.settle()
+	require.Greater(w, s.checker.Grants, 50, "seed %d", seed)
+}
+
+// convertLease takes a lease and has it converted some times.
+func (s *simulation) convertLease(ctx context.Context, p *simPeer) {
+	pause(ctx, upTo(p.rng, 10*time.Millisecond))
+	wait, cancel := s.limit(ctx, p.rng, 400*time.Millisecond)
+	defer cancel()
+	lock := p.Lock
+	if p.rng.IntN(3) > 0 {
+		lock = p.RLock
+	}
+	at := s.checker.Begin("n")
+	lease, err := lock(wait, "n")
+	if err != nil {
+		s.accept(err)
+		return
+	}
+	s.checker.Acquired(at, lease)
+	for range p.rng.IntN(4) {
+		pause(ctx, upTo(p.rng, 10*time.Millisecond))
+		s.convert(ctx, p, lease)
+		s.checker.Sweep()
+	}
+	s.Release(lease)
+}
+
+// convertMutex does the same in an RWMutex.
+func (s *simulation) convertMutex(ctx context.Context, p *simPeer, rng *rand.Rand) {
+	pause(ctx, upTo(rng, 10*time.Millisecond))
+	wait, cancel := s.limit(ctx, rng, 400*time.Millisecond)
+	defer cancel()
+	mu := p.RWMutex("n")
+	lock, mode := mu.Lock, rwlock.Write
+	if rng.IntN(3) > 0 {
+		lock, mode = mu.RLock, rwlock.Read
+	}
+	at := s.checker.Begin("n")
+	if err := lock(wait); err != nil {
+		s.accept(err)
+		return
+	}
+	v := testkit.NewVisit(mu, "n", mode)
+	s.checker.Acquired(at, v)
+	for range rng.IntN(4) {
+		pause(ctx, upTo(rng, 10*time.Millisecond))
+		s.convertVisit(ctx, rng, mu, v)
+		s.checker.Sweep()
+	}
+	require.NoError(s, v.Leave(context.Background(), mu))
+}

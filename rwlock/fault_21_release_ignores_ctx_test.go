@@ -42,8 +42,7 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 				},
 				"a context that dies first": func() error {
 					ctx, cancel := context.WithCancel(w.Ctx)
-					lease, err := p.Lock(ctx, "n")
-					require.NoError(w, err)
+					lease := p.Acquire(ctx, "n", rwlock.Write).Granted()
 					work := lease.Context(ctx)
 					cancel()
 					<-work.Done()

@@ -323,7 +323,7 @@ func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
 				lease, err := w.Process().Lock(w.Ctx, "n")
 				require.NoError(w, err)
 				require.LessOrEqual(w, time.Since(began), refresh)
-				require.NoError(w, lease.Release(w.Ctx))
+				w.Release(lease)
 			})
 		})
 	}
@@ -332,8 +332,7 @@ func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
 			reading := w.Process()
 			var leases []*rwlock.Lease
 			for range 70 {
-				lease, err := reading.RLock(w.Ctx, "n")
-				require.NoError(w, err)
+				lease := reading.Take("n", rwlock.Read)
 				leases = append(leases, lease)
 			}
 			time.Sleep(time.Millisecond)
@@ -350,7 +349,7 @@ func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
 			}()
 			w.UntilWaiting("n", 1)
 			for _, lease := range leases {
-				require.NoError(w, lease.Release(w.Ctx))
+				w.Release(lease)
 			}
 			left := time.Now()
 			require.LessOrEqual(w, (<-in).Sub(left), refresh)

@@ -3,6 +3,8 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -202,4 +204,183 @@ func leaseContext(w *world) {
 	w.UntilClosed(child.Done())
 	require.Equal(w, lost.Err(), context.Cause(child))
 	require.Equal(w, lost.Token(), w.Loss(context.Cause(child)).Token)
+}
+
+func mutexExcludes(w *world) {
+	p, q := w.Process(), w.Process()
+	shared, same, remote := p.RWMutex("n"), p.RWMutex("n"), q.RWMutex("n")
+	require.NoError(w, shared.Lock(w.Ctx))
+	for _, mu := range []*rwlock.RWMutex{shared, same, remote} {
+		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+	}
+	require.NoError(w, shared.Unlock(w.Ctx))
+	for _, mu := range []*rwlock.RWMutex{shared, shared, same, remote} {
+		require.NoError(w, mu.RLock(w.Ctx))
+	}
+	require.ErrorIs(w, shared.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+	for _, mu := range []*rwlock.RWMutex{same, shared, remote, shared} {
+		require.NoError(w, mu.RUnlock(w.Ctx))
+	}
+
+	// A counter without a lock of its own: the race detector and the sum tell whether the sections were alone.
+	const goroutines, rounds = 6, 5
+	counter := 0
+	var all sync.WaitGroup
+	for i := range goroutines {
+		mu := []*rwlock.RWMutex{shared, remote}[i%2]
+		all.Go(func() {
+			for range rounds {
+				if err := mu.Lock(w.Ctx); err != nil {
+					w.Error(err)
+					return
+				}
+				counter++
+				if err := mu.Unlock(w.Ctx); err != nil {
+					w.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(w, goroutines*rounds, counter)
+	w.OnlyTokensLeft()
+}
+
+func mutexUnlocks(w *world) {
+	p := w.Process()
+	mu := p.RWMutex("n")
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+	require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+	require.Zero(w, mu.Token())
+	require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrNotHeld)
+
+	require.NoError(w, mu.RLock(w.Ctx))
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld, "held for reading")
+	require.NoError(w, mu.RUnlock(w.Ctx))
+
+	require.NoError(w, mu.Lock(w.Ctx))
+	require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld, "held for writing")
+	require.GreaterOrEqual(w, w.Inspect("n").Token, mu.Token(), "Inspect shows the last of the block")
+	ctx := mu.Context(w.Ctx)
+	fence, ok := fencing.FromContext(ctx, "n")
+	require.True(w, ok)
+	require.Equal(w, mu.Token(), fence.Token)
+	require.NoError(w, mu.Unlock(w.Ctx))
+	w.UntilClosed(ctx.Done())
+	require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+	require.ErrorContains(w, context.Cause(ctx), `lock "n"`)
+
+	require.NoError(w, mu.Lock(w.Ctx))
+	ctx = mu.Context(w.Ctx)
+	w.FlushAll()
+	w.UntilClosed(ctx.Done())
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+	require.NoError(w, mu.Lock(w.Ctx), "a loss leaves it usable")
+	require.NoError(w, mu.Unlock(w.Ctx))
+	w.OnlyTokensLeft()
+}
+
+// trickyNames look like each other's keys, or break naive quoting.
+var trickyNames = []string{
+	"a", "A", "a:b", "a:h", "a:q", "a:w", "a:t", "a}:t", "a}", "{a", "{a}", "{{a}}", "a{b}c", "{", "}", "{}", "}{", "}:t",
+	"%", "%%", "%7B", "%7b", "%257B", "%7Ba%7D", "%25", "%d", "a%", " ", "a ", " a", "a b", "a  b",
+	"\n", "a\nb", "\r\n", "\x00",
+	"*", "?", "[a]", "\\", "'", "\"", "名前", "é", "e\u0301", "\U0001F512", "fencelock:{a}", "n:a", "c:a", "0",
+	strings.Repeat("a", 512), strings.Repeat("é", 256), strings.Repeat("{", 512), strings.Repeat("%", 511) + "}",
+}
+
+func anyName(w *world) {
+	p, q := w.Process(), w.Process()
+	var leases []*rwlock.Lease
+	var waiting []*pending
+	tags := map[string]string{}
+	for _, name := range trickyNames {
+		before := len(w.LockKeys())
+		lease, err := p.TryLock(w.Ctx, name)
+		require.NoError(w, err, "%q collides", name)
+		require.Equal(w, name, lease.Name())
+		leases = append(leases, lease)
+		require.Len(w, w.LockKeys(), before+1, "%q shares a key", name)
+	}
+	for _, key := range w.LockKeys() {
+		// A cluster hashes what is between the first brace and the first closing one after it.
+		open := strings.IndexByte(key, '{')
+		shut := strings.IndexByte(key[open:], '}')
+		require.Greater(w, shut, 1, "no hash tag in %q", key)
+		tag := key[open : open+shut+1]
+		rest := key[open+shut+1:]
+		require.Empty(w, rest, "the tag of %q does not span the name", key)
+		tags[tag] += rest
+	}
+	require.Len(w, tags, len(trickyNames))
+
+	for i, name := range trickyNames {
+		_, err := q.TryRLock(w.Ctx, name)
+		e, ok := errors.AsType[*rwlock.AcquireError](err)
+		require.True(w, ok, "%q: %v", name, err)
+		require.Equal(w, leases[i].Owner(), e.Holder.Owner)
+		waiting = append(waiting, q.Queue(name, rwlock.Write))
+	}
+	handedOff := q.Stats().HandedOff
+	for i, lease := range leases {
+		w.Release(lease)
+		next := waiting[i].Granted()
+		require.Equal(w, lease.Name(), next.Name())
+		require.Greater(w, next.Token(), lease.Token())
+		w.Release(next)
+	}
+	require.EqualValues(w, len(leases), q.Stats().HandedOff-handedOff)
+	w.OnlyTokensLeft()
+}
+
+func refusedName(w *world) {
+	p := w.Process()
+	run := func(context.Context) error { w.Error("ran without the lock"); return nil }
+	for _, name := range []string{
+		"", strings.Repeat("a", 513), strings.Repeat("é", 257), "\xff", "a\xc3", "\xed\xa0\x80", "a\xf8b",
+	} {
+		mu := p.RWMutex(name)
+		for entry, call := range map[string]func() error{
+			"Lock":         func() error { _, err := p.Lock(w.Ctx, name); return err },
+			"TryLock":      func() error { _, err := p.TryLock(w.Ctx, name); return err },
+			"RLock":        func() error { _, err := p.RLock(w.Ctx, name); return err },
+			"TryRLock":     func() error { _, err := p.TryRLock(w.Ctx, name); return err },
+			"Do":           func() error { return p.Do(w.Ctx, name, run) },
+			"RDo":          func() error { return p.RDo(w.Ctx, name, run) },
+			"Inspect":      func() error { _, err := p.Inspect(w.Ctx, name); return err },
+			"RWMutex.Lock": func() error { return mu.Lock(w.Ctx) },
+			"RWMutex.RTry": func() error { return mu.TryRLock(w.Ctx) },
+		} {
+			err := call()
+			require.ErrorIs(w, err, rwlock.ErrOption, "%s(%q)", entry, name)
+			e, ok := errors.AsType[*rwlock.OptionError](err)
+			require.True(w, ok)
+			require.Equal(w, "name", e.Option)
+			require.NotEmpty(w, e.Rule)
+			require.Contains(w, err.Error(), e.Rule)
+		}
+	}
+	require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"), "nothing is sent")
+	require.Empty(w, w.Keys())
+}
+
+func prefixes(w *world) {
+	p, q, r := w.Process(), w.Process(rwlock.WithPrefix("team:blue")), w.Process(rwlock.WithPrefix("team:blue"))
+	one := p.Take("n", rwlock.Write)
+	two := q.Take("n", rwlock.Write)
+	next := r.Acquire(w.Ctx, "n", rwlock.Write)
+	w.Eventually("one waits", func() bool {
+		s, err := q.Inspect(w.Ctx, "n")
+		return err == nil && len(s.Waiters) == 1
+	})
+	for _, key := range w.LockKeys() {
+		require.Regexp(w, `^(fencelock|team:blue):\{n\}`, key)
+	}
+	w.Release(two)
+	w.Release(next.Granted())
+	require.EqualValues(w, 1, r.Stats().HandedOff, "the message found its way")
+	w.Release(one)
+	w.OnlyTokensLeft()
 }

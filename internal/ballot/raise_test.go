@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // raising returns a ballot with the target 2, where C is queued and A is being raised to it.
@@ -131,4 +132,301 @@ func TestAJoinCannotReachATokenThatOthersHave(t *testing.T) {
 	require.Equal(t, ballot.Open, verdict(b, now), "C has yet to answer")
 	b.Vote(C).Answered(granted(1))
 	require.Equal(t, ballot.TooLate, verdict(b, now))
+}
+
+func TestWhereAHoldIsRegained(t *testing.T) {
+	for name, test := range map[string]struct {
+		b       *ballot.Ballot
+		master  int
+		at      clock.Instant
+		trusted bool
+		sent    bool
+	}{
+		"gone, and still trusted":        {outvoted(), A, later, true, true},
+		"gone, and trusted no more":      {outvoted(), A, tooLate, false, true},
+		"refused":                        {holding(refused), C, now, false, true},
+		"waits there":                    {holding(queued), C, now, false, true},
+		"failed":                         {holding(silent), C, now, false, true},
+		"its raise was refused":          {raiseRefused(), C, now, false, true},
+		"asked, and not answered":        {holding(), C, now, false, false},
+		"stands there":                   {holding(), A, now, false, false},
+		"stands there with another":      {holding(granted(7)), C, now, false, false},
+		"another stood there":            {holding(granted(7)), C, tooLate, false, true},
+		"stood there, and was not heard": {holding(), A, tooLate, false, true},
+		"is being raised":                {raisingC(), C, now, false, false},
+		"is being renewed":               {renewingA(), A, tooLate, false, false},
+		"was offered back":               {offeredBackAndHeld(), C, now, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trusted, ok := test.b.Vote(test.master).Regaining(2, test.at)
+			require.Equal(t, test.sent, ok)
+			require.Equal(t, test.trusted, trusted)
+			if ok {
+				_, again := test.b.Vote(test.master).Regaining(2, test.at)
+				require.False(t, again, "one at a time")
+			}
+		})
+	}
+}
+
+func raiseRefused() *ballot.Ballot {
+	b := raisingC()
+	b.Vote(C).Raised(2, refused)
+	return b
+}
+
+func renewingA() *ballot.Ballot {
+	b := holding()
+	b.Vote(A).Renewing(2)
+	return b
+}
+
+// offeredBackAndHeld holds token 2 on A and B; C had granted it as well, and was offered it back.
+func offeredBackAndHeld() *ballot.Ballot {
+	b := asked(ballot.Wait, 3)
+	b.Vote(C).Answered(granted(2))
+	b.Vote(C).YieldRequested()
+	b.Next(nil)
+	b.Vote(C).Yielded(2, absent)
+	b.Vote(A).Answered(granted(2))
+	b.Vote(B).Answered(granted(2))
+	b.Decide(now, anywhere)
+	return b
+}
+
+func TestAnswersToARegain(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer     ballot.Answer
+		standing   int
+		unanswered bool
+	}{
+		"regained":      {granted(2), 3, false},
+		"refused":       {absent, 2, false},
+		"another token": {granted(3), 2, false},
+		"not answered":  {silent, 2, true},
+		"did not run":   {down, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := holding(refused)
+			b.Vote(C).Regaining(2, now)
+			require.True(t, b.Vote(C).MayArriveLate(), "it may come after a release that finds the hold")
+			b.Vote(C).Regained(2, test.answer)
+			require.Equal(t, test.standing, b.Votes().Standing(2))
+			require.Equal(t, test.unanswered, b.Vote(C).Unanswered())
+			require.Equal(t, test.answer.Err, b.Vote(C).Err)
+			_, again := b.Vote(C).Regaining(2, now)
+			require.Equal(t, test.standing == 2, again)
+		})
+	}
+}
+
+func TestARegainIsTrustedOnlyForTheTokenThatStoodThere(t *testing.T) {
+	b := raiseRefused() // C's own grant, of token 1, is trusted still
+	trusted, ok := b.Vote(C).Regaining(2, now)
+	require.True(t, ok)
+	require.False(t, trusted)
+}
+
+func TestTheAnswerToNoRegain(t *testing.T) {
+	b := holding(refused)
+	b.Vote(C).Regained(2, granted(2))
+	require.Equal(t, 2, b.Votes().Standing(2))
+}
+
+func TestAMessageDuringARegainLeavesItUnderWay(t *testing.T) {
+	b := holding(queued)
+	b.Vote(C).Regaining(2, now)
+	b.Vote(C).Granted(7, now.Add(trust)) // handed off before the regain came
+	require.True(t, b.Vote(C).Unanswered())
+	b.Vote(C).Regained(2, silent)
+	require.True(t, b.Vote(C).Unanswered())
+}
+
+func TestAnswersToARenewal(t *testing.T) {
+	longer := tooLate.Add(trust)
+	for name, test := range map[string]struct {
+		answer   ballot.Answer
+		standing int
+		renewed  bool
+	}{
+		"renewed":             {grantedUntil(2, longer), 2, true},
+		"gone":                {absent, 1, false},
+		"not answered":        {silent, 2, false},
+		"denied: asked again": {denied, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := holding()
+			require.True(t, b.Vote(A).Renewing(2))
+			require.True(t, b.Votes().RenewalsUnderWay())
+			require.False(t, b.Vote(A).Renewing(2), "one at a time")
+			b.Vote(A).Renewed(2, test.answer, later)
+			require.False(t, b.Votes().RenewalsUnderWay())
+			require.Equal(t, test.standing, b.Votes().Standing(2))
+			require.Equal(t, test.answer.Err, b.Vote(A).Err)
+			require.Equal(t, test.renewed, b.Vote(A).Until == longer)
+			require.True(t, b.Vote(A).MayBeHeld())
+		})
+	}
+}
+
+func TestWhereARenewalIsNotSent(t *testing.T) {
+	for name, test := range map[string]struct {
+		b      *ballot.Ballot
+		master int
+	}{
+		"not granted":          {holding(queued), C},
+		"another token":        {holding(granted(3)), C},
+		"being raised":         {raisingC(), C},
+		"offered back":         {offeredBack(), A},
+		"gone, as it was told": {outvoted(), A},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.False(t, test.b.Vote(test.master).Renewing(2))
+			require.False(t, test.b.Votes().RenewalsUnderWay())
+		})
+	}
+}
+
+func raisingC() *ballot.Ballot {
+	b := holding(granted(1))
+	b.Next(nil)
+	return b
+}
+
+func offeredBack() *ballot.Ballot {
+	b := asked(ballot.Wait, 3, granted(2))
+	b.Vote(A).YieldRequested()
+	b.Next(nil)
+	b.Vote(A).Yielded(2, silent)
+	return b
+}
+
+// outvoted is a ballot whose hold of token 2 is gone from A.
+func outvoted() *ballot.Ballot {
+	b := holding()
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Renewed(2, absent, now)
+	return b
+}
+
+func TestARenewalOfOneMasterCountsWhileItIsTrusted(t *testing.T) {
+	b := asked(ballot.Wait, 1, granted(2))
+	b.Decide(now, anywhere)
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), tooLate)
+	require.Zero(t, b.Votes().Standing(2))
+}
+
+func TestTheAnswerToNoRenewal(t *testing.T) {
+	b := holding()
+	b.Vote(A).Renewed(2, absent, now)
+	require.Equal(t, 2, b.Votes().Standing(2))
+}
+
+func TestARenewalSaysNothingOfALaterGrant(t *testing.T) {
+	b := holding()
+	b.Vote(A).Renewing(2)
+	b.Vote(A).Granted(7, later)
+	b.Vote(A).Renewed(2, absent, now)
+	require.Equal(t, 1, b.Votes().Standing(7))
+}
+
+func TestTrustMovesWithAQuorumOfRenewals(t *testing.T) {
+	b := holding(granted(2))
+	for i := range b.Votes().Masters() {
+		b.Vote(i).Renewing(2)
+	}
+	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later)
+	until, ok := b.Votes().TrustedUntil(2)
+	require.True(t, ok)
+	require.Equal(t, now.Add(trust), until)
+	b.Vote(C).Renewed(2, grantedUntil(2, tooLate.Add(trust/2)), later)
+	until, _ = b.Votes().TrustedUntil(2)
+	require.Equal(t, tooLate.Add(trust/2), until)
+	b.Vote(A).Renewed(2, absent, later)
+	_, ok = b.Votes().TrustedUntil(3)
+	require.False(t, ok)
+}
+
+// short is the answer of a master that has granted the hold, and too few of whose replicas have it.
+var short = ballot.Answer{Status: ballot.NoAnswer, Err: errSilent, Unknown: true, Permanent: true, Short: true}
+
+func TestTooFewReplicas(t *testing.T) {
+	for name, test := range map[string]struct {
+		entry ballot.Entry
+		votes votes
+		want  ballot.Verdict
+	}{
+		"of a single master":          {ballot.Wait, votes{short}, ballot.Short},
+		"of one of three":             {ballot.Wait, votes{short, granted(2), granted(2)}, ballot.Held},
+		"of one, and others to come":  {ballot.Try, votes{short, granted(2)}, ballot.Open},
+		"of two":                      {ballot.Wait, votes{short, granted(2), short}, ballot.Short},
+		"of one, and one is down":     {ballot.Wait, votes{short, granted(2), down}, ballot.Open},
+		"of one, and one is down now": {ballot.Try, votes{short, granted(2), down}, ballot.NoQuorum},
+		"of one, and one is denied":   {ballot.Wait, votes{short, granted(2), denied}, ballot.Short},
+		"and a key is not ours":       {ballot.Wait, votes{short, conflict, granted(2)}, ballot.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := 3
+			if len(test.votes) == 1 {
+				masters = 1
+			}
+			b := asked(test.entry, masters, test.votes...)
+			require.Equal(t, test.want, verdict(b, now))
+			require.True(t, b.Vote(A).MayBeHeld(), "it is to be released")
+			require.True(t, b.Vote(A).MayArriveLate())
+		})
+	}
+}
+
+func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer ballot.Answer
+		state  ballot.State
+		want   ballot.Verdict
+	}{
+		"confirmed":        {granted(5), ballot.Granted, ballot.Held},
+		"too few replicas": {short, ballot.Failed, ballot.Short},
+		"gone":             {absent, ballot.Queued, ballot.Open},
+		"not answered":     {silent, ballot.Queued, ballot.Open},
+		"denied":           {denied, ballot.Failed, ballot.NoQuorum},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := asked(ballot.Wait, 1, queued)
+			require.True(t, b.Vote(A).Confirming(5))
+			require.False(t, b.Vote(A).Confirming(5), "one at a time")
+			require.Equal(t, ballot.Open, verdict(b, now))
+			b.Vote(A).Confirmed(5, test.answer)
+			require.Equal(t, test.state, b.Vote(A).State)
+			require.Equal(t, test.want, verdict(b, now))
+			require.True(t, b.Vote(A).MayBeHeld())
+		})
+	}
+}
+
+func TestWhatIsNotConfirmed(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(5), queued, queued)
+	require.False(t, b.Vote(A).Confirming(5), "it counts already")
+	b.Next(nil)
+	require.False(t, b.Vote(A).Confirming(7), "its yield is under way")
+	b.Vote(A).Yielded(5, queued)
+	require.False(t, b.Vote(A).Confirming(5), "it was offered back")
+	require.True(t, b.Vote(A).Confirming(7))
+
+	b.Vote(B).Confirmed(7, granted(7))
+	require.Equal(t, ballot.Queued, b.Vote(B).State, "nobody asked")
+}
+
+// A message overtakes the answer that the hold is queued, and is confirmed first or last.
+func TestAnAnswerDuringAConfirmation(t *testing.T) {
+	for name, answer := range map[string]ballot.Answer{"queued": queued, "not answered": silent, "did not run": down} {
+		t.Run(name, func(t *testing.T) {
+			b := asked(ballot.Wait, 1)
+			b.Vote(A).Confirming(5)
+			b.Vote(A).Answered(answer)
+			require.Equal(t, ballot.Open, verdict(b, now))
+			b.Vote(A).Confirmed(5, granted(5))
+			require.EqualValues(t, 5, reported(b, now))
+		})
+	}
 }

@@ -1,6 +1,8 @@
 package ballot_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -148,4 +150,204 @@ func TestABallotIsUsedAgain(t *testing.T) {
 	require.EqualValues(t, 3, reported(b, now))
 	b.Start(ballot.Try, 1)
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))
+}
+
+// What a release owes to a master, for whatever is known of the hold there.
+func TestWhatAReleaseHasToReach(t *testing.T) {
+	wait := func(a ...ballot.Answer) *ballot.Ballot { return asked(ballot.Wait, 3, a...) }
+	for name, test := range map[string]struct {
+		b                            *ballot.Ballot
+		live, unanswered, straggling bool
+	}{
+		"never asked":                   {new3(), false, false, false},
+		"asked":                         {wait(), true, true, false},
+		"queued":                        {wait(queued), true, false, false},
+		"granted":                       {wait(granted(2)), true, false, false},
+		"refused":                       {wait(refused), false, false, false},
+		"never reached":                 {wait(down), false, false, false},
+		"no answer":                     {wait(silent), true, true, true},
+		"no answer, then refused":       {again(refused), true, true, true},
+		"no answer, then granted":       {again(granted(2)), true, true, true},
+		"no answer, then never reached": {again(down), true, true, true},
+		"outvoted":                      {outvoted(), true, false, false},
+		"being renewed":                 {renewingA(), true, false, false},
+		"being raised":                  {raisingA(), true, false, false},
+		"being offered back":            {beingOfferedBack(), true, false, false},
+		"its raise has no answer":       {raiseUnanswered(), true, true, true},
+		"its yield has no answer":       {offeredBack(), true, false, false},
+		"granted before the answer":     {grantedEarly(), true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := test.b.Vote(A)
+			require.Equal(t, test.live, v.MayBeHeld(), "live")
+			require.Equal(t, test.unanswered, v.Unanswered(), "unanswered")
+			require.Equal(t, test.straggling, v.MayArriveLate(), "straggles")
+		})
+	}
+}
+
+func new3() *ballot.Ballot {
+	b := new(ballot.Ballot)
+	b.Start(ballot.Wait, 3)
+	return b
+}
+
+// again is a request without an answer, and one after it with this one.
+func again(a ballot.Answer) *ballot.Ballot {
+	b := asked(ballot.Wait, 3, silent)
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(a)
+	return b
+}
+
+func raisingA() *ballot.Ballot {
+	b := asked(ballot.Wait, 3, granted(1), granted(2))
+	b.Decide(now, anywhere)
+	b.Next(nil)
+	return b
+}
+
+func raiseUnanswered() *ballot.Ballot {
+	b := raisingA()
+	b.Vote(A).Raised(2, silent)
+	return b
+}
+
+func grantedEarly() *ballot.Ballot {
+	b := asked(ballot.Wait, 3)
+	b.Vote(A).Granted(2, now.Add(trust))
+	return b
+}
+
+func TestPending(t *testing.T) {
+	b := new3()
+	require.True(t, b.Vote(A).Pending())
+	b.Vote(A).Ask()
+	require.True(t, b.Vote(A).Pending())
+	b.Vote(A).Late(errSilent)
+	require.False(t, b.Vote(A).Pending())
+	require.Equal(t, errSilent, b.Vote(A).Err)
+	b.Vote(B).Late(errSilent)
+	require.Equal(t, ballot.Unasked, b.Vote(B).State, "a master that was not asked is not late")
+	require.NoError(t, b.Vote(B).Err)
+}
+
+func TestOnlyOneThatHasNothingIsAsked(t *testing.T) {
+	for _, a := range []ballot.Answer{queued, granted(2), refused} {
+		b := asked(ballot.Wait, 3, a)
+		state := b.Vote(A).State
+		b.Vote(A).Ask()
+		require.Equal(t, state, b.Vote(A).State)
+	}
+}
+
+func TestAFailurePassesWithTheNextAnswer(t *testing.T) {
+	b := asked(ballot.Wait, 3, conflict, conflict)
+	require.Equal(t, ballot.Conflict, verdict(b, now))
+	b.Vote(A).Ask()
+	require.Equal(t, ballot.Open, verdict(b, now))
+	b.Vote(A).Answered(queued)
+	require.Equal(t, ballot.Open, verdict(b, now))
+	require.NoError(t, b.Vote(A).Err)
+	b.Vote(C).Answered(denied)
+	b.Vote(B).Ask()
+	b.Vote(B).Answered(denied)
+	require.Equal(t, ballot.NoQuorum, verdict(b, now), "nothing of those that fail now is in conflict")
+	b.Vote(B).Ask()
+	b.Vote(A).Refreshed(absent)
+	b.Vote(A).Ask()
+	b.Vote(A).Answered(down)
+	require.Equal(t, ballot.Open, verdict(b, now), "this one passes by itself")
+}
+
+func beingOfferedBack() *ballot.Ballot {
+	b := asked(ballot.Wait, 3, granted(2), queued, queued)
+	b.Next(nil)
+	return b
+}
+
+func TestAnAnswerThatWasNotAskedForChangesNothing(t *testing.T) {
+	answers := []ballot.Answer{granted(1), granted(2), granted(3), queued, refused, absent, silent, denied}
+	for _, b := range []*ballot.Ballot{holding(queued), outvoted(), holding(refused), new3()} {
+		for i := range b.Votes().Masters() {
+			before := *b.Vote(i)
+			for _, a := range answers {
+				b.Vote(i).Raised(2, a)
+				b.Vote(i).Yielded(2, a)
+				b.Vote(i).Renewed(2, a, now)
+				b.Vote(i).Regained(2, a)
+				require.Equal(t, before, *b.Vote(i))
+			}
+		}
+	}
+}
+
+func TestOneMasterCostsNoAllocation(t *testing.T) {
+	var b ballot.Ballot
+	for _, entry := range []ballot.Entry{ballot.Wait, ballot.Try, ballot.Join} {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			b.Start(entry, 1)
+			b.Vote(0).Ask()
+			b.Vote(0).Answered(granted(5))
+			if v, _, _ := b.Decide(now, anywhere); v != ballot.Held || len(b.Next(nil)) > 0 || b.Votes().HandedOff() {
+				t.Error("not held")
+			}
+			b.Vote(0).Renewing(5)
+			b.Vote(0).Renewed(5, granted(5), now)
+			b.Votes().TrustedUntil(5)
+		}))
+	}
+}
+
+func TestABallotThatIsUsedAgainCostsNoAllocation(t *testing.T) {
+	var b ballot.Ballot
+	b.Start(ballot.Wait, 5)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		b.Start(ballot.Wait, 5)
+		for i := range 5 {
+			b.Vote(i).Ask()
+			b.Vote(i).Answered(granted(5))
+		}
+		if v, _, _ := b.Decide(now, anywhere); v != ballot.Held {
+			t.Error("not held")
+		}
+	}))
+}
+
+// elsewhere are the counterexamples that the client's votes have no part in: the rule that each needs is one of the
+// scripts, of the engine or of the storage, and is tested there.
+var elsewhere = strings.Fields(`
+	no-abstention unchecked-run hear-abstaining
+	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short floor-flush
+	read-equal raise-counted block-unminted upgrade-unheld
+	regain-unconfirmed regain-counted regain-same-id
+	passed-forgotten passed-unsettled passed-again yield-to-aside
+	one-register`)
+
+func TestEveryCounterexampleOfTheModelHasATest(t *testing.T) {
+	known := make(map[string]bool)
+	for name := range counterexamples {
+		known[name] = true
+	}
+	for _, name := range elsewhere {
+		require.False(t, known[name], "%s is listed twice", name)
+		known[name] = true
+	}
+	for _, name := range refutedCases(t) {
+		require.True(t, known[name], "the model refutes %s: add its run to the counterexamples", name)
+	}
+}
+
+// refutedCases returns the names of those cases of the model whose expected outcome is a counterexample.
+func refutedCases(t *testing.T) (names []string) {
+	cases, err := os.ReadFile("../../redlock/model/cases.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(cases)) {
+		f := strings.Split(line, "|")
+		if len(f) == 7 && strings.HasPrefix(strings.TrimSpace(f[5]), "refuted") {
+			names = append(names, strings.TrimSpace(f[1]))
+		}
+	}
+	require.NotEmpty(t, names)
+	return names
 }

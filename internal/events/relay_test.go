@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/events"
 )
@@ -130,3 +131,46 @@ func goroutines() string {
 	_, others, _ := strings.Cut(stacks, "\n\n") // the first is the caller's
 	return others
 }
+
+func TestEventsBeyondTheBoundAreCountedAndNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var j journal
+		release := blocked(t, &r)
+		for i := range events.Capacity {
+			require.True(t, r.Offer(j.entry(i)))
+		}
+		require.Zero(t, r.Dropped())
+		for range 10 {
+			require.False(t, r.Offer(func() { t.Error("it was refused") }))
+		}
+		require.EqualValues(t, 10, r.Dropped())
+		release()
+		r.Close(limit)
+		require.Equal(t, sequence(0, events.Capacity), j.all())
+		require.True(t, r.Offer(j.entry(events.Capacity)), "there is room again")
+		r.Close(limit)
+		require.EqualValues(t, 10, r.Dropped())
+	})
+}
+
+func TestFinalEventsAreTakenBeyondTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r events.Relay
+		var j journal
+		release := blocked(t, &r)
+		for i := range events.Capacity {
+			r.Offer(j.entry(i))
+		}
+		for i := range 100 {
+			r.Final(j.entry(events.Capacity + i))
+		}
+		require.Zero(t, r.Dropped())
+		require.False(t, r.Offer(func() {}))
+		release()
+		r.Close(limit)
+		require.Equal(t, sequence(0, events.Capacity+100), j.all())
+	})
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
