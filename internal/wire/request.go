@@ -1,11 +1,80 @@
 package wire
 
 import (
+	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
+
+// Vote is the first argument of a script: what decides whether a master votes, and the floor of the tokens that it
+// mints. The zero value is for a single master, which always votes and has its clock as the floor: vote.lua.
+type Vote struct {
+	Proposal   int64  // the floor of new tokens that the client proposes
+	Seen       string // the marker's id that the client has seen
+	Quarantine Millis // for how long this master abstains after it may have lost data; "" for a single master
+	Check      bool   // compares the master's run id with the marker's
+}
+
+// SeenNone is the id of a marker that the client has not seen. No marker has it.
+const SeenNone = "?"
+
+// Arg formats the vote.
+func (v Vote) Arg() string {
+	if v.Quarantine == "" {
+		return "0"
+	}
+	text := make([]byte, 0, 128) // on the stack
+	text = strconv.AppendInt(text, v.Proposal, 10)
+	text = append(append(text, ' '), v.Seen...)
+	text = append(append(text, ' '), v.Quarantine...)
+	text = append(append(text, ' '), flagArg(v.Check)...)
+	return string(text)
+}
+
+// Millis is a duration as the scripts read it: whole milliseconds, formatted once for many requests.
+type Millis string
+
+// FormatMillis returns a duration as an argument. Parts of a millisecond are left out.
+func FormatMillis(d time.Duration) Millis { return Millis(strconv.FormatInt(d.Milliseconds(), 10)) }
+
+// NoMillis is the duration 0.
+const NoMillis Millis = "0"
+
+// maxMillis is the longest duration of a reply: added to a time of any clock it is a time.Duration still.
+const maxMillis = int64(math.MaxInt64 / 2 / time.Millisecond)
+
+// tokenArg formats a token. It is written in full: Lua's own conversion loses digits from 1e14 on.
+func tokenArg(t fencing.Token) string { return strconv.FormatUint(uint64(t), 10) }
+
+func isToken(n int64) bool { return n > 0 && n <= int64(fencing.MaxToken) }
+
+func modeArg(m fencing.Mode) string {
+	if m == fencing.Write {
+		return "w"
+	}
+	return "r"
+}
+
+func readMode(s string) (m fencing.Mode, ok bool) {
+	switch s {
+	case "r":
+		return fencing.Read, true
+	case "w":
+		return fencing.Write, true
+	default:
+		return 0, false
+	}
+}
+
+func flagArg(set bool) string {
+	if set {
+		return "1"
+	}
+	return "0"
+}
 
 // Route says how a message reaches a process: a letter and a channel.
 type Route string
