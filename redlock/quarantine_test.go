@@ -352,7 +352,7 @@ func TestAnswerToAnEarlierYieldIsNotTakenForALaterOnes(t *testing.T) {
 				w.Minis[2].Stop()
 				y.CutOff(1) // y never gets a quorum
 				time.Sleep(100 * time.Millisecond)
-				go y.TrySection(w.Soon(time.Minute), "door")
+				go func() { _ = y.TrySection(w.Soon(time.Minute), "door") }()
 				time.Sleep(50 * time.Millisecond)
 				turn := func(p *process) time.Duration {
 					begun := time.Now()

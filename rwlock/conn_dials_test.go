@@ -1,9 +1,17 @@
 package rwlock_test
 
 import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testredis"
@@ -50,4 +58,92 @@ func TestDialsCountsTheConnectionsThatWereOpened(t *testing.T) {
 		_, call, _ = told.LastDials()
 		require.Equal(t, newest, call)
 	})
+}
+
+// socket counts the writes that go out. Like one of the system it takes them without waiting for the other end.
+type socket struct {
+	net.Conn
+	writes *atomic.Int64
+	sent   chan []byte
+	gone   chan struct{}
+	close  sync.Once
+}
+
+func newSocket(conn net.Conn, writes *atomic.Int64) *socket {
+	s := &socket{Conn: conn, writes: writes, sent: make(chan []byte, 1024), gone: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case b := <-s.sent:
+				_, _ = conn.Write(b) // where it fails, reading fails as well
+			case <-s.gone:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *socket) Write(b []byte) (int, error) {
+	select {
+	case <-s.gone:
+		return 0, net.ErrClosed
+	default:
+	}
+	s.writes.Add(1)
+	s.sent <- bytes.Clone(b)
+	return len(b), nil
+}
+
+func (s *socket) Close() error {
+	s.close.Do(func() { close(s.gone) })
+	return s.Conn.Close()
+}
+
+// What many goroutines ask for at once leaves in few writes. One processor runs all of them, so that those who are
+// ready to run do not run already; and time is fake, so that writes follow each other closely on any machine.
+func TestManyCallersShareWrites(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const callers, rounds = 64, 50
+		var writes atomic.Int64
+		option := testredis.NewMini(t).NewLink().Option()
+		dial := option.DialCtxFn
+		option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			conn, err := dial(ctx, addr, d, c)
+			if err != nil {
+				return nil, err
+			}
+			return newSocket(conn, &writes), nil
+		}
+		client, err := rwlock.Dial("", option)
+		require.NoError(t, err)
+		defer client.Close()
+
+		synctest.Wait()
+		before := writes.Load()
+		for range rounds {
+			burst(t, client, callers)
+		}
+		const commands = callers * rounds
+		t.Logf("%d commands in %d writes", commands, writes.Load()-before)
+		require.Less(t, writes.Load()-before, int64(commands/8))
+	})
+}
+
+// burst has so many goroutines send a command each, all ready to run at once.
+func burst(t *testing.T, client rueidis.Client, callers int) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for range callers {
+		all.Go(func() {
+			<-begin
+			if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	synctest.Wait()
+	close(begin)
+	all.Wait()
 }

@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -104,4 +105,80 @@ func (c *benchmarkedCrowd) timeClose() time.Duration {
 	took := time.Since(began)
 	c.goroutines.Wait()
 	return took
+}
+
+func benchmarkedMutex(b *testing.B, opts ...rwlock.LockOption) *rwlock.RWMutex {
+	locker := testkit.New(b, testredis.Start(b).Client(b))
+	return locker.RWMutex("n", opts...)
+}
+
+// A reader beside readers of its process.
+func BenchmarkRWMutexJoin(b *testing.B) {
+	mu := benchmarkedMutex(b)
+	require.NoError(b, mu.RLock(b.Context()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if mu.RLock(b.Context()) != nil || mu.RUnlock(b.Context()) != nil {
+			b.Fatal("not read")
+		}
+	}
+	require.NoError(b, mu.RUnlock(b.Context()))
+}
+
+// The same from all processors at once; and sync.RWMutex, which no other process sees.
+func BenchmarkRWMutexJoinParallel(b *testing.B) {
+	mu := benchmarkedMutex(b)
+	require.NoError(b, mu.RLock(b.Context()))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if mu.RLock(b.Context()) != nil || mu.RUnlock(b.Context()) != nil {
+				b.Error("not read")
+			}
+		}
+	})
+	require.NoError(b, mu.RUnlock(b.Context()))
+}
+
+func BenchmarkSyncRWMutexJoinParallel(b *testing.B) {
+	var mu sync.RWMutex
+	value := 1
+	b.RunParallel(func(pb *testing.PB) {
+		sum := 0
+		for pb.Next() {
+			mu.RLock()
+			sum += value
+			mu.RUnlock()
+		}
+		_ = sum
+	})
+}
+
+// The same goroutine again, within WithLinger.
+func BenchmarkRWMutexRelock(b *testing.B) {
+	mu := benchmarkedMutex(b, rwlock.WithLinger(time.Minute))
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if mu.Lock(ctx) != nil || mu.Unlock(ctx) != nil {
+			b.Fatal("not locked")
+		}
+	}
+}
+
+// 64 goroutines of a process hand the lock on.
+func BenchmarkRWMutexHandOn(b *testing.B) {
+	mu := benchmarkedMutex(b)
+	ctx := context.Background()
+	var all sync.WaitGroup
+	b.ReportAllocs()
+	for range 64 {
+		all.Go(func() {
+			for range b.N / 64 {
+				if mu.Lock(ctx) != nil || mu.Unlock(ctx) != nil {
+					b.Error("not locked")
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -3,15 +3,21 @@ package grpcfence_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/grpcfence"
@@ -221,4 +227,133 @@ func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestToStatus(t *testing.T) {
+	stale := &fencing.StaleError{Resource: "orders/42", Got: 17, Seen: 18}
+	lost := &fencing.LostError{Resource: "orders/42", Token: 17, Reason: "expired"}
+	notFound := status.Error(codes.NotFound, "no")
+	disk := errors.New("disk full")
+	for name, tt := range map[string]struct {
+		err  error
+		code codes.Code
+		want error // what the caller's error matches; nil where it stays as it is
+	}{
+		"stale":                 {stale, codes.FailedPrecondition, fencing.ErrStale},
+		"wrapped stale":         {fmt.Errorf("update: %w", stale), codes.FailedPrecondition, fencing.ErrStale},
+		"plainly stale":         {fencing.ErrStale, codes.FailedPrecondition, fencing.ErrStale},
+		"lost":                  {lost, codes.FailedPrecondition, fencing.ErrLost},
+		"stale, and an error":   {errors.Join(fencing.ErrStale, disk), codes.FailedPrecondition, fencing.ErrStale},
+		"plainly lost":          {fencing.ErrLost, codes.FailedPrecondition, fencing.ErrLost},
+		"lost after an error":   {errors.Join(disk, lost), codes.FailedPrecondition, fencing.ErrLost},
+		"lost, so cancelled":    {errors.Join(context.Canceled, lost), codes.FailedPrecondition, fencing.ErrLost},
+		"lost, so a call ended": {errors.Join(notFound, lost), codes.FailedPrecondition, fencing.ErrLost},
+		"lost, so refused":      {errors.Join(lost, stale), codes.FailedPrecondition, fencing.ErrStale},
+		"missing":               {fence(fencing.Read, 0).Validate(), codes.FailedPrecondition, fencing.ErrMissing},
+		"malformed":             {fence(0, 1).Validate(), codes.InvalidArgument, fencing.ErrMalformed},
+		"deadline":              {fmt.Errorf("waiting: %w", context.DeadlineExceeded), codes.DeadlineExceeded, nil},
+		"cancelled":             {context.Canceled, codes.Canceled, nil},
+		"a status":              {notFound, codes.NotFound, nil},
+		"anything else":         {disk, codes.Unknown, nil},
+		"nothing at all":        {nil, codes.OK, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent := grpcfence.ToStatus(tt.err)
+			require.Equal(t, tt.code, status.Code(sent))
+			require.Equal(t, sent, grpcfence.ToStatus(sent), "a status stays what it is")
+			got := grpcfence.FromStatus(sent)
+			if tt.want == nil {
+				require.Equal(t, sent, got, "a call that failed stays one that failed")
+				return
+			}
+			require.ErrorIs(t, got, tt.want)
+			require.NotContains(t, got.Error(), `""`, "an error that names nothing says that the service reported it")
+			require.NotContains(t, status.Convert(sent).Message(), "\n")
+			passedOn := grpcfence.ToStatus(got)
+			require.Equal(t, tt.code, status.Code(passedOn))
+			require.ErrorIs(t, grpcfence.FromStatus(passedOn), tt.want, "over another hop")
+		})
+	}
+	require.Equal(t, stale, grpcfence.FromStatus(grpcfence.ToStatus(stale)), "a hop loses nothing")
+	require.Equal(t, lost, grpcfence.FromStatus(grpcfence.ToStatus(lost)))
+}
+
+func TestFromStatusIgnoresOtherDomains(t *testing.T) {
+	st, err := status.New(codes.FailedPrecondition, "no").WithDetails(
+		&errdetails.RetryInfo{},
+		&errdetails.ErrorInfo{Reason: grpcfence.ReasonStale, Domain: "elsewhere"},
+		&errdetails.ErrorInfo{Reason: "ANOTHER", Domain: grpcfence.Domain},
+	)
+	require.NoError(t, err)
+	require.Equal(t, st.Err(), grpcfence.FromStatus(st.Err()))
+	plain := errors.New("no status")
+	require.Equal(t, plain, grpcfence.FromStatus(plain))
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func fence(mode fencing.Mode, token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: "orders/42", Token: token, Mode: mode}
+}
+
+// service answers gRPC's health service, which has a unary and a streaming
+// method, with what its fields do.
+type service struct {
+	health.UnimplementedHealthServer
+	check func(context.Context) error
+}
+
+func (s *service) Check(ctx context.Context, _ *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	return &health.HealthCheckResponse{Status: health.HealthCheckResponse_SERVING}, nil
+}
+
+func (s *service) Watch(
+	_ *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse],
+) error {
+	if err := s.check(stream.Context()); err != nil {
+		return err
+	}
+	return stream.Send(&health.HealthCheckResponse{Status: health.HealthCheckResponse_SERVING})
+}
+
+// serve runs the service in memory and returns a client that sends fences.
+func serve(t *testing.T, s *service, opts ...grpc.ServerOption) health.HealthClient {
+	t.Helper()
+	listener := bufconn.Listen(1 << 16)
+	server := grpc.NewServer(opts...)
+	health.RegisterHealthServer(server, s)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-ended)
+	})
+	conn, err := grpc.NewClient("passthrough:///memory",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithUnaryInterceptor(grpcfence.UnaryClient),
+		grpc.WithStreamInterceptor(grpcfence.StreamClient),
+	)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return health.NewHealthClient(conn)
+}
+
+// calls are the two ways to reach service.check.
+var calls = map[string]func(context.Context, health.HealthClient) error{
+	"unary": func(ctx context.Context, client health.HealthClient) error {
+		_, err := client.Check(ctx, &health.HealthCheckRequest{Service: "orders/42"})
+		return err
+	},
+	"stream": func(ctx context.Context, client health.HealthClient) error {
+		stream, err := client.Watch(ctx, &health.HealthCheckRequest{Service: "orders/42"})
+		if err != nil {
+			return err
+		}
+		_, err = stream.Recv()
+		return err
+	},
 }
