@@ -24,6 +24,10 @@ const quorumSize = "must be an odd number of at least 3"
 // by the same rules as for other clients. If too few masters pass to make a quorum, or one fails at the first start of
 // a set, its error matches rwlock.ErrOption and names the master and the reason. The caller still owns the clients.
 //
+// All clients must be given the same list of masters, in any order. A client with another list is recognized by the
+// markers of the set. It is not recognized if both lists start for the first time at the same moment, or if no shared
+// master shows it a marker; then two clients may hold the same lock.
+//
 // At the first start of a set all of its masters must vote at once. While a master does not answer, the others grant
 // nothing for the longest TTL, and at least for 2 s: servers without a marker may have been members that lost their
 // data at different times, and a lease may stand on the master that does not answer.
