@@ -16,17 +16,13 @@ func convertError(err error) error {
 	switch e := err.(type) {
 	case nil:
 		return nil
-	case *engine.Failure:
-		return acquireError(e)
+	case *engine.Error:
+		return callError(e)
 	case *engine.Loss:
 		return &LostError{
-			Name: e.Name, Token: e.Token, Reason: reasons[e.Reason], Limit: e.Limit, Err: convertError(e.Cause()),
+			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Cause()),
 			handOff: e.HandOff,
 		}
-	case *engine.Unconfirmed:
-		return releaseError(e)
-	case *engine.Unrenewed:
-		return renewError(e)
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
@@ -53,87 +49,67 @@ func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrRe
 
 func (e *releasedError) Unwrap() error { return ErrReleased }
 
-// What happens after a release that is not confirmed.
+// callError converts the error of an acquisition, a renewal or a release. Each kind matches one sentinel error. A held
+// lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
+func callError(e *engine.Error) error {
+	switch e.Kind {
+	case engine.Contended:
+		return acquireError(e)
+	case engine.Undecided:
+		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", e.Name, e.Err)
+	case engine.Absent:
+		return &LostError{Name: e.Name, Reason: Taken}
+	case engine.Rival:
+		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
+	case engine.OnlyReads:
+		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, e.Name)
+	case engine.Closed:
+		return fmt.Errorf("%w: lock %q", ErrClosed, e.Name)
+	case engine.InvalidMasters:
+		return &OptionError{Option: "masters", Value: e.Need*2 - 1, Rule: e.Err.Error()}
+	default:
+		return quorumError(e)
+	}
+}
+
+func acquireError(e *engine.Error) error {
+	contended := &AcquireError{
+		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Err: e.Err, unknown: e.Unknown,
+	}
+	if e.Holder != nil {
+		h := holder(*e.Holder)
+		contended.Holder = &h
+	}
+	return contended
+}
+
+// What happens after a renewal or a release that is not confirmed.
 var (
-	errPending = errors.New("release not confirmed; it continues in the background until the hold has expired")
-	errRefused = errors.New("release refused, not retried; the hold ends with its TTL")
+	errUnrenewed = errors.New("renewal not confirmed; the lease is valid until its deadline")
+	errPending   = errors.New("release not confirmed; it continues in the background until the hold has expired")
+	errRefused   = errors.New("release refused, not retried; the hold ends with its TTL")
 )
 
-// reasons maps the engine's reasons for the end of a lease to the Reasons of this package.
-var reasons = map[engine.Reason]Reason{
-	engine.Expired: Expired, engine.Taken: Taken, engine.Unreachable: NoQuorum,
-	engine.Paused: Paused, engine.MaxHold: MaxHold,
-}
-
-// acquireError separates a lock that is held from masters that did not answer. Each failure matches one sentinel error.
-// A held lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
-func acquireError(f *engine.Failure) error {
-	end := f.Err
-	if u, ok := end.(*engine.Untaken); ok {
-		end = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", u.Mode, reasons[u.Reason])
-	}
+// quorumError separates a release that has no answer and continues from a release that the masters refuse for good. In
+// both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
+func quorumError(e *engine.Error) error {
 	quorum := &QuorumError{
-		Name: f.Name, Need: f.Need, Got: f.Got, Nodes: nodeErrors(f.Nodes), Err: end, unknown: f.Unknown,
+		Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: e.Err, unknown: e.Unknown,
 	}
-	switch f.Kind {
-	case engine.Contended:
-		e := &AcquireError{
-			Name: f.Name, Mode: f.Mode, Attempts: f.Attempts, Waited: f.Waited, Err: end, unknown: f.Unknown,
-		}
-		if f.Holder != nil {
-			h := holder(*f.Holder)
-			e.Holder = &h
-		}
-		return e
+	switch e.Kind {
 	case engine.Conflict:
 		quorum.cause = ErrConflict
-		return quorum
 	case engine.Short:
 		quorum.cause = ErrReplicas
-		return quorum
-	case engine.Absent:
-		return &LostError{Name: f.Name, Reason: Taken}
-	case engine.Rival:
-		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, f.Name)
-	case engine.OnlyReads:
-		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, f.Name)
-	case engine.Closed:
-		return fmt.Errorf("%w: lock %q", ErrClosed, f.Name)
-	case engine.InvalidMasters:
-		return &OptionError{Option: "masters", Value: f.Need*2 - 1, Rule: f.Err.Error()}
-	default:
-		return quorum
 	}
-}
-
-// releaseError separates a release that has no answer and continues from a release that the masters refuse for good.
-// In both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
-func releaseError(u *engine.Unconfirmed) error {
-	quorum := &QuorumError{Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes)}
 	switch {
-	case u.Conflict:
-		quorum.cause = ErrConflict
-	case u.Refused:
-		quorum.Err = errRefused
+	case e.Op == engine.OpRenew:
+		quorum.Err = errUnrenewed
+	case e.Op == engine.OpAcquire || e.Kind == engine.Conflict:
+	case e.Unknown:
+		quorum.Err = errPending
 	default:
-		quorum.Err, quorum.unknown = errPending, true
-	}
-	return quorum
-}
-
-// errUnrenewed describes the state after a renewal that is not confirmed.
-var errUnrenewed = errors.New("renewal not confirmed; the lease is valid until its deadline")
-
-// renewError separates a renewal that too few masters have confirmed from a renewal that the caller did not wait for.
-func renewError(u *engine.Unrenewed) error {
-	if u.Err != nil {
-		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", u.Name, u.Err)
-	}
-	quorum := &QuorumError{
-		Name: u.Name, Need: u.Need, Got: u.Got, Nodes: nodeErrors(u.Nodes), Err: errUnrenewed, unknown: u.Unknown,
-	}
-	if u.Kind == engine.Short {
-		quorum.cause = ErrReplicas
+		quorum.Err = errRefused
 	}
 	return quorum
 }

@@ -36,11 +36,11 @@ type acquisition struct {
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by the waiter
 	asked    chan struct{} // signals to the waiter that several masters are asked again
-	failed   *Failure      // why it ended without a lease
+	failed   *Error        // why it ended without a lease
 }
 
 // Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
-// success l is a live lease. On failure the error is a *Failure, and anything that the masters may have granted is
+// success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	// The lease is filled in before it is registered: from then on messages and Close find it.
@@ -500,7 +500,7 @@ func (a *acquisition) outcome() error {
 // giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not
 // answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
 // (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
-func (a *acquisition) giveUp(f *Failure) {
+func (a *acquisition) giveUp(f *Error) {
 	l := a.lease
 	a.failed, l.phase = f, ended
 	l.done.fire(f, &l.mu)
@@ -536,11 +536,11 @@ func (a *acquisition) leave() {
 // failure describes why no lease came about, under mu. It names every master that gave a cause and every master that
 // had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
 // background.
-func (a *acquisition) failure(kind Kind, cause error) *Failure {
+func (a *acquisition) failure(kind Kind, cause error) *Error {
 	l := a.lease
 	waited := l.e.clock.Now().Mono - l.begun
-	f := &Failure{
-		Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
+	f := &Error{
+		Op: OpAcquire, Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
 		Need: l.ballot.Votes().Quorum(),
 	}
 	for i, m := range l.e.masters {

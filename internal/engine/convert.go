@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -12,7 +13,7 @@ import (
 // upgrades is Upgrade, to wait for the other readers to leave, or Try. The entry of a writer that downgrades is Try.
 // The lease stays the same, with a new token. If goroutines of the process share the lease, alone is called between the
 // grant and the exchange and returns when the other goroutines have left; otherwise alone is nil. The error is a
-// *Failure, also if the new hold is lost while the other goroutines leave, or the error of alone, or the end of the
+// *Error, also if the new hold is lost while the other goroutines leave, or the error of alone, or the end of the
 // lease. The old hold is released before Convert returns, or in the background once ctx has ended or the release
 // timeout is over.
 func (l *Lease) Convert(
@@ -41,7 +42,7 @@ func (l *Lease) Convert(
 		if end := l.Err(); end != nil {
 			return end
 		}
-		if f, failed := err.(*Failure); failed && f.contradicts(mode) {
+		if f, failed := err.(*Error); failed && f.contradicts(mode) {
 			if loss, lost := l.Renew(ctx).(*Loss); lost {
 				return loss
 			}
@@ -70,19 +71,21 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 
 // contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
 // both have one owner. Then the lease itself may be gone, and the masters are asked.
-func (f *Failure) contradicts(mode fencing.Mode) bool {
-	refused := f.Kind == Contended && f.Err == nil
-	return refused && (mode == fencing.Read || f.Holder != nil && f.Holder.Mode == fencing.Write)
+func (e *Error) contradicts(mode fencing.Mode) bool {
+	refused := e.Kind == Contended && e.Err == nil
+	return refused && (mode == fencing.Read || e.Holder != nil && e.Holder.Mode == fencing.Write)
 }
 
-// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too.
-func (l *Lease) untaken(end error) *Failure {
-	f := &Failure{Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
+// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too. It
+// does not match the loss of that hold, because the lease keeps its former hold.
+func (l *Lease) untaken(end error) *Error {
+	f := &Error{Op: OpAcquire, Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
 	loss, lost := end.(*Loss)
 	if !lost {
 		return f
 	}
-	f.Kind, f.Err = Contended, &Untaken{l.mode, loss.Reason}
+	f.Kind = Contended
+	f.Err = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", l.mode, loss.Reason)
 	if loss.Reason == Unreachable {
 		nodes, _ := loss.Err.(NodeFailures)
 		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(l.e.masters)-len(nodes), f.Need-1)

@@ -95,9 +95,9 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	go func() { converted <- l.Convert(t.Context(), fencing.Write, engine.Upgrade, nil) }()
 	synctest.Wait()
 	require.NoError(t, beside.Release(t.Context()))
-	var failure *engine.Failure
+	var failure *engine.Error
 	require.ErrorAs(t, <-converted, &failure)
-	require.Equal(t, &engine.Untaken{Mode: fencing.Write, Reason: engine.Paused}, failure.Err)
+	require.EqualError(t, failure.Err, "the write hold was granted and lost before the conversion ended: paused")
 	require.True(t, stoodStill.Load())
 	require.NoError(t, l.Err())
 	require.Equal(t, fencing.Read, l.Mode())

@@ -48,7 +48,7 @@
 //	Try refused,       |  +--+ a new hold id                              |  +------------------------+
 //	masters refuse     |                                                  | Release, Close             |
 //	                   v                                                  v                            v
-//	              failed: *Failure                                 ended: ErrReleased           ended: *Loss
+//	              failed: *Error                                   ended: ErrReleased           ended: *Loss
 //
 // Every exit from asking or held releases the hold on each master that may have it. The ballot's vote is what is known
 // of the hold on a master. It changes only by that master's replies and messages, and after each change decide acts on

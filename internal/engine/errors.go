@@ -82,11 +82,22 @@ func (f NodeFailures) find(master int) (i int, found bool) {
 	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
 }
 
-// Kind says why an acquisition ended without a lease: a verdict of the ballot, or an end without a verdict.
+// Op is the call that failed.
+type Op uint8
+
+// The calls.
+const (
+	OpAcquire Op = iota // also the acquisition of a conversion
+	OpRenew
+	OpRelease
+)
+
+// Kind says why a call failed: a verdict of the ballot, or an end without a verdict.
 type Kind ballot.Verdict
 
-// The kinds of Failure.
+// The kinds of Error.
 const (
+	Undecided = Kind(ballot.Open)      // a renewal, and ctx ended before its result
 	Contended = Kind(ballot.Contended) // other holds have the lock
 	NoQuorum  = Kind(ballot.NoQuorum)  // fewer than a quorum of the masters answered
 	Conflict  = Kind(ballot.Conflict)  // a key of the lock holds something else
@@ -99,49 +110,41 @@ const (
 	InvalidMasters = Kind(ballot.LastVerdict) + 2 // the set of masters cannot be used
 )
 
-// Failure is the error of an acquisition.
-type Failure struct {
+// Error reports an acquisition, a renewal or a release that the masters did not confirm. A failed acquisition leaves no
+// lease. After a failed renewal the lease stands until its deadline. A release that no quorum confirmed in time
+// continues in the background until the hold must have expired, unless so many masters refuse it for good that no
+// quorum is possible any more.
+type Error struct {
+	Op        Op
 	Kind      Kind
+	Unknown   bool // the call may still take effect: a request has no answer, or the release continues
 	Name      string
-	Mode      fencing.Mode
-	Attempts  int
-	Waited    time.Duration
-	Holder    *Holder // a holder in the way, if a master showed it
-	Need, Got int     // masters: a quorum, and how many answered
-	Nodes     []NodeFailure
-	Unknown   bool  // a request is unanswered, and the hold is being released in the background
-	Err       error // what ended the wait: the context's error, or nil
+	Need, Got int          // masters: a quorum, and how many answered the acquisition or confirmed the other calls
+	Nodes     NodeFailures // the masters that did not
+	Err       error        // what ended the wait: the end of ctx, or nil
+
+	// Of an acquisition only.
+	Mode     fencing.Mode
+	Attempts int
+	Waited   time.Duration
+	Holder   *Holder // a holder in the way, if a master showed it
 }
 
-func (f *Failure) Error() string { return fmt.Sprintf("acquisition of %q failed", f.Name) }
-
-func (f *Failure) Unwrap() error { return f.Err }
-
-// Untaken is the cause of a conversion that failed because its new hold was lost before the lease went over to it. It
-// is not a loss: the lease keeps what it had.
-type Untaken struct {
-	Mode   fencing.Mode
-	Reason Reason
+func (e *Error) Error() string {
+	switch e.Op {
+	case OpAcquire:
+		return fmt.Sprintf("acquisition of %q failed", e.Name)
+	case OpRenew:
+		return fmt.Sprintf("renewal of %q not confirmed", e.Name)
+	}
+	text := fmt.Sprintf("release confirmed by %d masters of %d needed", e.Got, e.Need)
+	if len(e.Nodes) > 0 {
+		text += "; " + e.Nodes.Error()
+	}
+	return text
 }
 
-func (u *Untaken) Error() string {
-	return fmt.Sprintf("the %s hold was granted and lost before the conversion ended: %v", u.Mode, u.Reason)
-}
-
-// Unrenewed is a renewal on demand that no quorum has confirmed. The lease stands until its deadline, and a request
-// without an answer may still extend it.
-type Unrenewed struct {
-	Kind      Kind // NoQuorum or Short; Conflict is a loss
-	Name      string
-	Need, Got int           // masters needed, and masters that confirmed
-	Nodes     []NodeFailure // masters that did not confirm
-	Unknown   bool          // a request has no answer
-	Err       error         // the end of the context that ended the wait, or nil; the fields above are unknown then
-}
-
-func (u *Unrenewed) Error() string { return fmt.Sprintf("renewal of %q not confirmed", u.Name) }
-
-func (u *Unrenewed) Unwrap() error { return u.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // AskedLate is the silence of a master that this process asked so late that little time was left for an answer.
 type AskedLate struct {
@@ -154,25 +157,6 @@ func (e *AskedLate) Error() string {
 }
 
 func (e *AskedLate) Unwrap() error { return e.Silence }
-
-// Unconfirmed reports that fewer than a quorum of the masters confirmed a release in time. The release goes on in the
-// background until the hold must have expired, unless so many masters refuse it for good that no quorum can confirm any
-// more.
-type Unconfirmed struct {
-	Name      string
-	Need, Got int
-	Refused   bool // for good: a refused release is not tried again on its master, and the hold ends with its TTL
-	Conflict  bool // the refusal is because keys of the lock hold something else
-	Nodes     []NodeFailure
-}
-
-func (u *Unconfirmed) Error() string {
-	text := fmt.Sprintf("release confirmed by %d masters of %d needed", u.Got, u.Need)
-	if len(u.Nodes) > 0 {
-		text += "; " + NodeFailures(u.Nodes).Error()
-	}
-	return text
-}
 
 // refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
 // reports that so many refusals are permanent that no quorum can come about by asking again.
@@ -201,25 +185,20 @@ func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	}
 }
 
-// Reason says why a lease ended without Release.
-type Reason uint8
+// Reason says why a lease ended without Release, in the words of logs and of package rwlock.
+type Reason string
 
 // The reasons of Loss.
 const (
-	Expired     Reason = iota + 1 // its time was over without a renewal
-	Taken                         // the masters do not have the hold any more
-	Unreachable                   // no quorum confirmed a renewal in time
-	Paused                        // this process or its machine stood still past the deadline
-	MaxHold                       // the agreed limit was reached
+	Expired     Reason = "expired"                          // its time was over without a renewal
+	Taken       Reason = "gone from Redis"                  // the masters do not have the hold any more
+	Unreachable Reason = "no renewal was confirmed in time" // by a quorum
+	Paused      Reason = "paused"                           // this process or its machine stood still past the deadline
+	MaxHold     Reason = "max hold"                         // the agreed limit was reached
 )
 
-// String returns the reason as logs show it.
-func (r Reason) String() string {
-	return [...]string{"", "expired", "gone from Redis", "no renewal was confirmed in time", "paused", "max hold"}[r]
-}
-
-// Loss is the end of a lease without Release. Every user of the lock has to learn of it, so every call of a lost lease
-// returns it, and its contexts end with it as their cause.
+// Loss is the end of a lease without Release. It is not the failure of one call: every user of the lock has to learn of
+// it, so every call of a lost lease returns it, and its contexts end with it as their cause.
 type Loss struct {
 	Name    string
 	Token   fencing.Token

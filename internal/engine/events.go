@@ -85,7 +85,7 @@ func (o *observers) released(l *Lease) {
 // lost reports a lease's end without its holder's wish, under its mutex.
 func (o *observers) lost(l *Lease, loss *Loss) {
 	attributes := []slog.Attr{
-		slog.String("lock", l.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", loss.Reason.String()),
+		slog.String("lock", l.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),
 	}
 	if loss.Limit > 0 {
 		attributes = append(attributes, slog.Duration("limit", loss.Limit))

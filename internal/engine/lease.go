@@ -295,7 +295,7 @@ func (t *trust) end() {
 type doneState struct{ end *end }
 
 type end struct {
-	err   error         // nil before the end; then ErrReleased, *Failure or *Loss
+	err   error         // nil before the end; then ErrReleased, *Error or *Loss
 	done  chan struct{} // closed at the end; made on request
 	calls map[*func(error)]struct{}
 }

@@ -16,7 +16,7 @@ import (
 
 // Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
 // quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
-// lease that was released before, the *Loss of a lease that was lost, and *Unconfirmed.
+// lease that was released before, the *Loss of a lease that was lost, and *Error.
 func (l *Lease) Release(ctx context.Context) error {
 	l = l.lock()
 	l.expire(l.e.clock.Now())
@@ -38,20 +38,20 @@ func (l *Lease) Release(ctx context.Context) error {
 	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
 	defer within.Stop()
 	err := l.giveBack(within, context.Background())
-	if u, ok := err.(*Unconfirmed); ok {
-		l.warnOf(u)
+	if failed, ok := err.(*Error); ok {
+		l.warnOf(failed)
 	}
 	return err
 }
 
 // warnOf logs the error that Release returns. The log and the error agree on whether the release continues.
-func (v *voting) warnOf(u *Unconfirmed) {
+func (v *voting) warnOf(failed *Error) {
 	message := "release not confirmed, trying again in the background"
-	if u.Refused {
+	if !failed.Unknown {
 		message = "release refused, the hold ends with its TTL"
 	}
 	v.e.observers.warn(message,
-		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", u))
+		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", failed))
 }
 
 // ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed the release or ctx
@@ -278,10 +278,11 @@ func (c *releaseCount) verdict(of *voting) error {
 	case c.released():
 		return nil
 	}
-	u := &Unconfirmed{Name: of.name, Need: c.need, Got: c.had + c.hadNot, Nodes: c.failures}
 	kind, forGood := of.e.refusal(c.failures)
-	u.Conflict, u.Refused = kind == Conflict, forGood
-	return u
+	return &Error{
+		Op: OpRelease, Kind: kind, Unknown: !forGood,
+		Name: of.name, Need: c.need, Got: c.had + c.hadNot, Nodes: c.failures,
+	}
 }
 
 // releaseVotes counts the answers of several masters. It outlives the call that waits for it, because answers may
@@ -325,15 +326,15 @@ func (v *releaseVotes) verdict(of *voting) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	err := v.answers.verdict(of)
-	if u, ok := err.(*Unconfirmed); ok {
-		u.Nodes = slices.Clone(u.Nodes)
+	if failed, ok := err.(*Error); ok {
+		failed.Nodes = slices.Clone(failed.Nodes)
 		for i, m := range of.e.masters {
 			if !v.answered[i] {
 				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
-				u.Nodes = append(u.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.Lock()).Addr(), Err: silence})
+				failed.Nodes = append(failed.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.Lock()).Addr(), Err: silence})
 			}
 		}
-		slices.SortFunc(u.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+		slices.SortFunc(failed.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	return err
 }

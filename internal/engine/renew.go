@@ -262,22 +262,22 @@ func (l *Lease) roundStalled(now clock.Instant) {
 
 // unrenewed describes a round that has failed, under mu. A master that has granted the hold since the round began was
 // not asked in the round, and did not confirm.
-func (l *Lease) unrenewed(r *round) *Unrenewed {
+func (l *Lease) unrenewed(r *round) *Error {
 	causes, _ := l.renewal.failure.(NodeFailures)
 	asked := l.e.drift.Trusted(r.sent, l.terms.TTL)
-	u := &Unrenewed{Name: l.name, Need: l.e.quorum(), Nodes: causes}
-	u.Kind, _ = l.e.refusal(causes)
+	failed := &Error{Op: OpRenew, Name: l.name, Need: l.e.quorum(), Nodes: causes}
+	failed.Kind, _ = l.e.refusal(causes)
 	for i := range l.e.masters {
 		vote := l.ballot.Vote(i)
-		if _, failed := causes.find(i); !failed && vote.Counts() && vote.Until.Mono >= asked.Mono {
-			u.Got++
+		if _, found := causes.find(i); !found && vote.Counts() && vote.Until.Mono >= asked.Mono {
+			failed.Got++
 		}
 	}
 	for _, cause := range causes {
 		_, short := unreplicated(cause.Err)
-		u.Unknown = u.Unknown || !short && !transport.DidNotRun(cause.Err)
+		failed.Unknown = failed.Unknown || !short && !transport.DidNotRun(cause.Err)
 	}
-	return u
+	return failed
 }
 
 // end sends the result to the goroutines that wait for the round.
@@ -418,7 +418,7 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 }
 
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
-// Err's value when the lease has ended, and *Unrenewed when the lease stands but the renewal is not confirmed, or ctx
+// Err's value when the lease has ended, and *Error when the lease stands but the renewal is not confirmed, or ctx
 // has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before
 // this call.
 func (l *Lease) Renew(ctx context.Context) error {
@@ -430,7 +430,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		defer l.mu.Unlock()
-		return &Unrenewed{Name: l.name, Err: ctxerr.Cause(ctx)}
+		return &Error{Op: OpRenew, Kind: Undecided, Name: l.name, Err: ctxerr.Cause(ctx)}
 	}
 	r := l.renewal.round
 	if r == nil {
@@ -447,7 +447,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return &Unrenewed{Name: l.name, Err: ctxerr.Cause(ctx)}
+		return &Error{Op: OpRenew, Kind: Undecided, Name: l.name, Err: ctxerr.Cause(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
