@@ -166,7 +166,7 @@ func TestCheckRefuses(t *testing.T) {
 			require.ErrorContains(t, e.Defect(0), "layout 1")
 			require.NoError(t, e.Defect(2))
 			require.Len(t, e.log, 2)
-			require.True(t, strings.HasPrefix(e.log[0], "a master is not in order"))
+			require.True(t, strings.HasPrefix(e.log[0], "master has no vote"))
 			time.Sleep(time.Second)
 		}
 	})
