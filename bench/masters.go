@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/alicebob/miniredis/v2"
@@ -50,9 +48,6 @@ func (m *masters) dial(l *link) ([]rueidis.Client, error) {
 		client, err := rwlock.Dial(addr, rueidis.ClientOption{DialCtxFn: l.dial})
 		if client != nil {
 			all = append(all, client)
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("accepts the connection and does not answer")
 		}
 		if err != nil {
 			closeAll(all)

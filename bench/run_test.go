@@ -149,7 +149,7 @@ func TestRunThatCannotBegin(t *testing.T) {
 		args []string
 		says string
 	}{
-		"hung server": {[]string{"-addr", hung.Addr().String()}, "does not answer"},
+		"hung server": {[]string{"-addr", hung.Addr().String()}, "no reply in 1s"},
 		"bad flag":    {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
 		"no server":   {[]string{"-addr", nobody}, "server " + nobody},
 		"unwritable svg": {

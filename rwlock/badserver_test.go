@@ -102,7 +102,7 @@ func TestServerRefusesForGood(t *testing.T) {
 		{"no password", closed, rueidis.ClientOption{}, "NOAUTH", "NOAUTH"},
 		{"wrong password", closed, rueidis.ClientOption{Password: "guess"}, "WRONGPASS", "WRONGPASS"},
 		{"replica", replica, rueidis.ClientOption{}, "", "READONLY"},
-		{"replica, advice", replica, rueidis.ClientOption{}, "", "it is a replica"},
+		{"replica, advice", replica, rueidis.ClientOption{}, "", "the server is a replica"},
 		{"no scripts allowed", plain, as("noscripts"), "", "NOPERM"},
 		{"no scripts allowed, advice", plain, as("noscripts"), "", "a server that runs Lua scripts"},
 		{"no scripts", without, rueidis.ClientOption{}, "", "a server that runs Lua scripts"},

@@ -134,11 +134,11 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 				err := a.Failed()
 				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 				require.ErrorIs(w, err, rueidis.ErrClosing)
-				require.ErrorContains(w, err, "its client was closed")
+				require.ErrorContains(w, err, "the client of this locker was closed")
 				w.RequireLess(a.At.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
 			}
 			err := mine.Release(w.Ctx)
-			require.ErrorContains(w, err, "its client was closed")
+			require.ErrorContains(w, err, "the client of this locker was closed")
 			require.NotContains(w, err.Error(), "not retried yet", "it never is")
 			require.NoError(w, p.Close())
 		}

@@ -46,7 +46,8 @@ func TestDoOnTheConnectionOfAnotherDo(t *testing.T) {
 		makeAccounts(t, db, 1)
 		conn, handles := connections(t, store, db)
 		other := newGuard(t, store, db)
-		for token, outer := range map[fencing.Token]sqlguard.DB{5: conn, 6: handles["sqlx"]} {
+		for i, outer := range []sqlguard.DB{conn, handles["sqlx"]} {
+			token := fencing.Token(5 + i)
 			require.NoError(t, guard.Do(t.Context(), outer, account(0, token), func(ctx context.Context, tx *sql.Tx) error {
 				require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, -1))
 				requireRefusedInside(t, guard, handles, ctx, t.Context())
@@ -108,9 +109,9 @@ func TestDoThatAnotherUserOfItsConnectionHasEnded(t *testing.T) {
 	makeAccounts(t, db, 1)
 	conn, _ := connections(t, store, db)
 	handle := hidden{conn, conn.BeginTx}
-	for token, inner := range map[fencing.Token]func(context.Context, *sql.Tx) error{
-		5: nothing, 15: func(context.Context, *sql.Tx) error { return errUndo },
-	} {
+	undone := func(context.Context, *sql.Tx) error { return errUndo }
+	for i, inner := range []func(context.Context, *sql.Tx) error{nothing, undone} {
+		token := fencing.Token(5 + 10*i)
 		err := guard.Do(t.Context(), handle, account(0, token), func(ctx context.Context, tx *sql.Tx) error {
 			_ = guard.Do(ctx, handle, write("other", token), inner)
 			require.NoError(t, guard.Do(t.Context(), db, account(0, token+1), nothing), "the claim is gone")
