@@ -146,6 +146,7 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 	hold := l.id
 	l.ballot.Vote(m.Index).Ask()
 	l.mu.afterUnlock(func() {
+		l.e.releases[m.Index].sendNow(lock)
 		leaving.after(lock, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()

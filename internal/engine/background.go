@@ -140,6 +140,17 @@ func (p *pendingReleases) add(r *pendingRelease) {
 	}
 }
 
+// sendNow sends the releases that a single attempt for this lock waits for, also those behind a release without an
+// answer. The attempt then waits for one round trip and not for two, which a node timeout may be too short for.
+func (p *pendingReleases) sendNow(lock string) {
+	q := p.queue(lock)
+	q.mu.Lock()
+	defer q.unlock()
+	if q.failures == 0 {
+		q.sendLocked(releasesUnderWay)
+	}
+}
+
 // retry records that a release failed, and schedules another attempt. A release that the server will never run, because
 // it refuses the user or a key has a value of another type, is dropped, and the hold expires by itself.
 func (p *pendingReleases) retry(r *pendingRelease, cause error) {
