@@ -109,9 +109,6 @@ func (w *World) Part(masters ...int) *World {
 	return &part
 }
 
-// masters is how many there are.
-func (w *World) masters() int { return max(1, len(w.Minis), len(w.Servers)) }
-
 // Deployment returns the real servers, where a client finds them with one option.
 func (w *World) Deployment() testredis.Deployment {
 	if w.Server != nil {
