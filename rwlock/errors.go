@@ -265,7 +265,7 @@ func (e *AbstainError) Error() string {
 		return fmt.Sprintf("has no vote: it %v", e.Err)
 	}
 	if e.For == 0 {
-		return "in quarantine until its markers are read: it may have lost leases that are still valid"
+		return "in quarantine until its marker is read, which is missing or has changed"
 	}
 	return fmt.Sprintf("in quarantine for another %v: it may have lost leases that are still valid", e.For)
 }

@@ -19,7 +19,7 @@ type Lease struct {
 	locker *Locker
 	owned  bool // acquired for an owner that the caller named
 
-	converting sync.Mutex // held by Upgrade or Downgrade
+	converting sync.Mutex // held by Upgrade or Downgrade, also while they wait; taken by TryLock only
 	contexts   atomic.Pointer[leaseContexts]
 }
 

@@ -75,9 +75,9 @@ func WithMeta(meta string) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Meta = meta })
 }
 
-// WithoutRenewal lets the lease end after its TTL. By default a lease is renewed every third of the TTL, with a jitter
-// of 10 %. A lease that was waited for is renewed once even with this option: a hand-off lasts for 3 s at most until
-// its holder has confirmed it, and the TTL counts from that renewal.
+// WithoutRenewal lets the lease end after its TTL. By default a lease is renewed every third of the TTL, or up to 5 %
+// of that earlier, so that leases do not renew together. A lease that was waited for is renewed once even with this
+// option: a hand-off lasts for 3 s at most until its holder has confirmed it, and the TTL counts from that renewal.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }

@@ -54,10 +54,10 @@ type Drift float64
 // Rounding is subtracted from every lease, because servers count whole milliseconds.
 const Rounding = 2 * time.Millisecond
 
-// Trusted returns until when a lease with this ttl is trusted. It is the only place that computes a deadline. The
-// server counted ttl from a moment after sent, so its own expiry comes later than sent + ttl, however long request and
-// reply were in transit. A request that the server refused because it did not know the script does not count: sent is
-// when the script itself was sent.
+// Trusted returns until when a lease with this ttl is trusted. It is the only place that computes how long an answer is
+// trusted. The server counted ttl from a moment after sent, so its own expiry comes later than sent + ttl, however long
+// request and reply were in transit. A request that the server refused because it did not know the script does not
+// count: sent is when the script itself was sent.
 func (d Drift) Trusted(sent Instant, ttl time.Duration) Instant {
 	return sent.Add(ttl - time.Duration(float64(ttl)*float64(d)) - Rounding)
 }

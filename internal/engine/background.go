@@ -213,7 +213,7 @@ const (
 	releasesPerCall  = 200  // holds of one lock
 )
 
-// leftLocked has no single attempt wait for this release any more, under mu.
+// leftLocked lets the single attempts that wait for this release go on, under mu.
 func (q *releaseQueue) leftLocked(r *pendingRelease) {
 	if r.left != nil {
 		q.left = append(q.left, r.left)

@@ -34,8 +34,9 @@
 // servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
 //
 // A lease has one mutex, the guard of its voting, which also guards its acquisition, renewal and doneState. No mutex is
-// held over a network call. Mutexes are taken in this order: lease; wait sets or pending releases; registry, tasks,
-// pipeline or timer queue.
+// held over a network call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order:
+// lease (a conversion holds those of both its leases); wait sets, or pending releases and then their queue; the check
+// of the masters; registry, tasks, pipeline, timer queue, and the counts and outages that have a mutex of their own.
 //
 // # The life of a hold
 //
@@ -44,7 +45,7 @@
 //	    ---------->| asking |------------------------------------------>| held |<----+
 //	               +--------+                                           +------+-----+
 //	                   |  |  ^                                            |  |
-//	ctx ends, closed,  |  |  | granted too late, or no common token:      |  | deadline, MaxHold, a quorum says gone
+//	ctx ends, closed,  |  |  | granted too late, or no common token:      |  | deadline, MaxHold, no quorum has it
 //	Try refused,       |  +--+ a new hold id                              |  +------------------------+
 //	masters refuse     |                                                  | Release, Close             |
 //	                   v                                                  v                            v

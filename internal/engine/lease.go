@@ -266,10 +266,10 @@ func (l *Lease) shutDown(in ...phase) {
 	}
 }
 
-// trust is a lease's deadline: the end of the longest trusted quorum of its votes, each of which clock.Drift.Trusted
-// counts from before its request was sent. It is written under the lease's mutex and read with or without it. The two
-// clocks are stored one after the other. A deadline only moves forward, so a reader without the mutex that sees only
-// the first store trusts the lease no longer than before.
+// trust is a lease's deadline: the time until which a quorum of its votes is trusted. clock.Drift.Trusted counts the
+// trust in each vote from before its request was sent. The deadline is written under the lease's mutex and read with or
+// without it. The two clocks are stored one after the other. Until the end sets it to 0 it only moves forward, so a
+// reader without the mutex that sees only the first store trusts the lease no longer than before.
 type trust struct{ mono, wall atomic.Int64 } // ns; 0 if the lease does not stand
 
 // until returns the deadline.

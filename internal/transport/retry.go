@@ -27,7 +27,7 @@ type step int
 const (
 	deliver step = iota // the reply is the caller's: the script ran, was refused, or may have run
 	resend              // the call did not run: send it in another mode
-	split               // the call did not run: send it as calls of one lock each
+	split               // the call did not run: send it as calls of one lock each; a call of one lock is delivered
 )
 
 // next decides what follows from a reply to a call of this node, whatever sent it: a caller, the pipeline, or the
