@@ -28,7 +28,7 @@ const (
 var scattered = map[string]int{
 	"internal/engine.Engine":      12,
 	"internal/engine.Lease":       6,
-	"internal/engine.voting":      5,
+	"internal/engine.hold":        5,
 	"internal/testkit.Process":    3,
 	"internal/testkit.World":      5,
 	"internal/transport.Master":   7,

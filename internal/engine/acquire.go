@@ -375,7 +375,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	if !a.waiting {
 		a.waiting = true
 		l.e.counters.waiting.Add(1)
-		l.e.observers.offer(l.e.observers.hooks.Waiting, &l.voting)
+		l.e.observers.offer(l.e.observers.hooks.Waiting, &l.hold)
 		for i, other := range l.e.masters {
 			if other != m && l.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
 				l.e.waiters[i].add(a, 0, false)

@@ -28,17 +28,17 @@ type pendingRelease struct {
 
 // releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
 // withdrawal counts it from here on.
-func (v *voting) releaseOn(m *transport.Master) pendingRelease {
+func (h *hold) releaseOn(m *transport.Master) pendingRelease {
 	var withdrawn *withdrawal
-	if v.extra != nil {
-		withdrawn = v.extra.withdrawal
+	if h.extra != nil {
+		withdrawn = h.extra.withdrawal
 		withdrawn.begin()
 	}
 	return pendingRelease{
-		m: m, key: v.key, hold: v.id, tombstone: v.tombstoneOn(m), withdrawal: withdrawn,
+		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn,
 		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
 		// is still on its way.
-		until: v.e.clock.Now().Add(v.terms.TTL + v.e.cfg.NodeTimeout),
+		until: h.e.clock.Now().Add(h.terms.TTL + h.e.cfg.NodeTimeout),
 	}
 }
 
@@ -47,12 +47,12 @@ func (v *voting) releaseOn(m *transport.Master) pendingRelease {
 // and overtake). A request without an answer may be the request that was granted. An earlier request that failed may
 // still be on its way too, over a connection that was replaced since. It cannot do harm for longer than the grant that
 // it asks for would last.
-func (v *voting) tombstoneOn(m *transport.Master) wire.Tombstone {
-	switch vote := v.ballot.Vote(m.Index); {
+func (h *hold) tombstoneOn(m *transport.Master) wire.Tombstone {
+	switch vote := h.ballot.Vote(m.Index); {
 	case vote.MayArriveLate():
-		return wire.Tombstone{TTL: tombstoneTTL(v.terms), Several: true}
+		return wire.Tombstone{TTL: tombstoneTTL(h.terms), Several: true}
 	case vote.Unanswered():
-		return wire.Tombstone{TTL: tombstoneTTL(v.terms)}
+		return wire.Tombstone{TTL: tombstoneTTL(h.terms)}
 	default:
 		return wire.Tombstone{}
 	}
@@ -69,21 +69,21 @@ const lateness = time.Minute
 // releaseInBackground releases all that any master may have of this hold, under mu, and removes the hold from the
 // registry. The releases are counted first, so that Close sees either the lease or its releases. They are sent when mu
 // is unlocked.
-func (v *voting) releaseInBackground() {
-	for i, m := range v.e.masters {
-		if v.ballot.Vote(i).MayBeHeld() {
-			v.queueRelease(m)
+func (h *hold) releaseInBackground() {
+	for i, m := range h.e.masters {
+		if h.ballot.Vote(i).MayBeHeld() {
+			h.queueRelease(m)
 		}
 	}
-	v.e.registry.forget(v.id)
+	h.e.registry.forget(h.id)
 }
 
 // queueRelease hands the release on one master to the master's pending releases, under mu.
-func (v *voting) queueRelease(m *transport.Master) {
-	r := v.releaseOn(m)
-	p := v.e.releases[m.Index]
+func (h *hold) queueRelease(m *transport.Master) {
+	r := h.releaseOn(m)
+	p := h.e.releases[m.Index]
 	p.announce(&r)
-	v.mu.afterUnlock(func() { p.add(&r) })
+	h.mu.afterUnlock(func() { p.add(&r) })
 }
 
 // pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each

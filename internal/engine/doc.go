@@ -6,8 +6,8 @@
 //	engine.go      Engine, which joins the parts; registry, the leases by hold id; Close, and the tasks that it awaits
 //	request.go     Request and Terms, the scripts of a master
 //	lease.go       Lease, the handle of a hold: its mutex, its deadline and its end
-//	hold.go        hold, one attempt at the lock; voting, the masters' votes on it: what a reply means, and which
-//	               calls the ballot asks for
+//	hold.go        hold, one attempt at the lock, and the masters' votes on it: what a reply means, and which calls the
+//	               ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
@@ -33,7 +33,7 @@
 // waiters each master that is listened to adds one. A master that is more than one server adds one that watches which
 // servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
 //
-// A lease has one mutex, the guard of its voting, which also guards its acquisition, renewal and doneState. No mutex is
+// A lease has one mutex, the guard of its hold, which also guards its acquisition, renewal and doneState. No mutex is
 // held over a network call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order:
 // lease (a conversion holds those of both its leases); wait sets, or pending releases and then their queue; the check
 // of the masters; registry, tasks, pipeline, timer queue, and the counts and outages that have a mutex of their own.

@@ -36,9 +36,9 @@ type observers struct {
 }
 
 // offer queues an event for a hook, under mu. It may be dropped, and nothing depends on it.
-func (o *observers) offer(hook func(Event), v *voting) {
+func (o *observers) offer(hook func(Event), h *hold) {
 	if hook != nil {
-		event := v.event()
+		event := h.event()
 		o.relay.Offer(func() { hook(event) })
 	}
 }

@@ -45,12 +45,12 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 
 // yieldRequested offers the master's grant to a hold that comes first. A hold that is already held does not yield: it
 // stands on a quorum, so the other hold cannot have a quorum before the release.
-func (v *voting) yieldRequested(m *transport.Master, hold string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.phase == asking && hold == v.id {
-		v.ballot.Vote(m.Index).YieldRequested()
-		v.perform(v.ballot.Next(nil))
+func (h *hold) yieldRequested(m *transport.Master, hold string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == asking && hold == h.id {
+		h.ballot.Vote(m.Index).YieldRequested()
+		h.perform(h.ballot.Next(nil))
 	}
 }
 
@@ -89,38 +89,38 @@ func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g wire.Hand
 // Too little trust costs a round trip, too much is two holders. By the last sample the server's clock read at most s
 // when that request was sent, so now it reads at most s + (1 + drift) x (time since, by the clock that ran further).
 // That is taken for its time, and a message that was long under way grants what is left and no more.
-func (v *voting) handoffTrust(
+func (h *hold) handoffTrust(
 	m *transport.Master, from *transport.Node, g wire.Handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.MaxServerTime(v.key.Lock(), from, g.Server, now)
+	latest, known := m.MaxServerTime(h.key.Lock(), from, g.Server, now)
 	left := g.TTL - time.Duration(max(latest-g.GrantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.GrantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false
 	}
-	return v.e.drift.Trusted(now, left), true
+	return h.e.drift.Trusted(now, left), true
 }
 
 // granted counts a grant that a message or a refresh reported, under mu: at once, or when the replicas have it. A vote
 // has at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
-func (v *voting) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
-	vote := v.ballot.Vote(m.Index)
-	if !v.e.replicated() {
+func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
+	vote := h.ballot.Vote(m.Index)
+	if !h.e.replicated() {
 		vote.Granted(token, until)
 		return
 	}
 	if !vote.Confirming(token) {
 		return
 	}
-	id := v.id
+	id := h.id
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
 	renewal := &transport.Renewal{
 		Renewal: wire.Renewal{
-			Key: v.key, Hold: id, TTL: wire.FormatMillis(v.terms.TTL + time.Millisecond), Token: token,
+			Key: h.key, Hold: id, TTL: wire.FormatMillis(h.terms.TTL + time.Millisecond), Token: token,
 		},
 		Deadline: until,
-		Done:     func(renewed bool, err error, sent clock.Instant) { v.confirmed(m, id, token, renewed, err, sent) },
+		Done:     func(renewed bool, err error, sent clock.Instant) { h.confirmed(m, id, token, renewed, err, sent) },
 	}
-	v.mu.afterUnlock(func() { m.Renew(renewal) })
+	h.mu.afterUnlock(func() { m.Renew(renewal) })
 }
 
 // replicated reports whether grants count only once replicas have them. Then an operation that makes or keeps a lease
@@ -132,23 +132,23 @@ func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
 
 // confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
 // the server. Then the grant only lasts longer there than it is trusted here.
-func (v *voting) confirmed(
+func (h *hold) confirmed(
 	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
 ) {
 	answer := ballot.Answer{Status: ballot.IsAbsent}
 	switch {
 	case err != nil:
-		answer = v.e.noAnswer(m, err)
+		answer = h.e.noAnswer(m, err)
 	case renewed:
-		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: v.e.drift.Trusted(sent, v.terms.TTL)}
+		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if id != v.id || v.phase == ended {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if id != h.id || h.phase == ended {
 		return
 	}
-	v.ballot.Vote(m.Index).Confirmed(token, answer)
-	v.changed()
+	h.ballot.Vote(m.Index).Confirmed(token, answer)
+	h.changed()
 }
 
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages

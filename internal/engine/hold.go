@@ -13,17 +13,23 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// hold is one attempt at a lock, as the masters know it. Thousands are held at once, so it has only what a lease needs:
-// fields that only asking needs are in acquisition, and fields that few holds need are in extra.
+// hold is one attempt at a lock and the votes of the masters on it, from the first request until all that the masters
+// have is released. An acquisition acts on the votes before the hold is granted, and a lease after that. Thousands of
+// holds exist at once, so a hold has only what a lease needs: fields that only asking needs are in acquisition, and
+// fields that few holds need are in extra.
 type hold struct {
-	id    string // a ULID; each attempt has its own
-	name  string // of the lock
-	key   wire.LockKey
-	terms *Terms
-	extra *extra        // nil for most
-	begun time.Duration // start of the first attempt, by the monotonic clock
-	mode  fencing.Mode
-	phase phase
+	e      *Engine
+	id     string // a ULID; each attempt has its own
+	name   string // of the lock
+	key    wire.LockKey
+	terms  *Terms
+	extra  *extra        // nil for most
+	begun  time.Duration // start of the first attempt, by the monotonic clock
+	mu     guard         // guards the hold, its acquisition and its lease
+	ballot ballot.Ballot
+	asking *acquisition // the acquisition; nil once it is over
+	mode   fencing.Mode
+	phase  phase
 
 	unobserved bool // the hooks were not notified of the beginning
 }
@@ -78,60 +84,50 @@ const (
 	ended
 )
 
-// voting is a hold and the votes of the masters on it, from the first request until all that the masters have is
-// released. An acquisition acts on the votes before the hold is granted, and a lease after that.
-type voting struct {
-	hold
-	e      *Engine
-	mu     guard // guards the voting, its acquisition and its lease
-	ballot ballot.Ballot
-	asking *acquisition // the acquisition; nil once it is over
-}
-
 // token returns the token that the hold was granted with, 0 before.
-func (v *voting) token() fencing.Token {
-	if v.phase == asking {
+func (h *hold) token() fencing.Token {
+	if h.phase == asking {
 		return 0
 	}
-	return v.ballot.Target()
+	return h.ballot.Target()
 }
 
 // event describes the hold as it is now, under mu.
-func (v *voting) event() Event {
-	return Event{v.name, v.mode, v.owner(), v.id, v.token(), v.e.clock.Now().Mono - v.begun}
+func (h *hold) event() Event {
+	return Event{h.name, h.mode, h.owner(), h.id, h.token(), h.e.clock.Now().Mono - h.begun}
 }
 
 // changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
 // that only actions follow: the lease has its token, and no late answer of a master revokes it.
-func (v *voting) changed() {
-	if v.asking != nil {
-		v.asking.decide()
+func (h *hold) changed() {
+	if h.asking != nil {
+		h.asking.decide()
 	} else {
-		v.perform(v.ballot.Next(nil))
+		h.perform(h.ballot.Next(nil))
 	}
 }
 
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.
 
 // perform sends the operations that the ballot asks for, under mu.
-func (v *voting) perform(actions []ballot.Action) {
+func (h *hold) perform(actions []ballot.Action) {
 	if len(actions) == 0 {
 		return
 	}
-	proposal := v.e.tokens.proposal() // one for all masters, so that their answers agree
+	proposal := h.e.tokens.proposal() // one for all masters, so that their answers agree
 	for _, action := range actions {
-		m := v.e.masters[action.Master]
+		m := h.e.masters[action.Master]
 		call := transport.Call{Vote: m.Vote(proposal)}
 		// A ballot asks for a raise or a yield. Renewals and regains belong to the lease.
 		if action.Op == ballot.Yield {
-			call.Script, call.Args = v.e.scriptsOf(m).yield, wire.Yield{Hold: v.id, Token: action.Token}.Args(nil)
-			v.post(m, call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
-				v.yielded(m, action.Token, r, a, err)
+			call.Script, call.Args = h.e.scriptsOf(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
+			h.post(m, call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
+				h.yielded(m, action.Token, r, a, err)
 			})
 		} else {
-			call.Script, call.Args = v.e.scriptsOf(m).raise, wire.Raise{Hold: v.id, Token: action.Token}.Args(nil)
-			v.post(m, call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
-				v.raised(m, action.Token, a)
+			call.Script, call.Args = h.e.scriptsOf(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
+			h.post(m, call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+				h.raised(m, action.Token, a)
 			})
 		}
 	}
@@ -139,42 +135,42 @@ func (v *voting) perform(actions []ballot.Action) {
 
 // post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
 // is sent when mu is unlocked.
-func (v *voting) post(
+func (h *hold) post(
 	m *transport.Master, call transport.Call, read holdReader, counted func(wire.HoldReply, ballot.Answer, error),
 ) {
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
-	id := v.id
-	call.Keys, call.Urgent, call.Replicated = v.e.keys.ForCall(v.key), true, true
+	id := h.id
+	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
-		a := v.e.answer(m, v.key.Lock(), reply, err, sent)
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if id == v.id && v.phase != ended {
+		a := h.e.answer(m, h.key.Lock(), reply, err, sent)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if id == h.id && h.phase != ended {
 			counted(reply, a, err)
 		}
 	}
-	v.mu.afterUnlock(func() { m.Post(call) })
+	h.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
 // that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
 // kept).
-func (v *voting) raised(m *transport.Master, target fencing.Token, a ballot.Answer) {
-	v.ballot.Vote(m.Index).Raised(target, a)
-	if v.asking != nil {
-		v.asking.decide()
+func (h *hold) raised(m *transport.Master, target fencing.Token, a ballot.Answer) {
+	h.ballot.Vote(m.Index).Raised(target, a)
+	if h.asking != nil {
+		h.asking.decide()
 	}
 }
 
 // yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
 // granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
-func (v *voting) yielded(m *transport.Master, token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
-	v.ballot.Vote(m.Index).Yielded(token, a)
-	v.ballot.Vote(m.Index).Block(r.Token, r.First)
-	if acquisition := v.asking; acquisition != nil {
+func (h *hold) yielded(m *transport.Master, token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
+	h.ballot.Vote(m.Index).Yielded(token, a)
+	h.ballot.Vote(m.Index).Block(r.Token, r.First)
+	if acquisition := h.asking; acquisition != nil {
 		acquisition.decide()
-		if v.phase == asking {
+		if h.phase == asking {
 			acquisition.enqueue(m, r.Left, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // Lease is the client's side of one hold: the trust in it, from the grant to Release or loss. Before the grant its
 // acquisition decides. The zero value is made for Engine.Acquire. All methods may be called from any goroutine.
 type Lease struct {
-	voting
+	hold
 	trust     trust         // until when the lease stands
 	limit     time.Duration // when MaxHold ends the lease, or never
 	renewal   renewal

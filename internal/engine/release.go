@@ -45,13 +45,13 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // warnOf logs the error that Release returns. The log and the error agree on whether the release continues.
-func (v *voting) warnOf(failed *Error) {
+func (h *hold) warnOf(failed *Error) {
 	message := "release not confirmed, trying again in the background"
 	if !failed.Unknown {
 		message = "release refused, the hold ends with its TTL"
 	}
-	v.e.observers.warn(message,
-		slog.String("lock", v.name), slog.Uint64("token", uint64(v.token())), slog.Any("error", failed))
+	h.e.observers.warn(message,
+		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
 }
 
 // ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed the release or ctx
@@ -109,112 +109,112 @@ func (l *Lease) LetGo() (release func()) {
 // request of this process does not meet a hold of its own, and a waiter elsewhere that needed a downgrade has entered.
 // The caller has what it asked for, or continues to ask for it, without that wait. Unlike Release, giveBackWithin
 // therefore does not wait beyond the end of ctx: the release then continues in the background, and Close waits for it.
-func (v *voting) giveBackWithin(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, v.e.cfg.ReleaseTimeout)
+func (h *hold) giveBackWithin(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, h.e.cfg.ReleaseTimeout)
 	defer cancel()
-	return v.giveBack(within, ctx)
+	return h.giveBack(within, ctx)
 }
 
 // giveBack sends the release to all masters and waits for its verdict until ctx ends. Releases of masters that have not
 // answered by then continue in the background. If caller has ended, a master that has not answered does not count as
 // failed.
-func (v *voting) giveBack(ctx, caller context.Context) error {
-	if len(v.e.masters) == 1 {
+func (h *hold) giveBack(ctx, caller context.Context) error {
+	if len(h.e.masters) == 1 {
 		count := releaseCount{need: 1, all: 1}
-		count.add(v.giveBackTo(ctx, caller, v.e.masters[0]))
-		return count.verdict(v)
+		count.add(h.giveBackTo(ctx, caller, h.e.masters[0]))
+		return count.verdict(h)
 	}
 	// votes outlives this call, because answers may arrive after the end of ctx.
-	votes := newReleaseVotes(v.e)
-	v.postReleases(votes)
+	votes := newReleaseVotes(h.e)
+	h.postReleases(votes)
 	select {
 	case <-votes.certain:
 	case <-ctx.Done():
 	}
-	return votes.verdict(v)
+	return votes.verdict(h)
 }
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
 // before the release. For a request that was not answered, the release leaves a tombstone if it finds no hold.
-func (v *voting) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
-	v.mu.Lock()
-	r := v.releaseOn(m) // answers may still arrive
-	v.mu.Unlock()
-	keys := v.e.keys.All(r.key)
+func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
+	h.mu.Lock()
+	r := h.releaseOn(m) // answers may still arrive
+	h.mu.Unlock()
+	keys := h.e.keys.All(r.key)
 	var array [3]string
 	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:0])
-	result, sent := m.Do(ctx, v.e.scriptsOf(m).release, v.e.keys.OfScript(&keys), wire.Vote{}, args)
+	result, sent := m.Do(ctx, h.e.scriptsOf(m).release, h.e.keys.OfScript(&keys), wire.Vote{}, args)
 	if result.NonRedisError() != nil && ctx.Err() != nil {
-		silence := &transport.NoReply{After: v.e.clock.Now().Mono - sent.Mono}
+		silence := &transport.NoReply{After: h.e.clock.Now().Mono - sent.Mono}
 		if caller.Err() != nil { // not a failure of the master, so no backoff delays other releases
-			pending, p := r, v.e.releases[m.Index]
+			pending, p := r, h.e.releases[m.Index]
 			p.announce(&pending)
 			p.add(&pending)
 			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.Lock()).Addr(), Err: silence}
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
-	return v.e.released(r, result, sent)
+	return h.e.released(r, result, sent)
 }
 
 // postReleases releases the hold on each of several masters, with one token floor for the tokens that hand-offs mint.
 // All masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
-func (v *voting) postReleases(votes *releaseVotes) {
-	keys := v.e.keys.ForCall(v.key)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	proposal := v.e.tokens.proposalAfter(v.token())
+func (h *hold) postReleases(votes *releaseVotes) {
+	keys := h.e.keys.ForCall(h.key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	proposal := h.e.tokens.proposalAfter(h.token())
 	count := votes.count
-	for i, m := range v.e.masters {
+	for i, m := range h.e.masters {
 		// A master that cannot have any state of the hold has let go of it.
-		if !v.ballot.Vote(i).MayBeHeld() {
-			v.mu.afterUnlock(func() { count(i, false, nil) })
+		if !h.ballot.Vote(i).MayBeHeld() {
+			h.mu.afterUnlock(func() { count(i, false, nil) })
 			continue
 		}
-		v.postRelease(m, keys, proposal, count)
+		h.postRelease(m, keys, proposal, count)
 	}
 }
 
 // postRelease posts the release to one master, under mu. done is called without mu when the master has answered or
 // failed to.
-func (v *voting) postRelease(
+func (h *hold) postRelease(
 	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
 ) {
-	r := v.releaseOn(m)
+	r := h.releaseOn(m)
 	call := transport.Call{
-		Script: v.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
+		Script: h.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
 		Args: wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(nil), Urgent: true,
 		Done: func(result rueidis.RedisResult, sent clock.Instant) {
-			had, failure := v.e.released(r, result, sent)
+			had, failure := h.e.released(r, result, sent)
 			done(m.Index, had, failure)
 		},
 	}
-	v.mu.afterUnlock(func() { m.Post(call) })
+	h.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // releaseAtOnce releases all that any master may have of this hold, under mu, and removes the hold from the registry.
 // left ends the announcements of the release, one for each master. Single attempts of this process wait for the
 // answers, so the releases do not wait for a probe, as those of releaseInBackground do. Only the release to a server
 // that does not answer does, and no attempt waits for it: the attempt fails at once, as it would without the release.
-func (v *voting) releaseAtOnce(left []func()) {
-	keys, proposal := v.e.keys.ForCall(v.key), v.e.tokens.proposalAfter(v.token())
-	for i, m := range v.e.masters {
+func (h *hold) releaseAtOnce(left []func()) {
+	keys, proposal := h.e.keys.ForCall(h.key), h.e.tokens.proposalAfter(h.token())
+	for i, m := range h.e.masters {
 		switch {
-		case !v.ballot.Vote(i).MayBeHeld():
-			v.mu.afterUnlock(left[i])
+		case !h.ballot.Vote(i).MayBeHeld():
+			h.mu.afterUnlock(left[i])
 			continue
-		case m.At(v.key.Lock()).Failing():
-			v.queueRelease(m)
-			v.mu.afterUnlock(left[i])
+		case m.At(h.key.Lock()).Failing():
+			h.queueRelease(m)
+			h.mu.afterUnlock(left[i])
 			continue
 		}
-		v.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
-		v.postRelease(m, keys, proposal, func(int, bool, *NodeFailure) {
-			v.e.unconfirmed.add(-1)
+		h.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
+		h.postRelease(m, keys, proposal, func(int, bool, *NodeFailure) {
+			h.e.unconfirmed.add(-1)
 			left[i]()
 		})
 	}
-	v.e.registry.forget(v.id)
+	h.e.registry.forget(h.id)
 }
 
 // released reads the reply to a release. A release that failed is retried in the background until the hold has expired.
@@ -270,7 +270,7 @@ func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 
 // verdict returns a *Loss if the hold did not stand any more when the release arrived, because the caller that relied
 // on it must know.
-func (c *releaseCount) verdict(of *voting) error {
+func (c *releaseCount) verdict(of *hold) error {
 	switch {
 	case c.lost():
 		of.e.suspect(of.key.Lock())
@@ -322,7 +322,7 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 // verdict returns the verdict of the answers so far. Later answers change nothing for the caller. A release that they
 // show to have failed continues in the background. If no quorum has confirmed, the masters that are still silent are
 // causes too. The silence is given as the release timeout, which is right for Release, the only caller that uses it.
-func (v *releaseVotes) verdict(of *voting) error {
+func (v *releaseVotes) verdict(of *hold) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	err := v.answers.verdict(of)

@@ -216,7 +216,7 @@ func (l *Lease) roundSucceeded(now clock.Instant, confirm bool) {
 	if l.planRenewal(now); l.renewal.again {
 		l.renewal.again, l.renewal.due = false, now.Mono
 	}
-	l.e.observers.offer(l.e.observers.hooks.Renewed, &l.voting)
+	l.e.observers.offer(l.e.observers.hooks.Renewed, &l.hold)
 	l.regain(now)
 }
 
@@ -224,24 +224,24 @@ func (l *Lease) roundSucceeded(now clock.Instant, confirm bool) {
 // hold stands, and each master ensures that no other grant was counted (case regain-counted). Without regain, a quorum
 // of three that loses one master after the other, each for a moment, loses the lease, although never more than one
 // master was away at a time.
-func (v *voting) regain(now clock.Instant) {
+func (h *hold) regain(now clock.Instant) {
 	details := ""
-	for _, m := range v.e.masters {
-		trusted, ok := v.ballot.Vote(m.Index).Regaining(v.token(), now)
+	for _, m := range h.e.masters {
+		trusted, ok := h.ballot.Vote(m.Index).Regaining(h.token(), now)
 		if !ok {
 			continue
 		}
 		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
-			details = v.details(v.e.route(v.key.Lock()), "")
+			details = h.details(h.e.route(h.key.Lock()), "")
 		}
-		regain := wire.Regain{Hold: v.id, TTL: v.terms.ttlArg, Token: v.token(), Details: details, Trusted: trusted}
+		regain := wire.Regain{Hold: h.id, TTL: h.terms.ttlArg, Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
-			Script: v.e.scriptsOf(m).regain, Vote: m.Vote(v.e.tokens.proposal()), Args: regain.Args(nil),
+			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}
-		v.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
-			v.ballot.Vote(m.Index).Regained(v.token(), a)
+		h.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+			h.ballot.Vote(m.Index).Regained(h.token(), a)
 		})
 	}
 }
