@@ -3,7 +3,6 @@ package rwlock
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/joined"
@@ -135,8 +134,8 @@ func nodeCause(err error) error {
 	switch e := err.(type) {
 	case *engine.NoReply:
 		return &NoReplyError{After: e.After}
-	case *engine.AskedLate:
-		return fmt.Errorf("%w; this process sent the request %v late", nodeCause(e.Silence), e.By.Round(time.Millisecond))
+	case *engine.ProcessLate:
+		return fmt.Errorf("%w; %s", nodeCause(e.Silence), e.Lateness())
 	case *engine.NotSent:
 		if e.Final {
 			return nodeCause(e.Cause)

@@ -58,28 +58,48 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	require.Greater(w, lease.Token(), other.Token())
 }
 
-// A renewal that this process came to late leaves the servers little time to answer: the loss says so.
-func TestALossNamesARenewalThatCameLate(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var paused atomic.Int64
-		start := time.Now()
-		clock := settings.LockerOption(func(l *settings.Locker) {
-			l.Clock = func() (time.Duration, time.Time) {
-				now := time.Now().Add(time.Duration(paused.Load()))
-				return now.Sub(start), now
-			}
+// A process that was late itself may have asked late, or not have read an answer that was there: the loss says how late
+// it was, and says nothing of it if it was in time.
+func TestALossNamesALateProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration // from the grant to the pause, in tenths of the TTL
+		pause time.Duration // in tenths of the TTL
+		late  bool
+	}{
+		"it asked late":                          {after: 2, pause: 6, late: true},
+		"it did not run while an answer was due": {after: 4, pause: 8, late: true},
+		"it was in time":                         {after: 2, pause: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				var paused atomic.Int64
+				start := time.Now()
+				clock := settings.LockerOption(func(l *settings.Locker) {
+					l.Clock = func() (time.Duration, time.Time) {
+						now := time.Now().Add(time.Duration(paused.Load()))
+						return now.Sub(start), now
+					}
+				})
+				w.TTL = 1500 * time.Millisecond // over before the client gives up its connection
+				p := w.Process(clock)
+				lease := p.Take("n", rwlock.Write)
+				p.Link.Blackhole(testredis.Both)
+				w.Pass(w.TTL / 10 * c.after)
+				paused.Store(int64(w.TTL / 10 * c.pause))
+				w.UntilOver(lease)
+				require.ErrorContains(w, lease.Err(), "no renewal was confirmed in time")
+				require.Regexp(w, `mini:6379: no reply in \S+`, lease.Err().Error())
+				late := `; this process was busy or paused, its timers were up to \S+ late$`
+				if c.late {
+					require.Regexp(w, late, lease.Err().Error())
+				} else {
+					require.NotRegexp(w, late, lease.Err().Error())
+				}
+				var silence *rwlock.NoReplyError
+				require.ErrorAs(w, lease.Err(), &silence)
+			})
 		})
-		p := w.Process(clock)
-		lease := p.Take("n", rwlock.Write)
-		p.Link.Blackhole(testredis.Both)
-		w.Pass(w.TTL / 5)
-		paused.Store(int64(w.TTL * 3 / 5)) // a renewal was due meanwhile, and the lease has not expired
-		w.UntilOver(lease)
-		require.ErrorContains(w, lease.Err(), "no renewal was confirmed in time")
-		require.Regexp(w, `mini:6379: no reply in \S+; this process sent the request \S+ late`, lease.Err().Error())
-		var silence *rwlock.NoReplyError
-		require.ErrorAs(w, lease.Err(), &silence)
-	})
+	}
 }
 
 // A renewal sets the expiry that it was asked for. What a server's clock was set back by must not be left on top of it

@@ -146,17 +146,21 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// AskedLate is the silence of a master that this process asked so late that little time was left for an answer.
-type AskedLate struct {
+// ProcessLate is the silence of a master while this process was late itself: its timers fired late, so it may have
+// asked late, or may not have read an answer that was there.
+type ProcessLate struct {
 	By      time.Duration
 	Silence *NoReply
 }
 
-func (e *AskedLate) Error() string {
-	return fmt.Sprintf("%v; this process sent the request %v late", e.Silence, e.By.Round(time.Millisecond))
-}
+func (e *ProcessLate) Error() string { return fmt.Sprintf("%v; %s", e.Silence, e.Lateness()) }
 
-func (e *AskedLate) Unwrap() error { return e.Silence }
+func (e *ProcessLate) Unwrap() error { return e.Silence }
+
+// Lateness says how late the process was.
+func (e *ProcessLate) Lateness() string {
+	return fmt.Sprintf("this process was busy or paused, its timers were up to %v late", e.By.Round(time.Millisecond))
+}
 
 // refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
 // reports that so many refusals are permanent that no quorum can come about by asking again.

@@ -29,8 +29,7 @@ type renewal struct {
 // for it. The round itself serves only the goroutines that wait for it and the schedule of the next round.
 type round struct {
 	sent    clock.Instant
-	late    time.Duration // how long after the due time the round started
-	waiters []chan error  // of Renew
+	waiters []chan error // of Renew
 }
 
 const (
@@ -38,6 +37,7 @@ const (
 	renewTicks  = 20   // ticks in a renewal interval; leases due in the same tick are renewed in one call
 	retryShare  = 8    // a failed renewal is retried after this part of the remaining trust
 	retryMin    = 5 * time.Millisecond
+	lateShare   = 10 // a process that was late for this part of the wait for an answer may have caused the wait
 )
 
 // planRenewal schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it
@@ -87,7 +87,7 @@ func (l *Lease) fireRenewal(now clock.Instant) {
 	case l.renewal.round != nil:
 		l.roundStalled(now)
 	default:
-		l.startRound(now).late = now.Mono - l.renewal.due
+		l.startRound(now)
 	}
 }
 
@@ -348,7 +348,7 @@ func (n *renewal) noteAnswer(master int) {
 // noteSilence records the masters that have not answered the round. An earlier failure says more than silence, so it
 // stays.
 func (l *Lease) noteSilence(now clock.Instant) {
-	silence := l.renewal.round.silence(now)
+	silence := l.silence(now)
 	for i, m := range l.e.masters {
 		known, _ := l.renewal.failure.(NodeFailures)
 		if _, found := known.find(i); !found && l.ballot.Votes().OwesRenewal(i) {
@@ -360,11 +360,13 @@ func (l *Lease) noteSilence(now clock.Instant) {
 	}
 }
 
-// silence returns the failure of a master that has not answered the round.
-func (r *round) silence(now clock.Instant) error {
-	silence := &NoReply{After: now.Mono - r.sent.Mono}
-	if r.late > silence.After {
-		return &AskedLate{By: r.late, Silence: silence}
+// silence returns the failure of a master that has not answered the round. If this process was late meanwhile, it may
+// not have read an answer that came in time, or has asked late.
+func (l *Lease) silence(now clock.Instant) error {
+	sent := l.renewal.round.sent.Mono
+	silence := &NoReply{After: now.Mono - sent}
+	if by := l.e.timers.Delayed(sent, now.Mono); by > silence.After/lateShare {
+		return &ProcessLate{By: by, Silence: silence}
 	}
 	return silence
 }

@@ -3,6 +3,7 @@
 package timerqueue
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -31,9 +32,18 @@ type Queue struct {
 
 	mu     sync.Mutex
 	timers timerHeap
+	delays []delay       // each later than the one before it, and smaller
 	wakeAt time.Duration // when the goroutine wakes next
 	kick   chan struct{}
 }
+
+// delay is how late the queue fired a timer.
+type delay struct{ at, by time.Duration }
+
+const (
+	delayMin   = time.Millisecond // smaller delays are usual
+	delaysMost = 16
+)
 
 // New returns a queue. jump is called when the machine has been suspended or its wall clock was set forward since New.
 func New(c clock.Clock, jump func(now clock.Instant)) *Queue {
@@ -83,6 +93,38 @@ func (q *Queue) Len() int {
 	return len(q.timers)
 }
 
+// Delayed returns how late the queue has fired a timer since that time, at most, including a timer that is due and has
+// not fired. While the queue was that late, the process may not have run its other goroutines either.
+func (q *Queue) Delayed(since, now time.Duration) (by time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.timers) > 0 {
+		by = max(0, now-q.timers[0].at)
+	}
+	for _, d := range q.delays {
+		if d.at >= since {
+			return max(by, d.by)
+		}
+	}
+	return by
+}
+
+// noteDelay records how late the first timer is, under mu. A larger delay replaces the smaller ones before it.
+func (q *Queue) noteDelay(now time.Duration) {
+	by := now - q.timers[0].at
+	if by < delayMin {
+		return
+	}
+	kept := slices.IndexFunc(q.delays, func(d delay) bool { return d.by <= by })
+	if kept < 0 {
+		kept = len(q.delays)
+	}
+	q.delays = append(q.delays[:kept], delay{now, by})
+	if len(q.delays) > delaysMost {
+		q.delays = slices.Delete(q.delays, 0, 1)
+	}
+}
+
 // Run fires timers until stop is closed.
 func (q *Queue) Run(stop <-chan struct{}) {
 	timer := time.NewTimer(clock.Never)
@@ -115,6 +157,9 @@ func (q *Queue) Run(stop <-chan struct{}) {
 func (q *Queue) takeDue(now time.Duration, into []Target) []Target {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if len(q.timers) > 0 {
+		q.noteDelay(now)
+	}
 	for len(q.timers) > 0 && q.timers[0].at <= now {
 		into = append(into, q.timers.remove(0).target)
 	}

@@ -3,6 +3,7 @@ package timerqueue_test
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,5 +259,42 @@ func TestAJumpBeforeRunIsNoticed(t *testing.T) {
 		close(stop)
 		<-over
 		require.Equal(t, 1, jumps)
+	})
+}
+
+// The queue knows how late it was, also while it has not come to a timer that is due.
+func TestDelaysAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		var behind atomic.Int64 // by how much the clock is ahead of the timers of the runtime
+		system := clock.System()
+		now := func() time.Duration { return system.Now().Mono + time.Duration(behind.Load()) }
+		s := running(t, func() (time.Duration, time.Time) { return now(), time.Unix(0, int64(now())) }, noJump)
+		var b bell
+		late := func(by time.Duration) (at time.Duration) { // fires a timer that late
+			s.Set(b.alarm(0), now()+time.Second)
+			synctest.Wait()
+			behind.Add(int64(by))
+			time.Sleep(time.Second)
+			require.Len(t, b.take(), 1)
+			return now()
+		}
+		require.Zero(t, s.q.Delayed(0, now()))
+		first := late(30 * ms)
+		second := late(50 * ms)
+		third := late(20 * ms)
+		late(0)
+		require.Equal(t, 50*ms, s.q.Delayed(0, now()))
+		require.Equal(t, 50*ms, s.q.Delayed(first, now()))
+		require.Equal(t, 50*ms, s.q.Delayed(second, now()))
+		require.Equal(t, 20*ms, s.q.Delayed(second+1, now()))
+		require.Zero(t, s.q.Delayed(third+1, now()))
+		for by := 40 * ms; by > 0; by -= ms {
+			late(by)
+		}
+		require.Equal(t, ms, s.q.Delayed(now(), now()))
+		require.Equal(t, 16*ms, s.q.Delayed(0, now()), "of many that shrink, the last few")
+		s.Set(b.alarm(0), now()+time.Second)
+		require.Equal(t, 70*ms, s.q.Delayed(now(), now()+time.Second+70*ms), "it is due and has not fired")
 	})
 }
