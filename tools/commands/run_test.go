@@ -65,6 +65,8 @@ func runnerOf(command string) func(*testing.T, string) {
 		"go tool ":                 findTool,
 		"go run ./bench":           runBench,
 		"go run -C bench/peers . ": listWorkloads,
+		"go run -C tools ./noise ": underNoise,
+		"FENCELOCK_NOISE=":         underNoise,
 		"redis-cli ":               askRedis,
 		"cd ":                      nothing,
 		"go mod edit ":             nothing,
@@ -78,6 +80,17 @@ func runnerOf(command string) func(*testing.T, string) {
 }
 
 func runBench(t *testing.T, command string) { shell(t, root, command+" -for 1s") }
+
+// underNoise runs the command that writes an overlay, and one that tests packages with it for one of them.
+func underNoise(t *testing.T, command string) {
+	overlay := t.TempDir()
+	require.Contains(t, shell(t, root, "go run -C tools ./noise "+overlay), "internal/engine")
+	if test, packages, found := strings.Cut(command, "/overlay.json "); found {
+		require.Contains(t, strings.Fields(packages), "./reentrant")
+		test = strings.Replace(test, "/tmp/noise", overlay, 1) + "/overlay.json"
+		require.Contains(t, shell(t, root, test+" ./reentrant -v -short -run 'Goroutines|Do'"), "FENCELOCK_NOISE=1\n")
+	}
+}
 
 // shell runs a command in a folder and returns what it printed.
 func shell(t *testing.T, folder, command string) string {
@@ -200,7 +213,7 @@ func TestTidyOutsideTheWorkspace(t *testing.T) {
 const root = "../.."
 
 var (
-	programs = regexp.MustCompile(`^(?:GOWORK=off )?(?:go|bash|sh|cd|redis-cli|golangci-lint) .`)
+	programs = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )?(?:go|bash|sh|cd|redis-cli|golangci-lint) .`)
 	span     = regexp.MustCompile("`([^`\n]+)`")
 	comment  = regexp.MustCompile(`\s+# .*$`)
 )
