@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,9 @@ type arena struct {
 	servers []*testredis.Server
 	links   [][]*testredis.Proxy // of each worker, to each master
 	workers []*process
+
+	listener  net.Listener
+	registers *registers
 
 	mu   sync.Mutex
 	next int // id of the next process
@@ -69,6 +73,12 @@ func newArena(t testing.TB, cfg config) *arena {
 	for range cfg.masters {
 		a.servers = append(a.servers, testredis.StartBinary(t, binary, args...))
 	}
+	var err error
+	if a.listener, err = net.Listen("unix", filepath.Join(a.dir, "registers")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.listener.Close() })
+	a.registers = serveRegisters(a.listener)
 	for i := range cfg.processes {
 		var links []*testredis.Proxy
 		for _, s := range a.servers {
@@ -89,11 +99,13 @@ func (a *arena) start(p *process) error {
 	a.outs = append(a.outs, out)
 	a.mu.Unlock()
 	cfg := workerConfig{
-		Process: id, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: ttls[p.slot%len(ttls)], Longest: a.longest,
+		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: ttls[p.slot%len(ttls)], Longest: a.longest,
 		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
+		Register: a.listener.Addr().String(), Links: map[string]string{},
 	}
-	for _, link := range a.links[p.slot] {
-		cfg.Addrs = append(cfg.Addrs, link.Addr())
+	for i, link := range a.links[p.slot] {
+		cfg.Addrs = append(cfg.Addrs, a.servers[i].Addr())
+		cfg.Links[a.servers[i].Addr()] = link.Addr()
 	}
 	for _, other := range a.workers {
 		if other != p {

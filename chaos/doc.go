@@ -9,9 +9,10 @@
 // Worker processes take locks in every form: leases, RWMutexes with and without linger, conversions, nested sections of
 // one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial, the
 // others have plain ones. At the same time faults strike servers, links and workers, in an order drawn from a seed.
-// Each worker records the times at which it trusted each of its locks. At the end every lock is taken once more, and
-// the whole record is judged: exclusion, the order of the tokens, bounded waits, and that nothing is left on the
-// masters.
+// Each worker records the times at which it trusted each of its locks, and reads and writes two registers under each
+// lock, one with a guard. At the end every lock is taken once more, and the whole record is judged: exclusion, the
+// order of the tokens, bounded waits, the order of arrival where no fault strikes, leases that were lost although their
+// masters were in reach, the linearizability of the guarded registers, and that nothing is left on the masters.
 //
 // The exit status is 1 if a promise of docs/guarantees.md was broken, or if the run could not be made.
 package main

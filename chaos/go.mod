@@ -3,6 +3,7 @@ module github.com/seed74116694/fencelock/chaos
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/redis/rueidis v1.0.79
 	github.com/seed74116694/fencelock v0.1.0
 	github.com/stretchr/testify v1.12.1

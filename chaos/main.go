@@ -49,7 +49,7 @@ func main() {
 	flag.IntVar(&cfg.masters, "masters", 3, "number of independent masters, or 1")
 	flag.IntVar(&cfg.processes, "processes", 4, "number of worker processes")
 	flag.IntVar(&cfg.workers, "workers", 4, "goroutines that use locks in each process")
-	flag.IntVar(&cfg.names, "names", 2, "number of locks, and as many RWMutexes")
+	flag.IntVar(&cfg.names, "names", 4, "number of locks, and as many RWMutexes")
 	flag.DurationVar(&cfg.duration, "for", 3*time.Minute, "how long faults strike")
 	flag.DurationVar(&cfg.gap, "gap", 700*time.Millisecond, "the longest time between two faults")
 	flag.Uint64Var(&cfg.seed, "seed", 0, "of the faults; 0 draws one")
@@ -131,6 +131,7 @@ func attack(t testing.TB, cfg config, names []string, h *history.History) ([]str
 	}
 	h.Run.Ended = now()
 	h.Faults = append(h.Faults, n.faults...)
+	h.Accesses = a.registers.all()
 	if err := a.events(h); err != nil {
 		return nil, err
 	}
@@ -157,7 +158,10 @@ func judge(out io.Writer, h *history.History, left []string) error {
 			fmt.Fprintf(out, "other failure: %s: %s\n", f.Form, f.Err)
 		}
 	}
-	violations := check.All(h, check.Slack{Context: 1500 * time.Millisecond, Healed: 20 * time.Second})
+	judgement := check.All(h, check.Busy)
+	fmt.Fprintf(out, "judged %v\nlost updates: %d with a guard, %d without\n", judgement.Judged,
+		check.LostUpdates(h, true), check.LostUpdates(h, false))
+	violations := judgement.Violations
 	for _, text := range left {
 		violations = append(violations, check.Violation{Rule: "left", Text: text})
 	}
@@ -167,6 +171,9 @@ func judge(out io.Writer, h *history.History, left []string) error {
 			fmt.Fprintf(out, "VIOLATION %s: %s\n", v.Rule, v.Text)
 			for _, s := range v.Spans {
 				fmt.Fprintf(out, "    %+v\n", s)
+			}
+			for _, a := range v.Accesses {
+				fmt.Fprintf(out, "    %+v\n", a)
 			}
 		}
 	}

@@ -29,11 +29,12 @@ type nemesis struct {
 	oblivion map[int]time.Time // until when a master that lost its data may not vote
 }
 
-// strike is one fault: its target, its duration, and how it begins and ends. end may be nil.
+// strike is one fault: what the history says of it, its duration, and how it begins and ends. end may be nil.
 type strike struct {
-	target     string
+	history.Fault
 	lasts      time.Duration
 	begin, end func()
+	links      []*testredis.Proxy // that it strikes
 }
 
 // kinds are the faults by name. A nil strike means that the fault cannot strike now.
@@ -60,6 +61,10 @@ var kinds = map[string]func(n *nemesis) *strike{
 		d := n.direction()
 		return n.link(func(p *testredis.Proxy) { p.Blackhole(d) }, func(p *testredis.Proxy) { p.Restore(); p.Cut() })
 	},
+	"half-open": func(n *nemesis) *strike {
+		d := n.direction()
+		return silent(n.link(func(p *testredis.Proxy) { p.Blackhole(d) }, (*testredis.Proxy).Restore))
+	},
 	"hold": func(n *nemesis) *strike {
 		d := n.direction()
 		return n.link(func(p *testredis.Proxy) { p.Hold(d) }, (*testredis.Proxy).Restore)
@@ -77,42 +82,50 @@ var kinds = map[string]func(n *nemesis) *strike{
 		return n.link(func(p *testredis.Proxy) { p.DropPushes(func([]string) bool { return rand.IntN(2) == 0 }) },
 			func(p *testredis.Proxy) { p.DropPushes(nil) })
 	},
-	"lose-reply": func(n *nemesis) *strike {
-		return n.link(func(p *testredis.Proxy) { p.DropNextReply(testredis.Named("EVALSHA")) }, nil)
+	"late": func(n *nemesis) *strike {
+		d := n.direction()
+		return n.link(func(p *testredis.Proxy) { p.DelayFunc(d, func() time.Duration { return rand.N(2 * n.arena.ttl) }) },
+			func(p *testredis.Proxy) { p.Delay(0) })
 	},
-	"mute-reply": func(n *nemesis) *strike {
-		return n.link(func(p *testredis.Proxy) { p.MuteNextReply(testredis.Named("EVALSHA")) }, nil)
-	},
-	"lose-command": func(n *nemesis) *strike {
-		return n.link(func(p *testredis.Proxy) { p.DropNextCommand(testredis.Named("EVALSHA")) }, nil)
-	},
+	"lose-reply":   func(n *nemesis) *strike { return n.nextCall((*testredis.Proxy).DropNextReply) },
+	"mute-reply":   func(n *nemesis) *strike { return silent(n.nextCall((*testredis.Proxy).MuteNextReply)) },
+	"lose-command": func(n *nemesis) *strike { return n.nextCall((*testredis.Proxy).DropNextCommand) },
 	"run-twice": func(n *nemesis) *strike {
 		return n.link(func(p *testredis.Proxy) { p.Duplicate(testredis.Named("EVALSHA"), nil) },
 			func(p *testredis.Proxy) { p.Duplicate(nil, nil) })
 	},
 }
 
+// Now and then nothing strikes for a while, because some promises hold only then.
+const untilCalm, calmness = 20 * time.Second, 8 * time.Second
+
 // rage strikes until the time is over, and returns when every fault has ended.
 func (n *nemesis) rage(until time.Time, gap time.Duration) {
 	n.busy, n.oblivion = map[int]bool{}, map[int]time.Time{}
+	calm := time.Now().Add(untilCalm)
 	for time.Now().Before(until) {
+		if time.Now().After(calm) {
+			n.all.Wait()
+			time.Sleep(calmness)
+			calm = time.Now().Add(untilCalm)
+		}
 		time.Sleep(n.upTo(gap))
 		kind := n.kinds[n.rng.IntN(len(n.kinds))]
 		s := kinds[kind](n)
 		if s == nil {
 			continue
 		}
-		fault := history.Fault{Kind: kind, Target: s.target, From: now()}
+		s.Kind, s.From = kind, now()
 		n.all.Go(func() {
 			s.begin()
 			if s.end != nil {
 				time.Sleep(s.lasts)
 				s.end()
 			}
-			fault.Until = now()
+			s.Until = now()
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.faults = append(n.faults, fault)
+			n.faults = append(n.faults, s.Fault)
 		})
 	}
 	n.all.Wait()
@@ -182,7 +195,13 @@ func (n *nemesis) remembered(i int) {
 	n.oblivion[i] = time.Now().Add(max(n.arena.longest, 2*time.Second)*11/10 + 300*time.Millisecond)
 }
 
-func masterName(i int) string { return fmt.Sprint("master ", i) }
+func ofWorker(w *process) history.Fault {
+	return history.Fault{Target: fmt.Sprint("worker ", w.slot), Workers: []int{w.slot}}
+}
+
+func ofMaster(i int) history.Fault {
+	return history.Fault{Target: fmt.Sprint("master ", i), Masters: []int{i}}
+}
 
 // restart kills a server. A single one keeps its data; of several one comes back empty, or with the data of its last
 // save.
@@ -195,8 +214,9 @@ func (n *nemesis) restart(old, warm bool) *strike {
 	if n.rng.IntN(2) == 0 {
 		lasts = 5 * time.Millisecond
 	}
-	salt := ""
-	return &strike{masterName(i), lasts, func() {
+	salt, fault := "", ofMaster(i)
+	fault.Forgets = len(n.arena.servers) > 1
+	return &strike{Fault: fault, lasts: lasts, begin: func() {
 		if warm {
 			set, _ := server.Command("HGET", "fencelock:master", "set")
 			salt, _ = set.(string)
@@ -205,7 +225,7 @@ func (n *nemesis) restart(old, warm bool) *strike {
 			n.arena.forgetSave(server)
 		}
 		server.Kill()
-	}, func() {
+	}, end: func() {
 		server.Restart()
 		if warm {
 			for _, source := range scripts.All() {
@@ -238,7 +258,7 @@ func (n *nemesis) command(args ...string) *strike {
 	if i < 0 {
 		return nil
 	}
-	return &strike{target: masterName(i), begin: func() { _, _ = server.Command(args...) }}
+	return &strike{Fault: ofMaster(i), begin: func() { _, _ = server.Command(args...) }}
 }
 
 func (n *nemesis) freezeServer() *strike {
@@ -246,7 +266,7 @@ func (n *nemesis) freezeServer() *strike {
 	if i < 0 {
 		return nil
 	}
-	return &strike{masterName(i), n.lasts(), server.Freeze, server.Thaw}
+	return &strike{Fault: ofMaster(i), lasts: n.lasts(), begin: server.Freeze, end: server.Thaw}
 }
 
 func (n *nemesis) freezeQuorum() *strike {
@@ -260,20 +280,23 @@ func (n *nemesis) freezeQuorum() *strike {
 			}
 		}
 	}
-	return &strike{"a quorum", n.lasts(), each((*testredis.Server).Freeze), each((*testredis.Server).Thaw)}
+	return &strike{
+		Fault: history.Fault{Target: "a quorum"}, lasts: n.lasts(),
+		begin: each((*testredis.Server).Freeze), end: each((*testredis.Server).Thaw),
+	}
 }
 
 func (n *nemesis) freezeWorker() *strike {
 	w := n.arena.workers[n.rng.IntN(len(n.arena.workers))]
 	return &strike{
-		fmt.Sprint("worker ", w.slot), n.lasts(),
-		func() { w.signal(syscall.SIGSTOP) }, func() { w.signal(syscall.SIGCONT) },
+		Fault: ofWorker(w), lasts: n.lasts(),
+		begin: func() { w.signal(syscall.SIGSTOP) }, end: func() { w.signal(syscall.SIGCONT) },
 	}
 }
 
 func (n *nemesis) killWorker() *strike {
 	w := n.arena.workers[n.rng.IntN(len(n.arena.workers))]
-	return &strike{target: fmt.Sprint("worker ", w.slot), begin: func() { n.arena.replace(w) }}
+	return &strike{Fault: ofWorker(w), begin: func() { n.arena.replace(w) }}
 }
 
 // flush empties one of several masters.
@@ -285,7 +308,9 @@ func (n *nemesis) flush() *strike {
 	if i < 0 {
 		return nil
 	}
-	return &strike{target: masterName(i), begin: func() {
+	fault := ofMaster(i)
+	fault.Forgets = true
+	return &strike{Fault: fault, begin: func() {
 		_, _ = server.Command("FLUSHALL")
 		n.remembered(i)
 	}}
@@ -307,27 +332,64 @@ func (n *nemesis) memory() *strike {
 	set := func(limit string) func() {
 		return func() { _, _ = server.Command("CONFIG", "SET", "maxmemory", limit) }
 	}
-	return &strike{masterName(i), n.lasts(), set("1"), set("0")}
+	return &strike{Fault: ofMaster(i), lasts: n.lasts(), begin: set("1"), end: set("0")}
 }
 
 // link strikes the links of some workers to some masters.
 func (n *nemesis) link(begin, end func(*testredis.Proxy)) *strike {
-	if len(n.arena.links) == 0 {
-		return nil
-	}
 	workers := n.rng.Perm(len(n.arena.links))[:1+n.rng.IntN(len(n.arena.links))]
 	masters := n.rng.Perm(len(n.arena.links[0]))[:1+n.rng.IntN(len(n.arena.links[0]))]
-	each := func(f func(*testredis.Proxy)) func() {
-		if f == nil {
-			return nil
+	s := &strike{Fault: history.Fault{
+		Target: fmt.Sprintf("workers %v to masters %v", workers, masters), Workers: workers, Masters: masters,
+	}, lasts: n.lasts()}
+	for _, w := range workers {
+		for _, m := range masters {
+			s.links = append(s.links, n.arena.links[w][m])
 		}
+	}
+	each := func(f func(*testredis.Proxy)) func() {
 		return func() {
-			for _, w := range workers {
-				for _, m := range masters {
-					f(n.arena.links[w][m])
-				}
+			for _, link := range s.links {
+				f(link)
 			}
 		}
 	}
-	return &strike{fmt.Sprintf("workers %v to masters %v", workers, masters), n.lasts(), each(begin), each(end)}
+	s.begin = each(begin)
+	if end != nil {
+		s.end = each(end)
+	}
+	return s
+}
+
+// silence is how long a client takes at most to replace a connection that has fallen silent.
+const silence = 4 * time.Second
+
+// silent leaves connections open over which no answer will ever come, for longer than a client keeps them.
+func silent(s *strike) *strike {
+	end := s.end
+	s.end = func() {
+		end()
+		time.Sleep(silence)
+		for _, link := range s.links {
+			link.Cut()
+		}
+	}
+	return s
+}
+
+// nextCall strikes the next script call over some links. The fault lasts until it has struck all of them.
+func (n *nemesis) nextCall(arm func(*testredis.Proxy, func([]string) bool) <-chan struct{}) *strike {
+	var armed []<-chan struct{}
+	s := n.link(func(p *testredis.Proxy) { armed = append(armed, arm(p, testredis.Named("EVALSHA"))) }, nil)
+	s.lasts, s.end = 0, func() {
+		limit := time.After(10 * time.Second)
+		for _, struck := range armed {
+			select {
+			case <-struck:
+			case <-limit:
+				return
+			}
+		}
+	}
+	return s
 }

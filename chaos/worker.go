@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +28,12 @@ import (
 // workerConfig is the configuration of a worker process.
 type workerConfig struct {
 	Process  int
-	Addrs    []string // one for each master
-	Init     []string // instead of Addrs: the nodes of a Cluster, or the sentinels of MasterSet
-	Set      string   // MasterSet of the sentinels
-	Tuned    bool     // clients of Dial
+	Slot     int
+	Addrs    []string          // one for each master
+	Init     []string          // instead of Addrs: the nodes of a Cluster, or the sentinels of MasterSet
+	Set      string            // MasterSet of the sentinels
+	Links    map[string]string // where to dial instead of the address of a server
+	Tuned    bool              // clients of Dial
 	TTL      time.Duration
 	Longest  time.Duration // of any worker
 	Workers  int
@@ -39,6 +42,7 @@ type workerConfig struct {
 	Out      string   // the file of its events
 	Socket   string   // where it serves other workers' owners
 	Partners []string // the sockets of the other workers
+	Register string   // the socket of the registers
 }
 
 // now reads the clock that all processes of a machine share.
@@ -113,9 +117,14 @@ func runWorker(cfg workerConfig) error {
 				}
 				defer func() { at.close() }()
 			}
+			registers, err := openRegisters(cfg.Register)
+			if err != nil {
+				panic(err)
+			}
 			c := &client{
-				w: w, id: i, rng: rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Process*1000+i))), locker: at.locker,
-				nested: reentrant.New(at.locker),
+				w: w, id: i, registers: registers,
+				rng:    rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Process*1000+i))),
+				locker: at.locker, nested: reentrant.New(at.locker),
 			}
 			for !w.healed.Load() && !w.stopped.Load() {
 				if own && c.rng.IntN(8) == 0 {
@@ -137,15 +146,18 @@ func runWorker(cfg workerConfig) error {
 	return nil
 }
 
+// stillness is how long a process must stand still for the history to say so.
+const stillness = 60 * time.Millisecond
+
 // watchStill records when the process stood still.
 func (w *worker) watchStill() {
 	last := now()
 	for {
 		time.Sleep(10 * time.Millisecond)
 		at := now()
-		if at-last > int64(150*time.Millisecond) {
+		if at-last > int64(stillness) {
 			w.record(history.Event{Fault: &history.Fault{
-				Kind: "still", Target: fmt.Sprint("process ", w.cfg.Process), From: last, Until: at, Process: w.cfg.Process,
+				Kind: history.Still, Target: fmt.Sprint("process ", w.cfg.Process), From: last, Until: at, Process: w.cfg.Process,
 			}})
 		}
 		last = at
@@ -207,7 +219,7 @@ func (w *worker) tryToOpen() (o *opened, err error) {
 
 // dial may return a client together with an error, if the server does not answer so far.
 func (w *worker) dial(addr string) (rueidis.Client, error) {
-	option := rueidis.ClientOption{}
+	option := rueidis.ClientOption{DialCtxFn: w.connect}
 	if addr == "" {
 		option.InitAddress, option.Sentinel.MasterSet = w.cfg.Init, w.cfg.Set
 	}
@@ -217,9 +229,34 @@ func (w *worker) dial(addr string) (rueidis.Client, error) {
 	if addr != "" {
 		option.InitAddress, option.ForceSingleClient = []string{addr}, true
 	}
-	option.DisableCache, option.Dialer.Timeout = true, time.Second
+	option.DisableCache, option.Dialer.Timeout, option.ConnWriteTimeout = true, time.Second, 2*time.Second
 	return rueidis.NewClient(option)
 }
+
+// connect opens a connection over the link to the server at that address.
+func (w *worker) connect(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	link, ok := w.cfg.Links[addr]
+	if !ok {
+		link = addr
+	}
+	conn, err := d.DialContext(ctx, "tcp", link)
+	if err != nil {
+		return nil, err
+	}
+	return &farEnd{conn, addr}, nil
+}
+
+// farEnd is a connection over a link that names the server.
+type farEnd struct {
+	net.Conn
+	addr string
+}
+
+func (c *farEnd) RemoteAddr() net.Addr { return c }
+
+// Network and String make it a net.Addr.
+func (c *farEnd) Network() string { return "tcp" }
+func (c *farEnd) String() string  { return c.addr }
 
 // closeBeneath closes the locker while the client uses it, and returns a new one.
 func (c *client) closeBeneath(at *opened) *opened {

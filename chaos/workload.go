@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
@@ -22,6 +23,9 @@ type client struct {
 	rng    *rand.Rand
 	locker *rwlock.Locker
 	nested *reentrant.Locker
+
+	registers *section      // nil: it leaves them alone
+	lost      *atomic.Int64 // when the context of the last work ended
 }
 
 func (c *client) millis(limit int) time.Duration {
@@ -30,7 +34,7 @@ func (c *client) millis(limit int) time.Duration {
 
 func (c *client) span(name, form string, write bool) history.Span {
 	return history.Span{
-		Process: c.w.cfg.Process, Worker: c.id, Name: name, Form: form, Write: write, Called: now(),
+		Process: c.w.cfg.Process, Slot: c.w.cfg.Slot, Worker: c.id, Name: name, Form: form, Write: write, Called: now(),
 		Owner: fmt.Sprintf("%d.%d.%d", c.w.cfg.Process, c.id, c.rng.Uint64()),
 	}
 }
@@ -60,11 +64,12 @@ func (c *client) step() {
 // lease takes a lease, with options, waiting or not.
 func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
 	var options []rwlock.LockOption
+	bounded := false
 	switch ttl := c.w.cfg.TTL; c.rng.IntN(8) {
 	case 0:
-		options = append(options, rwlock.WithoutRenewal())
+		options, bounded = append(options, rwlock.WithoutRenewal()), true
 	case 1:
-		options = append(options, rwlock.WithMaxHold(50*time.Millisecond+rand.N(ttl)))
+		options, bounded = append(options, rwlock.WithMaxHold(50*time.Millisecond+rand.N(ttl))), true
 	case 2:
 		options = append(options, rwlock.WithTTL(max(ttl/2, 100*time.Millisecond)))
 	}
@@ -78,6 +83,7 @@ func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
 		take = c.locker.Lock
 	}
 	s := c.span(name, form, write)
+	s.Bounded, s.Queued = bounded, form == "lock"
 	lease, err := take(ctx, name, options...)
 	if err != nil {
 		c.failed(s, limit, err)
@@ -99,6 +105,7 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 		take = c.locker.Lock
 	}
 	s := c.span(name, "convert", write)
+	s.Queued = true
 	lease, err := take(ctx, name)
 	if err != nil {
 		c.failed(s, limit, err)
@@ -108,10 +115,13 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 	held := lease.Context(context.Background())
 	c.work(&s, held)
 	next := s
-	next.Write, next.Called, next.Last = !write, now(), 0
+	next.Write, next.Called, next.Last, next.Queued = !write, now(), 0, false
 	convert := lease.Upgrade
-	if write {
+	switch {
+	case write:
 		convert = lease.Downgrade
+	case c.rng.IntN(3) == 0:
+		convert = lease.TryUpgrade
 	}
 	if err := convert(ctx); err == nil {
 		next.Granted, next.Token = now(), uint64(lease.Token())
@@ -153,8 +163,11 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 	next := s
 	next.Write, next.Called, next.Last = !write, now(), 0
 	convert := mu.Upgrade
-	if write {
+	switch {
+	case write:
 		convert = mu.Downgrade
+	case c.rng.IntN(3) == 0:
+		convert = mu.TryUpgrade
 	}
 	if err := convert(ctx); err == nil {
 		next.Granted, next.Token = now(), uint64(mu.Token())
@@ -189,7 +202,7 @@ func (c *client) owner(ctx context.Context, name string, limit time.Duration) {
 	s := c.span(name, "owner", write)
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
-	s.Owner = owner.String()
+	s.Owner, s.Queued = owner.String(), true
 	ran := false
 	err := do(owned, name, func(held context.Context) error {
 		ran = true
@@ -262,14 +275,27 @@ func (w *worker) join(ctx context.Context, nested *reentrant.Locker, request joi
 	return joinReply{Token: s.Token}
 }
 
-// work checks the lock until the work is over or the lock is lost.
+// work checks the lock until the work is over or the lock is lost. Under a write lock it then writes what it has
+// derived from the values at its beginning. Some work ignores that its lock is lost.
 func (c *client) work(s *history.Span, held context.Context) {
+	lost := new(atomic.Int64)
+	c.lost = lost
+	context.AfterFunc(held, func() { lost.Store(now()) })
+	if c.registers != nil {
+		c.registers.read(s)
+	}
 	end := now() + int64(c.millis(15))
-	if c.rng.IntN(40) == 0 {
+	if c.rng.IntN(100) == 0 {
 		end += int64(rand.N(2 * c.w.cfg.TTL))
 	}
 	for c.look(s, held) && now() < end {
 		time.Sleep(time.Millisecond)
+	}
+	if c.rng.IntN(200) == 0 {
+		time.Sleep(rand.N(2 * c.w.cfg.TTL))
+	}
+	if c.registers != nil && s.Write {
+		c.registers.write(s, c.rng.Uint64()|1)
 	}
 }
 
@@ -288,7 +314,13 @@ func (c *client) ended(s history.Span, err error) {
 	s.Ended, s.End = now(), "released"
 	switch {
 	case errors.Is(err, rwlock.ErrLost):
-		s.End = "lost"
+		s.End, s.Lost = "lost", s.Ended
+		if c.lost != nil && c.lost.Load() > 0 {
+			s.Lost = c.lost.Load()
+		}
+		if loss, ok := errors.AsType[*rwlock.LostError](err); ok {
+			s.Reason = string(loss.Reason)
+		}
 	case err != nil:
 		s.End = "unconfirmed"
 	}
@@ -325,6 +357,7 @@ func (c *client) takeAll() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		name := fmt.Sprint("n", i)
 		s := c.span(name, "final", true)
+		s.Queued = true
 		if lease, err := c.locker.Lock(ctx, name); err != nil {
 			c.failed(s, limit, err)
 		} else {

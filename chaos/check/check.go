@@ -12,39 +12,69 @@ import (
 
 // Violation is a promise that a history breaks.
 type Violation struct {
-	Rule  string
-	Text  string
-	Spans []history.Span // the evidence
+	Rule     string
+	Text     string
+	Spans    []history.Span   // the evidence
+	Accesses []history.Access // the same, of a register
 }
 
-// Slack is how late a call may return after its context has ended, or a lock be granted after the last fault, on a
-// machine that is busy with the run itself.
+// Slack is how far a busy machine may move the times of a history.
 type Slack struct {
-	Context time.Duration // of an acquisition that failed
-	Healed  time.Duration // of an acquisition that waits after all faults have ended
+	Context time.Duration // how late an acquisition may return after its context has ended
+	Healed  time.Duration // how long an acquisition may wait after all faults have ended
+	Arrival time.Duration // how much earlier a call must begin to arrive first
+	Settled time.Duration // how long after a fault its consequences last
+	Back    time.Duration // how long before its deadline a lease needs its link
 }
 
-// All returns every violation.
-func All(h *history.History, slack Slack) []Violation {
-	var all []Violation
-	all = append(all, Exclusion(h)...)
-	all = append(all, Tokens(h)...)
-	all = append(all, Waits(h, slack)...)
-	return all
+// Busy is the slack for a machine that runs servers and workers on few processors.
+var Busy = Slack{
+	Context: 1500 * time.Millisecond, Healed: 20 * time.Second, Arrival: 200 * time.Millisecond,
+	Settled: 3 * time.Second, Back: 200 * time.Millisecond,
+}
+
+// Judgement is the violations of a history, and how many cases each rule has judged: those in which the promise held
+// and could have been broken.
+type Judgement struct {
+	Violations []Violation
+	Judged     map[string]int
+}
+
+// All judges a history by every rule.
+func All(h *history.History, slack Slack) Judgement {
+	j := Judgement{Judged: map[string]int{}}
+	for _, rule := range []struct {
+		name  string
+		judge func() ([]Violation, int)
+	}{
+		{"exclusion", func() ([]Violation, int) { return Exclusion(h) }},
+		{"tokens", func() ([]Violation, int) { return Tokens(h) }},
+		{"waits", func() ([]Violation, int) { return Waits(h, slack) }},
+		{"order", func() ([]Violation, int) { return Order(h, slack) }},
+		{"kept", func() ([]Violation, int) { return Kept(h, slack) }},
+		{"register", func() ([]Violation, int) { return Register(h) }},
+	} {
+		found, judged := rule.judge()
+		j.Violations, j.Judged[rule.name] = append(j.Violations, found...), judged
+	}
+	return j
 }
 
 // Exclusion finds two owners that trusted their holds of a lock at one moment, at least one of them for writing.
-func Exclusion(h *history.History) []Violation {
-	var found []Violation
+func Exclusion(h *history.History) (found []Violation, judged int) {
+	suspended := merge(h.Faults, func(f history.Fault) bool { return f.Excuses }, time.Duration(h.Run.TTL))
 	for _, spans := range byName(h.Spans) {
 		var open []history.Span
 		for _, s := range spans {
 			if s.Last == 0 {
 				continue
 			}
+			if !suspended.touch(s.Called, s.Last) {
+				judged++
+			}
 			open = slices.DeleteFunc(open, func(o history.Span) bool { return o.Last <= s.Granted })
 			for _, o := range open {
-				if o.Owner == s.Owner || !o.Write && !s.Write || excused(h, min(o.Called, s.Called), s.Granted) {
+				if o.Owner == s.Owner || !o.Write && !s.Write || suspended.touch(min(o.Called, s.Called), s.Granted) {
 					continue
 				}
 				both := time.Duration(min(o.Last, s.Last) - s.Granted)
@@ -52,21 +82,21 @@ func Exclusion(h *history.History) []Violation {
 					continue
 				}
 				found = append(found, Violation{
-					"exclusion", fmt.Sprintf("%s: two owners held it for %v", s.Name, both),
-					[]history.Span{o, s},
+					Rule: "exclusion", Text: fmt.Sprintf("%s: two owners held it for %v", s.Name, both),
+					Spans: []history.Span{o, s},
 				})
 			}
 			open = append(open, s)
 		}
 	}
-	return found
+	return found, judged
 }
 
 // Tokens finds tokens out of order: a write's token must be larger than every token that was reported before its
 // acquisition began, a read's token larger than every write's, and no two writes may share one. A join has the token of
 // the hold that it joins.
-func Tokens(h *history.History) []Violation {
-	var found []Violation
+func Tokens(h *history.History) (found []Violation, judged int) {
+	reordered := merge(h.Faults, func(f history.Fault) bool { return f.Reorders }, time.Duration(h.Run.TTL))
 	for name, spans := range byName(h.Spans) {
 		spans = slices.DeleteFunc(spans, func(s history.Span) bool { return s.Joined })
 		writers := map[uint64]history.Span{}
@@ -78,8 +108,8 @@ func Tokens(h *history.History) []Violation {
 				largestWrite[i+1] = larger(largestWrite[i], s)
 				if other, ok := writers[s.Token]; ok {
 					found = append(found, Violation{
-						"token twice", fmt.Sprintf("%s: two writes have %d", name, s.Token),
-						[]history.Span{other, s},
+						Rule: "token twice", Text: fmt.Sprintf("%s: two writes have %d", name, s.Token),
+						Spans: []history.Span{other, s},
 					})
 				}
 				writers[s.Token] = s
@@ -93,44 +123,46 @@ func Tokens(h *history.History) []Violation {
 			if s.Write {
 				seen = largest[before]
 			}
-			if seen.Token >= s.Token && !excused(h, seen.Granted, s.Granted) {
+			if reordered.touch(seen.Granted, s.Granted) {
+				continue
+			}
+			judged++
+			if seen.Token >= s.Token {
 				found = append(found, Violation{
-					"token order",
-					fmt.Sprintf("%s: %d was reported before the acquisition of %d began", name, seen.Token, s.Token),
-					[]history.Span{seen, s},
+					Rule:  "token order",
+					Text:  fmt.Sprintf("%s: %d was reported before the acquisition of %d began", name, seen.Token, s.Token),
+					Spans: []history.Span{seen, s},
 				})
 			}
 		}
 	}
-	return found
+	return found, judged
 }
 
 // Waits finds acquisitions that outlast their context, and acquisitions that wait or fail although every fault has
 // ended.
-func Waits(h *history.History, slack Slack) []Violation {
-	var found []Violation
+func Waits(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
 		late := time.Duration(f.Ended-f.Called-f.Limit) - stoodStill(h, f.Process, f.Called, f.Ended)
 		if late > slack.Context && f.Cause != "closed" {
-			found = append(found, Violation{"context", fmt.Sprintf(
-				"%s: %s of process %d returned %v after its context had ended: %s", f.Name, f.Form, f.Process, late, f.Err), nil})
+			found = append(found, Violation{Rule: "context", Text: fmt.Sprintf(
+				"%s: %s of process %d returned %v after its context had ended: %s", f.Name, f.Form, f.Process, late, f.Err)})
 		}
 		if f.Called > h.Run.Healed && time.Duration(f.Limit) >= slack.Healed && f.Cause != "closed" {
-			found = append(found, Violation{"healed", fmt.Sprintf(
+			found = append(found, Violation{Rule: "healed", Text: fmt.Sprintf(
 				"%s: %s of process %d failed %v after the last fault: %s", f.Name, f.Form, f.Process,
-				time.Duration(f.Ended-h.Run.Healed), f.Err), nil})
+				time.Duration(f.Ended-h.Run.Healed), f.Err)})
 		}
 	}
 	for _, s := range h.Spans {
 		if waited := time.Duration(s.Granted - max(s.Called, h.Run.Healed)); waited > slack.Healed {
 			found = append(found, Violation{
-				"healed",
-				fmt.Sprintf("%s: granted %v after the last fault", s.Name, waited),
-				[]history.Span{s},
+				Rule: "healed", Text: fmt.Sprintf("%s: granted %v after the last fault", s.Name, waited),
+				Spans: []history.Span{s},
 			})
 		}
 	}
-	return found
+	return found, len(h.Failures) + len(h.Spans)
 }
 
 // byName returns the spans of each lock in the order of their grants.
@@ -152,17 +184,42 @@ func larger(a, b history.Span) history.Span {
 	return a
 }
 
-// excused reports whether a fault that suspends the promises touches the time.
-func excused(h *history.History, from, until int64) bool {
-	return slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
-		return f.Excuses && f.From < until && f.Until+h.Run.TTL > from
+// periods are times in order, none of which touches another.
+type periods []struct{ from, until int64 }
+
+// merge returns the times of the faults that count, with the time after each of them.
+func merge(faults []history.Fault, counts func(history.Fault) bool, after time.Duration) (all periods) {
+	for _, f := range slices.SortedFunc(slices.Values(faults), func(a, b history.Fault) int {
+		return cmp.Compare(a.From, b.From)
+	}) {
+		if !counts(f) {
+			continue
+		}
+		until := f.Until + int64(after)
+		if n := len(all); n > 0 && f.From <= all[n-1].until {
+			all[n-1].until = max(all[n-1].until, until)
+			continue
+		}
+		all = append(all, struct{ from, until int64 }{f.From, until})
+	}
+	return all
+}
+
+// touch reports whether one of the times has a moment in common with the given one.
+func (p periods) touch(from, until int64) bool {
+	i, _ := slices.BinarySearchFunc(p, from, func(one struct{ from, until int64 }, at int64) int {
+		return cmp.Compare(one.until, at)
 	})
+	for i < len(p) && p[i].until <= from {
+		i++
+	}
+	return i < len(p) && p[i].from < until
 }
 
 // stoodStill returns how much of the time the process stood still.
 func stoodStill(h *history.History, process int, from, until int64) (sum time.Duration) {
 	for _, f := range h.Faults {
-		if f.Process == process && f.Kind == "still" && f.From < until && f.Until > from {
+		if f.Process == process && f.Kind == history.Still && f.From < until && f.Until > from {
 			sum += time.Duration(min(f.Until, until) - max(f.From, from))
 		}
 	}

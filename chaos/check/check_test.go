@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 func span(owner string, write bool, token uint64, called, granted, last int64) history.Span {
 	return history.Span{Name: "n", Owner: owner, Write: write, Token: token, Called: called, Granted: granted, Last: last}
 }
+
+// at is a time in seconds.
+func at(seconds float64) int64 { return int64(seconds * float64(time.Second)) }
 
 func TestExclusion(t *testing.T) {
 	joined := span("a", true, 1, 12, 13, 18)
@@ -52,7 +56,8 @@ func TestExclusion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Len(t, check.Exclusion(&history.History{Spans: c.spans, Faults: c.faults}), c.broken)
+			found, _ := check.Exclusion(&history.History{Spans: c.spans, Faults: c.faults})
+			require.Len(t, found, c.broken)
 		})
 	}
 }
@@ -76,14 +81,193 @@ func TestTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{Spans: []history.Span{c.first, c.second}}
-			require.Len(t, check.Tokens(h), c.broken)
+			found, _ := check.Tokens(h)
+			require.Len(t, found, c.broken)
 		})
 	}
 }
 
+func TestTokensAcrossAFault(t *testing.T) {
+	h := &history.History{
+		Spans:  []history.Span{span("a", true, 2, 0, 10, 20), span("b", true, 1, 20, 30, 40)},
+		Faults: []history.Fault{{From: 15, Until: 16, Excuses: true}},
+	}
+	found, _ := check.Tokens(h)
+	require.Len(t, found, 1, "it suspends exclusion alone")
+	h.Faults[0].Reorders = true
+	found, judged := check.Tokens(h)
+	require.Empty(t, found)
+	require.Equal(t, 1, judged)
+}
+
+func TestOrder(t *testing.T) {
+	queued := func(write bool, called, granted float64) history.Span {
+		s := span("", write, 1, at(called), at(granted), at(granted))
+		s.Queued = true
+		return s
+	}
+	once := queued(true, 2, 3)
+	once.Queued = false
+	for name, c := range map[string]struct {
+		spans          []history.Span
+		faults         []history.Fault
+		judged, broken int
+	}{
+		"in order":          {spans: []history.Span{queued(true, 1, 4), queued(true, 2, 5)}, judged: 1},
+		"overtaken":         {spans: []history.Span{queued(true, 1, 4), queued(true, 2, 3)}, judged: 1, broken: 1},
+		"a reader overtook": {spans: []history.Span{queued(true, 1, 4), queued(false, 2, 3)}, judged: 1, broken: 1},
+		"a reader was overtaken": {
+			spans: []history.Span{queued(false, 1, 4), queued(true, 2, 3)}, judged: 1, broken: 1,
+		},
+		"two readers":          {spans: []history.Span{queued(false, 1, 4), queued(false, 2, 3)}},
+		"nearly together":      {spans: []history.Span{queued(true, 1, 4), queued(true, 1.1, 3)}, judged: 1},
+		"it came first":        {spans: []history.Span{queued(true, 1, 4), queued(true, 0, 3)}, judged: 1},
+		"it was granted first": {spans: []history.Span{queued(true, 1, 4), queued(true, 0, 0.5)}},
+		"it did not queue":     {spans: []history.Span{queued(true, 1, 4), once}},
+		"a fault": {
+			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			faults: []history.Fault{{From: at(2), Until: at(2.5)}},
+		},
+		"a process stood still": {
+			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			faults: []history.Fault{{Kind: history.Still, From: at(2), Until: at(2.5)}},
+		},
+		"a process stood still for a moment": {
+			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			faults: []history.Fault{{Kind: history.Still, From: at(2), Until: at(2.09)}}, judged: 1, broken: 1,
+		},
+		"a fault just before": {
+			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			faults: []history.Fault{{From: at(-5), Until: at(-1)}},
+		},
+		"a fault long before": {
+			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			faults: []history.Fault{{From: at(-5), Until: at(-2)}}, judged: 1, broken: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, judged := check.Order(&history.History{Spans: c.spans, Faults: c.faults}, check.Busy)
+			require.Len(t, found, c.broken)
+			require.Equal(t, c.judged, judged)
+		})
+	}
+}
+
+func TestKept(t *testing.T) {
+	lost := history.Span{Name: "n", Process: 7, Slot: 1, Called: at(1), Granted: at(2), Lost: at(5)}
+	bounded := lost
+	bounded.Bounded = true
+	fault := func(from, until float64, master int) history.Fault {
+		return history.Fault{From: at(from), Until: at(until), Masters: []int{master}}
+	}
+	forgets, elsewhere := fault(3, 3.1, 0), fault(4, 5, 0)
+	forgetsToo := fault(4, 4.1, 2)
+	forgetsToo.Forgets = true
+	forgets.Forgets, elsewhere.Workers = true, []int{0}
+	forgot := fault(-4, -3, 0)
+	forgot.Forgets = true
+	for name, c := range map[string]struct {
+		span   history.Span
+		faults []history.Fault
+		broken int
+	}{
+		"without a fault":               {span: lost, broken: 1},
+		"it ends by itself":             {span: bounded},
+		"one master out of reach":       {span: lost, faults: []history.Fault{fault(4, 5, 0)}, broken: 1},
+		"two masters out of reach":      {span: lost, faults: []history.Fault{fault(4, 5, 0), fault(4, 4.9, 2)}},
+		"in reach in time":              {span: lost, faults: []history.Fault{fault(4, 5, 0), fault(4, 4.7, 2)}, broken: 1},
+		"two of other workers":          {span: lost, faults: []history.Fault{elsewhere, fault(4, 5, 2)}, broken: 1},
+		"one forgot the lease":          {span: lost, faults: []history.Fault{forgets}, broken: 1},
+		"two did":                       {span: lost, faults: []history.Fault{forgets, forgetsToo}},
+		"one did, one was out of reach": {span: lost, faults: []history.Fault{forgets, fault(2, 2.5, 2)}},
+		"one forgot before":             {span: lost, faults: []history.Fault{forgot, fault(4, 5, 2)}, broken: 1},
+		"the process stood still":       {span: lost, faults: []history.Fault{{Process: 7, From: at(4), Until: at(5)}}},
+		"another process did": {
+			span: lost, faults: []history.Fault{{Process: 8, From: at(4), Until: at(5)}}, broken: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &history.History{
+				Run: history.Run{Masters: 3}, Spans: []history.Span{c.span}, Faults: c.faults,
+			}
+			found, _ := check.Kept(h, check.Busy)
+			require.Len(t, found, c.broken)
+		})
+	}
+}
+
+func TestRegister(t *testing.T) {
+	access := func(called, ended int64, read, wrote uint64) history.Access {
+		return history.Access{Name: "n", Guarded: true, Called: called, Ended: ended, Read: read, Wrote: wrote}
+	}
+	refused, bare := access(2, 6, 0, 9), access(2, 6, 0, 9)
+	refused.Refused, bare.Guarded = true, false
+	var long, broken []history.Access // several chapters
+	for i := range uint64(1000) {
+		long = append(long, access(int64(10*i), int64(10*i+15), i, i+1)) // each overlaps the next one
+		if i%7 == 0 {
+			long[i].Ended = int64(10*i + 5)
+		}
+	}
+	broken = append(slices.Clone(long), access(20_000, 20_001, 3, 0))
+	for name, c := range map[string]struct {
+		accesses []history.Access
+		broken   int
+	}{
+		"one after the other":   {accesses: []history.Access{access(1, 2, 0, 5), access(3, 4, 5, 6)}},
+		"a lost update":         {accesses: []history.Access{access(1, 4, 0, 5), access(2, 6, 0, 9)}, broken: 1},
+		"the second is refused": {accesses: []history.Access{access(1, 4, 0, 5), refused}},
+		"without a guard":       {accesses: []history.Access{access(1, 4, 0, 5), bare}},
+		"a read inside a write": {accesses: []history.Access{access(1, 9, 0, 5), access(2, 2, 0, 0)}},
+		"a read of the past": {
+			accesses: []history.Access{access(1, 2, 0, 5), access(3, 4, 0, 0)}, broken: 1,
+		},
+		"a value from nowhere": {accesses: []history.Access{access(1, 2, 7, 0)}, broken: 1},
+		"many":                 {accesses: long},
+		"a stale read at last": {accesses: broken, broken: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, _ := check.Register(&history.History{Accesses: c.accesses})
+			require.Len(t, found, c.broken)
+			for _, v := range found {
+				require.Equal(t, c.accesses[len(c.accesses)-1], v.Accesses[len(v.Accesses)-1])
+			}
+		})
+	}
+}
+
+func TestLostUpdates(t *testing.T) {
+	h := &history.History{Accesses: []history.Access{
+		{Name: "n", Read: 1, Wrote: 2},
+		{Name: "n", Read: 1, Wrote: 3},
+		{Name: "m", Read: 1, Wrote: 4},
+		{Name: "n", Read: 1},
+		{Name: "n", Read: 1, Wrote: 5, Guarded: true},
+		{Name: "n", Read: 1, Wrote: 5, Guarded: true, Refused: true},
+	}}
+	require.Equal(t, 1, check.LostUpdates(h, false))
+	require.Zero(t, check.LostUpdates(h, true))
+}
+
+// All judges by every rule.
+func TestAll(t *testing.T) {
+	h := &history.History{
+		Spans:    []history.Span{span("a", true, 2, 0, 10, 20), span("b", true, 1, 19, 19, 30)},
+		Accesses: []history.Access{{Name: "n", Guarded: true, Read: 1}},
+	}
+	j := check.All(h, check.Busy)
+	var rules []string
+	for _, v := range j.Violations {
+		rules = append(rules, v.Rule)
+	}
+	require.Equal(t, []string{"exclusion", "token order", "register"}, rules)
+	require.Equal(t, map[string]int{
+		"exclusion": 2, "tokens": 2, "waits": 2, "order": 0, "kept": 0, "register": 1,
+	}, j.Judged)
+}
+
 func TestWaits(t *testing.T) {
 	slack := check.Slack{Context: time.Second, Healed: 10 * time.Second}
-	at := func(seconds float64) int64 { return int64(seconds * 1e9) }
 	failure := history.Failure{Process: 1, Limit: at(1), Ended: at(3), Cause: "contended"}
 	still := history.Fault{Kind: "still", Process: 1, From: at(1), Until: at(2.5)}
 	late := history.Failure{Limit: at(60), Called: at(61), Ended: at(62), Cause: "no quorum"}
@@ -103,7 +287,8 @@ func TestWaits(t *testing.T) {
 			h := &history.History{
 				Run: history.Run{Healed: at(60)}, Failures: c.failures, Spans: c.spans, Faults: c.faults,
 			}
-			require.Len(t, check.Waits(h, slack), c.broken)
+			found, _ := check.Waits(h, slack)
+			require.Len(t, found, c.broken)
 		})
 	}
 }

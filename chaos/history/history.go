@@ -5,6 +5,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -25,12 +26,17 @@ type Span struct {
 	Write   bool   `json:"write"` // else it reads
 	Owner   string `json:"owner"` // spans of one owner do not exclude each other
 	Token   uint64 `json:"token"`
-	Joined  bool   `json:"joined,omitempty"` // shares the token of a span around it
+	Joined  bool   `json:"joined,omitempty"`  // shares the token of a span around it
+	Slot    int    `json:"slot,omitempty"`    // of the process, which one that replaces it takes over
+	Queued  bool   `json:"queued,omitempty"`  // waited in the order of arrival
+	Bounded bool   `json:"bounded,omitempty"` // its end was set when it was taken: it is lost without a fault
 	Called  int64  `json:"called"`
-	Granted int64  `json:"granted"`         // when the call had returned
-	Last    int64  `json:"last,omitempty"`  // before the last look that found the lock held; 0: no look did
-	Ended   int64  `json:"ended,omitempty"` // when the lock had been released or the loss was seen
-	End     string `json:"end"`             // released, lost, unconfirmed, converted
+	Granted int64  `json:"granted"`          // when the call had returned
+	Last    int64  `json:"last,omitempty"`   // before the last look that found the lock held; 0: no look did
+	Lost    int64  `json:"lost,omitempty"`   // when the context of the lock ended, if it was lost
+	Ended   int64  `json:"ended,omitempty"`  // when the lock had been released or the loss was seen
+	End     string `json:"end"`              // released, lost, unconfirmed, converted
+	Reason  string `json:"reason,omitempty"` // of the loss
 	Err     string `json:"err,omitempty"`
 }
 
@@ -48,6 +54,9 @@ type Failure struct {
 	Err     string `json:"err,omitempty"`
 }
 
+// Still is the kind of a fault that no nemesis made: a process stood still.
+const Still = "still"
+
 // Fault is one fault of the nemesis, or a process that stood still.
 type Fault struct {
 	Kind    string `json:"kind"`
@@ -55,7 +64,26 @@ type Fault struct {
 	From    int64  `json:"from"`
 	Until   int64  `json:"until"`
 	Process int    `json:"process,omitempty"` // the process that stood still
-	Excuses bool   `json:"excuses,omitempty"` // exclusion and token order are not promised across it
+	// What it struck: the slots of worker processes, and the masters of a quorum. Without either it struck all.
+	Workers []int `json:"workers,omitempty"`
+	Masters []int `json:"masters,omitempty"`
+
+	Forgets  bool `json:"forgets,omitempty"`  // the masters that it struck may lose their data
+	Excuses  bool `json:"excuses,omitempty"`  // exclusion is not promised across it
+	Reorders bool `json:"reorders,omitempty"` // the order of tokens is not promised across it
+}
+
+// Access is one access of a worker to a register that is read and then written under a lock, as the register saw it.
+type Access struct {
+	Name    string `json:"name"`
+	Guarded bool   `json:"guarded"` // the register refuses stale tokens
+	Process int    `json:"process"`
+	Token   uint64 `json:"token"`
+	Called  int64  `json:"called"` // when it was read
+	Ended   int64  `json:"ended"`  // when it was written, or when the read ended
+	Read    uint64 `json:"read"`
+	Wrote   uint64 `json:"wrote,omitempty"` // 0: it was only read
+	Refused bool   `json:"refused,omitempty"`
 }
 
 // Event is one line of a history: one of its fields is set.
@@ -63,6 +91,7 @@ type Event struct {
 	Span    *Span    `json:"span,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	Fault   *Fault   `json:"fault,omitempty"`
+	Access  *Access  `json:"access,omitempty"`
 	Run     *Run     `json:"run,omitempty"`
 }
 
@@ -70,6 +99,7 @@ type Event struct {
 type Run struct {
 	Deployment string `json:"deployment"`
 	Masters    int    `json:"masters"`
+	Replicas   int    `json:"replicas,omitempty"` // without which no grant counts
 	Server     string `json:"server"`
 	Seed       uint64 `json:"seed"`
 	Commit     string `json:"commit"`
@@ -85,6 +115,7 @@ type History struct {
 	Spans    []Span
 	Failures []Failure
 	Faults   []Fault
+	Accesses []Access
 }
 
 // Add takes in one event.
@@ -96,6 +127,8 @@ func (h *History) Add(e Event) {
 		h.Failures = append(h.Failures, *e.Failure)
 	case e.Fault != nil:
 		h.Faults = append(h.Faults, *e.Fault)
+	case e.Access != nil:
+		h.Accesses = append(h.Accesses, *e.Access)
 	case e.Run != nil:
 		h.Run = *e.Run
 	}
@@ -103,9 +136,10 @@ func (h *History) Add(e Event) {
 
 // Sort puts the parts into the order of time.
 func (h *History) Sort() {
-	slices.SortFunc(h.Spans, func(a, b Span) int { return int(a.Granted - b.Granted) })
-	slices.SortFunc(h.Failures, func(a, b Failure) int { return int(a.Called - b.Called) })
-	slices.SortFunc(h.Faults, func(a, b Fault) int { return int(a.From - b.From) })
+	slices.SortFunc(h.Spans, func(a, b Span) int { return cmp.Compare(a.Granted, b.Granted) })
+	slices.SortFunc(h.Failures, func(a, b Failure) int { return cmp.Compare(a.Called, b.Called) })
+	slices.SortFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })
+	slices.SortFunc(h.Accesses, func(a, b Access) int { return cmp.Compare(a.Called, b.Called) })
 }
 
 // Read adds the events of r, one JSON object a line. An incomplete last line, as a killed process leaves it, is
@@ -166,6 +200,9 @@ func (h *History) Save(path string) (err error) {
 	}
 	for i := range h.Failures {
 		errs = append(errs, out.Encode(Event{Failure: &h.Failures[i]}))
+	}
+	for i := range h.Accesses {
+		errs = append(errs, out.Encode(Event{Access: &h.Accesses[i]}))
 	}
 	return errors.Join(append(errs, zip.Close(), file.Close())...)
 }

@@ -15,7 +15,8 @@ func TestSaveAndLoad(t *testing.T) {
 		Run:      history.Run{Seed: 7, Masters: 3},
 		Spans:    []history.Span{{Name: "n", Granted: 1, Token: 5}, {Name: "n", Granted: 2, Token: 6}},
 		Failures: []history.Failure{{Name: "n", Cause: "contended"}},
-		Faults:   []history.Fault{{Kind: "cut", From: 1, Until: 2}},
+		Faults:   []history.Fault{{Kind: "cut", From: 1, Until: 2, Workers: []int{0}}},
+		Accesses: []history.Access{{Name: "n", Guarded: true, Called: 1, Read: 3, Wrote: 4}},
 	}
 	path := filepath.Join(t.TempDir(), "run.jsonl.gz")
 	require.NoError(t, h.Save(path))

@@ -1,0 +1,53 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+)
+
+// Kept finds leases that were lost although they could have been renewed: since some time before the loss, no fault
+// struck the process or its links to a quorum of masters that had kept their data. Where a master has lost its data, no
+// fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now.
+func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
+	for _, s := range h.Spans {
+		if s.Lost == 0 || s.Bounded || s.Joined {
+			continue
+		}
+		judged++
+		since := min(s.Called, s.Lost-h.Run.TTL) - int64(slack.Settled) // a section may use an older lease of its process
+		from := s.Lost - int64(slack.Back)
+		for _, f := range h.Faults {
+			if endsHolds(f) && f.From < s.Lost && f.Until > since {
+				from = min(from, f.From-int64(slack.Settled))
+			}
+		}
+		reached := 0
+		for master := range h.Run.Masters {
+			if !slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return hinders(f, s, master, from, since) }) {
+				reached++
+			}
+		}
+		if reached > h.Run.Masters/2 {
+			found = append(found, Violation{
+				Rule:  "kept",
+				Text:  fmt.Sprintf("%s: lost (%s) with %d of %d masters in reach", s.Name, s.Reason, reached, h.Run.Masters),
+				Spans: []history.Span{s},
+			})
+		}
+	}
+	return found, judged
+}
+
+// hinders reports whether the fault keeps the lease from being renewed on the master after from, or has ended its hold
+// there after since.
+func hinders(f history.Fault, s history.Span, master int, from, since int64) bool {
+	if f.From > s.Lost || f.Masters != nil && !slices.Contains(f.Masters, master) ||
+		f.Workers != nil && !slices.Contains(f.Workers, s.Slot) || f.Process != 0 && f.Process != s.Process {
+		return false
+	}
+	return f.Until > from || endsHolds(f) && f.Until > since
+}
+
+func endsHolds(f history.Fault) bool { return f.Forgets || f.Excuses }
