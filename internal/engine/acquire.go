@@ -15,12 +15,13 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// acquisition asks for a hold until it is granted or given up. Its lease's mutex guards it, and the lease drops it once
-// asking is over.
+// acquisition asks for a hold until it is granted or given up. The mutex of the hold's lease guards it, and the hold
+// drops it once asking is over.
 type acquisition struct {
-	lease    *Lease
+	hold     *hold
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
+	claimed  fencing.Token // of the hold that a Join is for, or 0
 	began    time.Duration // start of the first attempt, by the wall clock
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
@@ -43,20 +44,28 @@ type acquisition struct {
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	// The lease is filled in before it is registered: from then on messages and Close find it.
+	h := &l.first
+	h.lease, h.done, l.limit = l, &l.done, clock.Never
+	l.standing.Store(h)
+	return e.acquire(ctx, h, r)
+}
+
+// acquire is Acquire for one hold of a lease: the first, or the second one of a conversion.
+func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
+	// The hold is filled in before it is registered: from then on messages and Close find it.
 	now := e.clock.Now()
-	a := &acquisition{lease: l, entry: r.Entry, converts: r.From, began: now.Wall}
-	l.e, l.asking, l.limit = e, a, clock.Never
-	l.name, l.mode, l.terms, l.begun = r.Name, r.Mode, r.Terms, now.Mono
+	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, claimed: r.Claimed, began: now.Wall}
+	h.e, h.asking = e, a
+	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
-	l.id, l.key = e.keys.NewHold(id[:], r.Name)
+	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	if r.Owner != "" || r.Block > 0 {
 		a.seen = r.Seen
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
-		l.extra = &extra{owner: r.Owner, claimed: r.Claimed, shared: shared, withdrawal: r.withdrawal}
+		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
-		e.listen(l.key.Lock())
+		e.listen(h.key.Lock())
 	}
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
@@ -66,12 +75,12 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.failure(InvalidMasters, err)
 	}
-	if !e.registry.add(l) {
+	if !e.registry.add(h) {
 		return a.failure(Closed, ErrClosed)
 	}
 	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
-	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(l.key.Lock())) {
+	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(h.key.Lock())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -90,16 +99,16 @@ func (e *Engine) listen(lock string) {
 
 // start begins an attempt with a hold of its own.
 func (a *acquisition) start() {
-	l := a.lease
+	h := a.hold
 	a.describe()
-	l.ballot.Start(a.entry, len(l.e.masters))
+	h.ballot.Start(a.entry, len(h.e.masters))
 }
 
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.lease.e.route(a.lease.key.Lock()); route != a.route {
-		a.route, a.detail = route, a.lease.details(route, a.converts)
+	if route := a.hold.e.route(a.hold.key.Lock()); route != a.route {
+		a.route, a.detail = route, a.hold.details(route, a.converts)
 	}
 }
 
@@ -107,28 +116,28 @@ func (a *acquisition) describe() {
 // trip without another goroutine. It is not used with replicas: a call that counts only once replicas have it goes over
 // a connection of its own.
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
-	l := a.lease
+	h := a.hold
 	var array [6]string
-	keys := l.e.keys.All(l.key)
-	l.mu.Lock()
-	hold, args := a.sending(m, &array)
-	l.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(m), l.e.keys.OfScript(&keys), wire.Vote{}, args)
+	keys := h.e.keys.All(h.key)
+	h.lease.mu.Lock()
+	id, args := a.sending(m, &array)
+	h.lease.mu.Unlock()
+	r, sent := m.Do(ctx, a.script(m), h.e.keys.OfScript(&keys), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone.
 	if r.NonRedisError() != nil && ctx.Err() != nil {
 		return // await sees the same end of ctx, and a master that has not answered
 	}
-	a.answered(m, hold, r, sent)
+	a.answered(m, id, r, sent)
 }
 
 // askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
 // them has counted further. Then no grant has to be raised.
 func (a *acquisition) askAll() {
-	proposal := a.lease.e.tokens.proposalAfter(a.seen)
-	a.lease.mu.Lock()
-	defer a.lease.mu.Unlock()
-	for _, m := range a.lease.e.masters {
+	proposal := a.hold.e.tokens.proposalAfter(a.seen)
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
+	for _, m := range a.hold.e.masters {
 		a.request(m, proposal)
 	}
 }
@@ -137,20 +146,20 @@ func (a *acquisition) askAll() {
 // master has answered the releases of this process for the lock that are under way. Its vote counts as asked meanwhile,
 // so the node timeout bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
-	l := a.lease
-	leaving, lock := &l.e.leaving[m.Index], l.key.Lock()
+	h := a.hold
+	leaving, lock := &h.e.leaving[m.Index], h.key.Lock()
 	if a.entry != Try || !leaving.any(lock) {
 		a.post(m, proposal, true)
 		return
 	}
-	hold := l.id
-	l.ballot.Vote(m.Index).Ask()
-	l.mu.afterUnlock(func() {
-		l.e.releases[m.Index].sendNow(lock)
+	id := h.id
+	h.ballot.Vote(m.Index).Ask()
+	h.lease.mu.afterUnlock(func() {
+		h.e.releases[m.Index].sendNow(lock)
 		leaving.after(lock, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if hold == l.id && l.phase == asking {
+			h.lease.mu.Lock()
+			defer h.lease.mu.Unlock()
+			if id == h.id && h.phase == asking {
 				a.post(m, proposal, true)
 			}
 		})
@@ -161,26 +170,26 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 // now, because the acquisition may be at its next attempt when the answer arrives. A request may be sent twice: a
 // script that finds its hold granted or queued answers with that state.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
-	l := a.lease
-	hold, args := a.sending(m, new([6]string))
+	h := a.hold
+	id, args := a.sending(m, new([6]string))
 	if a.keys == nil {
-		a.keys = l.e.keys.ForCall(l.key)
+		a.keys = h.e.keys.ForCall(h.key)
 	}
 	call := transport.Call{
 		Script: a.script(m), Keys: a.keys, Vote: m.Vote(proposal), Args: args, Urgent: urgent, Replicated: true,
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, hold, r, sent) },
+		Done: func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, id, r, sent) },
 	}
-	l.mu.afterUnlock(func() { m.Post(call) })
+	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
 // here on, before anything is written, so that a release always knows that the request may have run.
-func (a *acquisition) sending(m *transport.Master, into *[6]string) (hold string, args []string) {
+func (a *acquisition) sending(m *transport.Master, into *[6]string) (id string, args []string) {
 	if a.asks > 0 { // the route of messages to this process may have changed
 		a.describe()
 	}
 	a.asks++
-	a.lease.ballot.Vote(m.Index).Ask()
+	a.hold.ballot.Vote(m.Index).Ask()
 	// The node timeout counts from the last request.
 	if a.asked != nil {
 		select {
@@ -188,19 +197,19 @@ func (a *acquisition) sending(m *transport.Master, into *[6]string) (hold string
 		default:
 		}
 	}
-	return a.lease.id, a.args(into[:0])
+	return a.hold.id, a.args(into[:0])
 }
 
 // args appends the arguments of script to a slice of the caller, whose array is on its stack for a single master.
 func (a *acquisition) args(into []string) []string {
-	l := a.lease
+	h := a.hold
 	if a.entry == Join {
 		return wire.Join{
-			Hold: l.id, Owner: l.owner(), Mode: l.mode, TTL: l.terms.ttlArg, Details: a.detail, Token: l.extra.claimed,
+			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.terms.ttlArg, Details: a.detail, Token: a.claimed,
 		}.Args(into)
 	}
 	return wire.Acquire{
-		Hold: l.id, TTL: l.terms.ttlArg, Order: order(a.entry, len(l.e.masters) == 1), Details: a.detail,
+		Hold: h.id, TTL: h.terms.ttlArg, Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
 	}.Args(into)
 }
 
@@ -222,9 +231,9 @@ func order(entry Entry, single bool) wire.Order {
 // have turned out to be another process, and then its scripts have other digests.
 func (a *acquisition) script(m *transport.Master) *transport.Script {
 	if a.entry == Join {
-		return a.lease.e.scriptsOf(m).join
+		return a.hold.e.scriptsOf(m).join
 	}
-	return a.lease.e.scriptsOf(m).acquire
+	return a.hold.e.scriptsOf(m).acquire
 }
 
 // answered counts the reply to the request. A reply for a hold that was given up does not count.
@@ -232,26 +241,26 @@ func (a *acquisition) script(m *transport.Master) *transport.Script {
 // The reply is read and the server's clock is noted before the mutex is taken. A message from another server for this
 // hold may be at the same point, and the second of the two finds what the first has left. The tokens of a master only
 // grow, so the vote knows the later of the two in either order.
-func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.RedisResult, sent clock.Instant) {
-	l, read := a.lease, wire.ReadAcquire
+func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisResult, sent clock.Instant) {
+	h, read := a.hold, wire.ReadAcquire
 	if a.entry == Join {
 		read = wire.ReadJoin
 	}
 	reply, err := readHold(r, read)
-	answer := l.e.answer(m, l.key.Lock(), reply, err, sent)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	answer := h.e.answer(m, h.key.Lock(), reply, err, sent)
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
 	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
 	// outstanding when the release was made.
-	if hold != l.id || l.phase == ended {
+	if id != h.id || h.phase == ended {
 		return
 	}
-	vote := l.ballot.Vote(m.Index)
-	if l.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
+	vote := h.ballot.Vote(m.Index)
+	if h.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
 		// The previous request may have been granted, or handed the lock, over another connection. The WAIT behind this
 		// request does not cover that, so the grant is confirmed like a grant that a message reported.
 		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
-		l.granted(m, answer.Token, answer.Until)
+		h.granted(m, answer.Token, answer.Until)
 	} else {
 		vote.Answered(answer)
 	}
@@ -261,18 +270,18 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.
-	if a.entry == Join && l.phase == asking && answer.Status == ballot.IsGranted {
-		l.mode = reply.Mode
+	if a.entry == Join && h.phase == asking && answer.Status == ballot.IsGranted {
+		h.mode = reply.Mode
 	}
 	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	a.decide()
 	if err == nil {
-		l.e.waiters[m.Index].served(m.At(l.key.Lock()))
+		h.e.waiters[m.Index].served(m.At(h.key.Lock()))
 	}
-	if hold != l.id || l.phase != asking || a.entry != Wait && a.entry != Upgrade {
+	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
-	if a.waiting || l.ballot.Vote(m.Index).State != ballot.Granted {
+	if a.waiting || h.ballot.Vote(m.Index).State != ballot.Granted {
 		a.enqueue(m, reply.Left, err)
 	}
 }
@@ -283,17 +292,17 @@ func (a *acquisition) answered(m *transport.Master, hold string, r rueidis.Redis
 // The verdict comes before the actions. A granted hold needs no more raises to be one, but a verdict drawn before the
 // raises have been answered would report a token that no quorum has counted (case no-raise of the model).
 func (a *acquisition) decide() {
-	l := a.lease
+	h := a.hold
 	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended
 	// while the last raise was under way. A check before the raise would let a lease begin that has already ended.
-	if l.phase == asking {
-		now := l.e.clock.Now()
-		switch verdict, token, until := l.ballot.Decide(now, l.e.tokens.reach); verdict {
+	if h.phase == asking {
+		now := h.e.clock.Now()
+		switch verdict, token, until := h.ballot.Decide(now, h.e.tokens.reach); verdict {
 		case ballot.Open:
 		case ballot.Held:
 			// Asking ends first: begin notifies the hooks, and they must find no waiter any more.
 			a.succeed()
-			l.begin(token, until, now, l.ballot.Votes().HandedOff())
+			h.begin(token, until, now, h.ballot.Votes().HandedOff())
 		case ballot.TooLate:
 			a.restart()
 			return
@@ -302,18 +311,18 @@ func (a *acquisition) decide() {
 			return
 		}
 	}
-	l.perform(l.ballot.Next(nil))
+	h.perform(h.ballot.Next(nil))
 }
 
 // succeed ends asking with a grant, under mu. It counts how the grant came: at once, after waiting, or by a hand-off.
 func (a *acquisition) succeed() {
-	l := a.lease
+	h := a.hold
 	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
 	if a.waiting {
-		l.e.counters.contended.Add(1)
+		h.e.counters.contended.Add(1)
 	}
-	if l.ballot.Votes().HandedOff() {
-		l.e.counters.handedOff.Add(1)
+	if h.ballot.Votes().HandedOff() {
+		h.e.counters.handedOff.Add(1)
 	}
 	a.leave()
 }
@@ -323,27 +332,27 @@ func (a *acquisition) succeed() {
 // old one, so the new hold stands before all later contenders. A join has no second try: the hold that it wanted to
 // join does not stand on a quorum.
 func (a *acquisition) restart() {
-	l := a.lease
-	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(l.e.masters) {
+	h := a.hold
+	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(h.e.masters) {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}
 	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
-	// the old hold must not find the lease under its new id: the grant that it reports is about to be released.
+	// the old id must not find the hold under its new one: the grant that it reports is about to be released.
 	a.withdraw()
 	a.keepErrors()
-	a.former, a.holder = l.id, nil
+	a.former, a.holder = h.id, nil
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
 	// one, so that the acquisition keeps its place in the queue.
-	l.id = newULID(a.began)
+	h.id = newULID(a.began)
 	a.start()
-	if !l.e.registry.add(l) {
+	if !h.e.registry.add(h) {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return
 	}
-	proposal := l.e.tokens.proposalAfter(a.seen)
+	proposal := h.e.tokens.proposalAfter(a.seen)
 	a.restarts++
-	for _, m := range l.e.masters {
+	for _, m := range h.e.masters {
 		if a.restarts <= attempts {
 			a.request(m, proposal)
 		} else { // the reason why grants come to nothing may last
@@ -361,34 +370,34 @@ const attempts = 3
 // keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for
 // the next hold, these are the best explanation why there is no lease.
 func (a *acquisition) keepErrors() {
-	a.errs = make([]error, a.lease.ballot.Votes().Masters())
+	a.errs = make([]error, a.hold.ballot.Votes().Masters())
 	for i := range a.errs {
-		a.errs[i] = a.lease.ballot.Vote(i).Err
+		a.errs[i] = a.hold.ballot.Vote(i).Err
 	}
 }
 
 // enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
 // refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
-	l := a.lease
+	h := a.hold
 	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
 	if !a.waiting {
 		a.waiting = true
-		l.e.counters.waiting.Add(1)
-		l.e.observers.offer(l.e.observers.hooks.Waiting, &l.hold)
-		for i, other := range l.e.masters {
-			if other != m && l.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
-				l.e.waiters[i].add(a, 0, false)
+		h.e.counters.waiting.Add(1)
+		h.e.observers.offer(h.e.observers.hooks.Waiting, h)
+		for i, other := range h.e.masters {
+			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
+				h.e.waiters[i].add(a, 0, false)
 			}
 		}
 	}
-	l.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
+	h.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
 	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
 		a.notified &^= told
-		l.e.waiters[m.Index].wake(l.name)
+		h.e.waiters[m.Index].wake(h.name)
 	}
 	if cause != nil {
-		l.e.waiters[m.Index].failed(l.name, m.At(l.key.Lock()), cause)
+		h.e.waiters[m.Index].failed(h.name, m.At(h.key.Lock()), cause)
 	}
 }
 
@@ -400,7 +409,7 @@ func (a *acquisition) await(ctx context.Context) error {
 		return a.outcome()
 	}
 	// The wait for a single master lasts as long as the caller waits: no other master could decide without it.
-	if len(a.lease.e.masters) == 1 {
+	if len(a.hold.e.masters) == 1 {
 		select {
 		case <-ready:
 		case <-ctx.Done():
@@ -409,7 +418,7 @@ func (a *acquisition) await(ctx context.Context) error {
 		return a.outcome()
 	}
 	// With several masters, the silent ones must not determine how long every caller waits.
-	timeout := time.NewTimer(a.lease.e.cfg.NodeTimeout)
+	timeout := time.NewTimer(a.hold.e.cfg.NodeTimeout)
 	defer timeout.Stop()
 	for {
 		select {
@@ -419,7 +428,7 @@ func (a *acquisition) await(ctx context.Context) error {
 			a.cancel(ctx)
 			return a.outcome()
 		case <-a.asked:
-			timeout.Reset(a.lease.e.cfg.NodeTimeout)
+			timeout.Reset(a.hold.e.cfg.NodeTimeout)
 		case <-timeout.C:
 			a.withoutLate()
 		}
@@ -428,10 +437,10 @@ func (a *acquisition) await(ctx context.Context) error {
 
 // untilReady returns a channel that is closed at the end of asking, or nil if asking has ended.
 func (a *acquisition) untilReady() <-chan struct{} {
-	a.lease.mu.Lock()
-	defer a.lease.mu.Unlock()
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
 	// The channel is made only for a caller that has to wait: most acquisitions are over when their request returns.
-	if a.lease.phase == asking {
+	if a.hold.phase == asking {
 		a.ready = make(chan struct{})
 	}
 	return a.ready
@@ -440,15 +449,15 @@ func (a *acquisition) untilReady() <-chan struct{} {
 // withoutLate draws the verdict without the masters that have not answered within the node timeout. Their later answers
 // still count.
 func (a *acquisition) withoutLate() {
-	l := a.lease
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase != asking {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase != asking {
 		return
 	}
 	// Late does not change a vote that has been answered.
-	for i := range l.ballot.Votes().Masters() {
-		l.ballot.Vote(i).Late(&transport.NoReply{After: l.e.cfg.NodeTimeout})
+	for i := range h.ballot.Votes().Masters() {
+		h.ballot.Vote(i).Late(&transport.NoReply{After: h.e.cfg.NodeTimeout})
 	}
 	a.decide()
 }
@@ -456,12 +465,12 @@ func (a *acquisition) withoutLate() {
 // cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
 // caller gets its lease although its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
-	l := a.lease
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase == asking {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase == asking {
 		if a.waiting {
-			for _, w := range l.e.waiters {
+			for _, w := range h.e.waiters {
 				w.noteSilence(a)
 			}
 		}
@@ -480,18 +489,18 @@ func (a *acquisition) waitFailure() Kind {
 			refused++
 		}
 	}
-	if e := a.lease.e; a.holder == nil && refused > len(e.masters)-e.quorum() {
+	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.quorum() {
 		return NoQuorum
 	}
-	return Kind(a.lease.ballot.Votes().WaitFailure())
+	return Kind(a.hold.ballot.Votes().WaitFailure())
 }
 
 // outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still
 // holds mu, before the lease has begun. Once outcome has mu, the lease has begun. A plain return of failed would be a
 // non-nil error also where failed is nil.
 func (a *acquisition) outcome() error {
-	a.lease.mu.Lock()
-	defer a.lease.mu.Unlock()
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
 	if a.failed != nil {
 		return a.failed
 	}
@@ -502,9 +511,9 @@ func (a *acquisition) outcome() error {
 // answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
 // (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
 func (a *acquisition) giveUp(f *Error) {
-	l := a.lease
-	a.failed, l.phase = f, ended
-	l.done.fire(f, &l.mu)
+	h := a.hold
+	a.failed, h.phase = f, ended
+	h.done.fire(f, &h.lease.mu)
 	a.leave()
 	a.withdraw()
 }
@@ -512,10 +521,10 @@ func (a *acquisition) giveUp(f *Error) {
 // withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
 // sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
 func (a *acquisition) withdraw() {
-	if l := a.lease; a.entry == Wait || !l.ballot.Votes().MayBeHeld() {
-		l.releaseInBackground()
+	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
+		h.releaseInBackground()
 	} else {
-		l.releaseAtOnce(l.e.announce(l.key.Lock()))
+		h.releaseAtOnce(h.e.announce(h.key.Lock()))
 	}
 }
 
@@ -525,10 +534,10 @@ func (a *acquisition) leave() {
 	if a.ready != nil {
 		close(a.ready)
 	}
-	a.lease.asking = nil
+	a.hold.asking = nil
 	if a.waiting {
-		a.lease.e.counters.waiting.Add(-1)
-		for _, w := range a.lease.e.waiters {
+		a.hold.e.counters.waiting.Add(-1)
+		for _, w := range a.hold.e.waiters {
 			w.remove(a)
 		}
 	}
@@ -538,16 +547,16 @@ func (a *acquisition) leave() {
 // had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
 // background.
 func (a *acquisition) failure(kind Kind, cause error) *Error {
-	l := a.lease
-	waited := l.e.clock.Now().Mono - l.begun
+	h := a.hold
+	waited := h.e.clock.Now().Mono - h.begun
 	f := &Error{
-		Op: OpAcquire, Kind: kind, Name: l.name, Mode: l.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
-		Need: l.ballot.Votes().Quorum(),
+		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
+		Need: h.ballot.Votes().Quorum(),
 	}
-	for i, m := range l.e.masters {
-		v := l.ballot.Vote(i)
+	for i, m := range h.e.masters {
+		v := h.ballot.Vote(i)
 		failed := func(err error) {
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(l.key.Lock()).Addr(), Err: err})
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(h.key.Lock()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// The master's error for the former hold is used if it has not answered for this one, has granted this one too
@@ -563,6 +572,6 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 			failed(&transport.NoReply{After: waited})
 		}
 	}
-	f.Got = l.ballot.Votes().Answers()
+	f.Got = h.ballot.Votes().Answers()
 	return f
 }

@@ -83,7 +83,7 @@ func (h *hold) queueRelease(m *transport.Master) {
 	r := h.releaseOn(m)
 	p := h.e.releases[m.Index]
 	p.announce(&r)
-	h.mu.afterUnlock(func() { p.add(&r) })
+	h.lease.mu.afterUnlock(func() { p.add(&r) })
 }
 
 // pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each

@@ -26,19 +26,17 @@ func (l *Lease) Convert(
 	r.Entry = entry
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	remove := l.OnEnd(func(err error) { cancel(err) })
+	remove := l.OnEnd(cancel)
 	defer remove()
-	into := new(Lease)
-	err = l.e.Acquire(within, into, r)
+	into := &hold{lease: l, done: new(doneState)}
+	err = l.standing.Load().e.acquire(within, into, r)
 	if err == nil && alone != nil {
-		into.OnEnd(func(err error) { cancel(err) })
-		err = alone(within)
-		if end := into.Err(); end != nil { // the error of alone would only be the end of within
-			err = into.untaken(end)
-		}
+		err = into.keepUntil(within, cancel, alone)
 	}
 	if err != nil {
-		into.ReleaseSoon()
+		l.mu.Lock()
+		into.releaseSoon()
+		l.mu.Unlock()
 		if end := l.Err(); end != nil {
 			return end
 		}
@@ -49,24 +47,40 @@ func (l *Lease) Convert(
 		}
 		return err
 	}
-	return l.become(ctx, into)
+	return l.exchange(ctx, into)
 }
 
 // conversion returns the request for the hold in the other mode. The request names the hold that it replaces, so that a
 // master does not let the two wait for each other.
 func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	if l.expire(l.e.clock.Now()); l.phase != held {
+	if h.expire(h.e.clock.Now()); h.phase != held {
 		return r, l.done.err()
 	}
-	r = Request{Name: l.name, Mode: mode, Terms: l.terms, Block: l.block(), From: l.id, Owner: l.namedOwner()}
+	r = Request{Name: h.name, Mode: mode, Terms: h.terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
 	if r.Block > 0 {
-		r.Seen, r.TokenInUse = l.token(), l.extra.shared.tokenInUse
+		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
 		r.withdrawal = new(withdrawal)
-		l.extra.shared.withdrawal = r.withdrawal
+		h.extra.shared.withdrawal = r.withdrawal
 	}
 	return r, nil
+}
+
+// keepUntil keeps a second hold until alone returns. The end of the hold ends ctx, by cancel.
+func (h *hold) keepUntil(
+	ctx context.Context, cancel func(error), alone func(context.Context) error,
+) error {
+	h.lease.mu.Lock()
+	h.done.add(&cancel, &h.lease.mu)
+	h.lease.mu.Unlock()
+	err := alone(ctx)
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.expire(h.e.clock.Now()); h.phase == ended { // the error of alone would only be the end of ctx
+		return h.untaken()
+	}
+	return err
 }
 
 // contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
@@ -76,80 +90,64 @@ func (e *Error) contradicts(mode fencing.Mode) bool {
 	return refused && (mode == fencing.Read || e.Holder != nil && e.Holder.Mode == fencing.Write)
 }
 
-// untaken returns the failure of a conversion to a hold that has ended: lost, or by Close, which ends the lease too. It
-// does not match the loss of that hold, because the lease keeps its former hold.
-func (l *Lease) untaken(end error) *Error {
-	f := &Error{Op: OpAcquire, Kind: Closed, Name: l.name, Mode: l.mode, Need: l.e.quorum(), Err: ErrClosed}
-	loss, lost := end.(*Loss)
+// untaken returns the failure of a conversion whose second hold has ended before the exchange, under mu: lost, or by
+// Close, which ends the lease too. It does not match the loss of that hold, because the lease keeps its standing hold.
+func (h *hold) untaken() *Error {
+	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.quorum(), Err: ErrClosed}
+	loss, lost := h.done.err().(*Loss)
 	if !lost {
 		return f
 	}
 	f.Kind = Contended
-	f.Err = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", l.mode, loss.Reason)
+	f.Err = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", h.mode, loss.Reason)
 	if loss.Reason == Unreachable {
 		nodes, _ := loss.Err.(NodeFailures)
-		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(l.e.masters)-len(nodes), f.Need-1)
+		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(h.e.masters)-len(nodes), f.Need-1)
 	}
 	return f
 }
 
-// become replaces the lease by into, if the lease has stood until now. Otherwise another client may have held the lock
-// in between (case upgrade-unheld of the model: a read that was not valid any more became a write, and another client
-// had written in between). If into itself has ended since it was granted, the error is untaken, and l stays.
-//
-// Both mutexes are held during the exchange, so that every reader sees one of the two leases. No other code takes the
-// mutexes of two leases, and no other goroutine knows the new lease at this point, so no order has to be kept.
-func (l *Lease) become(ctx context.Context, into *Lease) error {
-	e := l.e
-	e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees one of the two
+// exchange replaces the standing hold by a second one, if the standing one has stood until now. Otherwise another
+// client may have held the lock in between (case upgrade-unheld of the model: a read that was not valid any more became
+// a write, and another client had written in between). If the second hold itself has ended since it was granted, the
+// error is untaken, and the lease keeps its hold.
+func (l *Lease) exchange(ctx context.Context, into *hold) error {
+	e := into.e
+	e.unconfirmed.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
 	defer e.unconfirmed.add(-1)
 	from := l.lock()
 	if from.expire(e.clock.Now()); from.phase != held {
-		defer from.mu.Unlock()
-		from.mu.afterUnlock(into.ReleaseSoon)
-		return from.done.err()
+		defer l.mu.Unlock()
+		into.releaseSoon()
+		return l.done.err()
 	}
-	into.mu.Lock()
 	if into.expire(e.clock.Now()); into.phase == ended { // between its grant and now
-		err := into.untaken(into.done.err())
-		unlockBoth(&from.mu, &into.mu)
-		return err
+		defer l.mu.Unlock()
+		return into.untaken()
 	}
-	// The subscribers to the end of the old lease now belong to the new one: the release of the old hold must not end
-	// their contexts.
+	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
+	into.done, from.done = from.done, new(doneState)
+	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
+	into.setTimer()        // the limit of the lease is that of this hold now
 	stands := from.trust.until()
-	into.done, into.limit, from.done = from.done, from.limit, doneState{}
-	into.setTimer()
-	from.successor.Store(into)
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)
 	from.abandonRound()
-	unlockBoth(&from.mu, &into.mu)
-	l.successor.Store(into) // skips the leases in between, so that they can be freed
-	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when the
-	// new one was granted: another client may have written in between.
+	l.mu.Unlock()
+	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when
+	// the new one was granted: another client may have written in between.
 	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
 		return l.loseTaken()
 	}
 	return nil
 }
 
-// unlockBoth unlocks two mutexes, and then runs what was deferred under either.
-func unlockBoth(g, other *guard) {
-	first, second := g.deferred, other.deferred
-	g.deferred, other.deferred = nil, nil
-	g.mu.Unlock()
-	other.mu.Unlock()
-	first.runAll()
-	second.runAll()
-}
-
 // loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
 func (l *Lease) loseTaken() error {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	if l.expire(l.e.clock.Now()); l.phase == held {
-		l.lose(l.loss(Taken, nil))
+	if h.expire(h.e.clock.Now()); h.phase == held {
+		h.lose(h.loss(Taken, nil))
 	}
 	return l.done.err()
 }

@@ -113,7 +113,7 @@ func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len
 func (c *crowd) takeNearest() []*acquisition {
 	c.advance()
 	slices.SortStableFunc(c.nearest, func(a, b *acquisition) int {
-		return cmp.Compare(a.lease.begun, b.lease.begun)
+		return cmp.Compare(a.hold.begun, b.hold.begun)
 	})
 	return slices.Clone(c.nearest)
 }

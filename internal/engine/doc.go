@@ -3,19 +3,19 @@
 //
 // # Files
 //
-//	engine.go      Engine, which joins the parts; registry, the leases by hold id; Close, and the tasks that it awaits
+//	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
 //	request.go     Request and Terms, the scripts of a master
-//	lease.go       Lease, the handle of a hold: its mutex, its deadline and its end
-//	hold.go        hold, one attempt at the lock, and the masters' votes on it: what a reply means, and which calls the
-//	               ballot asks for
+//	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold
+//	hold.go        hold, one hold id on the masters: its grant, its deadline, its end; the masters' votes on it, what a
+//	               reply means, and which calls the ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
 //	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
-//	renew.go       when a lease is extended, the round under way, and what a failed round says
+//	renew.go       when a hold is extended, the round under way, and what a failed round says
 //	release.go     the ways to give a lease back; leaving, the releases for which single attempts wait
 //	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
-//	convert.go     the exchange of a hold for one in the other mode
+//	convert.go     the second hold of a lease, in the other mode, and the exchange
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
@@ -33,10 +33,10 @@
 // waiters each master that is listened to adds one. A master that is more than one server adds one that watches which
 // servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
 //
-// A lease has one mutex, the guard of its hold, which also guards its acquisition, renewal and doneState. No mutex is
+// A lease has one mutex, which guards its doneState and its holds, with their acquisitions and renewals. No mutex is
 // held over a network call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order:
-// lease (a conversion holds those of both its leases); wait sets, or pending releases and then their queue; the check
-// of the masters; registry, tasks, pipeline, timer queue, and the counts and outages that have a mutex of their own.
+// lease; wait sets, or pending releases and then their queue; the check of the masters; registry, tasks, pipeline,
+// timer queue, and the counts and outages that have a mutex of their own.
 //
 // # The life of a hold
 //
@@ -53,7 +53,11 @@
 //
 // Every exit from asking or held releases the hold on each master that may have it. The ballot's vote is what is known
 // of the hold on a master. It changes only by that master's replies and messages, and after each change decide acts on
-// the verdict.
+// the verdict. An answer, a message and a timer belong to one hold, and count for no other.
+//
+// A lease stands on one hold. Its end is the end of that hold. A conversion acquires a second hold, which has an end of
+// its own until the exchange: then the lease stands on the second one, keeps its subscribers, and the first one is
+// released.
 //
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
 // decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
@@ -79,7 +83,7 @@
 // # Glossary
 //
 //	hold           one acquisition on the masters, named by a ULID
-//	lease          the client's side of a granted hold
+//	lease          a caller's handle of a granted hold
 //	owner          the ULID under which holds can be joined: named by the caller, or the hold's id
 //	round          one request to all masters and their answers
 //	hand-off       a release, or a script that finds an expiry, grants the lock to the next waiter by a message

@@ -69,7 +69,7 @@ func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
-		registry: registry{leases: make(map[string]*Lease)}, unconfirmed: newUnconfirmed(),
+		registry: registry{holds: make(map[string]*hold)}, unconfirmed: newUnconfirmed(),
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	// The parts hold atomics and mutexes, so they are filled in in place.
@@ -154,11 +154,11 @@ func (e *Engine) saltScripts(master int, process string) {
 func (e *Engine) failWaiters(cause error) {
 	for _, w := range e.waiters {
 		for _, a := range w.all() {
-			a.lease.mu.Lock()
-			if a.lease.phase == asking {
+			a.hold.lease.mu.Lock()
+			if a.hold.phase == asking {
 				a.giveUp(a.failure(InvalidMasters, cause))
 			}
-			a.lease.mu.Unlock()
+			a.hold.lease.mu.Unlock()
 		}
 	}
 }
@@ -187,8 +187,8 @@ func (e *Engine) count(is func(*transport.Master) bool) (n int) {
 // or until a caller asks.
 func (e *Engine) suspended(now clock.Instant) {
 	// The timers count monotonic time, in which these leases may have much of theirs left.
-	for _, l := range e.registry.snapshot() {
-		l.Fire(now)
+	for _, h := range e.registry.snapshot() {
+		h.Fire(now)
 	}
 }
 
@@ -211,11 +211,11 @@ func (e *Engine) shutDown() {
 	until := e.clock.Now().Mono + e.cfg.ReleaseTimeout
 	e.tasks.end() // nothing new is started; what runs may still post
 	all := e.registry.snapshot()
-	for _, l := range all { // before the waiters, which may be many: other processes wait for these
-		l.shutDown(held)
+	for _, h := range all { // before the waiters, which may be many: other processes wait for these
+		h.shutDown(held)
 	}
-	for _, l := range all {
-		l.shutDown(held, asking)
+	for _, h := range all {
+		h.shutDown(held, asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
 	e.unconfirmed.await(until - e.clock.Now().Mono)
@@ -225,51 +225,51 @@ func (e *Engine) shutDown() {
 	close(e.gone)
 }
 
-// registry holds the leases of an engine by hold. Messages and Close find a lease through it, so a lease is added
+// registry has the holds of an engine by their ids. Messages and Close find a hold through it, so a hold is added
 // before its first request is sent, and removed when nothing may change it any more.
 type registry struct {
 	mu     sync.Mutex // guards what follows; acquired under a lease's mutex, never the other way round
 	closed bool
-	leases map[string]*Lease
+	holds  map[string]*hold
 }
 
-// add registers the lease under its hold. It reports false after close.
-func (r *registry) add(l *Lease) bool {
+// add registers the hold under its id. It reports false after close.
+func (r *registry) add(h *hold) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
-		r.leases[l.id] = l
+		r.holds[h.id] = h
 	}
 	return !r.closed
 }
 
 // forget removes the hold. Messages for it are ignored from then on.
-func (r *registry) forget(hold string) {
+func (r *registry) forget(id string) {
 	r.mu.Lock()
-	delete(r.leases, hold)
+	delete(r.holds, id)
 	r.mu.Unlock()
 }
 
 // lookup returns nil for a hold that has ended, or that belongs to another process.
-func (r *registry) lookup(hold string) *Lease {
+func (r *registry) lookup(id string) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.leases[hold]
+	return r.holds[id]
 }
 
-// snapshot returns a copy, because the mutex of a lease is never acquired under the registry's mutex. A lease in the
+// snapshot returns a copy, because the mutex of a lease is never acquired under the registry's mutex. A hold in the
 // copy may end before the caller reaches it, so each use checks the phase.
-func (r *registry) snapshot() []*Lease {
+func (r *registry) snapshot() []*hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]*Lease, 0, len(r.leases))
-	for _, l := range r.leases {
-		all = append(all, l)
+	all := make([]*hold, 0, len(r.holds))
+	for _, h := range r.holds {
+		all = append(all, h)
 	}
 	return all
 }
 
-// close stops the registry from accepting leases. It reports whether it is the first call. A restart of an acquisition
+// close stops the registry from accepting holds. It reports whether it is the first call. A restart of an acquisition
 // is refused too, and fails with ErrClosed.
 func (r *registry) close() (first bool) {
 	r.mu.Lock()

@@ -61,13 +61,13 @@ func (o *observers) log(level slog.Level, message string, attributes []slog.Attr
 // acquired reports a lease's beginning, under its mutex. The end is reported only if the beginning was, regardless of
 // overflow in between, so that a hook that counts leases up and down comes out even. The beginning is offered even if
 // only a hook of an end is set: ends are always taken, and only the beginnings bound how many there are.
-func (o *observers) acquired(l *Lease) {
+func (o *observers) acquired(h *hold) {
 	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
 		return
 	}
-	event := l.event()
-	l.unobserved = !o.relay.Offer(func() {
+	event := h.event()
+	h.unobserved = !o.relay.Offer(func() {
 		if hooks.Acquired != nil {
 			hooks.Acquired(event)
 		}
@@ -75,17 +75,17 @@ func (o *observers) acquired(l *Lease) {
 }
 
 // released reports a lease's end by its holder, under its mutex.
-func (o *observers) released(l *Lease) {
-	if hook := o.hooks.Released; hook != nil && !l.unobserved {
-		event := l.event()
+func (o *observers) released(h *hold) {
+	if hook := o.hooks.Released; hook != nil && !h.unobserved {
+		event := h.event()
 		o.relay.Final(func() { hook(event) })
 	}
 }
 
 // lost reports a lease's end without its holder's wish, under its mutex.
-func (o *observers) lost(l *Lease, loss *Loss) {
+func (o *observers) lost(h *hold, loss *Loss) {
 	attributes := []slog.Attr{
-		slog.String("lock", l.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),
+		slog.String("lock", h.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),
 	}
 	if loss.Limit > 0 {
 		attributes = append(attributes, slog.Duration("limit", loss.Limit))
@@ -94,8 +94,8 @@ func (o *observers) lost(l *Lease, loss *Loss) {
 		attributes = append(attributes, slog.Any("error", cause))
 	}
 	o.warn("lease lost", attributes...)
-	if hook := o.hooks.Lost; hook != nil && !l.unobserved {
-		event := l.event()
+	if hook := o.hooks.Lost; hook != nil && !h.unobserved {
+		event := h.event()
 		o.relay.Final(func() { hook(event, loss) })
 	}
 }

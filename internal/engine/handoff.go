@@ -29,26 +29,26 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	if message == nil {
 		return
 	}
-	l := e.registry.lookup(message.About())
-	if l == nil {
+	h := e.registry.lookup(message.About())
+	if h == nil {
 		return
 	}
 	switch message := message.(type) {
 	case wire.Handoff:
-		l.handedOff(m, from, message)
+		h.handedOff(m, from, message)
 	case wire.YieldRequest:
-		l.yieldRequested(m, message.Hold)
+		h.yieldRequested(m, message.Hold)
 	case wire.Contended:
-		l.hearContended(message.Hold)
+		h.hearContended(message.Hold)
 	}
 }
 
 // yieldRequested offers the master's grant to a hold that comes first. A hold that is already held does not yield: it
 // stands on a quorum, so the other hold cannot have a quorum before the release.
-func (h *hold) yieldRequested(m *transport.Master, hold string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.phase == asking && hold == h.id {
+func (h *hold) yieldRequested(m *transport.Master, id string) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase == asking && id == h.id {
 		h.ballot.Vote(m.Index).YieldRequested()
 		h.perform(h.ballot.Next(nil))
 	}
@@ -59,23 +59,23 @@ func (h *hold) yieldRequested(m *transport.Master, hold string) {
 // so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
 // unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
 // there asks as soon as it does.
-func (l *Lease) handedOff(m *transport.Master, from *transport.Node, g wire.Handoff) {
-	until, known := l.handoffTrust(m, from, g, l.e.clock.Now())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if g.Contended && g.Hold == l.id {
-		l.setContended()
+func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Handoff) {
+	until, known := h.handoffTrust(m, from, g, h.e.clock.Now())
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if g.Contended && g.Hold == h.id {
+		h.setContended()
 	}
 	switch {
-	case g.Hold != l.id || l.phase == ended:
+	case g.Hold != h.id || h.phase == ended:
 	case known:
-		l.ballot.Vote(m.Index).Block(g.Token, g.First)
-		l.granted(m, g.Token, until)
-		l.changed()
-	case l.phase == asking && l.ballot.Vote(m.Index).State == ballot.Queued:
-		l.e.waiters[m.Index].wake(l.name)
-	case l.phase == asking:
-		l.asking.notified |= 1 << (m.Index % 64)
+		h.ballot.Vote(m.Index).Block(g.Token, g.First)
+		h.granted(m, g.Token, until)
+		h.changed()
+	case h.phase == asking && h.ballot.Vote(m.Index).State == ballot.Queued:
+		h.e.waiters[m.Index].wake(h.name)
+	case h.phase == asking:
+		h.asking.notified |= 1 << (m.Index % 64)
 	}
 }
 
@@ -120,7 +120,7 @@ func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Ins
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { h.confirmed(m, id, token, renewed, err, sent) },
 	}
-	h.mu.afterUnlock(func() { m.Renew(renewal) })
+	h.lease.mu.afterUnlock(func() { m.Renew(renewal) })
 }
 
 // replicated reports whether grants count only once replicas have them. Then an operation that makes or keeps a lease
@@ -142,8 +142,8 @@ func (h *hold) confirmed(
 	case renewed:
 		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
 	if id != h.id || h.phase == ended {
 		return
 	}
@@ -154,10 +154,10 @@ func (h *hold) confirmed(
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
 // did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
 func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
-	for _, l := range e.registry.snapshot() { // first: a hold that is granted after this has missed no message
-		l.mu.Lock()
-		l.pollContended()
-		l.mu.Unlock()
+	for _, h := range e.registry.snapshot() { // first: a hold that is granted after this has missed no message
+		h.lease.mu.Lock()
+		h.pollContended()
+		h.lease.mu.Unlock()
 	}
 	e.waiters[m.Index].wakeAll()
 }

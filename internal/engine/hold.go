@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -9,35 +11,39 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/masterset"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// hold is one attempt at a lock and the votes of the masters on it, from the first request until all that the masters
-// have is released. An acquisition acts on the votes before the hold is granted, and a lease after that. Thousands of
-// holds exist at once, so a hold has only what a lease needs: fields that only asking needs are in acquisition, and
-// fields that few holds need are in extra.
+// hold is one acquisition on the masters, with their votes on it and the trust in it, from the first request until all
+// that the masters have is released. A lease has one, and a second one while it converts. The mutex of the lease guards
+// both; "under mu" means that mutex. Thousands of holds exist at once, so a hold has only the fields that every held
+// one needs: what only asking needs is in acquisition, and what few holds need is in extra.
 type hold struct {
-	e      *Engine
-	id     string // a ULID; each attempt has its own
-	name   string // of the lock
-	key    wire.LockKey
-	terms  *Terms
-	extra  *extra        // nil for most
-	begun  time.Duration // start of the first attempt, by the monotonic clock
-	mu     guard         // guards the hold, its acquisition and its lease
-	ballot ballot.Ballot
-	asking *acquisition // the acquisition; nil once it is over
-	mode   fencing.Mode
-	phase  phase
+	e       *Engine
+	lease   *Lease
+	done    *doneState // of the lease; a second hold has its own until the exchange
+	id      string     // a ULID; an acquisition that starts again gets a new one
+	name    string     // of the lock
+	key     wire.LockKey
+	terms   *Terms
+	extra   *extra        // nil for most
+	begun   time.Duration // start of the first attempt, by the monotonic clock
+	ballot  ballot.Ballot
+	asking  *acquisition // nil once asking is over
+	trust   trust        // until when the hold is trusted
+	renewal renewal
+	timer   timerqueue.Timer // for the earliest of deadline, limit and renewal; set while held
+	mode    fencing.Mode
+	phase   phase
 
 	unobserved bool // the hooks were not notified of the beginning
 }
 
 // extra has the fields that few holds need.
 type extra struct {
-	owner      string        // a ULID that the caller named, or ""
-	claimed    fencing.Token // of the hold that a Join is for, or 0
+	owner      string // a ULID that the caller named, or ""
 	shared     sharedHold
 	withdrawal *withdrawal // of a conversion of a shared hold to this one
 }
@@ -98,13 +104,172 @@ func (h *hold) event() Event {
 }
 
 // changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
-// that only actions follow: the lease has its token, and no late answer of a master revokes it.
+// that only actions follow: the hold has its token, and no late answer of a master revokes it.
 func (h *hold) changed() {
 	if h.asking != nil {
 		h.asking.decide()
 	} else {
 		h.perform(h.ballot.Next(nil))
 	}
+}
+
+// ends returns when the hold ends by the monotonic clock unless it is renewed.
+func (h *hold) ends() time.Duration { return min(h.trust.until().Mono, h.limit()) }
+
+// limit returns when MaxHold ends the hold. It limits the lease, so it does not apply to a second hold.
+func (h *hold) limit() time.Duration {
+	if h.isStanding() {
+		return h.lease.limit
+	}
+	return clock.Never
+}
+
+// isStanding reports whether the lease stands on this hold, which is not so for a second hold before the exchange.
+func (h *hold) isStanding() bool { return h.lease.standing.Load() == h }
+
+// begin is called for a granted hold, under mu.
+func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
+	h.phase = held
+	h.trust.set(until)
+	if h.extra != nil {
+		h.extra.shared.first = h.ballot.Votes().First(token)
+	}
+	// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
+	if limit := h.terms.MaxHold; limit > 0 && h.isStanding() {
+		h.lease.limit = now.Mono + limit
+	}
+	if h.block() == 0 {
+		h.e.tokens.observe(token)
+	}
+	h.e.counters.held.Add(1)
+	h.e.counters.acquired.Add(1)
+	h.e.observers.acquired(h)
+	// A grant from the queue, reported in any way, lasts for the hand-off TTL until it is confirmed. An answer can
+	// report one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
+	// the way.
+	handOff := h.e.drift.Trusted(now, h.terms.handoffTTL)
+	h.renewal.confirm = (handedOff || h.terms.handoffTTL < h.terms.TTL) && until.Mono <= handOff.Mono
+	h.renewal.handOff = h.renewal.confirm
+	h.planRenewal(now)
+	h.setTimer()
+}
+
+// Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under
+// way when it was moved, so Fire finds what is due from the clocks.
+func (h *hold) Fire(now clock.Instant) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	h.expire(now)
+	if h.phase != held {
+		return
+	}
+	h.fireRenewal(now)
+	h.setTimer()
+}
+
+// setTimer sets the timer to the hold's next moment, under mu.
+func (h *hold) setTimer() {
+	h.e.timers.Set(&h.timer, h, min(h.ends(), h.nextRenewal()))
+}
+
+// expire ends the hold if its time is over, under mu, regardless of calls under way. The masters keep it a little
+// longer, so no other client has the lock at this time.
+func (h *hold) expire(now clock.Instant) {
+	if h.phase != held {
+		return
+	}
+	deadline := h.trust.until()
+	switch {
+	// The cases are in the order of the reasons: a limit that was agreed on is no failure, even if something else has
+	// ended too.
+	case now.Mono >= h.limit():
+		h.lose(h.loss(MaxHold, nil))
+	case !deadline.Passed(now):
+	case now.Mono < deadline.Mono:
+		h.lose(h.loss(Paused, nil)) // only the wall clock has reached it
+	default:
+		reason, cause := h.whyExpired(now)
+		h.lose(h.loss(reason, cause))
+	}
+}
+
+// loss describes the end of the hold for this reason, under mu.
+func (h *hold) loss(reason Reason, cause error) *Loss {
+	loss := &Loss{Name: h.name, Token: h.tokenInUse(), Reason: reason, Err: cause}
+	switch {
+	case reason == Taken:
+		loss.by, loss.lock = h.e, h.key.Lock()
+		h.e.suspect(loss.lock)
+	case reason == MaxHold:
+		loss.Limit = h.terms.MaxHold
+	case h.renewal.handOff:
+		loss.Limit, loss.HandOff = h.terms.handoffTTL, true
+	default:
+		loss.Limit = h.terms.TTL
+	}
+	return loss
+}
+
+// lose ends the hold without its holder's wish, under mu. It releases what a minority of the masters may still have:
+// that is of no use, and other clients would wait for its expiry.
+func (h *hold) lose(loss *Loss) {
+	h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+	h.e.observers.lost(h, loss)
+	h.finish(loss)
+	h.releaseInBackground()
+}
+
+// finish ends a granted hold, under mu, and with the standing hold the lease. It is the only way out of the phase held.
+// Trust ends first, for readers without the mutex. The contexts end when the mutex is unlocked, before the caller sends
+// any release. The caller has the registry forget the hold once its release is counted.
+func (h *hold) finish(end error) {
+	if end == ErrReleased {
+		h.e.observers.released(h)
+	}
+	h.phase = ended
+	h.trust.end()
+	h.e.counters.held.Add(-1)
+	h.e.timers.Cancel(&h.timer)
+	h.done.fire(end, &h.lease.mu)
+}
+
+// shutDown ends the hold, because the engine is closed, if it is in one of these phases. Both ends leave releases to
+// the background, and Close waits for them.
+func (h *hold) shutDown(in ...phase) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	switch {
+	case !slices.Contains(in, h.phase):
+	case h.phase == asking:
+		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
+	case h.phase == held:
+		h.finish(ErrReleased)
+		h.releaseInBackground()
+	}
+}
+
+// trust is a hold's deadline: the time until which a quorum of its votes is trusted. clock.Drift.Trusted counts the
+// trust in each vote from before its request was sent. The deadline is written under the lease's mutex and read with or
+// without it. The two clocks are stored one after the other. Until the end sets it to 0 it only moves forward, so a
+// reader without the mutex that sees only the first store trusts the hold no longer than before.
+type trust struct{ mono, wall atomic.Int64 } // ns; 0 if the hold does not stand
+
+// until returns the deadline.
+func (t *trust) until() clock.Instant {
+	return clock.Instant{Mono: time.Duration(t.mono.Load()), Wall: time.Duration(t.wall.Load())}
+}
+
+func (t *trust) set(until clock.Instant) {
+	t.mono.Store(int64(until.Mono))
+	t.wall.Store(int64(until.Wall))
+}
+
+// left returns how much longer the hold is trusted.
+func (t *trust) left(now clock.Instant) time.Duration { return t.until().Mono - now.Mono }
+
+func (t *trust) end() {
+	t.mono.Store(0)
+	t.wall.Store(0)
 }
 
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.
@@ -118,7 +283,7 @@ func (h *hold) perform(actions []ballot.Action) {
 	for _, action := range actions {
 		m := h.e.masters[action.Master]
 		call := transport.Call{Vote: m.Vote(proposal)}
-		// A ballot asks for a raise or a yield. Renewals and regains belong to the lease.
+		// A ballot asks for a raise or a yield. Renewals and regains have a schedule of their own.
 		if action.Op == ballot.Yield {
 			call.Script, call.Args = h.e.scriptsOf(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
 			h.post(m, call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
@@ -144,13 +309,13 @@ func (h *hold) post(
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
 		a := h.e.answer(m, h.key.Lock(), reply, err, sent)
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		h.lease.mu.Lock()
+		defer h.lease.mu.Unlock()
 		if id == h.id && h.phase != ended {
 			counted(reply, a, err)
 		}
 	}
-	h.mu.afterUnlock(func() { m.Post(call) })
+	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers

@@ -151,21 +151,21 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) reportUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
-		if w.m.At(a.lease.key.Lock()) != n || !w.e.cutOff(a) {
+		if w.m.At(a.hold.key.Lock()) != n || !w.e.cutOff(a) {
 			continue
 		}
-		a.lease.mu.Lock()
-		event := a.lease.event()
-		a.lease.mu.Unlock()
+		a.hold.lease.mu.Lock()
+		event := a.hold.event()
+		a.hold.lease.mu.Unlock()
 		w.e.observers.relay.Offer(func() { hook(event, cause) })
 	}
 }
 
 // cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
 func (e *Engine) cutOff(a *acquisition) bool {
-	lock, now := a.lease.key.Lock(), e.clock.Now().Mono
+	lock, now := a.hold.key.Lock(), e.clock.Now().Mono
 	fails := func(m *transport.Master) bool {
-		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.lease.name, now) >= refusalLasts
+		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.hold.name, now) >= refusalLasts
 	}
 	return e.count(fails) > len(e.masters)-e.quorum()
 }

@@ -18,28 +18,28 @@ import (
 // quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
 // lease that was released before, the *Loss of a lease that was lost, and *Error.
 func (l *Lease) Release(ctx context.Context) error {
-	l = l.lock()
-	l.expire(l.e.clock.Now())
+	h := l.lock()
+	h.expire(h.e.clock.Now())
 	// A second release does nothing. A release after a loss returns the loss each time.
-	if l.phase != held {
+	if h.phase != held {
 		defer l.mu.Unlock()
 		if l.done.err() == ErrReleased {
 			return nil
 		}
 		return l.done.err()
 	}
-	l.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
-	defer l.e.unconfirmed.add(-1)
-	l.finish(ErrReleased)
-	l.e.registry.forget(l.id)
+	h.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
+	defer h.e.unconfirmed.add(-1)
+	h.finish(ErrReleased)
+	h.e.registry.forget(h.id)
 	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
 	l.mu.Unlock()
 	// The end of the caller's context is no reason to keep a lock that is not used any more.
-	within := l.e.masters[0].Detached(ctx, l.e.cfg.ReleaseTimeout)
+	within := h.e.masters[0].Detached(ctx, h.e.cfg.ReleaseTimeout)
 	defer within.Stop()
-	err := l.giveBack(within, context.Background())
+	err := h.giveBack(within, context.Background())
 	if failed, ok := err.(*Error); ok {
-		l.warnOf(failed)
+		h.warnOf(failed)
 	}
 	return err
 }
@@ -58,18 +58,18 @@ func (h *hold) warnOf(failed *Error) {
 // ends, and at most for the release timeout. It is for callers that do not need the result and have set a time limit
 // themselves.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
-	l = l.lock()
-	l.expire(l.e.clock.Now())
-	if l.phase != held {
+	h := l.lock()
+	h.expire(h.e.clock.Now())
+	if h.phase != held {
 		l.mu.Unlock()
 		return
 	}
-	l.e.unconfirmed.add(+1) // as in Release
-	defer l.e.unconfirmed.add(-1)
-	l.finish(ErrReleased)
-	l.e.registry.forget(l.id)
+	h.e.unconfirmed.add(+1) // as in Release
+	defer h.e.unconfirmed.add(-1)
+	h.finish(ErrReleased)
+	h.e.registry.forget(h.id)
 	l.mu.Unlock()
-	_ = l.giveBackWithin(ctx)
+	_ = h.giveBackWithin(ctx)
 }
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
@@ -77,12 +77,17 @@ func (l *Lease) ReleaseWithin(ctx context.Context) {
 // nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until
 // the hold has expired.
 func (l *Lease) ReleaseSoon() {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	l.expire(l.e.clock.Now())
-	if l.phase == held {
-		l.finish(ErrReleased)
-		l.releaseAtOnce(l.e.announce(l.key.Lock()))
+	h.releaseSoon()
+}
+
+// releaseSoon is ReleaseSoon for one hold of a lease, under mu.
+func (h *hold) releaseSoon() {
+	h.expire(h.e.clock.Now())
+	if h.phase == held {
+		h.finish(ErrReleased)
+		h.releaseAtOnce(h.e.announce(h.key.Lock()))
 	}
 }
 
@@ -90,18 +95,19 @@ func (l *Lease) ReleaseSoon() {
 // releases the lease as ReleaseSoon does. LetGo itself sends nothing. From the announcement on, single attempts of this
 // process for the lock are sent to a master after its answer to the release.
 func (l *Lease) LetGo() (release func()) {
-	left := l.e.announce(l.key.Lock())
+	h := l.standing.Load()
+	left := h.e.announce(h.key.Lock())
 	return func() {
-		l := l.lock()
+		h := l.lock()
 		defer l.mu.Unlock()
-		if l.expire(l.e.clock.Now()); l.phase != held {
+		if h.expire(h.e.clock.Now()); h.phase != held {
 			for _, f := range left {
 				l.mu.afterUnlock(f)
 			}
 			return
 		}
-		l.finish(ErrReleased)
-		l.releaseAtOnce(left)
+		h.finish(ErrReleased)
+		h.releaseAtOnce(left)
 	}
 }
 
@@ -137,9 +143,9 @@ func (h *hold) giveBack(ctx, caller context.Context) error {
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
 // before the release. For a request that was not answered, the release leaves a tombstone if it finds no hold.
 func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had bool, failure *NodeFailure) {
-	h.mu.Lock()
+	h.lease.mu.Lock()
 	r := h.releaseOn(m) // answers may still arrive
-	h.mu.Unlock()
+	h.lease.mu.Unlock()
 	keys := h.e.keys.All(r.key)
 	var array [3]string
 	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:0])
@@ -161,14 +167,14 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 // All masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
 func (h *hold) postReleases(votes *releaseVotes) {
 	keys := h.e.keys.ForCall(h.key)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
 	proposal := h.e.tokens.proposalAfter(h.token())
 	count := votes.count
 	for i, m := range h.e.masters {
 		// A master that cannot have any state of the hold has let go of it.
 		if !h.ballot.Vote(i).MayBeHeld() {
-			h.mu.afterUnlock(func() { count(i, false, nil) })
+			h.lease.mu.afterUnlock(func() { count(i, false, nil) })
 			continue
 		}
 		h.postRelease(m, keys, proposal, count)
@@ -189,7 +195,7 @@ func (h *hold) postRelease(
 			done(m.Index, had, failure)
 		},
 	}
-	h.mu.afterUnlock(func() { m.Post(call) })
+	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // releaseAtOnce releases all that any master may have of this hold, under mu, and removes the hold from the registry.
@@ -201,11 +207,11 @@ func (h *hold) releaseAtOnce(left []func()) {
 	for i, m := range h.e.masters {
 		switch {
 		case !h.ballot.Vote(i).MayBeHeld():
-			h.mu.afterUnlock(left[i])
+			h.lease.mu.afterUnlock(left[i])
 			continue
 		case m.At(h.key.Lock()).Failing():
 			h.queueRelease(m)
-			h.mu.afterUnlock(left[i])
+			h.lease.mu.afterUnlock(left[i])
 			continue
 		}
 		h.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two

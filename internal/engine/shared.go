@@ -22,31 +22,31 @@ type sharedHold struct {
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
 func (l *Lease) Block() (first, last fencing.Token) {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	if l.extra == nil {
-		return l.token(), l.token()
+	if h.extra == nil {
+		return h.token(), h.token()
 	}
-	return l.extra.shared.first, l.token()
+	return h.extra.shared.first, h.token()
 }
 
-// tokenInUse returns the token of the work that the lease protects now, under mu: of a shared hold one of its block. A
+// tokenInUse returns the token of the work that the hold protects now, under mu: of a shared hold one of its block. A
 // conversion that is under way has not begun to use its own block.
-func (l *Lease) tokenInUse() fencing.Token {
-	if l.extra != nil && l.extra.shared.tokenInUse != nil {
-		if token := l.extra.shared.tokenInUse(); l.extra.shared.first <= token && token < l.token() {
+func (h *hold) tokenInUse() fencing.Token {
+	if h.extra != nil && h.extra.shared.tokenInUse != nil {
+		if token := h.extra.shared.tokenInUse(); h.extra.shared.first <= token && token < h.token() {
 			return token
 		}
 	}
-	return l.token()
+	return h.token()
 }
 
 // OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease
 // from a request that named a block: the masters report waiters to no other lease.
 func (l *Lease) OnContended(f func()) {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	switch x := l.extra; {
+	switch x := h.extra; {
 	case x == nil:
 	case x.shared.contended:
 		l.mu.afterUnlock(f)
@@ -59,55 +59,55 @@ func (l *Lease) OnContended(f func()) {
 // waiters: their message may have come already, and is not sent again. It asks only when the masters have released the
 // conversion. An earlier question could overtake that release, and the masters would report the conversion as a waiter.
 func (l *Lease) ResetContended() {
-	l = l.lock()
+	h := l.lock()
 	defer l.mu.Unlock()
-	if l.extra == nil {
+	if h.extra == nil {
 		return
 	}
-	shared := &l.extra.shared
+	shared := &h.extra.shared
 	shared.contended = false
 	withdrawn := shared.withdrawal
 	l.mu.afterUnlock(func() {
 		withdrawn.after(func() {
-			l := l.lock()
+			h := l.lock()
 			defer l.mu.Unlock()
-			l.pollContended()
+			h.pollContended()
 		})
 	})
 }
 
 // hearContended handles a report that a waiter in another process is behind this hold. There are two sources of it: a
 // message, which is sent once, for the first waiter that queues, and may be lost; and the answer to a renewal.
-func (l *Lease) hearContended(hold string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if hold == l.id && l.phase != ended {
-		l.setContended()
+func (h *hold) hearContended(id string) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if id == h.id && h.phase != ended {
+		h.setContended()
 	}
 }
 
 // setContended records that the hold is contended, under mu.
-func (l *Lease) setContended() {
-	if l.extra == nil { // not shared
+func (h *hold) setContended() {
+	if h.extra == nil { // not shared
 		return
 	}
-	shared := &l.extra.shared
+	shared := &h.extra.shared
 	shared.contended = true
 	if f := shared.onContended; f != nil {
 		shared.onContended = nil
-		l.mu.afterUnlock(f)
+		h.lease.mu.afterUnlock(f)
 	}
 }
 
 // pollContended renews a shared hold, under mu, because the answer reports waiters. The server may have answered a
 // round that is under way before they queued, so another round follows it.
-func (l *Lease) pollContended() {
+func (h *hold) pollContended() {
 	switch {
-	case l.block() == 0 || l.phase != held || !l.terms.Renew:
-	case l.renewal.round != nil:
-		l.renewal.again = true
+	case h.block() == 0 || h.phase != held || !h.terms.Renew:
+	case h.renewal.round != nil:
+		h.renewal.again = true
 	default:
-		l.startRound(l.e.clock.Now())
-		l.setTimer()
+		h.startRound(h.e.clock.Now())
+		h.setTimer()
 	}
 }

@@ -45,7 +45,7 @@ func (e *Engine) Stats() Stats {
 		if e.cutOff(a) {
 			s.Unreachable++
 		}
-		if e.subscriptionDown(a.lease.key.Lock()) {
+		if e.subscriptionDown(a.hold.key.Lock()) {
 			s.NoMessages++
 		}
 	}

@@ -63,20 +63,20 @@ type waitSet struct {
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again. It subscribes first, so
 // that the subscription stands before the refresh that finds missed grants.
 func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
-	w.m.Listen(a.lease.key.Lock())
+	w.m.Listen(a.hold.key.Lock())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	name := a.lease.name
+	name := a.hold.name
 	s := w.byName[name]
 	if s == nil {
 		s = &waitSet{
-			name: name, in: w, keys: w.e.keys.ForCall(a.lease.key), crowd: newCrowd(), every: clock.Never,
+			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), crowd: newCrowd(), every: clock.Never,
 			due: clock.Never,
 		}
 		w.byName[name] = s
 	}
 	s.crowd.add(a)
-	s.every = min(s.every, a.lease.terms.refreshEvery())
+	s.every = min(s.every, a.hold.terms.refreshEvery())
 	now := w.e.clock.Now().Mono
 	if !refused {
 		s.polls = 0
@@ -96,14 +96,14 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.byName[a.lease.name]
+	s := w.byName[a.hold.name]
 	if s == nil {
 		return
 	}
 	s.crowd.remove(a)
 	switch {
 	case len(s.crowd.places) == 0:
-		delete(w.byName, a.lease.name)
+		delete(w.byName, a.hold.name)
 		w.e.timers.Cancel(&s.timer)
 	case s.crowd.drained() && !s.busy:
 		w.e.timers.SetEarlier(&s.timer, s, w.e.clock.Now().Mono)
@@ -122,16 +122,14 @@ func (w *waitSets) wakeAll() {
 	}
 }
 
-// wake makes the waiters of one lock ask again. It reports whether there are any. If a refresh is under way, Fire marks
-// the set stale, and the set asks once more after the answer.
-func (w *waitSets) wake(name string) bool {
+// wake makes the waiters of one lock ask again. If a refresh is under way, Fire marks the set stale, and the set asks
+// once more after the answer.
+func (w *waitSets) wake(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.byName[name]
-	if s != nil {
+	if s := w.byName[name]; s != nil {
 		s.askAt(w.e.clock.Now().Mono)
 	}
-	return s != nil
 }
 
 // noteSilence records, for a far waiter under its lease's mutex, that the last refresh was not answered. That refresh
@@ -139,8 +137,8 @@ func (w *waitSets) wake(name string) bool {
 func (w *waitSets) noteSilence(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.byName[a.lease.name]; s != nil && s.silence != nil && !s.crowd.isNear(a) {
-		a.lease.ballot.Vote(w.m.Index).Refreshed(*s.silence)
+	if s := w.byName[a.hold.name]; s != nil && s.silence != nil && !s.crowd.isNear(a) {
+		a.hold.ballot.Vote(w.m.Index).Refreshed(*s.silence)
 	}
 }
 
@@ -257,10 +255,10 @@ func (s *waitSet) Fire(now clock.Instant) {
 	var queued []waiter
 	asked := false
 	for _, a := range waiters {
-		hold, state := a.remind(w.m, proposal, one && asked)
+		id, state := a.remind(w.m, proposal, one && asked)
 		asked = asked || state == ballot.Asked
 		if state == ballot.Queued {
-			queued = append(queued, waiter{a, hold})
+			queued = append(queued, waiter{a, id})
 		}
 	}
 	if !busy {
@@ -270,14 +268,14 @@ func (s *waitSet) Fire(now clock.Instant) {
 
 // remind sends what a waiter needs in addition to the shared refresh. It sends no acquire if asksNot says that another
 // waiter asks for all. It returns the state of the vote after that. A queued hold needs the refresh.
-func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) (hold string, state ballot.State) {
-	l := a.lease
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase != asking {
+func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) (id string, state ballot.State) {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase != asking {
 		return "", ballot.Unasked
 	}
-	vote := l.ballot.Vote(m.Index)
+	vote := h.ballot.Vote(m.Index)
 	switch vote.State {
 	case ballot.Unasked, ballot.Failed:
 		if !asksNot {
@@ -285,15 +283,15 @@ func (a *acquisition) remind(m *transport.Master, proposal int64, asksNot bool) 
 		}
 	case ballot.Granted:
 		// A grant without a quorum, which an older hold on the same master may wait for.
-		l.perform(l.ballot.Remind(m.Index, nil))
+		h.perform(h.ballot.Remind(m.Index, nil))
 	}
-	return l.id, vote.State
+	return h.id, vote.State
 }
 
 // waiter is one queued hold of a wait set.
 type waiter struct {
-	a    *acquisition
-	hold string
+	a  *acquisition
+	id string
 }
 
 // refresh keeps the waiters alive on the master and learns their state. Far waiters live by the lease of the process,
@@ -319,7 +317,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	w.mu.Unlock()
 	refresh.Holds = make([]string, len(batch))
 	for i, waiter := range batch {
-		refresh.Holds[i] = waiter.hold
+		refresh.Holds[i] = waiter.id
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
@@ -408,16 +406,16 @@ func (e *Engine) refreshAnswer(w wire.RefreshedWaiter, sent clock.Instant) ballo
 // know the hold: the waiter's lease ended, or the master lost its data. The hold asks again under the same id, so it
 // keeps its place on masters that order by id. On a single master it goes to the end of the queue.
 func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
-	l := x.a.lease
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if x.hold != l.id || l.phase != asking {
+	h := x.a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if x.id != h.id || h.phase != asking {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		l.granted(w.m, answer.Token, answer.Until)
+		h.granted(w.m, answer.Token, answer.Until)
 	} else {
-		askAgain = l.ballot.Vote(w.m.Index).Refreshed(answer)
+		askAgain = h.ballot.Vote(w.m.Index).Refreshed(answer)
 	}
 	x.a.decide()
 	return askAgain
