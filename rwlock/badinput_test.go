@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -378,5 +379,62 @@ func TestZeroValuesHaveNothing(t *testing.T) {
 		new(rwlock.ReplicasError), new(rwlock.AbstainError), new(rwlock.LostError), new(rwlock.OptionError),
 	} {
 		require.NotEmpty(t, err.Error())
+	}
+}
+
+// panickyContext is a caller's context whose methods panic from the given call on.
+type panickyContext struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *panickyContext) count() {
+	if c.left.Add(-1) < 0 {
+		panic("the caller's context")
+	}
+}
+
+func (c *panickyContext) Done() <-chan struct{} {
+	c.count()
+	return c.Context.Done()
+}
+
+func (c *panickyContext) Err() error {
+	c.count()
+	return c.Context.Err()
+}
+
+// A goroutine whose context panics while it is to join the readers leaves the queue, wherever it is by then: the
+// RWMutex serves the goroutines after it.
+func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
+	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
+		"RLock": (*rwlock.RWMutex).RLock, "TryRLock": (*rwlock.RWMutex).TryRLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				m, panics := w.Process().RWMutex("n", rwlock.WithoutRenewal()), 0 // a reader that joins renews the lease
+				for calls, over := int64(0), false; !over; calls++ {
+					require.NoError(w, m.RLock(w.Ctx))
+					func() {
+						defer func() {
+							if recover() != nil {
+								panics++
+							}
+						}()
+						ctx := &panickyContext{Context: w.Ctx}
+						ctx.left.Store(calls)
+						require.NoError(w, lock(m, ctx))
+						require.NoError(w, m.RUnlock(w.Ctx))
+						over = true
+					}()
+					require.NoError(w, m.RUnlock(w.Ctx))
+					ctx, cancel := context.WithTimeout(w.Ctx, w.TTL/2)
+					require.NoError(w, m.Lock(ctx), "after %d calls", calls)
+					cancel()
+					require.NoError(w, m.Unlock(w.Ctx))
+				}
+				require.Greater(w, panics, 2)
+			})
+		})
 	}
 }

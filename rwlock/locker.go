@@ -261,6 +261,9 @@ func (e *maxWaitError) Error() string {
 // asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
 // queue counts too.
 func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
+	if err == nil { // the caller has the lock, so nothing of its context is called that could panic
+		return nil
+	}
 	ended := within.Err() != nil && ctx.Err() == nil
 	switch e := err.(type) {
 	case *AcquireError:

@@ -84,7 +84,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if !leads {
 		return m.notAcquired(mode, 0, nil)
 	}
-	err = m.lead(ctx, w, engine.Try)
+	err = m.queued(w, func() error { return m.lead(ctx, w, engine.Try) })
 	if err == errNotJoined {
 		m.giveUp(w)
 		return m.notAcquired(mode, 0, nil)
@@ -102,28 +102,44 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	if err := m.use(func() { m.queue.Enqueue(w) }); err != nil {
 		return err
 	}
-	for {
-		select {
-		case <-w.Turn():
-		case <-within.Done():
-			if m.giveUp(w) {
+	return m.queued(w, func() error {
+		for {
+			select {
+			case <-w.Turn():
+			case <-within.Done():
+				if m.giveUp(w) {
+					return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
+				}
+			case <-m.locker.mutexes.closed:
+				if m.giveUp(w) {
+					return fmt.Errorf("%w: lock %q", ErrClosed, m.name)
+				}
+			}
+			if w.Admitted() {
+				return nil
+			}
+			if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
 				return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
 			}
-		case <-m.locker.mutexes.closed:
-			if m.giveUp(w) {
-				return fmt.Errorf("%w: lock %q", ErrClosed, m.name)
+			if err := m.lead(within, w, engine.Wait); err != errNotJoined {
+				return asWaited(err, time.Since(begun), ctx, within)
 			}
 		}
-		if w.Admitted() {
-			return nil
+	})
+}
+
+// queued calls f, which waits or leads. If f panics, as a method of the caller's context may, the waiter leaves: no
+// goroutine may wait for it for ever.
+func (m *RWMutex) queued(w *localqueue.Waiter, f func() error) error {
+	returned := false
+	defer func() {
+		if !returned {
+			m.giveUp(w)
 		}
-		if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
-			return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
-		}
-		if err := m.lead(within, w, engine.Wait); err != errNotJoined {
-			return asWaited(err, time.Since(begun), ctx, within)
-		}
-	}
+	}()
+	err := f()
+	returned = true
+	return err
 }
 
 // isOver reports whether within has ended; begun is the time from which its limit counts. Goroutines that began
@@ -185,7 +201,7 @@ func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.E
 		}
 		return errNotJoined
 	}
-	defer m.giveUp(w) // also if a hook of the locker panics: no goroutine may wait for this leader for ever
+	defer m.giveUp(w) // after an error
 	if h != nil && m.reuse(ctx, h, w) {
 		return nil
 	}

@@ -465,7 +465,7 @@ func (a *acquisition) withoutLate() {
 // cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
 // caller gets its lease although its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
-	h := a.hold
+	h, cause := a.hold, ctxerr.Cause(ctx) // not under mu: it calls the caller's code
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.phase == asking {
@@ -474,7 +474,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 				w.noteSilence(a)
 			}
 		}
-		a.giveUp(a.failure(a.waitFailure(), ctxerr.Cause(ctx)))
+		a.giveUp(a.failure(a.waitFailure(), cause))
 	}
 }
 

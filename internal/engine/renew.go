@@ -424,15 +424,19 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 // has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before
 // this call.
 func (l *Lease) Renew(ctx context.Context) error {
+	var cause error
+	if ctx.Err() != nil { // not under mu: it is the caller's code
+		cause = ctxerr.Cause(ctx)
+	}
 	h := l.lock()
 	now := h.e.clock.Now()
 	if h.expire(now); h.phase != held {
 		defer l.mu.Unlock()
 		return l.done.err()
 	}
-	if ctx.Err() != nil {
+	if cause != nil {
 		defer l.mu.Unlock()
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: ctxerr.Cause(ctx)}
+		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
 	}
 	r := h.renewal.round
 	if r == nil {
