@@ -97,7 +97,7 @@ func (e *Engine) listen(lock string) {
 	}
 }
 
-// start begins an attempt with a hold of its own.
+// start begins an attempt under the id that the hold has now.
 func (a *acquisition) start() {
 	h := a.hold
 	a.describe()

@@ -55,7 +55,7 @@ func (l *Lease) Convert(
 func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	h := l.lock()
 	defer l.mu.Unlock()
-	if h.expire(h.e.clock.Now()); h.phase != held {
+	if !h.stillHeld() {
 		return r, l.done.err()
 	}
 	r = Request{Name: h.name, Mode: mode, Terms: h.terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
@@ -77,7 +77,7 @@ func (h *hold) keepUntil(
 	err := alone(ctx)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.expire(h.e.clock.Now()); h.phase == ended { // the error of alone would only be the end of ctx
+	if !h.stillHeld() { // the error of alone would only be the end of ctx
 		return h.untaken()
 	}
 	return err
@@ -116,12 +116,12 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	e.unconfirmed.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
 	defer e.unconfirmed.add(-1)
 	from := l.lock()
-	if from.expire(e.clock.Now()); from.phase != held {
+	if !from.stillHeld() {
 		defer l.mu.Unlock()
 		into.releaseSoon()
 		return l.done.err()
 	}
-	if into.expire(e.clock.Now()); into.phase == ended { // between its grant and now
+	if !into.stillHeld() { // between its grant and now
 		defer l.mu.Unlock()
 		return into.untaken()
 	}
@@ -146,7 +146,7 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 func (l *Lease) loseTaken() error {
 	h := l.lock()
 	defer l.mu.Unlock()
-	if h.expire(h.e.clock.Now()); h.phase == held {
+	if h.stillHeld() {
 		h.lose(h.loss(Taken, nil))
 	}
 	return l.done.err()

@@ -58,9 +58,9 @@ func (o *observers) log(level slog.Level, message string, attributes []slog.Attr
 	}
 }
 
-// acquired reports a lease's beginning, under its mutex. The end is reported only if the beginning was, regardless of
-// overflow in between, so that a hook that counts leases up and down comes out even. The beginning is offered even if
-// only a hook of an end is set: ends are always taken, and only the beginnings bound how many there are.
+// acquired reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of overflow in
+// between, so that a hook that counts leases up and down comes out even, also over conversions. The grant is offered
+// even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
 func (o *observers) acquired(h *hold) {
 	hooks := &o.hooks
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
@@ -74,7 +74,7 @@ func (o *observers) acquired(h *hold) {
 	})
 }
 
-// released reports a lease's end by its holder, under its mutex.
+// released reports the end of a hold by its holder, under mu.
 func (o *observers) released(h *hold) {
 	if hook := o.hooks.Released; hook != nil && !h.unobserved {
 		event := h.event()
@@ -82,7 +82,7 @@ func (o *observers) released(h *hold) {
 	}
 }
 
-// lost reports a lease's end without its holder's wish, under its mutex.
+// lost reports the end of a hold without its holder's wish, under mu.
 func (o *observers) lost(h *hold, loss *Loss) {
 	attributes := []slog.Attr{
 		slog.String("lock", h.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),

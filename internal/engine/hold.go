@@ -16,15 +16,15 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// hold is one acquisition on the masters, with their votes on it and the trust in it, from the first request until all
-// that the masters have is released. A lease has one, and a second one while it converts. The mutex of the lease guards
-// both; "under mu" means that mutex. Thousands of holds exist at once, so a hold has only the fields that every held
-// one needs: what only asking needs is in acquisition, and what few holds need is in extra.
+// hold is what the masters have under one id, with their votes and the trust in them, from the first request until all
+// of it is released. A lease has one hold, and a second one while it converts. The mutex of the lease guards both;
+// "under mu" means that mutex. Thousands of holds exist at once, so a hold has only the fields that every held one
+// needs: what only asking needs is in acquisition, and what few holds need is in extra.
 type hold struct {
 	e       *Engine
 	lease   *Lease
 	done    *doneState // of the lease; a second hold has its own until the exchange
-	id      string     // a ULID; an acquisition that starts again gets a new one
+	id      string     // a ULID; changes where the acquisition starts again, and answers for the old id do not count
 	name    string     // of the lock
 	key     wire.LockKey
 	terms   *Terms
@@ -38,7 +38,7 @@ type hold struct {
 	mode    fencing.Mode
 	phase   phase
 
-	unobserved bool // the hooks were not notified of the beginning
+	unobserved bool // the hooks were not notified of the grant
 }
 
 // extra has the fields that few holds need.
@@ -191,6 +191,12 @@ func (h *hold) expire(now clock.Instant) {
 		reason, cause := h.whyExpired(now)
 		h.lose(h.loss(reason, cause))
 	}
+}
+
+// stillHeld reports whether the hold is held, under mu. An end whose time has come is noticed here.
+func (h *hold) stillHeld() bool {
+	h.expire(h.e.clock.Now())
+	return h.phase == held
 }
 
 // loss describes the end of the hold for this reason, under mu.

@@ -114,8 +114,7 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	h := l.lock()
 	defer l.mu.Unlock()
-	h.expire(h.e.clock.Now())
-	if h.phase == held {
+	if h.stillHeld() {
 		h.lose(&Loss{Name: h.name, Token: token, Reason: MaxHold, Limit: limit})
 	}
 }

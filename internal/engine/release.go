@@ -19,9 +19,8 @@ import (
 // lease that was released before, the *Loss of a lease that was lost, and *Error.
 func (l *Lease) Release(ctx context.Context) error {
 	h := l.lock()
-	h.expire(h.e.clock.Now())
 	// A second release does nothing. A release after a loss returns the loss each time.
-	if h.phase != held {
+	if !h.stillHeld() {
 		defer l.mu.Unlock()
 		if l.done.err() == ErrReleased {
 			return nil
@@ -59,8 +58,7 @@ func (h *hold) warnOf(failed *Error) {
 // themselves.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	h := l.lock()
-	h.expire(h.e.clock.Now())
-	if h.phase != held {
+	if !h.stillHeld() {
 		l.mu.Unlock()
 		return
 	}
@@ -82,10 +80,9 @@ func (l *Lease) ReleaseSoon() {
 	h.releaseSoon()
 }
 
-// releaseSoon is ReleaseSoon for one hold of a lease, under mu.
+// releaseSoon ends a hold that is held, under mu, and gives it back in the background.
 func (h *hold) releaseSoon() {
-	h.expire(h.e.clock.Now())
-	if h.phase == held {
+	if h.stillHeld() {
 		h.finish(ErrReleased)
 		h.releaseAtOnce(h.e.announce(h.key.Lock()))
 	}
@@ -100,7 +97,7 @@ func (l *Lease) LetGo() (release func()) {
 	return func() {
 		h := l.lock()
 		defer l.mu.Unlock()
-		if h.expire(h.e.clock.Now()); h.phase != held {
+		if !h.stillHeld() {
 			for _, f := range left {
 				l.mu.afterUnlock(f)
 			}
