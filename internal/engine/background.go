@@ -124,21 +124,8 @@ func (p *pendingReleases) announce(r *pendingRelease) {
 	}
 }
 
-// add queues a release that is counted already. While its node fails, the release waits for the next probe, so that a
-// server that comes back does not receive all accumulated requests at once. Behind a release without an answer it waits
-// for that answer or until a call is full, so that those of a crowd that gives up go together.
-func (p *pendingReleases) add(r *pendingRelease) {
-	q := p.queue(r.key.Lock())
-	q.mu.Lock()
-	defer q.unlock()
-	q.waiting = append(q.waiting, r)
-	switch {
-	case q.failures > 0:
-		q.leftLocked(r)
-	case q.underWay == 0 || len(q.waiting) >= releasesPerCall:
-		q.sendLocked(releasesUnderWay)
-	}
-}
+// add queues a release that is counted already.
+func (p *pendingReleases) add(r *pendingRelease) { p.queue(r.key.Lock()).add(r) }
 
 // sendNow sends the releases that a single attempt for this lock waits for, also those behind a release without an
 // answer. The attempt then waits for one round trip and not for two, which a node timeout may be too short for.
@@ -213,6 +200,21 @@ const (
 	releasesPerCall  = 200  // holds of one lock
 )
 
+// add queues a release. While the node fails, the release waits for the next probe, so that a server that comes back
+// does not receive all accumulated requests at once. Behind a release without an answer it waits for that answer or
+// until a call is full, so that those of a crowd that gives up go together.
+func (q *releaseQueue) add(r *pendingRelease) {
+	q.mu.Lock()
+	defer q.unlock()
+	q.waiting = append(q.waiting, r)
+	switch {
+	case q.failures > 0:
+		q.leftLocked(r)
+	case q.underWay == 0 || len(q.waiting) >= releasesPerCall:
+		q.sendLocked(releasesUnderWay)
+	}
+}
+
 // leftLocked lets the single attempts that wait for this release go on, under mu.
 func (q *releaseQueue) leftLocked(r *pendingRelease) {
 	if r.left != nil {
@@ -231,12 +233,12 @@ func (q *releaseQueue) unlock() {
 	}
 }
 
-// takeAll removes and returns the waiting releases. A release that is on its way returns with its own answer, to the
-// queue of the node that answers for its lock then.
+// takeAll removes and returns the waiting releases, and ends the backoff. A goroutine that has found this queue before
+// repeat replaced it may still add a release: without a backoff that is sent, and needs no timer.
 func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting, q.waiting = q.waiting, nil
+	waiting, q.waiting, q.failures = q.waiting, nil, 0
 	q.p.e.timers.Cancel(&q.timer)
 	return waiting
 }

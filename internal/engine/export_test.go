@@ -47,3 +47,56 @@ func (e *Engine) Registered() Registered {
 
 // Held counts the leases that are held. It takes no mutex, so a clock may call it.
 func (e *Engine) Held() int { return int(e.counters.held.Load()) }
+
+// AddBesideRepeat adds a release for the lock on the first master, by a goroutine that found the queue of its node just
+// before other servers answered and the queue was replaced. It reports whether that queue waited for a probe.
+func (e *Engine) AddBesideRepeat(name, hold string, ttl time.Duration) (waited bool) {
+	p, key := e.releases[0], e.keys.Of(name)
+	q := p.queue(key.Lock())
+	waited = q.failures > 0 && q.underWay == 0
+	p.repeat()
+	r := &pendingRelease{m: p.m, key: key, hold: hold, until: e.clock.Now().Add(ttl)}
+	p.announce(r)
+	q.add(r)
+	return waited
+}
+
+// Crowd is the waiters for one lock on a master, by number.
+type Crowd struct {
+	crowd
+	waiters map[*acquisition]int
+}
+
+// NewCrowd returns a crowd of n waiters in their order.
+func NewCrowd(n int) *Crowd {
+	c := &Crowd{newCrowd(), make(map[*acquisition]int)}
+	for i := range n {
+		a := new(acquisition)
+		c.waiters[a] = i
+		c.add(a)
+	}
+	return c
+}
+
+// Remove removes the waiter.
+func (c *Crowd) Remove(number int) {
+	for a, n := range c.waiters {
+		if n == number {
+			c.remove(a)
+		}
+	}
+}
+
+// ReportAll has all far waiters reported.
+func (c *Crowd) ReportAll() { c.reportAll() }
+
+// Advance moves far waiters into free places.
+func (c *Crowd) Advance() { c.advance() }
+
+// TakeUnreported takes the waiters to report next.
+func (c *Crowd) TakeUnreported() (numbers []int) {
+	for _, a := range c.takeUnreported() {
+		numbers = append(numbers, c.waiters[a])
+	}
+	return numbers
+}

@@ -3,10 +3,13 @@ package engine_test
 import (
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 // A call waits for the releases that were registered before it, in whatever order they are answered, and for no others.
@@ -53,4 +56,28 @@ func TestManyCallsBehindManyReleases(t *testing.T) {
 		f()
 		require.Equal(t, i+1, called)
 	}
+}
+
+// A release that is added to the queue of a node in the moment in which another node takes the node's place is sent: it
+// does not wait for a probe of the queue that was replaced.
+func TestAReleaseInAReplacedQueueIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Hour
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		e := newEngine(t, ttl, link.Client(t))
+		var l engine.Lease
+		require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
+		link.Refuse()
+		link.Cut()
+		l.ReleaseSoon()
+		time.Sleep(3 * time.Second) // the node fails
+		synctest.Wait()
+		require.Equal(t, 1, e.Registered().Releases)
+		require.True(t, e.AddBesideRepeat("n", "00000000000000000000000000", ttl), "a release waits for a probe")
+		require.Equal(t, 2, e.Registered().Releases)
+		link.Restore()
+		time.Sleep(time.Minute)
+		require.Zero(t, e.Registered().Releases)
+	})
 }
