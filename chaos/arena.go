@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,22 +21,30 @@ import (
 
 // arena is the servers, the links to them and the worker processes of a run.
 type arena struct {
+	*deployment
+	t       testing.TB
 	cfg     config
 	dir     string
 	names   int
 	ttl     time.Duration // of the first worker
 	longest time.Duration
-	servers []*testredis.Server
-	links   [][]*testredis.Proxy // of each worker, to each master
+	links   [][]*link // of each worker, to each node and sentinel
 	workers []*process
 
 	listener  net.Listener
 	registers *registers
+	observed  observed
 
 	mu   sync.Mutex
 	next int // id of the next process
 	errs []error
 	outs []string
+}
+
+// link is the way from one worker to one server.
+type link struct {
+	*testredis.Proxy
+	master int // that the server belongs to
 }
 
 // process is one worker, which may be replaced by another process in its place.
@@ -58,20 +67,11 @@ func (p *process) signal(s syscall.Signal) {
 var ttls = []time.Duration{time.Second, 700 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond}
 
 func newArena(t testing.TB, cfg config) *arena {
-	a := &arena{cfg: cfg, dir: t.TempDir(), names: cfg.names, ttl: ttls[0]}
+	a := &arena{
+		deployment: newDeployment(t, cfg), t: t, cfg: cfg, dir: t.TempDir(), names: cfg.names, ttl: ttls[0],
+	}
 	for i := range cfg.processes {
 		a.longest = max(a.longest, ttls[i%len(ttls)])
-	}
-	var args []string
-	if cfg.masters == 1 {
-		args = []string{"--appendonly", "yes", "--appendfsync", "always"}
-	}
-	binary := testredis.Binaries()[0]
-	if cfg.valkey {
-		binary = testredis.Valkey(t)
-	}
-	for range cfg.masters {
-		a.servers = append(a.servers, testredis.StartBinary(t, binary, args...))
 	}
 	var err error
 	if a.listener, err = net.Listen("unix", filepath.Join(a.dir, "registers")); err != nil {
@@ -80,14 +80,42 @@ func newArena(t testing.TB, cfg config) *arena {
 	t.Cleanup(func() { _ = a.listener.Close() })
 	a.registers = serveRegisters(a.listener)
 	for i := range cfg.processes {
-		var links []*testredis.Proxy
-		for _, s := range a.servers {
-			links = append(links, testredis.NewProxy(t, s.Addr()))
+		var links []*link
+		for _, n := range slices.Concat(a.nodes, a.sentinels) {
+			links = append(links, &link{testredis.NewProxy(t, n.Addr()), n.master})
 		}
 		a.links = append(a.links, links)
 		a.workers = append(a.workers, &process{slot: i, socket: filepath.Join(a.dir, fmt.Sprint("worker", i))})
 	}
+	a.watch(t)
 	return a
+}
+
+// watch records failovers, and when the arena's own process stood still, until the end of the run.
+func (a *arena) watch(t testing.TB) {
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i := range a.groups {
+		template := history.Fault{Target: fmt.Sprint("master ", i), Masters: []int{i}, Forgets: true}
+		template.Excuses = a.cfg.masters == 1 && a.cfg.replicas < a.promotable()
+		template.Reorders = a.cfg.masters == 1
+		of := slices.DeleteFunc(slices.Clone(a.nodes), func(n *node) bool { return n.master != i })
+		all.Go(func() { a.observed.failovers(ctx, a.observed.watch(ctx, of), 1, template) })
+	}
+	if a.cluster != nil {
+		template := history.Fault{
+			Target: "the cluster", Forgets: true, Excuses: a.cfg.replicas < a.promotable(), Reorders: true,
+		}
+		all.Go(func() { a.observed.failovers(ctx, a.observed.watch(ctx, a.nodes), len(a.nodes)/2, template) })
+	}
+	if a.promotable() == 0 {
+		a.observed.watch(ctx, a.nodes)
+	}
+	all.Go(func() { watchStill(ctx, 0, a.observed.add) })
+	t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
 }
 
 // start starts a worker in the slot of p. The caller holds p.mu, or p is not shared so far.
@@ -101,11 +129,10 @@ func (a *arena) start(p *process) error {
 	cfg := workerConfig{
 		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: ttls[p.slot%len(ttls)], Longest: a.longest,
 		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
-		Register: a.listener.Addr().String(), Links: map[string]string{},
+		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
 	}
-	for i, link := range a.links[p.slot] {
-		cfg.Addrs = append(cfg.Addrs, a.servers[i].Addr())
-		cfg.Links[a.servers[i].Addr()] = link.Addr()
+	for i, n := range slices.Concat(a.nodes, a.sentinels) {
+		cfg.Links[n.Addr()] = a.links[p.slot][i].Addr()
 	}
 	for _, other := range a.workers {
 		if other != p {
@@ -136,10 +163,39 @@ func (a *arena) replace(p *process) {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	if err := a.start(p); err != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.errs = append(a.errs, err)
+		a.failed(err)
 	}
+}
+
+// restart ends all workers, calls f, and starts other workers in their places.
+func (a *arena) restart(f func()) {
+	for _, p := range a.workers {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	limit := time.After(time.Minute)
+	for _, p := range a.workers {
+		select {
+		case <-p.ended:
+		case <-limit:
+			a.failed(fmt.Errorf("worker %d has not ended", p.slot))
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	}
+	f()
+	for _, p := range a.workers {
+		if err := a.start(p); err != nil {
+			a.failed(err)
+		}
+	}
+}
+
+func (a *arena) failed(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.errs = append(a.errs, err)
 }
 
 // finish makes the workers take every lock once more, and waits for their end.
@@ -184,10 +240,7 @@ func (a *arena) events(h *history.History) error {
 
 // left names the locks that still have a holder or a waiter on some master. It is called after all leases have expired.
 func (a *arena) left(ctx context.Context) ([]string, error) {
-	w := &worker{cfg: workerConfig{Tuned: true, TTL: a.ttl, Longest: a.longest}}
-	for _, s := range a.servers {
-		w.cfg.Addrs = append(w.cfg.Addrs, s.Addr())
-	}
+	w := &worker{cfg: workerConfig{Tuned: true, TTL: a.ttl, Longest: a.longest, Masters: a.masters}}
 	o, err := w.tryToOpen()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,13 @@
 //	go run -C chaos . -seed 7 -faults cut,hold # some faults; -h names them
 //	go run -C chaos . -out run.jsonl.gz        # keep the history
 //	go run -C chaos . -check run.jsonl.gz      # judge it again
+//	go run -C chaos . -report run.html         # draw it
+//	go run -C chaos . -deployment sentinel -masters 1
+//	go run -C chaos . -deployment cluster -replicas 1
+//
+// Over a failover, exclusion is promised only if grants need all replicas that may be promoted, so it is not judged
+// there without -replicas, and the order of tokens is not judged over any failover of a single master. Nor is exclusion
+// judged while the clock of a server is set. What a guard accepts is always judged.
 //
 // Worker processes take locks in every form: leases, RWMutexes with and without linger, conversions, nested sections of
 // one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial, the

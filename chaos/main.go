@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/check"
 	"github.com/seed74116694/fencelock/chaos/history"
+	"github.com/seed74116694/fencelock/chaos/report"
 	"github.com/seed74116694/fencelock/internal/harness"
 )
 
@@ -26,12 +27,13 @@ import (
 const workerVariable = "FENCELOCK_CHAOS_WORKER"
 
 type config struct {
-	masters, processes, workers, names int
-	duration, gap                      time.Duration
-	seed                               uint64
-	faults                             string
-	valkey, tuned                      bool
-	out, check                         string
+	deployment                                   string
+	masters, replicas, processes, workers, names int
+	duration, gap                                time.Duration
+	seed                                         uint64
+	faults                                       string
+	valkey, tuned                                bool
+	out, check, report                           string
 }
 
 var errViolated = errors.New("promises were broken")
@@ -46,7 +48,10 @@ func main() {
 		exit(err)
 	}
 	var cfg config
+	flag.StringVar(&cfg.deployment, "deployment", servers,
+		"what each master is: servers, sentinel, or cluster, which is one master to its clients")
 	flag.IntVar(&cfg.masters, "masters", 3, "number of independent masters, or 1")
+	flag.IntVar(&cfg.replicas, "replicas", 0, "how many replicas of a master must have a grant")
 	flag.IntVar(&cfg.processes, "processes", 4, "number of worker processes")
 	flag.IntVar(&cfg.workers, "workers", 4, "goroutines that use locks in each process")
 	flag.IntVar(&cfg.names, "names", 4, "number of locks, and as many RWMutexes")
@@ -58,6 +63,7 @@ func main() {
 	flag.BoolVar(&cfg.valkey, "valkey", false, "run valkey-server")
 	flag.BoolVar(&cfg.tuned, "tuned", false, "all clients are those of Dial; else every second worker's")
 	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
+	flag.StringVar(&cfg.report, "report", "", "draw the history in this file, as HTML")
 	flag.StringVar(&cfg.check, "check", "", "judge a saved history instead of a run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -79,7 +85,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return judge(out, h, nil)
+		return judge(out, h, nil, cfg.report)
 	}
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64()
@@ -93,30 +99,35 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 			return fmt.Errorf("no fault is called %q", name)
 		}
 	}
-	fmt.Fprintf(out, "seed %d, %d masters, %v\n", cfg.seed, cfg.masters, cfg.duration)
+	if cfg.deployment == cluster {
+		cfg.masters = 1
+	}
+	if !slices.Contains([]string{servers, sentinel, cluster}, cfg.deployment) {
+		return fmt.Errorf("no deployment is called %q", cfg.deployment)
+	}
+	fmt.Fprintf(out, "seed %d, %s, %d masters, %v\n", cfg.seed, cfg.deployment, cfg.masters, cfg.duration)
 	var left []string
 	h := &history.History{}
-	if err := harness.Run(ctx, func(t testing.TB) (err error) {
+	err := harness.Run(ctx, func(t testing.TB) (err error) {
 		left, err = attack(t, cfg, names, h)
 		return err
-	}); err != nil {
-		return err
-	}
+	})
 	h.Sort()
 	if cfg.out != "" {
-		if err := h.Save(cfg.out); err != nil {
-			return err
-		}
+		err = errors.Join(err, h.Save(cfg.out))
 	}
-	return judge(out, h, left)
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", cfg.seed, err)
+	}
+	return judge(out, h, left, cfg.report)
 }
 
 // attack runs workers under faults and fills the history. It returns the locks that are left on the masters at the end.
 func attack(t testing.TB, cfg config, names []string, h *history.History) ([]string, error) {
 	a := newArena(t, cfg)
 	h.Run = history.Run{
-		Deployment: "masters", Masters: cfg.masters, Server: a.servers[0].Binary(), Seed: cfg.seed, TTL: int64(a.longest),
-		Began: now(), Commit: commit(),
+		Deployment: cfg.deployment, Masters: cfg.masters, Replicas: cfg.replicas, Server: a.nodes[0].Binary(),
+		Seed: cfg.seed, TTL: int64(a.longest), Began: now(), Commit: commit(),
 	}
 	for _, p := range a.workers {
 		if err := a.start(p); err != nil {
@@ -126,13 +137,11 @@ func attack(t testing.TB, cfg config, names []string, h *history.History) ([]str
 	n := &nemesis{arena: a, rng: rand.New(rand.NewPCG(cfg.seed, 1)), kinds: names}
 	n.rage(time.Now().Add(cfg.duration), cfg.gap)
 	h.Run.Healed = now()
-	if err := a.finish(); err != nil {
-		return nil, err
-	}
+	failed := a.finish()
 	h.Run.Ended = now()
-	h.Faults = append(h.Faults, n.faults...)
+	h.Faults = append(append(h.Faults, n.faults...), a.observed.faults()...)
 	h.Accesses = a.registers.all()
-	if err := a.events(h); err != nil {
+	if err := errors.Join(failed, a.events(h)); err != nil {
 		return nil, err
 	}
 	time.Sleep(3 * max(a.longest, 3*time.Second)) // the last of what expires has expired
@@ -140,7 +149,7 @@ func attack(t testing.TB, cfg config, names []string, h *history.History) ([]str
 }
 
 // judge prints a description of the run and every promise that it breaks.
-func judge(out io.Writer, h *history.History, left []string) error {
+func judge(out io.Writer, h *history.History, left []string, drawn string) error {
 	ends, causes, struck := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, s := range h.Spans {
 		ends[s.Form+" "+s.End]++
@@ -161,12 +170,16 @@ func judge(out io.Writer, h *history.History, left []string) error {
 	judgement := check.All(h, check.Busy)
 	fmt.Fprintf(out, "judged %v\nlost updates: %d with a guard, %d without\n", judgement.Judged,
 		check.LostUpdates(h, true), check.LostUpdates(h, false))
-	violations := judgement.Violations
 	for _, text := range left {
-		violations = append(violations, check.Violation{Rule: "left", Text: text})
+		judgement.Violations = append(judgement.Violations, check.Violation{Rule: "left", Text: text})
+	}
+	if drawn != "" {
+		if err := draw(drawn, h, judgement); err != nil {
+			return err
+		}
 	}
 	rules := map[string]int{}
-	for _, v := range violations {
+	for _, v := range judgement.Violations {
 		if rules[v.Rule]++; rules[v.Rule] <= 5 {
 			fmt.Fprintf(out, "VIOLATION %s: %s\n", v.Rule, v.Text)
 			for _, s := range v.Spans {
@@ -178,10 +191,18 @@ func judge(out io.Writer, h *history.History, left []string) error {
 		}
 	}
 	fmt.Fprintf(out, "violations: %v\n", rules)
-	if len(violations) > 0 {
-		return errViolated
+	if len(judgement.Violations) > 0 {
+		return fmt.Errorf("%w: seed %d", errViolated, h.Run.Seed)
 	}
 	return nil
+}
+
+func draw(path string, h *history.History, j check.Judgement) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.Write(file, h, j), file.Close())
 }
 
 // commit names the state of the checkout as git describes it, "" if git fails.

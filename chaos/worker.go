@@ -29,9 +29,8 @@ import (
 type workerConfig struct {
 	Process  int
 	Slot     int
-	Addrs    []string          // one for each master
-	Init     []string          // instead of Addrs: the nodes of a Cluster, or the sentinels of MasterSet
-	Set      string            // MasterSet of the sentinels
+	Masters  []endpoint
+	Replicas int               // that each grant needs
 	Links    map[string]string // where to dial instead of the address of a server
 	Tuned    bool              // clients of Dial
 	TTL      time.Duration
@@ -93,7 +92,7 @@ func runWorker(cfg workerConfig) error {
 			}
 		}
 	}()
-	go w.watchStill()
+	go watchStill(context.Background(), cfg.Process, func(f history.Fault) { w.record(history.Event{Fault: &f}) })
 
 	shared, err := w.open()
 	if err != nil {
@@ -112,7 +111,7 @@ func runWorker(cfg workerConfig) error {
 			own := i == 0 // a locker that it closes at any moment
 			at := shared
 			if own {
-				if at, err = w.open(); err != nil {
+				if at, err = w.open(w.variant()...); err != nil {
 					panic(err)
 				}
 				defer func() { at.close() }()
@@ -149,16 +148,16 @@ func runWorker(cfg workerConfig) error {
 // stillness is how long a process must stand still for the history to say so.
 const stillness = 60 * time.Millisecond
 
-// watchStill records when the process stood still.
-func (w *worker) watchStill() {
+// watchStill records when this process stood still, until ctx ends. 0 is the process of the arena.
+func watchStill(ctx context.Context, process int, record func(history.Fault)) {
 	last := now()
-	for {
+	for ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 		at := now()
 		if at-last > int64(stillness) {
-			w.record(history.Event{Fault: &history.Fault{
-				Kind: history.Still, Target: fmt.Sprint("process ", w.cfg.Process), From: last, Until: at, Process: w.cfg.Process,
-			}})
+			record(history.Fault{
+				Kind: history.Still, Target: fmt.Sprint("process ", process), From: last, Until: at, Process: process,
+			})
 		}
 		last = at
 	}
@@ -178,9 +177,9 @@ func (o *opened) close() {
 }
 
 // open makes a locker, and tries again where the servers do not answer.
-func (w *worker) open() (*opened, error) {
+func (w *worker) open(options ...rwlock.Option) (*opened, error) {
 	for {
-		o, err := w.tryToOpen()
+		o, err := w.tryToOpen(options...)
 		if err == nil || w.stopped.Load() || errors.Is(err, rwlock.ErrOption) {
 			return o, err
 		}
@@ -188,7 +187,7 @@ func (w *worker) open() (*opened, error) {
 	}
 }
 
-func (w *worker) tryToOpen() (o *opened, err error) {
+func (w *worker) tryToOpen(options ...rwlock.Option) (o *opened, err error) {
 	o = &opened{}
 	defer func() {
 		if err != nil {
@@ -197,19 +196,18 @@ func (w *worker) tryToOpen() (o *opened, err error) {
 			}
 		}
 	}()
-	options := []rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}
-	addrs := w.cfg.Addrs
-	if len(addrs) == 0 {
-		addrs = []string{""}
+	options = append([]rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}, options...)
+	if w.cfg.Replicas > 0 {
+		options = append(options, rwlock.WithReplicas(w.cfg.Replicas, w.cfg.TTL/8))
 	}
-	for _, addr := range addrs {
-		c, err := w.dial(addr)
+	for _, master := range w.cfg.Masters {
+		c, err := w.dial(master)
 		if c == nil {
 			return o, err
 		}
 		o.clients = append(o.clients, c)
 	}
-	if len(addrs) == 1 {
+	if len(o.clients) == 1 {
 		o.locker, err = rwlock.New(o.clients[0], options...)
 	} else {
 		o.locker, err = redlock.New(o.clients, append(options, redlock.WithQuarantine(w.cfg.Longest))...)
@@ -218,19 +216,29 @@ func (w *worker) tryToOpen() (o *opened, err error) {
 }
 
 // dial may return a client together with an error, if the server does not answer so far.
-func (w *worker) dial(addr string) (rueidis.Client, error) {
+func (w *worker) dial(master endpoint) (rueidis.Client, error) {
 	option := rueidis.ClientOption{DialCtxFn: w.connect}
-	if addr == "" {
-		option.InitAddress, option.Sentinel.MasterSet = w.cfg.Init, w.cfg.Set
+	single := master.Set == "" && !master.Cluster
+	if w.cfg.Tuned && single {
+		return rwlock.Dial(master.Addrs[0], option)
 	}
+	option.InitAddress, option.Sentinel.MasterSet = master.Addrs, master.Set
 	if w.cfg.Tuned {
-		return rwlock.Dial(addr, option)
+		return rwlock.Dial("", option)
 	}
-	if addr != "" {
-		option.InitAddress, option.ForceSingleClient = []string{addr}, true
-	}
+	option.ForceSingleClient = single
 	option.DisableCache, option.Dialer.Timeout, option.ConnWriteTimeout = true, time.Second, 2*time.Second
 	return rueidis.NewClient(option)
+}
+
+// variant draws options that differ from those of the process' other lockers.
+func (w *worker) variant() []rwlock.Option {
+	return [][]rwlock.Option{
+		nil,
+		{rwlock.WithTTL(w.cfg.TTL / 2), rwlock.WithReleaseTimeout(100 * time.Millisecond)},
+		{rwlock.WithMaxWait(w.cfg.TTL), rwlock.WithMeta("another locker")},
+		{rwlock.WithLinger(w.cfg.TTL / 8)},
+	}[rand.IntN(4)]
 }
 
 // connect opens a connection over the link to the server at that address.
@@ -271,7 +279,7 @@ func (c *client) closeBeneath(at *opened) *opened {
 		c.step()
 	}
 	<-closed
-	next, err := c.w.open()
+	next, err := c.w.open(c.w.variant()...)
 	if err != nil {
 		panic(err)
 	}

@@ -33,6 +33,7 @@ func (c *client) millis(limit int) time.Duration {
 }
 
 func (c *client) span(name, form string, write bool) history.Span {
+	c.lost = nil
 	return history.Span{
 		Process: c.w.cfg.Process, Slot: c.w.cfg.Slot, Worker: c.id, Name: name, Form: form, Write: write, Called: now(),
 		Owner: fmt.Sprintf("%d.%d.%d", c.w.cfg.Process, c.id, c.rng.Uint64()),
@@ -358,14 +359,14 @@ func (c *client) takeAll() {
 		name := fmt.Sprint("n", i)
 		s := c.span(name, "final", true)
 		s.Queued = true
-		if lease, err := c.locker.Lock(ctx, name); err != nil {
+		if lease, err := c.locker.Lock(ctx, name, rwlock.WithMaxWait(limit)); err != nil {
 			c.failed(s, limit, err)
 		} else {
 			s.Granted, s.Token = now(), uint64(lease.Token())
 			c.work(&s, lease.Context(context.Background()))
 			c.ended(s, lease.Release(context.Background()))
 		}
-		mu := c.locker.RWMutex("m"+name, c.lingerOf("m"+name)...)
+		mu := c.locker.RWMutex("m"+name, append(c.lingerOf("m"+name), rwlock.WithMaxWait(limit))...)
 		s = c.span("m"+name, "final", true)
 		if err := mu.Lock(ctx); err != nil {
 			c.failed(s, limit, err)

@@ -155,8 +155,8 @@ func TestOrder(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	lost := history.Span{Name: "n", Process: 7, Slot: 1, Called: at(1), Granted: at(2), Lost: at(5)}
-	bounded := lost
-	bounded.Bounded = true
+	bounded, late := lost, lost
+	bounded.Bounded, late.Granted = true, at(4.9)
 	fault := func(from, until float64, master int) history.Fault {
 		return history.Fault{From: at(from), Until: at(until), Masters: []int{master}}
 	}
@@ -181,10 +181,8 @@ func TestKept(t *testing.T) {
 		"two did":                       {span: lost, faults: []history.Fault{forgets, forgetsToo}},
 		"one did, one was out of reach": {span: lost, faults: []history.Fault{forgets, fault(2, 2.5, 2)}},
 		"one forgot before":             {span: lost, faults: []history.Fault{forgot, fault(4, 5, 2)}, broken: 1},
-		"the process stood still":       {span: lost, faults: []history.Fault{{Process: 7, From: at(4), Until: at(5)}}},
-		"another process did": {
-			span: lost, faults: []history.Fault{{Process: 8, From: at(4), Until: at(5)}}, broken: 1,
-		},
+		"a process stood still":         {span: lost, faults: []history.Fault{{Process: 7, From: at(4), Until: at(5)}}},
+		"it was granted too late":       {span: late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{
@@ -278,7 +276,7 @@ func TestWaits(t *testing.T) {
 		broken   int
 	}{
 		"beyond its context":       {failures: []history.Failure{failure}, broken: 1},
-		"the process stood still":  {failures: []history.Failure{failure}, faults: []history.Fault{still}},
+		"a process stood still":    {failures: []history.Failure{failure}, faults: []history.Fault{still}},
 		"fails though all is well": {failures: []history.Failure{late}, broken: 1},
 		"waits though all is well": {spans: []history.Span{span("a", true, 1, 0, at(71), 0)}, broken: 1},
 		"waits for a fault":        {spans: []history.Span{span("a", true, 1, 0, at(69), 0)}},

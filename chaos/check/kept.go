@@ -12,7 +12,8 @@ import (
 // fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now.
 func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, s := range h.Spans {
-		if s.Lost == 0 || s.Bounded || s.Joined {
+		// The reply that granted it must have come in time too.
+		if s.Lost == 0 || s.Bounded || s.Joined || s.Lost-s.Granted < int64(slack.Back) {
 			continue
 		}
 		judged++
@@ -41,10 +42,10 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 }
 
 // hinders reports whether the fault keeps the lease from being renewed on the master after from, or has ended its hold
-// there after since.
+// there after since. Where any process stood still, the machine may have been too busy for all of them.
 func hinders(f history.Fault, s history.Span, master int, from, since int64) bool {
 	if f.From > s.Lost || f.Masters != nil && !slices.Contains(f.Masters, master) ||
-		f.Workers != nil && !slices.Contains(f.Workers, s.Slot) || f.Process != 0 && f.Process != s.Process {
+		f.Workers != nil && !slices.Contains(f.Workers, s.Slot) {
 		return false
 	}
 	return f.Until > from || endsHolds(f) && f.Until > since

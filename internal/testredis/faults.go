@@ -14,6 +14,7 @@ type faults struct {
 	mu        sync.Mutex
 	rules     []*rule
 	pushes    func(push []string) bool
+	doubled   func(push []string) bool
 	duplicate func(cmd []string) bool
 	check     func(cmd []string, first, second string)
 	refusal   func(cmd []string) string
@@ -52,6 +53,13 @@ func (f *faults) DropPushes(match func(push []string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pushes = match
+}
+
+// DuplicatePushes makes the matching pub/sub messages arrive twice until it is called again; nil ends it.
+func (f *faults) DuplicatePushes(match func(push []string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doubled = match
 }
 
 // Duplicate makes each matching command run twice, directly one after the other. Once both
@@ -143,16 +151,24 @@ func (f *faults) take(rules []*rule, cmd []string) *rule {
 	return nil
 }
 
-func (f *faults) losesPush(push []string) bool {
+// copies returns how often a push arrives.
+func (f *faults) copies(push []string) int {
 	switch push[0] {
 	case "message", "pmessage", "smessage":
 	default:
-		return false
+		return 1
 	}
 	f.mu.Lock()
-	match := f.pushes
+	loses, doubles := f.pushes, f.doubled
 	f.mu.Unlock()
-	return match != nil && match(push)
+	switch {
+	case loses != nil && loses(push):
+		return 0
+	case doubles != nil && doubles(push):
+		return 2
+	default:
+		return 1
+	}
 }
 
 // checkTwice passes both replies of a duplicated command to the check function, if there is one.

@@ -146,6 +146,13 @@ func TestDedicatedSubscriptionHearsThenIsCut(t *testing.T) {
 		publish("3")
 		require.Equal(t, "c=3", <-heard, "the second message is lost, and nothing else")
 
+		link.DuplicatePushes(func(push []string) bool { return push[0] == "message" && push[2] == "4" })
+		publish("4")
+		publish("5")
+		for _, message := range []string{"c=4", "c=4", "c=5"} {
+			require.Equal(t, message, <-heard)
+		}
+
 		time.Sleep(time.Minute) // the idle subscription stays up over its client's own pings
 		select {
 		case err := <-ended:

@@ -1,6 +1,7 @@
 package testredis
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"strings"
@@ -59,10 +60,8 @@ func (w *wire) answered(frame []byte) (item, bool) {
 		return item{data: frame}, true
 	}
 	if push := asPush(frame); push != nil {
-		if w.link.losesPush(push) {
-			return item{}, false
-		}
-		return item{data: frame, call: w.confirmed(push)}, true
+		copies := w.link.copies(push)
+		return item{data: bytes.Repeat(frame, copies), call: w.confirmed(push)}, copies > 0
 	}
 	c := w.popPending(frame)
 	if c != nil && c.twin != nil {
