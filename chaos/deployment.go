@@ -175,7 +175,8 @@ type watched struct {
 
 // watch asks the nodes for their roles until ctx ends, and records when one of them stood still.
 func (f *observed) watch(ctx context.Context, nodes []*node) *watched {
-	w := &watched{roles: make([]string, len(nodes))}
+	w := &watched{}
+	w.set(make([]string, len(nodes)))
 	for i, n := range nodes {
 		go watchRole(ctx, n.Addr(), func(role string, asked int64) {
 			w.mu.Lock()
@@ -189,6 +190,12 @@ func (f *observed) watch(ctx context.Context, nodes []*node) *watched {
 		})
 	}
 	return w
+}
+
+func (w *watched) set(roles []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.roles = roles
 }
 
 // masters returns which nodes call themselves masters.

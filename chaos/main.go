@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -113,13 +114,19 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		return err
 	})
 	h.Sort()
+	if err == nil {
+		err = judge(out, h, left, cfg.report)
+	}
+	if err != nil && cfg.out == "" {
+		cfg.out = filepath.Join(os.TempDir(), fmt.Sprintf("chaos-%d.jsonl.gz", cfg.seed))
+	}
 	if cfg.out != "" {
 		err = errors.Join(err, h.Save(cfg.out))
 	}
 	if err != nil {
-		return fmt.Errorf("seed %d: %w", cfg.seed, err)
+		return fmt.Errorf("seed %d, history in %s: %w", cfg.seed, cfg.out, err)
 	}
-	return judge(out, h, left, cfg.report)
+	return nil
 }
 
 // attack runs workers under faults and fills the history. It returns the locks that are left on the masters at the end.
@@ -192,7 +199,7 @@ func judge(out io.Writer, h *history.History, left []string, drawn string) error
 	}
 	fmt.Fprintf(out, "violations: %v\n", rules)
 	if len(judgement.Violations) > 0 {
-		return fmt.Errorf("%w: seed %d", errViolated, h.Run.Seed)
+		return errViolated
 	}
 	return nil
 }

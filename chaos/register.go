@@ -34,9 +34,13 @@ type registerRequest struct {
 	Value   uint64
 }
 
+func newRegisters() *registers {
+	return &registers{seen: map[string]fencing.Registers{}, values: map[registerKey]uint64{}}
+}
+
 // serveRegisters answers workers until the listener is closed.
 func serveRegisters(listener net.Listener) *registers {
-	r := &registers{seen: map[string]fencing.Registers{}, values: map[registerKey]uint64{}}
+	r := newRegisters()
 	go func() {
 		for {
 			conn, err := listener.Accept()
