@@ -117,6 +117,21 @@ func TestACohortIsToldThatItIsWanted(t *testing.T) {
 	})
 }
 
+// A waiter that was passed over and comes back is the first one that waits, if nothing waits by then.
+func TestACohortIsToldOfAWaiterThatComesBack(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening(deaf)))
+		e.run(acquire(writer("03").ofCohort(7)))
+		e.run(release("01", 0))
+		messages := e.subscribe(channel)
+		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
+		require.Equal(e.t, []string{ulid("03") + " wanted"}, e.heard(messages))
+		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
+		require.Empty(e.t, e.heard(messages), "it has been told")
+	})
+}
+
 // A cohort that has upgraded is told as any other is.
 func TestACohortThatHasUpgradedIsToldThatItIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {

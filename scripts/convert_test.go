@@ -256,6 +256,20 @@ func TestAnUpgradeThatWasPassedOverComesBack(t *testing.T) {
 	})
 }
 
+// A second attempt at an upgrade is behind the first one, so the reply says when the first one expires.
+func TestASecondAttemptAtAnUpgradeIsToldWhenTheFirstExpires(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.run(acquire(reader("02")))
+		upgrade := writer("03").converting("01").waiting(claim / 2)
+		require.EqualValues(e.t, 0, answer(e, acquire(upgrade)))
+		upgrade.hold, upgrade.claim = "04", claim
+		require.LessOrEqual(e.t, e.run(acquire(upgrade))[2], int64(claim/2))
+		upgrade.hold = "00"
+		require.Greater(e.t, e.run(acquire(upgrade))[2], int64(claim/2), "by their ids this one is the first")
+	})
+}
+
 // A raise of a write hold that is being converted, to the token that it has, finds it there.
 func TestARaiseOfWhatIsBeingConverted(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -62,6 +62,7 @@ local t, tw = tonumber(h[3]), tonumber(h[4])
 local fields = {}              -- what store writes: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read
 local renewed = {}             -- places and ids of renewed waiters, for requeue
+local returned = false         -- whether a sidelined waiter has come back to an empty queue
 local alive = {}               -- waiters whose process sent this very script: the reply reports a grant to it
 local firstHold, firstExpiry   -- of holds
 local headHold, headExpiry, headPlace -- of the queue, if the script has looked at it and the head must wait
@@ -293,7 +294,7 @@ end
 
 local function enqueue(id, place, details)
   local expiry = ms + match(details, '^%a (%d+)')
-  if queued == 0 or headHold and (place == 0 or headPlace == 1 and place == 1 and id < headHold) then
+  if queued == 0 or headHold and (place < headPlace or place == headPlace and id < headHold) then
     headHold, headExpiry, headPlace = id, expiry, place
   end
   call('ZADD', queueKey, place, id)
@@ -319,7 +320,7 @@ local function await(id, state, place, since, details, far)
     local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
     local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
     if head[1] and head[2] - 0 == 0 and isRival(head[1], converted(details)) then return drop(id, state, details) end
-    state = 'd'
+    state, returned = 'd', returned or queued == 0
     call('ZADD', queueKey, place, id)
     call('PEXPIRE', queueKey, '3600000')
     queued = queued + 1

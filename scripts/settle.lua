@@ -8,9 +8,10 @@
 -- Cost   purge: ZRANGE of holds and of aside if they have members; if a member has expired ZRANGEBYSCORE ZREM
 --        HMGET ZRANGE, for at most 64 dead ones of each, and for a named owner's hold as in lock.lua; if w has gone
 --        and other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per
---        waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 dead waiters; wantAll: if
---        shared holds read that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was
---        lost restore of lock.lua
+--        waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 dead waiters; HMGET if a
+--        sidelined waiter comes back behind a write hold, and PUBLISH if that is shared; wantAll: if shared holds read
+--        that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was lost restore of
+--        lock.lua
 local bound, more = 64, 0
 local deadBound = bound -- how many expired members of a zset, and how many dead waiters, one call removes
 local taken -- the head of the queue, if the script has already taken it out
@@ -141,6 +142,8 @@ end
 -- for days.
 local function admit(beneath)
   requeue()
+  if returned and wHold then want(wHold, writerDetails()) end -- as for the first waiter that acquires
+  returned = false
   local granted, dead = 0, 0
   while queued > 0 and (beneath or not wHold) do
     if granted == bound or dead == deadBound then

@@ -34,7 +34,7 @@
 //	reply, err := srv.Command("SET", "k", "v")       // string, int64, nil or []any
 //	srv.ResetStats(); srv.Stats()["evalsha"].Calls; srv.Info("server")["run_id"]
 //	replica.ReplicaOf(srv)
-//	skewed := testredis.StartSkewed(t); skewed.Skew(-time.Hour)   // needs gcc, see Require
+//	skewed := testredis.StartSkewed(t); skewed.Skew(-time.Hour); skewed.Stand(at)   // needs gcc, see Require
 //
 // A [Deployment] is a Redis as clients find it: a Server, or one of these, on the binary that is named:
 //

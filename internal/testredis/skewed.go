@@ -19,7 +19,7 @@ var clockShim []byte
 // machine's.
 type Skewed struct {
 	*Server
-	shift string // the file with the shift, in microseconds
+	clock string // the file that the shim reads
 }
 
 // StartSkewed starts a server whose clock is initially right. If no C compiler is installed the test skips, and fails
@@ -27,10 +27,16 @@ type Skewed struct {
 func StartSkewed(t testing.TB, args ...string) *Skewed {
 	t.Helper()
 	Require(t)
+	return StartSkewedBinary(t, Binaries()[0], args...)
+}
+
+// StartSkewedBinary is StartSkewed for one of Binaries.
+func StartSkewedBinary(t testing.TB, binary string, args ...string) *Skewed {
+	t.Helper()
 	shim := compileShim(t)
-	s := &Skewed{shift: filepath.Join(t.TempDir(), "shift")}
-	s.Server = newServer(t, Binaries()[0], args...)
-	s.env = []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.shift}
+	s := &Skewed{clock: filepath.Join(t.TempDir(), "clock")}
+	s.Server = newServer(t, binary, args...)
+	s.env = []string{"LD_PRELOAD=" + shim, "FENCELOCK_CLOCK=" + s.clock}
 	s.Skew(0)
 	s.begin()
 	return s
@@ -38,15 +44,21 @@ func StartSkewed(t testing.TB, args ...string) *Skewed {
 
 // Skew sets the server's wall clock d ahead of the machine's, or behind it for a negative d. The setting survives
 // Restart.
-func (s *Skewed) Skew(d time.Duration) {
+func (s *Skewed) Skew(d time.Duration) { s.set(d.Microseconds(), 0) }
+
+// Stand has the server's wall clock stand still at a time, until the next Stand or Skew. The setting survives Restart.
+func (s *Skewed) Stand(at time.Time) { s.set(0, at.UnixMicro()) }
+
+func (s *Skewed) set(shift, stands int64) {
 	s.t.Helper()
-	word := binary.NativeEndian.AppendUint64(nil, uint64(d.Microseconds()))
-	file, err := os.OpenFile(s.shift, os.O_CREATE|os.O_WRONLY, 0o600) // in place: the server has it mapped
+	words := binary.NativeEndian.AppendUint64(nil, uint64(shift))
+	words = binary.NativeEndian.AppendUint64(words, uint64(stands))
+	file, err := os.OpenFile(s.clock, os.O_CREATE|os.O_WRONLY, 0o600) // in place: the server has it mapped
 	if err != nil {
 		s.t.Fatalf("clock of %s: %v", s.Addr(), err)
 	}
 	defer func() { _ = file.Close() }()
-	if _, err := file.WriteAt(word, 0); err != nil {
+	if _, err := file.WriteAt(words, 0); err != nil {
 		s.t.Fatalf("clock of %s: %v", s.Addr(), err)
 	}
 }

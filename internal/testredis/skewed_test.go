@@ -3,6 +3,8 @@
 package testredis_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,4 +27,17 @@ func TestSkewedServerHasTheClockThatItIsGiven(t *testing.T) {
 	server.Skew(time.Hour)
 	server.Restart()
 	require.InDelta(t, time.Hour, ahead(), float64(20*time.Second))
+}
+
+func TestSkewedServerHasAClockThatStandsStill(t *testing.T) {
+	server := testredis.StartSkewed(t)
+	for _, at := range []time.Time{time.UnixMicro(1_800_000_000_000_001), time.UnixMicro(1_700_000_000_999_999)} {
+		server.Stand(at)
+		for range 3 {
+			reply, err := server.Command("TIME")
+			require.NoError(t, err)
+			us := fmt.Sprintf("%06d", at.Nanosecond()/1000)
+			require.Equal(t, []any{fmt.Sprint(at.Unix()), strings.TrimLeft(us[:5], "0") + us[5:]}, reply)
+		}
+	}
 }

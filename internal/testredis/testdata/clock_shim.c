@@ -1,5 +1,6 @@
-/* Preloaded into a server, this shifts the wall clock that it sees by the number of microseconds in the file that
-   FENCELOCK_CLOCK names. The file is mapped, so that the test can set the clock while the server runs. */
+/* Preloaded into a server, this sets the wall clock that it sees by two numbers of microseconds in the file that
+   FENCELOCK_CLOCK names: by how much the clock is shifted, and the time at which it stands still, 0 if it runs. The file
+   is mapped, so that the test can set the clock while the server runs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,20 +11,25 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int64_t *shift_us;
+static volatile int64_t *clock_us;
 
 __attribute__((constructor)) static void map_shift(void) {
     const char *name = getenv("FENCELOCK_CLOCK");
     int fd = name ? open(name, O_RDONLY) : -1;
     if (fd < 0) return;
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
-    if (page != MAP_FAILED) shift_us = page;
+    void *page = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    if (page != MAP_FAILED) clock_us = page;
     close(fd);
 }
 
 static int64_t shifted_us(struct timespec *real) {
+    int64_t stands = clock_us ? clock_us[1] : 0;
+    if (stands) {
+        real->tv_nsec = 0;
+        return stands;
+    }
     syscall(SYS_clock_gettime, CLOCK_REALTIME, real);
-    return real->tv_sec * INT64_C(1000000) + real->tv_nsec / 1000 + (shift_us ? *shift_us : 0);
+    return real->tv_sec * INT64_C(1000000) + real->tv_nsec / 1000 + (clock_us ? *clock_us : 0);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out) {

@@ -1,0 +1,446 @@
+package scriptfuzz
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Reply codes that several scripts have.
+const (
+	replyAbstains = 4
+	replyChanged  = 5
+)
+
+// reply is what a script must answer: int64, string, a nested reply, or one of these.
+type reply []any
+
+// oneOf is a reply, or a field of it, that may have one of several values; unknown may have any.
+type (
+	oneOf   []any
+	unknown struct{}
+)
+
+func (m *lock) refused() reply { return reply{m.verdict.code, int64(0), m.verdict.left, m.us} }
+
+func (m *lock) answer(code int64) reply { return reply{code, int64(0), int64(0), m.us} }
+
+func (m *lock) answerGrant(h *hold, first int64) reply {
+	r := reply{int64(1), h.token, h.expiry - m.ms(), m.us}
+	if first > 0 {
+		r = append(r, first)
+	}
+	return r
+}
+
+// acquire takes the lock for a hold, or queues the hold.
+func (m *lock) acquire(r hold, life int64, order string) any {
+	if m.verdict.code != 0 {
+		return m.refused()
+	}
+	own := m.find(r.id)
+	if own != nil && own.state == tombstone && own.expiry > m.ms() {
+		return m.answer(3)
+	}
+	if own.waits() {
+		m.await(own, false)
+	}
+	m.settle(false)
+	if own = m.find(r.id); own != nil && own.state == granted {
+		return m.answerGrant(own, own.first)
+	}
+	var inTheWay *hold
+	if r.from != "" {
+		inTheWay = m.inTheWay(r.from)
+	}
+	if own.waits() {
+		return m.answerWaiting(0, r.from, inTheWay)
+	}
+	enters := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
+	switch {
+	case r.from != "":
+		clear := inTheWay == nil
+		enters = enters || clear && (r.mode == "w" && m.writer != r.from || r.mode == "r" && m.writer == r.from)
+		if !enters && r.mode == "w" && m.writer == "" && m.isRival(r.from) {
+			return m.answer(7)
+		}
+	case len(m.queue) > 0:
+		enters = enters && order == "h" && m.queue[0].place > 0 && r.id < m.queue[0].id
+	}
+	m.froms[r.id] = r.from
+	switch {
+	case enters:
+		token, first := m.mint(&r)
+		m.grant(&r, token, first, life)
+		return m.answerGrant(&r, first)
+	case order == "0":
+		return m.answerWaiting(2, r.from, inTheWay)
+	case r.from != "":
+		m.enqueue(&r, 0)
+	case order == "a":
+		m.place++
+		m.enqueue(&r, m.place)
+	default:
+		m.enqueue(&r, 1)
+	}
+	if order == "h" {
+		m.askToYield(&r)
+	}
+	return m.answerWaiting(0, r.from, inTheWay)
+}
+
+// inTheWay returns the first hold that a conversion has to wait for: neither the hold that it converts, nor the hold
+// from which that one was converted, nor another attempt.
+func (m *lock) inTheWay(from string) *hold {
+	before := ""
+	if f := m.find(from); f != nil && m.writer != "" {
+		before = f.from
+	}
+	harmless := func(h *hold) bool {
+		return h.id == from || before != "" && h.id == before || h.from == from
+	}
+	if w := m.holds[m.writer]; w != nil && !harmless(w) {
+		return w
+	}
+	for _, h := range m.byExpiry() {
+		if h.id != m.writer && !harmless(h) {
+			return h
+		}
+	}
+	return nil
+}
+
+// answerWaiting names the holder for which the hold waits: of a conversion the hold in the way, else the write hold, or
+// the read hold that expires first.
+func (m *lock) answerWaiting(code int64, from string, inTheWay *hold) any {
+	answer := func(h *hold) reply {
+		return reply{code, int64(0), m.wake(), m.us, h.details(), h.id, h.expiry - m.ms(), m.ms() - h.since}
+	}
+	all := m.byExpiry()
+	switch {
+	case from != "" && inTheWay != nil:
+		return answer(inTheWay)
+	case from != "" || len(all) == 0:
+		return reply{code, int64(0), m.wake(), m.us, "", "", int64(0), int64(0)}
+	case m.writer != "":
+		return answer(m.holds[m.writer])
+	}
+	var first oneOf // of readers that expire at the same time, any
+	for _, h := range all {
+		if h.expiry == all[0].expiry {
+			first = append(first, answer(h))
+		}
+	}
+	return first
+}
+
+// askToYield asks the holders that this waiter goes before: younger ones, and for a conversion all but its own hold.
+func (m *lock) askToYield(r *hold) {
+	among := m.byExpiry()
+	if w := m.holds[m.writer]; w != nil {
+		among = []*hold{w}
+	}
+	for _, h := range among[:min(len(among), 16)] {
+		if (h.id > r.id || r.from != "" && h.id != r.from) && !h.isDeaf() {
+			m.asked[h.id] = true
+		}
+	}
+}
+
+// join nests a hold in its owner's standing hold: in the one with that token, or the latest.
+func (m *lock) join(r hold, life, token int64) reply {
+	if m.verdict.code != 0 {
+		return m.refused()
+	}
+	own := m.find(r.id)
+	if own != nil && own.state == tombstone && own.expiry > m.ms() {
+		return m.answer(3)
+	}
+	m.settle(false)
+	own = m.find(r.id)
+	if own != nil && own.state == granted {
+		return append(m.answerGrant(own, 0), max(m.counted(r.owner), 1), own.mode)
+	}
+	var joined group
+	for _, g := range m.owners[r.owner] {
+		if token == 0 || token == g.token {
+			joined = g
+		}
+	}
+	stands := joined.mode == "r" && len(m.holds) > 0
+	if w := m.holds[m.writer]; w != nil {
+		stands = joined.count > 0 && w.named() == r.owner
+	}
+	switch {
+	case own != nil || !stands:
+		return m.answer(0)
+	case joined.mode == "r" && r.mode == "w":
+		return m.answer(2)
+	}
+	r.mode = joined.mode
+	m.froms[r.id] = ""
+	m.grant(&r, joined.token, 0, life)
+	return append(m.answerGrant(&r, 0), m.counted(r.owner), r.mode)
+}
+
+// release ends holds of one client. found says whether the script found the first one although it had expired.
+func (m *lock) release(id string, tomb int64, several bool, others []string, found bool) reply {
+	was := m.find(id)
+	hadWaiters := len(m.queue) > 0
+	code := m.giveBack(id)
+	for _, other := range others {
+		m.giveBack(other)
+	}
+	m.purge()
+	if tomb > 0 && (code == 0 && !found || several) {
+		m.drop(id)
+		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms()}
+	}
+	m.admit(false)
+	want, more := any(code), any(m.more())
+	if code == 0 && was == nil || found {
+		want = oneOf{int64(0), int64(1)}
+		if m.ended[id] == nil && !found {
+			want = code
+		}
+	}
+	if !hadWaiters && m.verdict.unread { // with nothing to let in, the script may not have looked at its vote
+		more = oneOf{int64(0), int64(2)}
+	}
+	return reply{want, oneOf{int64(0), m.us}, more}
+}
+
+func (m *lock) giveBack(id string) int64 {
+	h := m.find(id)
+	switch {
+	case h == nil || h.state == tombstone:
+		return 0
+	case h.state == granted:
+		m.drop(id)
+		return 1
+	default:
+		m.drop(id)
+		return 2
+	}
+}
+
+// more returns what a call has left to the client.
+func (m *lock) more() int64 {
+	switch {
+	case m.verdict.unread:
+		return 2
+	case m.hasPassedBounds():
+		return 1
+	default:
+		return 0
+	}
+}
+
+// renewal is one hold in a call of renew.
+type renewal struct {
+	id         string
+	ttl, token int64
+}
+
+// renew sets new expiries. It settles nothing.
+func (m *lock) renew(all []renewal) reply {
+	r := reply{m.us}
+	for _, one := range all {
+		h := m.stands(one.id)
+		switch {
+		case m.verdict.changed:
+			r = append(r, int64(3))
+			continue
+		case h == nil || h.token != one.token:
+			r = append(r, int64(0))
+			continue
+		}
+		h.expiry = m.ms() + one.ttl
+		if h.latest < h.expiry {
+			h.latest = h.expiry
+			if one.ttl < 3_000_000 {
+				h.latest += 60_000
+			}
+		}
+		if m.unindexed && h.id != m.writer {
+			h.expiry = h.latest
+		}
+		if m.wakened[h.id] = m.wakened[h.id] || len(m.queue) > 0; len(m.queue) > 0 {
+			r = append(r, int64(2))
+		} else {
+			r = append(r, int64(1))
+		}
+	}
+	return r
+}
+
+// refresh keeps waiters alive: their process listens at route now, and its far waiters live for farLife.
+func (m *lock) refresh(ids []string, route string, farLife int64, far bool) reply {
+	lapsed := int64(0)
+	if farLife > 0 && len(m.queue) > 0 {
+		for its, lease := range m.far {
+			if lease.expiry <= m.ms() {
+				delete(m.far, its)
+			}
+		}
+		lease, kept := m.far[route]
+		if !kept {
+			lapsed, lease.since = 4, m.ms()
+		}
+		lease.expiry = m.ms() + farLife
+		m.far[route] = lease
+	}
+	for _, id := range ids {
+		if h := m.find(id); h.waits() {
+			if route != "-" {
+				h.route = route
+			}
+			m.await(h, far)
+		}
+	}
+	m.settle(true)
+	r := reply{m.us, m.wake(), m.more() + lapsed}
+	for _, id := range ids {
+		h := m.find(id)
+		switch {
+		case h != nil && h.state == granted && m.verdict.code == 0:
+			r = append(r, int64(1), h.token, h.expiry-m.ms())
+		case h != nil && h.state == granted || h.waits():
+			r = append(r, int64(0), int64(0), int64(0))
+		default:
+			r = append(r, int64(2), int64(0), int64(0))
+		}
+	}
+	return r
+}
+
+// raise raises the token of a standing hold.
+func (m *lock) raise(id string, token int64) reply {
+	if m.verdict.code != 0 {
+		return m.refused()
+	}
+	h := m.stands(id)
+	switch {
+	case h == nil || h.token > token:
+		return m.answer(0)
+	case h.token == token:
+		return m.answerGrant(h, 0)
+	case token > m.us+aheadMost:
+		return m.answer(6)
+	case h.mode == "w" && m.t >= token, m.writer == id && h.token != m.t:
+		return m.answer(0)
+	}
+	m.count(h, -1)
+	h.token, m.t = token, max(m.t, token)
+	if h.mode == "w" {
+		m.tw = token
+	}
+	if owner := h.named(); owner != "" { // always a group of its own
+		m.owners[owner] = append(m.owners[owner], group{token, h.mode, 1})
+	}
+	m.tokens[id] = token
+	return m.answerGrant(h, 0)
+}
+
+// yield puts a hold back into the queue if a waiter goes before it.
+func (m *lock) yield(id string, token int64) reply {
+	if m.verdict.code != 0 {
+		return m.refused()
+	}
+	m.settle(false)
+	h := m.find(id)
+	switch {
+	case h.waits():
+		m.await(h, false)
+		m.admit(false)
+	case h != nil && h.state == granted && h.token == token:
+		left := h.expiry - m.ms()
+		m.drop(id)
+		h.again = true
+		if len(m.queue) > 0 && (m.queue[0].id < id || m.queue[0].place == 0) {
+			m.enqueue(h, 1)
+			m.settle(false)
+		} else {
+			kept, first := m.mint(h)
+			m.grant(h, kept, first, max(h.claim, left))
+		}
+	}
+	switch h = m.find(id); {
+	case h != nil && h.state == granted:
+		return m.answerGrant(h, h.first)
+	case h.waits():
+		return reply{int64(0), int64(0), m.wake(), m.us}
+	default:
+		return m.answer(2)
+	}
+}
+
+// regain gives a hold back to its client after the master has lost it.
+func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
+	if m.verdict.code != 0 && (!trusted || !m.verdict.abstains) {
+		return m.refused()
+	}
+	if m.verdict.changed {
+		return m.answer(replyChanged)
+	}
+	m.purge()
+	own := m.find(r.id)
+	if own != nil && own.state == granted {
+		m.admit(false)
+		if own.token == token {
+			return m.answerGrant(own, 0)
+		}
+		return m.answer(0)
+	}
+	last := m.t
+	if m.several && r.mode == "r" {
+		last = m.tw
+	}
+	free := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
+	regains := free && (own == nil || own.state != tombstone) && last <= token
+	if regains {
+		m.drop(r.id)
+		m.froms[r.id] = r.from
+		m.grant(&r, token, 0, life)
+	}
+	m.admit(false)
+	if regains {
+		return m.answerGrant(&r, 0)
+	}
+	return m.answer(0)
+}
+
+// inspect shows the holders and the waiters.
+func (m *lock) inspect() reply {
+	mode, holders, waiters := "", reply{}, reply{}
+	for _, h := range m.byExpiry() {
+		if h.expiry <= m.ms() {
+			continue
+		}
+		if mode == "" {
+			mode = h.mode
+		}
+		owner, shared := cmp.Or(h.owner, h.id), int64(0)
+		if h.block > 0 {
+			shared = 1
+		}
+		holders = append(holders, reply{
+			h.id, owner, h.mode, h.route[1:], unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
+		})
+	}
+	all := slices.Clone(m.queue)
+	for _, h := range m.aside {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b *hold) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), strings.Compare(a.id, b.id))
+	})
+	for _, h := range all {
+		if m.until(h) > m.ms() && h.state != tombstone {
+			waiters = append(waiters, reply{
+				h.id, cmp.Or(h.owner, h.id), h.mode, h.route[1:], max(m.ms()-h.since, 0), h.meta, string(h.state), h.place,
+			})
+		}
+	}
+	return reply{m.us, mode, m.t, holders, waiters}
+}

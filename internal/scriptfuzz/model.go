@@ -1,0 +1,415 @@
+package scriptfuzz
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The bounds of one script call.
+const (
+	bound       = 64        // expired holds, expired members aside, dead waiters, grants
+	singleBound = 1024      // of these, what a single attempt removes
+	aheadMost   = 1_000_000 // microseconds that a token may be ahead of the server's clock
+)
+
+// state is the state of a hold, as in lock.lua. A granted hold is in state g, the write hold included.
+type state byte
+
+const (
+	granted   state = 'g'
+	waiting   state = 'q'
+	sidelined state = 'p'
+	deafWaits state = 'd' // waits, although messages do not reach it
+	farWaits  state = 'f' // waits, and lives by the lease of its process
+	tombstone state = 'x'
+)
+
+// hold is what the lock has of one hold.
+type hold struct {
+	id, mode, owner, from, route, meta string
+	block, claim                       int64
+	again                              bool // it has given a grant back
+	state                              state
+	expiry                             int64
+	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
+	since, token, first, place         int64
+}
+
+func (h *hold) details() string {
+	owner := "-"
+	switch {
+	case h.block > 0:
+		owner = fmt.Sprint("+", h.block)
+	case h.owner != "":
+		owner = h.owner
+	}
+	if h.from != "" {
+		owner += "^" + h.from
+	}
+	if h.again {
+		owner += "~"
+	}
+	return fmt.Sprintf("%s %d %s %s %s", h.mode, h.claim, owner, h.route, h.meta)
+}
+
+func (h *hold) waits() bool {
+	return h != nil && (h.state == waiting || h.state == sidelined || h.state == deafWaits || h.state == farWaits)
+}
+
+// named returns the owner if it is not the hold itself.
+func (h *hold) named() string {
+	if h.owner == h.id {
+		return ""
+	}
+	return h.owner
+}
+
+// isDeaf reports whether the server counts that no process receives the messages of the hold.
+func (h *hold) isDeaf() bool { return h.route == deafRoute }
+
+// group counts the holds of an owner with one token and mode.
+type group struct {
+	token int64
+	mode  string
+	count int
+}
+
+// processLease is the lease by which the far waiters of one process live.
+type processLease struct{ expiry, since int64 }
+
+// lock is the model of one lock on one master.
+type lock struct {
+	several bool  // masters
+	us      int64 // the server's time
+	holds   map[string]*hold
+	writer  string // the write hold in field w; other write holds have joined it or convert it
+	queue   []*hold
+	aside   map[string]*hold
+	owners  map[string][]group // of named owners, in the order in which the groups began
+	far     map[string]processLease
+	t, tw   int64
+	place   int64 // the last that was given out
+
+	unindexed bool // the holds key is lost, and the records decide when holds expire
+
+	verdict verdict           // of the master on the call that runs
+	alive   map[string]bool   // waiters that the call that runs names
+	work    [3]int            // of the call that runs: dead members removed, dead waiters removed, grants
+	sent    []string          // messages that a process must receive
+	asked   map[string]bool   // holds that are asked to yield
+	wakened map[string]bool   // shared holds that were notified of a waiter
+	ended   map[string]*hold  // expired; a short cut of a script may have left their records
+	froms   map[string]string // of all holds: the hold that each converts
+	tokens  map[string]int64  // the last that each hold was granted
+}
+
+func newLock(several bool) *lock {
+	return &lock{
+		several: several, holds: map[string]*hold{}, aside: map[string]*hold{}, owners: map[string][]group{},
+		far: map[string]processLease{}, asked: map[string]bool{}, wakened: map[string]bool{}, ended: map[string]*hold{},
+		froms: map[string]string{}, tokens: map[string]int64{},
+	}
+}
+
+func (m *lock) ms() int64 { return m.us / 1000 }
+
+// begin is what every call starts with.
+func (m *lock) begin(us int64, v verdict) {
+	m.us, m.verdict, m.alive, m.work = us, v, map[string]bool{}, [3]int{}
+}
+
+func (m *lock) find(id string) *hold {
+	if h := m.holds[id]; h != nil {
+		return h
+	}
+	if h := m.aside[id]; h != nil {
+		return h
+	}
+	if i := m.inQueue(id); i >= 0 {
+		return m.queue[i]
+	}
+	return nil
+}
+
+func (m *lock) inQueue(id string) int {
+	return slices.IndexFunc(m.queue, func(h *hold) bool { return h.id == id })
+}
+
+// stands returns a hold that is granted and has not expired.
+func (m *lock) stands(id string) *hold {
+	if h := m.holds[id]; h != nil && h.expiry > m.ms() {
+		return h
+	}
+	return nil
+}
+
+func (m *lock) drop(id string) {
+	if h := m.holds[id]; h != nil {
+		m.count(h, -1)
+		delete(m.holds, id)
+		if m.writer == id {
+			m.writer = ""
+		}
+	}
+	delete(m.aside, id)
+	if i := m.inQueue(id); i >= 0 {
+		m.queue = slices.Delete(m.queue, i, i+1)
+	}
+	delete(m.ended, id)
+}
+
+// count notes that a named owner has a hold more, or one less.
+func (m *lock) count(h *hold, by int) {
+	owner := h.named()
+	if owner == "" {
+		return
+	}
+	groups := m.owners[owner]
+	i := slices.IndexFunc(groups, func(g group) bool { return g.token == h.token && g.mode == h.mode })
+	if i < 0 {
+		groups, i = append(groups, group{h.token, h.mode, 0}), len(groups)
+	}
+	groups[i].count += by
+	m.owners[owner] = slices.DeleteFunc(groups, func(g group) bool { return g.count <= 0 })
+}
+
+func (m *lock) counted(owner string) (sum int64) {
+	for _, g := range m.owners[owner] {
+		sum += int64(g.count)
+	}
+	return sum
+}
+
+// until returns when a waiter's lease ends.
+func (m *lock) until(h *hold) int64 {
+	if h.state != farWaits {
+		return h.expiry
+	}
+	if lease, ok := m.far[h.route]; ok && h.expiry >= lease.since { // h.expiry is when it got the state
+		return lease.expiry
+	}
+	return 0
+}
+
+// purge removes what has expired. If the write hold has gone, the write hold that lasts longest takes its place.
+func (m *lock) purge() {
+	for id, h := range m.holds {
+		if h.expiry <= m.ms() {
+			m.drop(id)
+			m.ended[id] = h
+			m.work[0]++
+		}
+	}
+	for id, h := range m.aside {
+		if h.expiry <= m.ms() {
+			m.drop(id)
+			m.work[0]++
+		}
+	}
+	if m.writer == "" {
+		for _, h := range m.byExpiry() {
+			if h.mode == "w" {
+				m.writer = h.id
+				h.first = 0
+			}
+		}
+	}
+}
+
+// byExpiry returns the holds in the order of their expiries.
+func (m *lock) byExpiry() []*hold {
+	return slices.SortedFunc(maps.Values(m.holds), func(a, b *hold) int {
+		return cmp.Or(cmp.Compare(a.expiry, b.expiry), cmp.Compare(a.id, b.id))
+	})
+}
+
+// mint returns the next token, and the first of its block.
+func (m *lock) mint(h *hold) (token, first int64) {
+	last := m.t
+	if m.several && h.mode == "r" && !h.again {
+		last = m.tw
+	}
+	first = m.us
+	if last > 0 {
+		first = last + 1
+	}
+	first = max(first, m.verdict.floor)
+	if h.mode == "r" || h.block == 0 {
+		return first, 0
+	}
+	return max(first, min(first+h.block-1, m.us+aheadMost)), first
+}
+
+func (m *lock) grant(h *hold, token, first, life int64) {
+	h.state, h.token, h.first, h.since = granted, token, 0, m.ms()
+	h.expiry, h.latest = m.ms()+life, m.ms()+life
+	m.t = max(m.t, token)
+	if m.several && h.mode == "w" {
+		m.tw = max(m.tw, token)
+	}
+	m.holds[h.id] = h
+	if h.mode == "w" && m.writer == "" {
+		m.writer, h.first = h.id, first
+	}
+	m.count(h, 1)
+	m.tokens[h.id] = token
+	delete(m.ended, h.id)
+}
+
+func (m *lock) enqueue(h *hold, place int64) {
+	h.state, h.place, h.expiry, h.since, h.token = waiting, place, m.ms()+h.claim, m.ms(), 0
+	m.alive[h.id] = true
+	m.insert(h)
+}
+
+func (m *lock) insert(h *hold) {
+	at, _ := slices.BinarySearchFunc(m.queue, h, func(a, b *hold) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.id, b.id))
+	})
+	m.queue = slices.Insert(m.queue, at, h)
+}
+
+// isRival reports whether the head of the queue converts a hold other than from.
+func (m *lock) isRival(from string) bool {
+	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != from
+}
+
+// await renews a waiter's lease, and brings back a sidelined one.
+func (m *lock) await(h *hold, far bool) {
+	if h.state == sidelined {
+		if h.place == 0 && h.mode == "w" && m.isRival(h.from) {
+			m.drop(h.id)
+			return
+		}
+		delete(m.aside, h.id)
+		h.state = deafWaits
+		m.insert(h)
+	}
+	m.alive[h.id] = true
+	h.expiry = m.ms() + h.claim
+	switch {
+	case h.state == deafWaits:
+	case far:
+		h.state, h.expiry = farWaits, m.ms()
+	default:
+		h.state = waiting
+	}
+}
+
+func (m *lock) settle(beneath bool) {
+	m.purge()
+	m.admit(beneath)
+}
+
+// admit lets in waiters in their order. Beneath a write hold it removes dead heads only if asked to.
+func (m *lock) admit(beneath bool) {
+	for len(m.queue) > 0 && (beneath || m.writer == "") {
+		h := m.queue[0]
+		lives := m.until(h) > m.ms()
+		sole := len(m.holds) == 1 && m.holds[h.from] != nil
+		open := m.writer == "" && m.verdict.code == 0
+		if lives && !(open && (len(m.holds) == 0 || h.mode == "r" || sole)) {
+			return
+		}
+		m.queue = m.queue[1:]
+		switch {
+		case !lives:
+			m.work[1]++
+		case h.isDeaf() && h.state != deafWaits && !m.alive[h.id]:
+			h.state, h.expiry = sidelined, m.until(h)
+			m.aside[h.id] = h
+			m.work[1]++
+		default:
+			m.work[2]++
+			token, first := m.mint(h)
+			m.grant(h, token, first, h.claim)
+			m.announce(h, first)
+		}
+	}
+}
+
+// announce notes the message of a hand-off; the server's name in it is not known to the model.
+func (m *lock) announce(h *hold, first int64) {
+	if h.isDeaf() {
+		return
+	}
+	text := fmt.Sprintf("%s %d %d %d %s", h.id, h.token, m.us, h.claim, anyServer)
+	if first > 0 {
+		text += fmt.Sprintf(" %d %d", first, len(m.queue))
+		m.wakened[h.id] = m.wakened[h.id] || len(m.queue) > 0
+	}
+	m.sent = append(m.sent, text)
+}
+
+// forget is the loss of the lock's hash.
+func (m *lock) forget() {
+	lost := newLock(m.several)
+	lost.us, lost.sent, lost.asked, lost.froms, lost.tokens = m.us, m.sent, m.asked, m.froms, m.tokens
+	*m = *lost
+}
+
+// wake returns the milliseconds until a new call can report something new.
+func (m *lock) wake() int64 {
+	at := int64(0)
+	sooner := func(expiry int64) {
+		if at == 0 || expiry < at {
+			at = expiry
+		}
+	}
+	if m.writer != "" {
+		sooner(m.holds[m.writer].expiry)
+	} else {
+		for _, h := range m.holds {
+			sooner(h.expiry)
+		}
+		if len(m.queue) > 0 {
+			sooner(m.until(m.queue[0]))
+			if m.verdict.code == replyAbstains && m.verdict.left > 0 {
+				sooner(m.ms() + m.verdict.left)
+			}
+		}
+	}
+	if at == 0 {
+		return 0
+	}
+	return max(at-m.ms(), 1)
+}
+
+// hasPassedBounds reports whether the call that ran may have had more to do than one call of a script does.
+func (m *lock) hasPassedBounds() bool { return slices.Max(m.work[:]) >= bound }
+
+// isBeyond reports whether the next call may have to do so many removals or grants.
+func (m *lock) isBeyond(removals int) bool {
+	expired := 0
+	for _, in := range []map[string]*hold{m.holds, m.aside} {
+		for _, h := range in {
+			if h.expiry <= m.ms() {
+				expired++
+			}
+		}
+	}
+	dead := 0
+	for _, h := range m.queue {
+		if m.until(h) <= m.ms() {
+			dead++
+		}
+	}
+	return expired+len(m.ended) >= removals || dead >= removals || expired > 0 && len(m.queue)-dead >= bound
+}
+
+// number reads a whole number of a reply or a key, or -1.
+func number(of any) int64 {
+	switch n := of.(type) {
+	case int64:
+		return n
+	case string:
+		if i, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64); err == nil {
+			return i
+		}
+	}
+	return -1
+}
