@@ -153,7 +153,17 @@ func (a *arena) start(p *process) error {
 	ended := make(chan error, 1)
 	p.ended = ended
 	go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(p.cmd)
-	return nil
+	return awaitFile(out)
+}
+
+// awaitFile returns when a worker listens to signals: it makes its file then.
+func awaitFile(path string) error {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("a worker has not begun: no %s", path)
 }
 
 // replace kills the worker and starts another one in its place.

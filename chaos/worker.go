@@ -75,14 +75,15 @@ func (w *worker) record(e history.Event) {
 
 // runWorker works until all faults have ended, then takes every lock once more and ends.
 func runWorker(cfg workerConfig) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
+	// The arena sends no signal before this file exists.
 	file, err := os.OpenFile(cfg.Out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
 	w := &worker{cfg: cfg, out: bufio.NewWriter(file)}
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
 	go func() {
 		for s := range signals {
 			if s == syscall.SIGUSR1 {
@@ -94,9 +95,9 @@ func runWorker(cfg workerConfig) error {
 	}()
 	go watchStill(context.Background(), cfg.Process, func(f history.Fault) { w.record(history.Event{Fault: &f}) })
 
-	shared, err := w.open()
-	if err != nil {
-		return err
+	shared := w.open()
+	if shared == nil {
+		return nil
 	}
 	listener, err := net.Listen("unix", cfg.Socket)
 	if err != nil {
@@ -107,33 +108,7 @@ func runWorker(cfg workerConfig) error {
 
 	var all sync.WaitGroup
 	for i := range cfg.Workers {
-		all.Go(func() {
-			own := i == 0 // a locker that it closes at any moment
-			at := shared
-			if own {
-				if at, err = w.open(w.variant()...); err != nil {
-					panic(err)
-				}
-				defer func() { at.close() }()
-			}
-			registers, err := openRegisters(cfg.Register)
-			if err != nil {
-				panic(err)
-			}
-			c := &client{
-				w: w, id: i, registers: registers,
-				rng:    rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Process*1000+i))),
-				locker: at.locker, nested: reentrant.New(at.locker),
-			}
-			for !w.healed.Load() && !w.stopped.Load() {
-				if own && c.rng.IntN(8) == 0 {
-					at = c.closeBeneath(at)
-				} else {
-					c.step()
-				}
-			}
-			c.takeAll()
-		})
+		all.Go(func() { w.use(shared, i) })
 	}
 	all.Wait()
 	_ = listener.Close()
@@ -143,6 +118,52 @@ func runWorker(cfg workerConfig) error {
 		return fmt.Errorf("process %d: Close took %v", cfg.Process, d)
 	}
 	return nil
+}
+
+// use takes locks until all faults have ended, then every lock once more. The first of the process' goroutines has a
+// locker of its own, which it closes at any moment.
+func (w *worker) use(shared *opened, id int) {
+	registers, err := openRegisters(w.cfg.Register)
+	if err != nil {
+		panic(err)
+	}
+	c := &client{
+		w: w, id: id, registers: registers,
+		rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.cfg.Process*1000+id))),
+	}
+	at, own := shared, id == 0
+	if own {
+		at = w.open(w.variant()...)
+	}
+	for c.takes(at) && !w.healed.Load() && !w.stopped.Load() {
+		if own && c.rng.IntN(8) == 0 {
+			c.closeBeneath(at)
+			at = w.open(w.variant()...)
+		} else {
+			c.step()
+		}
+	}
+	if own && at != nil {
+		at.close()
+		at = w.open() // without options that bound its waiting
+	}
+	if c.takes(at) {
+		c.takeAll()
+	}
+	if own && at != nil {
+		at.close()
+	}
+}
+
+// takes makes the client use the locker, unless there is none because the worker is stopped.
+func (c *client) takes(at *opened) bool {
+	if at == nil {
+		return false
+	}
+	if c.locker != at.locker {
+		c.locker, c.nested = at.locker, reentrant.New(at.locker)
+	}
+	return true
 }
 
 // stillness is how long a process must stand still for the history to say so.
@@ -176,15 +197,19 @@ func (o *opened) close() {
 	}
 }
 
-// open makes a locker, and tries again where the servers do not answer.
-func (w *worker) open(options ...rwlock.Option) (*opened, error) {
-	for {
+// open makes a locker, and tries again where the servers do not answer. It returns nil if the worker is stopped.
+func (w *worker) open(options ...rwlock.Option) *opened {
+	for !w.stopped.Load() {
 		o, err := w.tryToOpen(options...)
-		if err == nil || w.stopped.Load() || errors.Is(err, rwlock.ErrOption) {
-			return o, err
+		if err == nil {
+			return o
+		}
+		if errors.Is(err, rwlock.ErrOption) {
+			panic(err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	return nil
 }
 
 func (w *worker) tryToOpen(options ...rwlock.Option) (o *opened, err error) {
@@ -266,8 +291,8 @@ func (c *farEnd) RemoteAddr() net.Addr { return c }
 func (c *farEnd) Network() string { return "tcp" }
 func (c *farEnd) String() string  { return c.addr }
 
-// closeBeneath closes the locker while the client uses it, and returns a new one.
-func (c *client) closeBeneath(at *opened) *opened {
+// closeBeneath closes the locker while the client uses it.
+func (c *client) closeBeneath(at *opened) {
 	delay := rand.N(c.w.cfg.TTL)
 	closed := make(chan struct{})
 	go func() {
@@ -279,12 +304,6 @@ func (c *client) closeBeneath(at *opened) *opened {
 		c.step()
 	}
 	<-closed
-	next, err := c.w.open(c.w.variant()...)
-	if err != nil {
-		panic(err)
-	}
-	c.locker, c.nested = next.locker, reentrant.New(next.locker)
-	return next
 }
 
 // joinRequest makes another process take a lock for an owner.

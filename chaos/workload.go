@@ -359,14 +359,14 @@ func (c *client) takeAll() {
 		name := fmt.Sprint("n", i)
 		s := c.span(name, "final", true)
 		s.Queued = true
-		if lease, err := c.locker.Lock(ctx, name, rwlock.WithMaxWait(limit)); err != nil {
+		if lease, err := c.locker.Lock(ctx, name); err != nil {
 			c.failed(s, limit, err)
 		} else {
 			s.Granted, s.Token = now(), uint64(lease.Token())
 			c.work(&s, lease.Context(context.Background()))
 			c.ended(s, lease.Release(context.Background()))
 		}
-		mu := c.locker.RWMutex("m"+name, append(c.lingerOf("m"+name), rwlock.WithMaxWait(limit))...)
+		mu := c.locker.RWMutex("m"+name, c.lingerOf("m"+name)...)
 		s = c.span("m"+name, "final", true)
 		if err := mu.Lock(ctx); err != nil {
 			c.failed(s, limit, err)
