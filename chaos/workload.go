@@ -359,7 +359,12 @@ func (c *client) takeAll() {
 		name := fmt.Sprint("n", i)
 		s := c.span(name, "final", true)
 		s.Queued = true
-		if lease, err := c.locker.Lock(ctx, name); err != nil {
+		lease, err := c.locker.Lock(ctx, name)
+		for errors.Is(err, rwlock.ErrReplicas) && ctx.Err() == nil { // replicas are still catching up
+			lease, err = c.locker.Lock(ctx, name)
+			s.Queued = false
+		}
+		if err != nil {
 			c.failed(s, limit, err)
 		} else {
 			s.Granted, s.Token = now(), uint64(lease.Token())
@@ -368,7 +373,10 @@ func (c *client) takeAll() {
 		}
 		mu := c.locker.RWMutex("m"+name, c.lingerOf("m"+name)...)
 		s = c.span("m"+name, "final", true)
-		if err := mu.Lock(ctx); err != nil {
+		for err = mu.Lock(ctx); errors.Is(err, rwlock.ErrReplicas) && ctx.Err() == nil; {
+			err = mu.Lock(ctx)
+		}
+		if err != nil {
 			c.failed(s, limit, err)
 		} else {
 			s.Granted, s.Token = now(), uint64(mu.Token())

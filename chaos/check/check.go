@@ -140,8 +140,9 @@ func Tokens(h *history.History) (found []Violation, judged int) {
 }
 
 // Waits finds acquisitions that outlast their context, and acquisitions that wait or fail although every fault has
-// ended.
+// ended. The time in which processes of the run stood still does not count.
 func Waits(h *history.History, slack Slack) (found []Violation, judged int) {
+	stills := merge(h.Faults, func(f history.Fault) bool { return f.Kind == history.Still }, 0)
 	for _, f := range h.Failures {
 		late := time.Duration(f.Ended-f.Called-f.Limit) - stoodStill(h, f.Process, f.Called, f.Ended)
 		if late > slack.Context && f.Cause != "closed" {
@@ -155,7 +156,8 @@ func Waits(h *history.History, slack Slack) (found []Violation, judged int) {
 		}
 	}
 	for _, s := range h.Spans {
-		if waited := time.Duration(s.Granted - max(s.Called, h.Run.Healed)); waited > slack.Healed {
+		since := max(s.Called, h.Run.Healed)
+		if waited := time.Duration(s.Granted-since) - stills.within(since, s.Granted); waited > slack.Healed {
 			found = append(found, Violation{
 				Rule: "healed", Text: fmt.Sprintf("%s: granted %v after the last fault", s.Name, waited),
 				Spans: []history.Span{s},
@@ -214,6 +216,14 @@ func (p periods) touch(from, until int64) bool {
 		i++
 	}
 	return i < len(p) && p[i].from < until
+}
+
+// within returns how much of the given time they are.
+func (p periods) within(from, until int64) (sum time.Duration) {
+	for _, one := range p {
+		sum += time.Duration(max(0, min(one.until, until)-max(one.from, from)))
+	}
+	return sum
 }
 
 // stoodStill returns how much of the time the process stood still.

@@ -279,7 +279,17 @@ func TestWaits(t *testing.T) {
 		"a process stood still":    {failures: []history.Failure{failure}, faults: []history.Fault{still}},
 		"fails though all is well": {failures: []history.Failure{late}, broken: 1},
 		"waits though all is well": {spans: []history.Span{span("a", true, 1, 0, at(71), 0)}, broken: 1},
-		"waits for a fault":        {spans: []history.Span{span("a", true, 1, 0, at(69), 0)}},
+		"waits while the machine stands still": {
+			spans: []history.Span{span("a", true, 1, 0, at(71), 0)},
+			faults: []history.Fault{
+				{Kind: history.Still, From: at(61), Until: at(63)}, {Kind: history.Still, From: at(62), Until: at(64)},
+			},
+		},
+		"it stood still before": {
+			spans:  []history.Span{span("a", true, 1, 0, at(71), 0)},
+			faults: []history.Fault{{Kind: history.Still, From: at(55), Until: at(59)}}, broken: 1,
+		},
+		"waits for a fault": {spans: []history.Span{span("a", true, 1, 0, at(69), 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{
