@@ -62,7 +62,7 @@ func TestRandomSequences(t *testing.T) {
 	onServers(t, func(t *testing.T, p *scriptfuzz.Player) {
 		n := *seeds
 		if n == 0 {
-			n = 12
+			n = 16
 			if testing.Short() || len(seen) > 0 { // the other servers need fewer to be tried
 				n = 3
 			}

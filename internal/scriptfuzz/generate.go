@@ -98,9 +98,9 @@ func (g *generator) draw() step {
 		return g.refresh()
 	case k < 81:
 		return g.join()
-	case k < 83:
+	case k < 85:
 		return step{Do: string(scripts.Inspect)}
-	case k < 91:
+	case k < 92:
 		return g.event()
 	case g.p.m.several:
 		return g.quorum()
@@ -167,8 +167,9 @@ func (g *generator) burst(like step) {
 		g.order = append(g.order, s.Hold)
 		g.next = append(g.next, s)
 	}
-	if g.one(2) { // what was not released is purged
-		g.next = append(g.next, step{Do: doJump, Us: 1000 * like.TTL})
+	if g.one(2) { // all of them expire, and the next call purges some
+		release := step{Do: string(scripts.Release), Hold: g.any(), Vote: g.vote()}
+		g.next = append(g.next, step{Do: doJump, Us: 1000 * like.TTL}, release)
 	}
 }
 
@@ -318,6 +319,9 @@ func (g *generator) quorum() step {
 	n := g.any()
 	s := step{Do: pick(g, string(scripts.Raise), string(scripts.Yield), string(scripts.Yield)), Hold: n, Of: n}
 	s.Plus = pick(g, 0, 0, 0, int64(1), g.rnd.Int64N(900_000), g.rnd.Int64N(3_000_000))
+	if s.Do == string(scripts.Raise) && g.one(2) { // to a token near the largest that was counted
+		s.Plus = g.p.m.t - g.p.m.tokens[holdID(n)] + int64(g.rnd.IntN(3)) - 1
+	}
 	if len(g.order) > 0 && g.one(3) {
 		of, plus := g.asked[pick(g, g.order...)], s.Plus
 		s = of
