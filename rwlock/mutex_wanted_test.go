@@ -333,6 +333,23 @@ func handOns(n int) func(w *world, mu *rwlock.RWMutex) {
 	}
 }
 
+// A process that has used up its block asks Redis for another one: the tokens beyond the block are for other holds.
+func TestNoTokenIsTakenBeyondTheBlock(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
+		var last fencing.Token
+		for range 1024 + 10 {
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.Greater(w, mu.Token(), last)
+			last = mu.Token()
+			require.NoError(w, mu.Unlock(w.Ctx))
+		}
+		other := w.Process().Take("n", rwlock.Write)
+		require.Greater(w, other.Token(), last)
+		w.Release(other)
+	})
+}
+
 // wanted is the use of a write lease that is then handed off to another process.
 func wanted(handOns int) func(w *world, mu *rwlock.RWMutex) {
 	return func(w *world, mu *rwlock.RWMutex) {

@@ -65,6 +65,24 @@ func TestABlockIsBoundedByTheClock(t *testing.T) {
 	})
 }
 
+// The block of a waiter is bounded in the same way, on both paths of a release that hands the lock on.
+func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.subscribe(channel)
+		waiter := acquire(writer("02").ofCohort(1 << 40))
+		for _, held := range []request{writer("01"), writer("01").by("a")} {
+			e.run(acquire(held))
+			e.run(waiter)
+			e.setFields(lockKey, "t", e.now().UnixMicro()+ahead-5_000)
+			us := e.run(release("01", 0))[1].(int64)
+			granted := e.run(waiter)
+			require.EqualValues(e.t, 1, granted[0])
+			require.Equal(e.t, max(granted[4].(int64), us+ahead), granted[1])
+			e.run(release("02", 0))
+		}
+	})
+}
+
 // The message of a hand-off to a cohort says where its block begins and how many wait behind it.
 func TestAHandOffToACohortTellsItsBlock(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -152,6 +152,36 @@ func TestRenewalKeepsThoseWhoJoined(t *testing.T) {
 	})
 }
 
+// A key lives as long as the longest of its holds, whatever comes after it.
+func TestKeysLiveAsLongAsTheirLongestHold(t *testing.T) {
+	const long = 7_200_000
+	everywhere(t, func(e *env) {
+		for _, later := range []request{reader("02"), reader("02").by("a")} {
+			e.flushAll()
+			e.run(acquire(reader("01").lasting(long)))
+			e.run(acquire(later))
+			for _, key := range lockKeys("n")[:2] {
+				left, err := e.do("PTTL", key).AsInt64()
+				require.NoError(e.t, err)
+				require.InDelta(e.t, long, left, 10_000)
+			}
+		}
+	})
+}
+
+// A renewal that comes after the hold has expired changes nothing.
+func TestARenewalRevivesNothing(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, held := range []request{writer("01"), reader("01"), writer("01").by("a")} {
+			e.flushAll()
+			token := e.run(acquire(held))[1]
+			e.pass(2 * ttl * time.Millisecond)
+			require.EqualValues(e.t, 0, e.run(renew("01", ttl, token))[1])
+			require.EqualValues(e.t, 1, e.run(acquire(writer("02")))[0])
+		}
+	})
+}
+
 // A hash that is emptied and made anew gets an expiry as any.
 func TestEveryKeyExpires(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -105,6 +108,51 @@ func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The time that the ends of the leases take is a part of the release timeout, after which Close returns.
+func TestCloseReturnsAfterTheReleaseTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 2 * time.Second // the release timeout of a longer TTL
+		e, thaw := releasesFreeze(t, 1, time.Minute)
+		var l engine.Lease
+		require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
+		l.OnEnd(func(error) { time.Sleep(timeout / 2) })
+		defer thaw()
+		began := time.Now()
+		e.Close()
+		require.Equal(t, timeout, time.Since(began))
+	})
+}
+
+// Close ends the leases before the waits: other processes wait for the leases, and the waiters may be many.
+func TestCloseEndsLeasesBeforeWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, other := twoEngines(t, 1, settings.Default().Lock.TTL)
+		var held, elsewhere engine.Lease
+		require.NoError(t, other.Acquire(t.Context(), &elsewhere, writing(0)))
+		r := writing(0)
+		r.Name = "another"
+		require.NoError(t, e.Acquire(t.Context(), &held, r))
+		var waits sync.WaitGroup
+		var ended atomic.Int64
+		for range 100 {
+			waits.Go(func() {
+				var l engine.Lease
+				if e.Acquire(t.Context(), &l, writing(0)) != nil {
+					ended.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		held.OnEnd(func(error) {
+			synctest.Wait()
+			assert.Zero(t, ended.Load())
+		})
+		e.Close()
+		waits.Wait()
+		require.EqualValues(t, 100, ended.Load())
+	})
 }
 
 // writing is a request for the write lock "n", with a limit or 0 for none.
