@@ -61,16 +61,17 @@ func TestCommandsOfCI(t *testing.T) {
 func runnerOf(command string) func(*testing.T, string) {
 	nothing := func(*testing.T, string) {} // a line of TestTidyOutsideTheWorkspace
 	for prefix, run := range map[string]func(*testing.T, string){
-		"go test ":                 runTests,
-		"go tool ":                 findTool,
-		"go run ./bench":           runBench,
-		"go run -C bench/peers . ": listWorkloads,
-		"go run -C tools ./noise ": underNoise,
-		"FENCELOCK_NOISE=":         underNoise,
-		"redis-cli ":               askRedis,
-		"cd ":                      nothing,
-		"go mod edit ":             nothing,
-		"GOWORK=off go mod tidy":   nothing,
+		"go test ":                  runTests,
+		"go tool ":                  findTool,
+		"go run ./bench":            runBench,
+		"go run -C bench/peers . ":  listWorkloads,
+		"go run -C tools ./noise ":  underNoise,
+		"FENCELOCK_NOISE=":          underNoise,
+		"redis-cli ":                askRedis,
+		"cd ":                       nothing,
+		"go mod edit ":              nothing,
+		"GOWORK=off go mod tidy":    nothing,
+		"go run -C chaos ./mutants": listMutants,
 	} {
 		if strings.HasPrefix(command, prefix) {
 			return run
@@ -90,6 +91,11 @@ func underNoise(t *testing.T, command string) {
 		test = strings.Replace(test, "/tmp/noise", overlay, 1) + "/overlay.json"
 		require.Contains(t, shell(t, root, test+" ./reentrant -v -short -run 'Goroutines|Do'"), "FENCELOCK_NOISE=1\n")
 	}
+}
+
+// listMutants lists the mutants that the command would try. To try one takes seconds.
+func listMutants(t *testing.T, command string) {
+	require.Regexp(t, `(?m)^[a-z-]+: .`, shell(t, root, command+" -list"))
 }
 
 // shell runs a command in a folder and returns what it printed.

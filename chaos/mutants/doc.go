@@ -1,0 +1,16 @@
+// Command mutants puts deliberate bugs into the sources, one at a time, and runs the test that has to notice each.
+//
+//	go run -C chaos ./mutants                    # every mutant
+//	go run -C chaos ./mutants -run token         # the mutants with such a name
+//	go run -C chaos ./mutants -list              # their names, and what each breaks
+//	go run -C chaos ./mutants -table mutants.md  # write the rows of the killed mutants to this page
+//
+// A file of the folder bugs is one mutant. Its header says what the bug breaks, and which command notices it. After
+// that it names a source file, and has the text to be replaced on lines that begin with "- ", and the new text on lines
+// that begin with "+ ". The old text must occur exactly once in the file. A mutant may have several replacements.
+//
+// The sources stay as they are: the go command gets the changed files as an overlay. Each command runs once without the
+// bug, where it must pass. If it passes with the bug too, all tests of the packages concerned run.
+//
+// The exit status is 1 if a mutant survives its own command, even if another test notices it.
+package main

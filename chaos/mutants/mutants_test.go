@@ -1,0 +1,143 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A mutant whose text is not in the sources any more tests nothing. The program itself checks that each one compiles
+// and is noticed.
+func TestEveryMutantFitsTheSources(t *testing.T) {
+	root, err := findRoot()
+	require.NoError(t, err)
+	all, err := load(root)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(all), 40)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
+	require.NoError(t, err)
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			files, err := m.apply(root)
+			require.NoError(t, err)
+			for path, text := range files {
+				if filepath.Ext(path) == ".go" {
+					_, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+					require.NoError(t, err)
+				}
+			}
+			row := "| " + m.name + " | " + escape(m.breaks) + " | "
+			require.True(t, strings.Contains(string(page), row), "docs/mutants.md lacks its row: see CONTRIBUTING.md")
+			if m.killer.tests() {
+				requireTest(t, filepath.Join(root, m.killer.folder), m.killer.pattern)
+			}
+		})
+	}
+	require.Equal(t, len(all), strings.Count(string(page), "\n| ")-1, "rows of mutants")
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+
+// requireTest checks that the pattern matches a test of the folder.
+func requireTest(t *testing.T, folder, pattern string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	require.NoError(t, err)
+	named := regexp.MustCompile(strings.Split(pattern, "/")[0])
+	found := false
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, match := range testFunction.FindAllSubmatch(text, -1) {
+			found = found || named.Match(match[1])
+		}
+	}
+	require.True(t, found, "no test in %s matches %s", folder, pattern)
+}
+
+const sample = `breaks: a rule
+killed by: go test ./p -run '^TestRule$' -seeds=2
+
+p/a.lua
+- if x then
+-   y()
++ if true then
+- z
+
+p/b.go
+- 	w
++ 	v
++
+`
+
+func TestParse(t *testing.T) {
+	m, err := parse("n", sample)
+	require.NoError(t, err)
+	require.Equal(t, mutant{
+		name: "n", breaks: "a rule",
+		killer: command{
+			text: "go test ./p -run '^TestRule$' -seeds=2", folder: "p", pattern: "^TestRule$",
+			args: []string{"-test.run", "^TestRule$", "-seeds=2"},
+		},
+		edits: []edit{
+			{"p/a.lua", "if x then\n  y()", "if true then"}, {"p/a.lua", "z", ""}, {"p/b.go", "\tw", "\tv\n"},
+		},
+	}, m)
+	m, err = parse("n", strings.Replace(sample, "go test ./p -run '^TestRule$' -seeds=2", chaos+"-for 1m", 1))
+	require.NoError(t, err)
+	require.False(t, m.killer.tests())
+	require.Equal(t, []string{"-for", "1m"}, m.killer.args)
+	for _, wrong := range []string{"breaks", "killed by: go test", "p/a.lua\n"} {
+		_, err := parse("n", strings.Replace(sample, wrong, "", 1))
+		require.Error(t, err, wrong)
+	}
+	_, err = parse("n", sample[:strings.Index(sample, "p/a.lua")])
+	require.Error(t, err, "nothing is replaced")
+}
+
+func TestApply(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "a")
+	m := mutant{edits: []edit{{"a", "x", "X"}, {"a", "y", ""}}}
+	for text, want := range map[string]string{"-x-y-": "-X--", "-x-": "", "-x-x-y-": ""} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		files, err := m.apply(root)
+		if want == "" {
+			require.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"a": want}, files)
+	}
+}
+
+func TestWhatFailedIsNamed(t *testing.T) {
+	for want, output := range map[string]string{
+		"TestB/c":                "=== RUN   TestA\n--- PASS: TestA\n=== RUN   TestB\n    --- FAIL: TestB/c (0.1s)\n",
+		"a panic in TestB":       "=== RUN   TestA\n=== RUN   TestB\npanic: x",
+		"violation of exclusion": "seed 1\nVIOLATION exclusion: two holders",
+		"its exit status":        "",
+	} {
+		require.Equal(t, want, failureIn(output))
+	}
+}
+
+// The row of a killed mutant replaces its former row, and the rows of mutants that do not exist any more go.
+func TestTableIsUpdated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	all := []mutant{{name: "a", breaks: "x|y", killer: command{folder: "p"}}, {name: "b"}, {name: "c"}}
+	require.NoError(t, os.WriteFile(path, []byte(head+"| a | old |\n| b | kept |\n| gone | old |\n"), 0o600))
+	require.NoError(t, update(path, all, row{all[0], result{killer: "TestA"}}))
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, head+"| a | x\\|y | TestA in `p` | 0.0 s |\n| b | kept |\n", string(page))
+}
