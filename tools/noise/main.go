@@ -29,7 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: go run -C tools ./noise ABSOLUTE_FOLDER")
 		os.Exit(2)
 	}
-	reports, err := write(os.Args[1], "..", packages)
+	reports, err := write(os.Args[1], "..", packages, variant{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "noise:", err)
 		os.Exit(1)

@@ -15,17 +15,23 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The fixture has each shape; beside it stands what becomes of it.
+// The fixture has each shape. The expected texts show what a variant makes of it.
 func TestShapes(t *testing.T) {
-	folder := t.TempDir()
-	reports, err := write(folder, ".", []string{"testdata/fixture"})
-	require.NoError(t, err)
-	is, err := os.ReadFile(filepath.Join(folder, "testdata", "fixture", "fixture.go"))
-	require.NoError(t, err)
-	expected, err := os.ReadFile(filepath.Join("testdata", "fixture.expected"))
-	require.NoError(t, err)
-	require.Equal(t, string(expected), string(is))
-	build(t, folder, ".", "./testdata/fixture")
+	var reports []report
+	for name, v := range map[string]variant{"fixture.noise": {}, "fixture.explore": {explore: true}} {
+		folder := t.TempDir()
+		r, err := write(folder, ".", []string{"testdata/fixture"}, v)
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(folder, "testdata", "fixture", "fixture.go"))
+		require.NoError(t, err)
+		expected, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		require.Equal(t, string(expected), string(is), name)
+		build(t, folder, ".", "./testdata/fixture")
+		if !v.explore {
+			reports = r
+		}
+	}
 
 	var printed bytes.Buffer
 	printReports(&printed, reports)
@@ -39,9 +45,9 @@ no point: testdata/fixture/fixture.go:73: c.guard.Unlock is not called here
 
 // A package with another meaning of the name would get calls of something else.
 func TestNameIsTaken(t *testing.T) {
-	_, err := write(t.TempDir(), ".", []string{"testdata/taken"})
+	_, err := write(t.TempDir(), ".", []string{"testdata/taken"}, variant{})
 	require.ErrorContains(t, err, "taken.go:3:1: the name schedulenoise is taken")
-	_, err = write(t.TempDir(), ".", []string{"testdata"})
+	_, err = write(t.TempDir(), ".", []string{"testdata"}, variant{})
 	require.ErrorContains(t, err, "no Go files")
 }
 
@@ -58,7 +64,7 @@ func build(t *testing.T, folder, root string, packages ...string) {
 func TestPackages(t *testing.T) {
 	const root = "../.."
 	folder := t.TempDir()
-	reports, err := write(folder, root, packages)
+	reports, err := write(folder, root, packages, variant{})
 	require.NoError(t, err)
 	expected := map[string][]kind{
 		"rwlock":              {mutex, atomic, syncOther, channel, callback},

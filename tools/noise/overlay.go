@@ -11,9 +11,11 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -25,13 +27,19 @@ type report struct {
 	without    []string // operations that have none: where, and what
 }
 
+// variant is the kind of an overlay.
+type variant struct {
+	explore bool              // one point after each operation and one before each lock, as package explore needs
+	changed map[string]string // by their paths below the root, the texts of files that the overlay changes or adds
+}
+
 // write fills the folder with an overlay for the packages of the module at root.
-func write(folder, root string, packages []string) ([]report, error) {
+func write(folder, root string, packages []string, v variant) ([]report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
 	}
-	o := overlay{folder: folder, root: root, Replace: map[string]string{}}
+	o := overlay{folder: folder, root: root, variant: v, Replace: map[string]string{}}
 	listed, exports, err := list(root, packages)
 	if err != nil {
 		return nil, err
@@ -55,6 +63,7 @@ func write(folder, root string, packages []string) ([]report, error) {
 type overlay struct {
 	Replace      map[string]string
 	folder, root string
+	variant      variant
 }
 
 // add has the text stand for the file at path.
@@ -74,14 +83,14 @@ func (o *overlay) add(path string, text []byte) error {
 func (o *overlay) addPackage(p listedPackage, exports map[string]string) (report, error) {
 	r := report{folder: filepath.ToSlash(strings.TrimPrefix(p.Dir, o.root+"/")), operations: map[kind]int{}}
 	positions := token.NewFileSet()
-	files := make([]*ast.File, len(p.GoFiles))
-	texts := make([][]byte, len(p.GoFiles))
-	for i, name := range p.GoFiles {
-		var err error
-		if texts[i], err = os.ReadFile(filepath.Join(p.Dir, name)); err != nil {
-			return r, err
-		}
-		if files[i], err = parser.ParseFile(positions, filepath.Join(p.Dir, name), texts[i], 0); err != nil {
+	texts, err := o.texts(p)
+	if err != nil {
+		return r, err
+	}
+	paths := slices.Sorted(maps.Keys(texts))
+	files := make([]*ast.File, len(paths))
+	for i, path := range paths {
+		if files[i], err = parser.ParseFile(positions, path, texts[path], 0); err != nil {
 			return r, err
 		}
 	}
@@ -95,20 +104,36 @@ func (o *overlay) addPackage(p listedPackage, exports map[string]string) (report
 	if _, err := config.Check(p.ImportPath, positions, files, info); err != nil {
 		return r, err
 	}
-	for i, name := range p.GoFiles {
-		f := file{positions: positions, info: info, module: p.Module.Path, report: &r}
-		text, err := f.withPoints(files[i], texts[i])
+	for i, path := range paths {
+		f := file{positions: positions, info: info, module: p.Module.Path, explore: o.variant.explore, report: &r}
+		text, err := f.withPoints(files[i], texts[path])
 		if err != nil {
 			return r, err
 		}
-		if text == nil {
-			continue
-		}
-		if err := o.add(filepath.Join(p.Dir, name), text); err != nil {
+		if err := o.add(path, text); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
+}
+
+// texts returns the texts of a package's files by path.
+func (o *overlay) texts(p listedPackage) (map[string][]byte, error) {
+	texts := map[string][]byte{}
+	for _, name := range p.GoFiles {
+		path := filepath.Join(p.Dir, name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts[path] = text
+	}
+	for name, text := range o.variant.changed {
+		if path := filepath.Join(o.root, filepath.FromSlash(name)); filepath.Dir(path) == p.Dir {
+			texts[path] = []byte(text)
+		}
+	}
+	return texts, nil
 }
 
 type listedPackage struct {

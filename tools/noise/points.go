@@ -43,6 +43,7 @@ type file struct {
 	positions *token.FileSet
 	info      *types.Info
 	module    string
+	explore   bool
 	report    *report
 	inserted  map[insertion]int // how often: expressions may begin or end at one place
 }
@@ -53,7 +54,7 @@ type insertion struct {
 	text string
 }
 
-// withPoints returns the text with points, or nil if it has no operation.
+// withPoints returns the text with points.
 func (f *file) withPoints(syntax *ast.File, text []byte) ([]byte, error) {
 	f.inserted = map[insertion]int{}
 	taken := false
@@ -67,7 +68,7 @@ func (f *file) withPoints(syntax *ast.File, text []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the name %s is taken", f.positions.Position(syntax.Pos()), pointPackage)
 	}
 	if len(f.inserted) == 0 {
-		return nil, nil
+		return text, nil
 	}
 	f.insert(syntax.Name.End(), 0, fmt.Sprintf("; import %q", pointPath))
 	places := make([]insertion, 0, len(f.inserted))
@@ -90,7 +91,7 @@ func (f *file) withPoints(syntax *ast.File, text []byte) ([]byte, error) {
 func (f *file) visit(n ast.Node, stack []ast.Node) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		if k := f.kindOf(n); k != "" {
+		if k := f.kindOf(n); k != "" && !(f.explore && k == callback) {
 			f.surround(n, stack, k)
 		}
 	case *ast.UnaryExpr:
@@ -102,7 +103,9 @@ func (f *file) visit(n ast.Node, stack []ast.Node) {
 			f.surround(n, stack, channel)
 		}
 	case *ast.GoStmt:
-		f.surround(n, stack, goroutine)
+		if !f.explore {
+			f.surround(n, stack, goroutine)
+		}
 	case *ast.SelectStmt:
 		f.surround(n, stack, channel)
 		for _, clause := range n.Body.List {
@@ -245,10 +248,12 @@ func enclosing(n ast.Node, stack []ast.Node) ast.Stmt {
 func (f *file) around(statement ast.Stmt, n ast.Node) {
 	if deferred, ok := statement.(*ast.DeferStmt); ok && deferred.Call == n {
 		f.once(statement.Pos(), 2, "defer "+before)
-		f.once(statement.End(), 1, "; defer "+point)
+		if !f.explore {
+			f.once(statement.End(), 1, "; defer "+point)
+		}
 		return
 	}
-	f.once(statement.Pos(), 2, before)
+	f.once(statement.Pos(), 2, f.textBefore(n))
 	isOperation := statement == n
 	switch statement := statement.(type) {
 	case *ast.SelectStmt, *ast.RangeStmt: // their bodies begin with a point
@@ -266,6 +271,24 @@ func (f *file) around(statement ast.Stmt, n ast.Node) {
 	if isOperation {
 		f.once(statement.End(), 1, after)
 	}
+}
+
+// textBefore returns what stands before the statement of an operation. An explored lock is asked whether it is free.
+func (f *file) textBefore(n ast.Node) string {
+	if !f.explore {
+		return before
+	}
+	call, ok := n.(*ast.CallExpr)
+	if !ok || f.kindOf(call) != mutex {
+		return ""
+	}
+	method := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+	name, isLock := strings.CutSuffix(method.Sel.Name, "Lock")
+	if from := f.info.Uses[method.Sel].Pkg().Path(); from != "sync" || !isLock || strings.HasPrefix(name, "Try") {
+		return ""
+	}
+	lock := types.ExprString(method.X)
+	return fmt.Sprintf("%s.BeforeLock(%s.Try%sLock, %s.%sUnlock); ", pointPackage, lock, name, lock, name)
 }
 
 // wrap puts a point after an expression with one value.
@@ -291,6 +314,9 @@ func (f *file) wrap(n ast.Node, stack []ast.Node) bool {
 func (f *file) begin(opening token.Pos) { f.once(opening+1, 1, " "+before) }
 
 func (f *file) once(at token.Pos, rank int, text string) {
+	if text == "" {
+		return
+	}
 	place := insertion{f.positions.Position(at).Offset, rank, text}
 	if f.inserted[place] == 0 {
 		f.inserted[place] = 1

@@ -37,8 +37,35 @@ func start(value string) (on bool, seed uint64) {
 	return true, seed
 }
 
+// hook is called at each point instead of the noise.
+var hook func(ready func() bool)
+
+// OnPoint has each point call f from now on, or make noise again if f is nil. The function that a point gives to f
+// reports whether the lock is free that the goroutine takes next; it is nil before everything else. OnPoint must not be
+// called while goroutines reach points.
+func OnPoint(f func(ready func() bool)) { hook = f }
+
+// BeforeLock is a point before a lock is taken.
+func BeforeLock(tryLock func() bool, unlock func()) {
+	if hook == nil {
+		Point()
+		return
+	}
+	hook(func() bool {
+		free := tryLock()
+		if free {
+			unlock()
+		}
+		return free
+	})
+}
+
 // Point yields the processor or puts the thread to sleep, both rarely, and mostly does nothing.
 func Point() {
+	if hook != nil {
+		hook(nil)
+		return
+	}
 	if !on {
 		return
 	}
