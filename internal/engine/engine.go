@@ -126,7 +126,8 @@ func (e *Engine) connect() {
 func (e *Engine) newMasterSet() *masterset.Set {
 	return masterset.New(masterset.Config{
 		Masters: e.masters, Key: e.keys.Marker, NodeTimeout: e.cfg.NodeTimeout, LongestTTL: e.cfg.LongestTTL,
-		QuorumTimeout: batchTimeout, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn, Warn: e.observers.warn,
+		QuorumTimeout: batchTimeout, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn,
+		Warn: e.observers.warn, Info: e.observers.info,
 		NewID:     func() string { return newULID(e.clock.Now().Wall) },
 		OnProcess: e.saltScripts,
 		OnRefused: e.failWaiters,

@@ -25,7 +25,8 @@ type Config struct {
 	Life  context.Context        // ends when the engine gives up on the masters
 	Spawn func(task func()) bool // runs the task in a goroutine; false at the engine's end
 	NewID func() string          // returns a new id for a set
-	Warn  func(string, ...slog.Attr)
+	Warn  func(string, ...slog.Attr) // logs a fault
+	Info  func(string, ...slog.Attr) // logs the end of a fault
 
 	// OnProcess is called when the marker of one of several masters was read and is in order. process names the set and
 	// the process that has the master's seat; it is the same at all clients that may read as much of it.
@@ -261,15 +262,18 @@ func (s *Set) apply(found []finding) (inOrder int, moved bool) {
 	return inOrder, moved
 }
 
-// noteDefect records the reason that a master has no vote, and logs it when it appears or changes.
+// noteDefect records the reason that a master has no vote, and logs it when it appears, changes or ends.
 func (s *Set) noteDefect(i int, defect error) {
 	s.mu.Lock()
 	before := s.defects[i]
 	s.defects[i] = defect
 	s.mu.Unlock()
-	if defect != nil && (before == nil || before.Error() != defect.Error()) {
-		s.cfg.Warn("master has no vote",
-			slog.String("master", s.cfg.Masters[i].Addr()), slog.Any("error", defect))
+	master := slog.String("master", s.cfg.Masters[i].Addr())
+	switch {
+	case defect == nil && before != nil:
+		s.cfg.Info("master is in order again", master)
+	case defect != nil && (before == nil || before.Error() != defect.Error()):
+		s.cfg.Warn("master has no vote", master, slog.Any("error", defect))
 	}
 }
 

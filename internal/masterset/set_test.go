@@ -65,6 +65,7 @@ func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
 		Masters: e.masters, Key: "m", NodeTimeout: time.Second, LongestTTL: quarantine, QuorumTimeout: 5 * time.Second,
 		Clock: clock.System(), Life: life, Spawn: spawn, NewID: func() string { return "S" },
 		Warn:      func(text string, _ ...slog.Attr) { e.see(func() { e.log = append(e.log, text) }) },
+		Info:      func(text string, _ ...slog.Attr) { e.see(func() { e.log = append(e.log, text) }) },
 		OnProcess: func(i int, process string) { e.see(func() { e.processes[i] = process }) },
 		OnRefused: func(err error) { e.see(func() { e.refused = append(e.refused, err) }) },
 		OnVotes:   func() { e.see(func() { e.votes++ }) },
@@ -168,6 +169,31 @@ func TestCheckRefuses(t *testing.T) {
 			require.Len(t, e.log, 2)
 			require.True(t, strings.HasPrefix(e.log[0], "master has no vote"))
 			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A master that is not in order is logged, and logged once more when it is in order again.
+func TestAMasterInOrderAgainIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		marked := e.minis[0].Miniredis()
+		require.NoError(t, e.Check(t.Context()))
+		rules := marked.HGet("m", "rules")
+		for range 2 {
+			marked.HSet("m", "rules", "of another set")
+			e.Recheck()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			require.ErrorContains(t, e.Defect(0), `was set up for "of another set"`)
+			require.Equal(t, []string{"master has no vote"}, e.log)
+			marked.HSet("m", "rules", rules)
+			e.Recheck()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			require.NoError(t, e.Defect(0))
+			require.Equal(t, []string{"master has no vote", "master is in order again"}, e.log)
+			e.log = nil
 		}
 	})
 }
