@@ -65,7 +65,7 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal}
 	}
 	if r.Block > 0 {
-		e.listen(h.key.Lock())
+		e.listen(h.key.LockHash())
 	}
 	a.start()
 	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
@@ -80,7 +80,7 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 	}
 	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
-	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(h.key.Lock())) {
+	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(h.key.LockHash())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -107,7 +107,7 @@ func (a *acquisition) start() {
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.hold.e.route(a.hold.key.Lock()); route != a.route {
+	if route := a.hold.e.route(a.hold.key.LockHash()); route != a.route {
 		a.route, a.detail = route, a.hold.details(route, a.converts)
 	}
 }
@@ -147,7 +147,7 @@ func (a *acquisition) askAll() {
 // so the node timeout bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
 	h := a.hold
-	leaving, lock := &h.e.leaving[m.Index], h.key.Lock()
+	leaving, lock := &h.e.leaving[m.Index], h.key.LockHash()
 	if a.entry != Try || !leaving.any(lock) {
 		a.post(m, proposal, true)
 		return
@@ -247,7 +247,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		read = wire.ReadJoin
 	}
 	reply, err := readHold(r, read)
-	answer := h.e.answer(m, h.key.Lock(), reply, err, sent)
+	answer := h.e.answer(m, h.key.LockHash(), reply, err, sent)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
@@ -276,7 +276,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	a.decide()
 	if err == nil {
-		h.e.waiters[m.Index].served(m.At(h.key.Lock()))
+		h.e.waiters[m.Index].served(m.At(h.key.LockHash()))
 	}
 	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
@@ -397,7 +397,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		h.e.waiters[m.Index].wake(h.name)
 	}
 	if cause != nil {
-		h.e.waiters[m.Index].failed(h.name, m.At(h.key.Lock()), cause)
+		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
 	}
 }
 
@@ -524,7 +524,7 @@ func (a *acquisition) withdraw() {
 	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
 		h.releaseInBackground()
 	} else {
-		h.releaseAtOnce(h.e.announce(h.key.Lock()))
+		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
 	}
 }
 
@@ -556,7 +556,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 	for i, m := range h.e.masters {
 		v := h.ballot.Vote(i)
 		failed := func(err error) {
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(h.key.Lock()).Addr(), Err: err})
+			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: err})
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// The master's error for the former hold is used if it has not answered for this one, has granted this one too

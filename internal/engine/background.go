@@ -119,13 +119,13 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 // sent after the master's answer, unless its node fails: then they fail as well.
 func (p *pendingReleases) announce(r *pendingRelease) {
 	p.e.unconfirmed.add(+1)
-	if lock := r.key.Lock(); !p.m.At(lock).Failing() {
+	if lock := r.key.LockHash(); !p.m.At(lock).Failing() {
 		r.left = p.e.leaving[p.m.Index].add(lock)
 	}
 }
 
 // add queues a release that is counted already.
-func (p *pendingReleases) add(r *pendingRelease) { p.queue(r.key.Lock()).add(r) }
+func (p *pendingReleases) add(r *pendingRelease) { p.queue(r.key.LockHash()).add(r) }
 
 // sendNow sends the releases that a single attempt for this lock waits for, also those behind a release without an
 // answer. The attempt then waits for one round trip and not for two, which a node timeout may be too short for.
@@ -144,7 +144,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	if p.m.Permanent(cause) {
 		return
 	}
-	q := p.queue(r.key.Lock())
+	q := p.queue(r.key.LockHash())
 	q.mu.Lock()
 	defer q.unlock()
 	p.e.unconfirmed.add(+1)
@@ -155,7 +155,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 // confirmed records that the master has ended the hold, in case another server takes its place.
 func (p *pendingReleases) confirmed(r *pendingRelease) {
 	if !p.m.Standalone() {
-		p.recent.note(r, p.m.At(r.key.Lock()))
+		p.recent.note(r, p.m.At(r.key.LockHash()))
 	}
 }
 
@@ -391,7 +391,7 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		switch {
 		// The hold has expired by itself, so its release is dropped.
 		case r.until.Passed(now):
-		case m.Replaced(r.node, r.key.Lock()):
+		case m.Replaced(r.node, r.key.LockHash()):
 			again = append(again, &pendingRelease{m: m, key: r.key, hold: r.hold, until: r.until})
 		default:
 			kept = append(kept, r)

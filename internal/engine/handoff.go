@@ -92,7 +92,7 @@ func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Hando
 func (h *hold) handoffTrust(
 	m *transport.Master, from *transport.Node, g wire.Handoff, now clock.Instant,
 ) (clock.Instant, bool) {
-	latest, known := m.MaxServerTime(h.key.Lock(), from, g.Server, now)
+	latest, known := m.MaxServerTime(h.key.LockHash(), from, g.Server, now)
 	left := g.TTL - time.Duration(max(latest-g.GrantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.GrantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false

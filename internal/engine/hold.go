@@ -204,7 +204,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	loss := &Loss{Name: h.name, Token: h.tokenInUse(), Reason: reason, Err: cause}
 	switch {
 	case reason == Taken:
-		loss.by, loss.lock = h.e, h.key.Lock()
+		loss.by, loss.lock = h.e, h.key.LockHash()
 		h.e.suspect(loss.lock)
 	case reason == MaxHold:
 		loss.Limit = h.terms.MaxHold
@@ -314,7 +314,7 @@ func (h *hold) post(
 	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
-		a := h.e.answer(m, h.key.Lock(), reply, err, sent)
+		a := h.e.answer(m, h.key.LockHash(), reply, err, sent)
 		h.lease.mu.Lock()
 		defer h.lease.mu.Unlock()
 		if id == h.id && h.phase != ended {

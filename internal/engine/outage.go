@@ -151,7 +151,7 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) reportUnreachable(n *transport.Node, hook func(Event, error), cause error) {
 	for _, a := range w.all() {
-		if w.m.At(a.hold.key.Lock()) != n || !w.e.cutOff(a) {
+		if w.m.At(a.hold.key.LockHash()) != n || !w.e.cutOff(a) {
 			continue
 		}
 		a.hold.lease.mu.Lock()
@@ -163,7 +163,7 @@ func (w *waitSets) reportUnreachable(n *transport.Node, hook func(Event, error),
 
 // cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
 func (e *Engine) cutOff(a *acquisition) bool {
-	lock, now := a.hold.key.Lock(), e.clock.Now().Mono
+	lock, now := a.hold.key.LockHash(), e.clock.Now().Mono
 	fails := func(m *transport.Master) bool {
 		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.hold.name, now) >= refusalLasts
 	}

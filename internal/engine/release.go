@@ -84,7 +84,7 @@ func (l *Lease) ReleaseSoon() {
 func (h *hold) releaseSoon() {
 	if h.stillHeld() {
 		h.finish(ErrReleased)
-		h.releaseAtOnce(h.e.announce(h.key.Lock()))
+		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
 	}
 }
 
@@ -93,7 +93,7 @@ func (h *hold) releaseSoon() {
 // process for the lock are sent to a master after its answer to the release.
 func (l *Lease) LetGo() (release func()) {
 	h := l.standing.Load()
-	left := h.e.announce(h.key.Lock())
+	left := h.e.announce(h.key.LockHash())
 	return func() {
 		h := l.lock()
 		defer l.mu.Unlock()
@@ -153,7 +153,7 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 			pending, p := r, h.e.releases[m.Index]
 			p.announce(&pending)
 			p.add(&pending)
-			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.Lock()).Addr(), Err: silence}
+			return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.LockHash()).Addr(), Err: silence}
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
@@ -206,7 +206,7 @@ func (h *hold) releaseAtOnce(left []func()) {
 		case !h.ballot.Vote(i).MayBeHeld():
 			h.lease.mu.afterUnlock(left[i])
 			continue
-		case m.At(h.key.Lock()).Failing():
+		case m.At(h.key.LockHash()).Failing():
 			h.queueRelease(m)
 			h.lease.mu.afterUnlock(left[i])
 			continue
@@ -229,10 +229,10 @@ func (e *Engine) released(
 	if err != nil {
 		pending := r
 		e.releases[r.m.Index].retry(&pending, err)
-		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.Lock()).Addr(), Err: r.m.Explain(err)}
+		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.LockHash()).Addr(), Err: r.m.Explain(err)}
 	}
 	r.withdrawal.end()
-	r.m.Sample(r.key.Lock(), sent, reply.Micros)
+	r.m.Sample(r.key.LockHash(), sent, reply.Micros)
 	e.releases[r.m.Index].confirmed(&r)
 	e.doRemaining(r.m, r.key, reply.More)
 	return reply.Was == wire.WasGranted, nil
@@ -276,8 +276,8 @@ func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 func (c *releaseCount) verdict(of *hold) error {
 	switch {
 	case c.lost():
-		of.e.suspect(of.key.Lock())
-		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.Lock()}
+		of.e.suspect(of.key.LockHash())
+		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.LockHash()}
 	case c.released():
 		return nil
 	}
@@ -334,7 +334,7 @@ func (v *releaseVotes) verdict(of *hold) error {
 		for i, m := range of.e.masters {
 			if !v.answered[i] {
 				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
-				failed.Nodes = append(failed.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.Lock()).Addr(), Err: silence})
+				failed.Nodes = append(failed.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.LockHash()).Addr(), Err: silence})
 			}
 		}
 		slices.SortFunc(failed.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })

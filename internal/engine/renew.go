@@ -136,14 +136,14 @@ func (h *hold) renewed(m *transport.Master, renewed bool, err error, sent clock.
 			h.e.masterSet.Recheck()
 		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
-		h.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(h.key.Lock()).Addr(), Err: m.Explain(err)})
+		h.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(h.key.LockHash()).Addr(), Err: m.Explain(err)})
 	case !renewed:
 		answer.Status = ballot.IsAbsent
 		fallthrough
 	default:
 		h.renewal.noteAnswer(m.Index)
 		if renewed { // a server without the hold answers, and renews nothing
-			h.e.endRenewalOutage(m.At(h.key.Lock()), now)
+			h.e.endRenewalOutage(m.At(h.key.LockHash()), now)
 		}
 	}
 	h.ballot.Vote(m.Index).Renewed(h.token(), answer, now)
@@ -234,7 +234,7 @@ func (h *hold) regain(now clock.Instant) {
 		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
-			details = h.details(h.e.route(h.key.Lock()), "")
+			details = h.details(h.e.route(h.key.LockHash()), "")
 		}
 		regain := wire.Regain{Hold: h.id, TTL: h.terms.ttlArg, Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
@@ -352,7 +352,7 @@ func (h *hold) noteSilence(now clock.Instant) {
 	for i, m := range h.e.masters {
 		known, _ := h.renewal.failure.(NodeFailures)
 		if _, found := known.find(i); !found && h.ballot.Votes().OwesRenewal(i) {
-			h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.Lock()).Addr(), Err: silence})
+			h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: silence})
 		}
 	}
 	if h.renewal.failure == nil {
@@ -384,7 +384,7 @@ func (h *hold) noteAbsence() {
 		if err == nil {
 			err = errNotThere
 		}
-		h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.Lock()).Addr(), Err: err})
+		h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: err})
 	}
 }
 
@@ -397,7 +397,7 @@ var errNotThere = errors.New("does not have the hold")
 func (h *hold) logFailures() {
 	causes, _ := h.renewal.failure.(NodeFailures)
 	for _, cause := range causes {
-		server := h.e.masters[cause.Index].At(h.key.Lock())
+		server := h.e.masters[cause.Index].At(h.key.LockHash())
 		pause, due := h.e.renewalOutages.due(server, h.e.clock.Now().Mono, 0)
 		if !due {
 			continue
@@ -411,7 +411,7 @@ func (h *hold) logFailures() {
 // countOn returns the number of trusted leases that have their locks on this server.
 func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	for _, h := range r.snapshot() {
-		on := func(m *transport.Master) bool { return m.At(h.key.Lock()) == server }
+		on := func(m *transport.Master) bool { return m.At(h.key.LockHash()) == server }
 		if !h.trust.until().Passed(now) && slices.ContainsFunc(h.e.masters, on) {
 			n++
 		}

@@ -45,7 +45,7 @@ func (e *Engine) Stats() Stats {
 		if e.cutOff(a) {
 			s.Unreachable++
 		}
-		if e.subscriptionDown(a.hold.key.Lock()) {
+		if e.subscriptionDown(a.hold.key.LockHash()) {
 			s.NoMessages++
 		}
 	}

@@ -63,7 +63,7 @@ type waitSet struct {
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again. It subscribes first, so
 // that the subscription stands before the refresh that finds missed grants.
 func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
-	w.m.Listen(a.hold.key.Lock())
+	w.m.Listen(a.hold.key.LockHash())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.hold.name

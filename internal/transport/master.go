@@ -131,6 +131,6 @@ func (m *Master) Post(c Call) {
 // Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while other
 // background work waits for the server to come back.
 func (m *Master) Renew(r *Renewal) {
-	for !m.At(r.Key.Lock()).renew(r) {
+	for !m.At(r.Key.LockHash()).renew(r) {
 	}
 }

@@ -8,8 +8,8 @@ type LockKey string
 
 const holdsSuffix = ":h"
 
-// Lock returns the first key of the lock.
-func (k LockKey) Lock() string { return string(k[:len(k)-len(holdsSuffix)]) }
+// LockHash returns the first key of the lock, the hash of its grants.
+func (k LockKey) LockHash() string { return string(k[:len(k)-len(holdsSuffix)]) }
 
 // Holds returns the second key of the lock.
 func (k LockKey) Holds() string { return string(k) }
@@ -57,7 +57,7 @@ func tag(name string) string {
 
 // All returns all keys of a lock.
 func (s Keyspace) All(of LockKey) Keys {
-	lock := of.Lock()
+	lock := of.LockHash()
 	both := lock + ":q" + lock + ":x" // one allocation
 	half := len(both) / 2
 	return Keys{lock, of.Holds(), both[:half], both[half:], s.Marker}

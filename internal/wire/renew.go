@@ -23,7 +23,7 @@ type Renewal struct {
 func (q Renew) Keys(marker string) []string {
 	keys := make([]string, 0, 2*len(q)+1)
 	for _, r := range q {
-		keys = append(keys, r.Key.Lock(), r.Key.Holds())
+		keys = append(keys, r.Key.LockHash(), r.Key.Holds())
 	}
 	if marker != "" {
 		keys = append(keys, marker)

@@ -89,7 +89,7 @@ func TestKeys(t *testing.T) {
 		"orders": "p:{orders}", "a{b}c": "p:{a%7Bb%7Dc}", "a%7Bb": "p:{a%257Bb}", "": "p:{}",
 	} {
 		key := single.Of(name)
-		require.Equal(t, lock, key.Lock())
+		require.Equal(t, lock, key.LockHash())
 		require.Equal(t, lock+":h", key.Holds())
 		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x"}, single.ForCall(key))
 		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x", "p:master"}, several.ForCall(key))
