@@ -157,6 +157,45 @@ func TestTheSlotsAreAskedForOnlyWhileThereAreCalls(t *testing.T) {
 	})
 }
 
+// A server that was promoted gets its slots before the client of the Cluster has connected to it. Its calls go directly
+// to it soon after that, and not only with the next periodic look at the slots. A client that never connects to it is
+// not asked for the slots more often than that.
+func TestAServerThatTheClientConnectsToLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c := clusterBed(t, 3)
+		call := func(lock int) {
+			t.Helper()
+			require.NoError(t, (<-b.post(lock)).err)
+		}
+		first, last := c.lockOn(0), c.lockOn(2)
+		c.move(2, 1)
+		call(last)
+		time.Sleep(5 * time.Second)
+		c.hide(2)
+		c.move(0, 2)
+		call(first)
+		time.Sleep(300 * time.Millisecond)
+		routed := c.timesRouted()
+		call(first)
+		require.Equal(t, routed+1, c.timesRouted(), "the client of the Cluster sent it")
+		c.hide()
+		time.Sleep(time.Second)
+		call(first)
+		require.Equal(t, routed+1, c.timesRouted(), "it was sent to the server itself")
+
+		c.hide(0)
+		c.move(2, 0)
+		call(first)
+		time.Sleep(10 * time.Second)
+		asked := c.timesAsked()
+		for range 60 {
+			call(first)
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, c.timesAsked()-asked, 2+60/5)
+	})
+}
+
 // A Cluster without sharded messages is listened to once, for all its nodes.
 func TestAClusterWithoutShardedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,9 @@ type fakeCluster struct {
 
 	mu     sync.Mutex
 	owners [16384]int
-	asked  int // how often for the slots
+	asked  int             // how often for the slots
+	routed int             // calls that were left to the client of the Cluster
+	hidden map[string]bool // servers that the client of the Cluster has not connected to
 }
 
 // newFakeCluster gives each of n servers as many slots as the others.
@@ -96,6 +98,23 @@ func (c *fakeCluster) writeSlots(peer *server.Peer) {
 	}
 }
 
+// hide sets which servers the client of the Cluster has not connected to.
+func (c *fakeCluster) hide(servers ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = make(map[string]bool)
+	for _, i := range servers {
+		c.hidden[c.addr(i)] = true
+	}
+}
+
+// timesRouted returns how many calls were left to the client of the Cluster.
+func (c *fakeCluster) timesRouted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.routed
+}
+
 // move gives all slots of one server to another.
 func (c *fakeCluster) move(from, to int) {
 	c.mu.Lock()
@@ -111,6 +130,7 @@ func (c *fakeCluster) move(from, to int) {
 func (c *fakeCluster) client(cmd rueidis.Completed) rueidis.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.routed++
 	args := cmd.Commands()
 	return c.clients[c.owners[transport.SlotOf(args[3])]]
 }
@@ -127,9 +147,13 @@ func (c *fakeCluster) DoMulti(ctx context.Context, commands ...rueidis.Completed
 }
 
 func (c *fakeCluster) Nodes() map[string]rueidis.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	nodes := make(map[string]rueidis.Client)
 	for i, client := range c.clients {
-		nodes[c.addr(i)] = client
+		if !c.hidden[c.addr(i)] {
+			nodes[c.addr(i)] = client
+		}
 	}
 	return nodes
 }

@@ -72,11 +72,21 @@ func (t *topology) watchSlots() {
 		case <-t.m.cfg.Life.Done():
 			return
 		}
+		// A server that was promoted gets its slots before the client has connected to it. Until it is direct, its
+		// hand-offs are slower, so the next looks follow soon, up to the longest gap once.
+		lastTry := gap == slotsGapMost
 		gap = min(2*gap, slotsGapMost)
-		if known && t.calm(timer) {
+		direct := t.allDirect()
+		if known && (direct || lastTry) && t.calm(timer) && direct {
 			gap = slotsGap
 		}
 	}
+}
+
+// allDirect reports whether the client has a connection to every server that owns slots.
+func (t *topology) allDirect() bool {
+	s := t.slots.Load()
+	return s == nil || !slices.ContainsFunc(*s, func(r slotRange) bool { return !r.node.direct })
 }
 
 // calm waits until a look is due, and reports whether the look is periodic.
