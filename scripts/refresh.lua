@@ -53,7 +53,7 @@ end
 purge()
 admit(true)
 
-local reply = { us, wake(), (unread and 2 or more) + (lapsed and 4 or 0) }
+local reply = { us, wake(), (stale and 2 or more) + (lapsed and 4 or 0) }
 for i = 5, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0

@@ -132,4 +132,4 @@ if leaves and (status == 0 or ARGV[4] == '1') then
 end
 admit()
 store(leaves and ARGV[3] + 0)
-return { status, us, unread and 2 or more }
+return { status, us, stale and 2 or more }

@@ -10,10 +10,10 @@
 --        {5, 0, 0, server us} if the client has seen another marker; else nil. This is the only check of a master's
 --        vote. A script that grants a hold returns the refusal; settle.lua lets no waiter in, refresh.lua confirms no
 --        grant, and renew.lua renews nothing for a client that has not seen the marker.
---        unread: whether the client has to read the marker before it counts on this master again
+--        stale: whether the client has to read the marker before it counts on this master again
 -- Twice  only the marker's id is changed, and the first call has deleted it
 -- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL if the run id has changed
-local several, floor, abstains, changed, refusal, unread = ARGV[1] ~= '0', us, false, false, nil, false
+local several, floor, abstains, changed, refusal, stale = ARGV[1] ~= '0', us, false, false, nil, false
 if several then
   local marker = KEYS[#KEYS]
   local proposal, seen, quarantine, check = string.match(ARGV[1], '^(%d+) (%S+) (%d+) (%d)$')
@@ -41,5 +41,5 @@ if several then
     refusal = { 4, 0, has[1] - ms, us }
   end
   -- A quarantine that is longer than any that a client starts was written while the clock was ahead.
-  unread = refusal and (changed or refusal[3] == 0 or refusal[3] - quarantine > 0)
+  stale = refusal and (changed or refusal[3] == 0 or refusal[3] - quarantine > 0)
 end

@@ -408,7 +408,7 @@ func (e *Engine) answer(
 // a release has to follow it), whether asking again can help, and the cause of the failure. A grant that too few
 // replicas have stands on the master, so it has to be released, and asking again would find the same grant.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
-	if transport.Unread(err) {
+	if transport.StaleMarker(err) {
 		e.masterSet.Recheck()
 	}
 	_, short := unreplicated(err)

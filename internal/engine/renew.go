@@ -132,7 +132,7 @@ func (h *hold) renewed(m *transport.Master, renewed bool, err error, sent clock.
 	answer := ballot.Answer{Status: ballot.IsGranted, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
 	switch {
 	case err != nil:
-		if transport.Unread(err) {
+		if transport.StaleMarker(err) {
 			h.e.masterSet.Recheck()
 		}
 		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}

@@ -107,13 +107,15 @@ func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
 // than the one for which the caller's vote was made, and so to another server.
 var errReconnected = errors.New("connection replaced during the request")
 
-// errUnread is the answer of one of several masters to a renewal by a client that has not read the master's current
-// marker.
-var errUnread = errors.New("marker changed; reading it again")
+// errStaleMarker is the answer of one of several masters to a renewal by a client that has not read the master's
+// current marker.
+var errStaleMarker = errors.New("marker changed; reading it again")
 
-// Unread reports whether the marker of a master has to be read before the next request: either the request may have
-// gone over a different connection than its vote was made for, or the master has refused it because of its marker.
-func Unread(err error) bool { return errors.Is(err, errReconnected) || errors.Is(err, errUnread) }
+// StaleMarker reports whether the marker of a master has to be read before the next request: either the request may
+// have gone over a different connection than its vote was made for, or the master has refused it because of its marker.
+func StaleMarker(err error) bool {
+	return errors.Is(err, errReconnected) || errors.Is(err, errStaleMarker)
+}
 
 // sameConnection keeps the answer to a request if no connection has been opened since the request was sent.
 func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {

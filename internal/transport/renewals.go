@@ -88,8 +88,8 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 	p.n.clock.sample(sent, reply.Micros)
 	for i, renewal := range due {
 		renewed := reply.Renewed[i]
-		if renewed == wire.RenewUnread {
-			renewal.Done(false, errUnread, sent)
+		if renewed == wire.RenewStaleMarker {
+			renewal.Done(false, errStaleMarker, sent)
 			continue
 		}
 		if renewed == wire.RenewContended && renewal.Wanted != nil {

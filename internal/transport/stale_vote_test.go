@@ -89,7 +89,7 @@ func TestStaleVoteOfEarlierProcess(t *testing.T) {
 		refuses = false
 
 		err := <-acquireWith(b, vote)
-		require.True(t, transport.Unread(err), "%v", err)
+		require.True(t, transport.StaleMarker(err), "%v", err)
 		require.True(t, mini.Miniredis().Exists("t:{x}"), "the script ran by its digest, and granted the lock")
 		require.False(t, b.Identified())
 		require.ErrorContains(t, <-acquireWith(b, b.Vote(1)), "status 5")

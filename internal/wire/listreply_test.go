@@ -15,7 +15,7 @@ func TestRenewReply(t *testing.T) {
 	got, err := wire.ReadRenew(reply(us, 1, 2, 0, 3), 4)
 	require.NoError(t, err)
 	require.Equal(t, wire.RenewReply{Micros: us, Renewed: []wire.Renewed{
-		wire.RenewOK, wire.RenewContended, wire.RenewGone, wire.RenewUnread,
+		wire.RenewOK, wire.RenewContended, wire.RenewGone, wire.RenewStaleMarker,
 	}}, got)
 	for i, ok := range []bool{true, true, false, false} {
 		require.Equal(t, ok, got.Renewed[i].OK())

@@ -52,10 +52,10 @@ type Renewed uint8
 
 // The results of a renewal.
 const (
-	RenewGone      Renewed = iota // the hold does not stand with that token
-	RenewOK                       // it lasts for its TTL from now on
-	RenewContended                // the same, and another hold waits for the lock
-	RenewUnread                   // nothing was done: the client has not read the master's current marker
+	RenewGone        Renewed = iota // the hold does not stand with that token
+	RenewOK                         // it lasts for its TTL from now on
+	RenewContended                  // the same, and another hold waits for the lock
+	RenewStaleMarker                // nothing was done: the client has not read the master's current marker
 )
 
 // OK reports whether the hold lasts for its TTL from now on.
@@ -73,7 +73,7 @@ func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
 	reply := RenewReply{Micros: f.micros(), Renewed: make([]Renewed, n)}
 	for i := range reply.Renewed {
 		status := f.integer()
-		if status < 0 || status > int64(RenewUnread) {
+		if status < 0 || status > int64(RenewStaleMarker) {
 			f.malformed("status")
 			break
 		}

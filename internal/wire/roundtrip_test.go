@@ -290,7 +290,7 @@ func TestTheOperationsOfAQuorum(t *testing.T) {
 		m.marker("id", "another")
 		require.Equal(m.t, wire.Changed, regain(true).Status)
 		renewal := wire.Renewal{Key: m.keys.Of("n"), Hold: other, TTL: "40000", Token: regained.Token}
-		require.Equal(m.t, []wire.Renewed{wire.RenewUnread}, m.renew(&renewal))
+		require.Equal(m.t, []wire.Renewed{wire.RenewStaleMarker}, m.renew(&renewal))
 		require.Equal(m.t, wire.MoreReads, m.release(wire.Release{Hold: other}).More)
 	}, 3)
 }
