@@ -22,9 +22,9 @@ type Config struct {
 	QuorumTimeout time.Duration // how long to wait for a quorum at the most
 	Clock         clock.Clock
 
-	Life  context.Context        // ends when the engine gives up on the masters
-	Spawn func(task func()) bool // runs the task in a goroutine; false at the engine's end
-	NewID func() string          // returns a new id for a set
+	Life  context.Context            // ends when the engine gives up on the masters
+	Spawn func(task func()) bool     // runs the task in a goroutine; false at the engine's end
+	NewID func() string              // returns a new id for a set
 	Warn  func(string, ...slog.Attr) // logs a fault
 	Info  func(string, ...slog.Attr) // logs the end of a fault
 
