@@ -353,7 +353,7 @@ func (p *Player) compareLifetimes(d dump) error {
 		switch {
 		case left == -1:
 			return fmt.Errorf("key %s does not expire", lockKeys[i])
-		case left >= 0 && left < longest[i] && !(p.wentBack && i == 1+inQueue): // a lost queue is made again
+		case left >= 0 && left < longest[i] && !(p.wentBack && i >= 1+inQueue): // waiters and tombstones are restored
 			return fmt.Errorf("key %s expires in %d ms, before a member in %d ms", lockKeys[i], left, longest[i])
 		}
 	}
