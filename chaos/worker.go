@@ -114,7 +114,7 @@ func runWorker(cfg workerConfig) error {
 	_ = listener.Close()
 	began := now()
 	shared.close()
-	if d := time.Duration(now() - began); d > 6*time.Second {
+	if d := time.Duration(now() - began); d > 20*time.Second {
 		return fmt.Errorf("process %d: Close took %v", cfg.Process, d)
 	}
 	return nil
