@@ -106,6 +106,33 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	require.Zero(t, e.Registered().Leases)
 }
 
+// MaxHold limits the lease, from its first grant. A second hold that is granted meanwhile neither moves the limit nor
+// is lost at it: the lease is lost once, and its second hold is released.
+func TestMaxHoldEndsALeaseThatConverts(t *testing.T) {
+	const limit = time.Second
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, settings.Default().Lock.TTL, testredis.NewMini(t).Client(t))
+		var l engine.Lease
+		r := writing(limit)
+		r.Mode = fencing.Read
+		require.NoError(t, e.Acquire(t.Context(), &l, r))
+		began := time.Now()
+		time.Sleep(limit / 2)
+		err := l.Convert(t.Context(), fencing.Write, engine.Upgrade, func(ctx context.Context) error {
+			require.Equal(t, 2, e.Held())
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		var loss *engine.Loss
+		require.ErrorAs(t, err, &loss)
+		require.Equal(t, engine.MaxHold, loss.Reason)
+		require.Equal(t, limit, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, uint64(1), e.Stats().Lost)
+		require.Zero(t, e.Registered())
+	})
+}
+
 // stopTimers keeps the goroutine of an engine's timers busy until resume is called: with the end of a lease.
 func stopTimers(t *testing.T, e *engine.Engine) (resume func()) {
 	var l engine.Lease
