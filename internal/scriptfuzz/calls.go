@@ -49,17 +49,19 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 	if own = m.find(r.id); own != nil && own.state == granted {
 		return m.answerGrant(own, own.first)
 	}
-	var inTheWay *hold
+	inTheWay := m.byExpiry()
 	if r.from != "" {
 		inTheWay = m.inTheWay(r.from)
+	} else if w := m.holds[m.writer]; w != nil {
+		inTheWay = []*hold{w}
 	}
 	if own.waits() {
-		return m.answerWaiting(0, r.from, inTheWay)
+		return m.answerWaiting(0, inTheWay)
 	}
 	enters := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
 	switch {
 	case r.from != "":
-		clear := inTheWay == nil
+		clear := len(inTheWay) == 0
 		enters = enters || clear && (r.mode == "w" && m.writer != r.from || r.mode == "r" && m.writer == r.from)
 		if !enters && r.mode == "w" && m.writer == "" && m.isRival(r.from) {
 			return m.answer(7)
@@ -74,7 +76,7 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		m.grant(&r, token, first, life)
 		return m.answerGrant(&r, first)
 	case order == "0":
-		return m.answerWaiting(2, r.from, inTheWay)
+		return m.answerWaiting(2, inTheWay)
 	case r.from != "":
 		m.enqueue(&r, 0)
 	case order == "a":
@@ -86,49 +88,40 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 	if order == "h" {
 		m.askToYield(&r)
 	}
-	return m.answerWaiting(0, r.from, inTheWay)
+	return m.answerWaiting(0, inTheWay)
 }
 
-// inTheWay returns the first hold that a conversion has to wait for: neither the hold that it converts, nor the hold
-// from which that one was converted, nor another attempt.
-func (m *lock) inTheWay(from string) *hold {
+// inTheWay returns the holds that a conversion has to wait for, in the order of their expiries, the write hold first.
+// The hold that it converts is not in the way, nor is the hold from which that one was converted, nor another attempt.
+func (m *lock) inTheWay(from string) (all []*hold) {
 	before := ""
 	if f := m.find(from); f != nil && m.writer != "" {
 		before = f.from
 	}
-	harmless := func(h *hold) bool {
-		return h.id == from || before != "" && h.id == before || h.from == from
-	}
-	if w := m.holds[m.writer]; w != nil && !harmless(w) {
-		return w
-	}
 	for _, h := range m.byExpiry() {
-		if h.id != m.writer && !harmless(h) {
-			return h
+		switch {
+		case h.id == from || before != "" && h.id == before || h.from == from:
+		case h.id == m.writer:
+			all = slices.Insert(all, 0, h)
+		default:
+			all = append(all, h)
 		}
 	}
-	return nil
+	return all
 }
 
-// answerWaiting names the holder for which the hold waits: of a conversion the hold in the way, else the write hold, or
-// the read hold that expires first.
-func (m *lock) answerWaiting(code int64, from string, inTheWay *hold) any {
-	answer := func(h *hold) reply {
-		return reply{code, int64(0), m.wake(), m.us, h.details(), h.id, h.expiry - m.ms(), m.ms() - h.since}
-	}
-	all := m.byExpiry()
-	switch {
-	case from != "" && inTheWay != nil:
-		return answer(inTheWay)
-	case from != "" || len(all) == 0:
+// answerWaiting names the holder for which the hold waits: the write hold, or the hold that expires first. Of holds
+// that expire at the same time it may be any.
+func (m *lock) answerWaiting(code int64, among []*hold) any {
+	if len(among) == 0 {
 		return reply{code, int64(0), m.wake(), m.us, "", "", int64(0), int64(0)}
-	case m.writer != "":
-		return answer(m.holds[m.writer])
 	}
-	var first oneOf // of readers that expire at the same time, any
-	for _, h := range all {
-		if h.expiry == all[0].expiry {
-			first = append(first, answer(h))
+	var first oneOf
+	for _, h := range among {
+		if h == among[0] || h.expiry == among[0].expiry && among[0].id != m.writer {
+			first = append(first, reply{
+				code, int64(0), m.wake(), m.us, h.details(), h.id, h.expiry - m.ms(), m.ms() - h.since,
+			})
 		}
 	}
 	return first
