@@ -395,6 +395,7 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 		m.drop(r.id)
 		m.froms[r.id] = r.from
 		m.grant(&r, token, 0, life)
+		m.wakened[r.id] = true // by the masters that have not lost the hold
 	}
 	m.admit(false)
 	if regains {
