@@ -155,7 +155,9 @@ func TestOrder(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	lost := history.Span{Name: "n", Process: 7, Slot: 1, Called: at(1), Granted: at(2), Lost: at(5)}
-	bounded, late := lost, lost
+	bounded, late, bare, voteless := lost, lost, lost, lost
+	bare.Err = "lost: 10.0.0.1:1: no reply in 101ms; 10.0.0.2:1: does not have the hold"
+	voteless.Err = "lost: 10.0.0.1:1: connection reset; 10.0.0.2:1: has no vote: it belongs to another set"
 	bounded.Bounded, late.Granted = true, at(4.9)
 	fault := func(from, until float64, master int) history.Fault {
 		return history.Fault{From: at(from), Until: at(until), Masters: []int{master}}
@@ -183,6 +185,9 @@ func TestKept(t *testing.T) {
 		"one forgot before":             {span: lost, faults: []history.Fault{forgot, fault(4, 5, 2)}, broken: 1},
 		"a process stood still":         {span: lost, faults: []history.Fault{{Process: 7, From: at(4), Until: at(5)}}},
 		"it was granted too late":       {span: late},
+		"one never had it":              {span: bare, faults: []history.Fault{fault(4, 5, 0)}},
+		"one has no vote":               {span: voteless, faults: []history.Fault{fault(4, 5, 0)}},
+		"one of three has no vote":      {span: voteless, broken: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{

@@ -3,13 +3,15 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed74116694/fencelock/chaos/history"
 )
 
 // Kept finds leases that were lost although they could have been renewed: since some time before the loss, no fault
 // struck the process or its links to a quorum of masters that had kept their data. Where a master has lost its data, no
-// fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now.
+// fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now. A
+// master that does not count for the lease is as one out of reach; only the loss itself names it.
 func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, s := range h.Spans {
 		// The reply that granted it must have come in time too.
@@ -30,7 +32,7 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 				reached++
 			}
 		}
-		if reached > h.Run.Masters/2 {
+		if reached-uncounted(s) > h.Run.Masters/2 {
 			found = append(found, Violation{
 				Rule:  "kept",
 				Text:  fmt.Sprintf("%s: lost (%s) with %d of %d masters in reach", s.Name, s.Reason, reached, h.Run.Masters),
@@ -39,6 +41,12 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 		}
 	}
 	return found, judged
+}
+
+// uncounted returns how many of several masters did not count for the lost lease: they were out of reach at its grant,
+// or had been started from a save of another set, and have no vote.
+func uncounted(s history.Span) int {
+	return strings.Count(s.Err, ": does not have the hold") + strings.Count(s.Err, ": has no vote")
 }
 
 // hinders reports whether the fault keeps the lease from being renewed on the master after from, or has ended its hold
