@@ -238,7 +238,8 @@ func (n *nemesis) memory() *strike {
 }
 
 // clock sets the clock of a server forward or back for a while. When it goes forward, leases end before their time, so
-// exclusion is promised neither then nor while leases of that time last.
+// exclusion is promised neither then nor while leases of that time last; nor is the order of tokens, since an RWMutex
+// whose lease has ended on the server still has tokens of it.
 func (n *nemesis) clock() *strike {
 	at := n.forgetful()
 	if at == nil || at.clock == nil {
@@ -255,7 +256,7 @@ func (n *nemesis) clock() *strike {
 		at.clock.Skew(0)
 		n.remembered(at)
 	}}
-	s.Forgets, s.Excuses = true, true
+	s.Forgets, s.Excuses, s.Reorders = true, true, true
 	return s
 }
 
