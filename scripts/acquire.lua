@@ -178,11 +178,14 @@ end
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
-if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it
 purge()
 admit()
+if state == 'x' and expiry > ms then
+  store()
+  return { 3, 0, 0, us }
+end
 
 local token
 state, expiry, token, _, asked = find(id)

@@ -22,9 +22,12 @@ if refusal then return refusal end
 if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
 had[id], had['o:' .. owner] = h[5], h[6]
 local state, expiry = find(id)
-if state == 'x' and expiry > ms then return { 3, 0, 0, us } end
 purge()
 admit()
+if state == 'x' and expiry > ms then
+  store()
+  return { 3, 0, 0, us }
+end
 
 local value, _, asked
 state, expiry, value, _, asked = find(id)

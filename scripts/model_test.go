@@ -286,13 +286,13 @@ func (m *model) acquire(r modelHold, order string, life int64) (status, token in
 	behind := own.state == 0 && m.writer != nil && m.writer.expiry > m.ms && order != "h" && len(m.aside) == 0 &&
 		(!m.alone || order == "0") && r.from == ""
 	if !straight && !behind {
-		if own.state == 'x' && own.expiry > m.ms {
-			return 3, 0
-		}
 		if own.waits() {
 			m.await(own)
 		}
 		m.settle()
+		if own.state == 'x' && own.expiry > m.ms {
+			return 3, 0
+		}
 		switch own = m.find(r.id); {
 		case own.granted():
 			m.first = own.first
@@ -442,11 +442,12 @@ func (m *model) renew(id string, life, token int64) (status int64) {
 }
 
 func (m *model) join(r modelHold, life, claim int64) (status, token int64) {
-	if own := m.find(r.id); own.state == 'x' && own.expiry > m.ms {
+	own := m.find(r.id)
+	m.settle()
+	if own.state == 'x' && own.expiry > m.ms {
 		return 3, 0
 	}
-	m.settle()
-	own := m.find(r.id)
+	own = m.find(r.id)
 	if own.granted() {
 		return 1, own.token
 	}

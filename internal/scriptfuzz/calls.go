@@ -39,13 +39,13 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		return m.refused()
 	}
 	own := m.find(r.id)
-	if own != nil && own.state == tombstone && own.expiry > m.ms() {
-		return m.answer(3)
-	}
 	if own.waits() {
 		m.await(own, false)
 	}
 	m.settle(false)
+	if own != nil && own.state == tombstone && own.expiry > m.ms() {
+		return m.answer(3)
+	}
 	if own = m.find(r.id); own != nil && own.state == granted {
 		return m.answerGrant(own, own.first)
 	}
@@ -146,10 +146,10 @@ func (m *lock) join(r hold, life, token int64) reply {
 		return m.refused()
 	}
 	own := m.find(r.id)
+	m.settle(false)
 	if own != nil && own.state == tombstone && own.expiry > m.ms() {
 		return m.answer(3)
 	}
-	m.settle(false)
 	own = m.find(r.id)
 	if own != nil && own.state == granted {
 		return append(m.answerGrant(own, 0), max(m.counted(r.owner), 1), own.mode)
