@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
@@ -437,4 +439,56 @@ func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An acquisition whose context panics leaves nothing behind, wherever it is by then: no hold that would be renewed for
+// ever, and no waiter.
+func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
+	for _, masters := range []int{1, 3} {
+		for name, held := range map[string]bool{"free": false, "held": true} {
+			t.Run(fmt.Sprintf("%s, %d masters", name, masters), func(t *testing.T) {
+				testkit.InFakeTime(t, masters, func(w *world) {
+					other, p, panics := w.Process(), w.Process(), 0
+					for calls := int64(0); ; calls++ {
+						if held {
+							lease, err := other.Lock(w.Ctx, "n")
+							require.NoError(w, err)
+							time.AfterFunc(w.TTL/4, func() { assert.NoError(w, lease.Release(w.Ctx)) })
+						}
+						returned := lockWithin(w, p, w.TTL/8, calls)
+						w.Pass(w.TTL)
+						require.Zero(w, p.Stats().Held, "after %d calls", calls)
+						require.Zero(w, p.Stats().Waiting, "after %d calls", calls)
+						lease, err := other.TryLock(w.Ctx, "n")
+						require.NoError(w, err, "after %d calls", calls)
+						require.NoError(w, lease.Release(w.Ctx))
+						if returned {
+							break
+						}
+						panics++
+					}
+					require.Positive(w, panics)
+				})
+			})
+		}
+	}
+}
+
+// lockWithin locks and releases "n", with a context that ends after d and panics from the given call on. It reports
+// whether the context has not panicked.
+func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (returned bool) {
+	within, cancel := context.WithTimeout(w.Ctx, d)
+	defer cancel()
+	ctx := &panickyContext{Context: within}
+	ctx.left.Store(calls)
+	defer func() { returned = recover() == nil }()
+	lease, err := p.Lock(ctx, "n")
+	if err == nil {
+		err = lease.Release(w.Ctx)
+	} else {
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		err = nil
+	}
+	require.NoError(w, err)
+	return true
 }

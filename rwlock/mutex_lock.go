@@ -98,6 +98,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
 	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
 	defer cancel()
+	over := within.Done() // the caller's code, which may panic, does not run after the waiter has been admitted
 	w := localqueue.NewWaiter(mode)
 	if err := m.use(func() { m.queue.Enqueue(w) }); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		for {
 			select {
 			case <-w.Turn():
-			case <-within.Done():
+			case <-over:
 				if m.giveUp(w) {
 					return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
 				}

@@ -78,15 +78,38 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 	if !e.registry.add(h) {
 		return a.failure(Closed, ErrClosed)
 	}
-	// This is read before the request is sent, and add compares it: a later subscription may have missed the grant.
+	return a.run(ctx)
+}
+
+// run sends the requests and waits. If a method of ctx panics, no caller gets the lease, so the hold is given back.
+func (a *acquisition) run(ctx context.Context) error {
+	e, returned := a.hold.e, false
+	defer a.abandonUnless(&returned)
+	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
-	if len(e.masters) == 1 && !e.replicated() && !(r.Entry == Try && e.leaving[0].any(h.key.LockHash())) {
+	if len(e.masters) == 1 && !e.replicated() && !(a.entry == Try && e.leaving[0].any(a.hold.key.LockHash())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
 		a.askAll()
 	}
-	return a.await(ctx)
+	err := a.await(ctx)
+	returned = true
+	return err
+}
+
+// abandonUnless ends the acquisition or the hold that it was granted, unless the call has returned.
+func (a *acquisition) abandonUnless(returned *bool) {
+	if *returned {
+		return
+	}
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase == asking {
+		a.giveUp(a.failure(a.waitFailure(), nil))
+	}
+	h.releaseSoon()
 }
 
 // listen subscribes to the messages about this lock, so that the holder of a shared hold learns about waiters in other

@@ -121,7 +121,7 @@ func (q *Queue) noteDelay(now time.Duration) {
 	}
 	q.delays = append(q.delays[:kept], delay{now, by})
 	if len(q.delays) > delaysMost {
-		q.delays = slices.Delete(q.delays, 0, 1)
+		q.delays = slices.Delete(q.delays, delaysMost-1, delaysMost) // the smallest before this one
 	}
 }
 
