@@ -30,7 +30,7 @@ type env struct {
 	server *testredis.Server // nil in fake time
 	passed time.Duration     // by pass, on a real server
 	name   string            // of the lock, instead of n
-	lua    *lua54            // runs the scripts, instead of the server
+	lua    *testredis.Lua54  // runs the scripts, instead of the server
 	alone  bool              // calls name the lock alone, as while its slot is on its way to another node
 }
 
@@ -71,7 +71,7 @@ func (e *env) try(c call) (any, error) {
 		c.keys = c.keys[:1]
 	}
 	if e.lua != nil {
-		return e.lua.run(c)
+		return e.lua.Run(scripts.Source(c.script), c.keys, c.args)
 	}
 	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digest(c.script)).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
@@ -291,7 +291,6 @@ type request struct {
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
 	ttl, claim  int
-	claimed     int64 // the token of the hold to join; 0: any
 	meta        string
 }
 
@@ -351,7 +350,6 @@ func writer(hold string) request {
 func (r request) by(owner string) request        { r.owner = owner; return r }
 func (r request) ofCohort(block int) request     { return r.by(fmt.Sprint("+", block)) }
 func (r request) converting(from string) request { r.from = from; return r }
-func (r request) claiming(token int64) request   { r.claimed = token; return r }
 func (r request) lasting(ms int) request         { r.ttl = ms; return r }
 func (r request) waiting(ms int) request         { r.claim = ms; return r }
 func (r request) listening(to string) request    { r.route = to; return r }
@@ -385,7 +383,7 @@ func releaseAll(hold string, tombstone int) call {
 }
 
 func join(r request) call {
-	return on("n", scripts.Join, ulid(r.hold), ulid(r.owner), r.mode, r.ttl, r.details(), r.claimed)
+	return on("n", scripts.Join, ulid(r.hold), ulid(r.owner), r.mode, r.ttl, r.details(), 0)
 }
 
 func regain(r request, token int64, trusted int) call {

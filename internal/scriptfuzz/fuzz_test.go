@@ -21,7 +21,7 @@ var (
 	seeds  = flag.Int("seeds", 0, "play so many seeds of each kind; 0: a few")
 	from   = flag.Uint64("from", 1, "the first seed")
 	kind   = flag.String("kind", "", "the only kind of sequences: plain, back, lost or many")
-	server = flag.String("server", "", "the only server: the name of its binary")
+	server = flag.String("server", "", "the only server: the name of its binary, or lua5.4")
 	steps  = flag.Int("steps", 300, "of a sequence")
 )
 
@@ -33,33 +33,41 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// onServers runs a test with a player on every installed server, whose clock stands still.
-func onServers(t *testing.T, test func(t *testing.T, p *scriptfuzz.Player)) {
+// everywhere runs a test with a player on every installed server, whose clock stands still, and with one in Lua 5.4.
+func everywhere(t *testing.T, test func(t *testing.T, p *scriptfuzz.Player)) {
 	testredis.Require(t)
 	for _, binary := range testredis.Binaries() {
-		name := filepath.Base(binary)
-		if *server != "" && *server != name {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			s := testredis.StartSkewedBinary(t, binary)
-			option := s.Option()
-			option.ConnWriteTimeout, option.Dialer.Timeout = patience, patience
-			client, err := rueidis.NewClient(option)
-			require.NoError(t, err)
-			defer client.Close()
-			p, err := scriptfuzz.NewPlayer(client, s.Stand)
-			require.NoError(t, err)
-			defer p.Close()
-			test(t, p)
-		})
+		on(t, filepath.Base(binary), binary, test, false)
 	}
+	on(t, "lua5.4", testredis.Binaries()[0], test, true)
+}
+
+func on(t *testing.T, name, binary string, test func(t *testing.T, p *scriptfuzz.Player), inLua54 bool) {
+	if *server != "" && *server != name {
+		return
+	}
+	t.Run(name, func(t *testing.T) {
+		s := testredis.StartSkewedBinary(t, binary)
+		var runner scriptfuzz.Runner
+		if inLua54 {
+			runner = testredis.StartLua54(t, s.Server)
+		}
+		option := s.Option()
+		option.ConnWriteTimeout, option.Dialer.Timeout = patience, patience
+		client, err := rueidis.NewClient(option)
+		require.NoError(t, err)
+		defer client.Close()
+		p, err := scriptfuzz.NewPlayer(client, s.Stand, runner)
+		require.NoError(t, err)
+		defer p.Close()
+		test(t, p)
+	})
 }
 
 // Random sequences leave and answer what the model says, and reach every reply code of every script.
 func TestRandomSequences(t *testing.T) {
 	seen := scriptfuzz.Coverage{}
-	onServers(t, func(t *testing.T, p *scriptfuzz.Player) {
+	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		n := *seeds
 		if n == 0 {
 			n = 16
@@ -111,7 +119,7 @@ func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/corpus/*.jsonl")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	onServers(t, func(t *testing.T, p *scriptfuzz.Player) {
+	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)

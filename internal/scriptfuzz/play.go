@@ -35,6 +35,7 @@ type Player struct {
 	client  rueidis.DedicatedClient
 	end     func()
 	stand   func(at time.Time)
+	runner  Runner // nil: the server
 	digests map[scripts.Name]string
 	dump    string // digest
 	process string // run id of the server
@@ -55,10 +56,15 @@ type Player struct {
 	log      []string
 }
 
+// Runner runs a script instead of the server, and has the server run the commands that the script calls.
+type Runner interface {
+	Run(script string, keys, args []string) (any, error)
+}
+
 // NewPlayer returns a player for a server. It sets the server's clock with stand, which makes the clock stand still. It
-// deletes everything that is on the server.
-func NewPlayer(client rueidis.Client, stand func(at time.Time)) (*Player, error) {
-	p := &Player{stand: stand, digests: map[scripts.Name]string{}, seen: Coverage{}}
+// deletes everything that is on the server. If runner is not nil, it runs the scripts instead of the server.
+func NewPlayer(client rueidis.Client, stand func(at time.Time), runner Runner) (*Player, error) {
+	p := &Player{stand: stand, runner: runner, digests: map[scripts.Name]string{}, seen: Coverage{}}
 	p.client, p.end = client.Dedicate()
 	p.client.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) {
 		p.mu.Lock()
@@ -185,11 +191,18 @@ func (p *Player) run(s step, args []any) ([]any, error) {
 }
 
 func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, error) {
-	command := append([]string{"EVALSHA", p.digests[name], fmt.Sprint(len(keys))}, keys...)
-	for _, a := range args {
-		command = append(command, fmt.Sprint(a))
+	texts := make([]string, len(args))
+	for i, a := range args {
+		texts[i] = fmt.Sprint(a)
 	}
-	got, err := p.do(command...)
+	var got any
+	var err error
+	if p.runner != nil {
+		got, err = p.runner.Run(scripts.Source(name), keys, texts)
+	} else {
+		command := append([]string{"EVALSHA", p.digests[name], fmt.Sprint(len(keys))}, keys...)
+		got, err = p.do(append(command, texts...)...)
+	}
 	p.note("%s %q -> %v", name, args, got)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -41,20 +41,8 @@ func (c *commandConn) exchange(addr string, limit time.Duration, request []byte)
 	if err := c.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
-	if _, err := c.conn.Write(request); err != nil {
-		return nil, err
-	}
-	var f framer
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := c.conn.Read(buf)
-		if frames := f.feed(buf[:n]); len(frames) > 0 {
-			return frames[0], nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
+	stream := respStream{w: c.conn, r: c.conn}
+	return stream.exchange(request)
 }
 
 func (c *commandConn) drop() {
