@@ -370,6 +370,15 @@ func (p *Player) compareLifetimes(d dump) error {
 	return nil
 }
 
+// isOfOneClient reports whether two standing holds have one owner or convert the same hold. A client that converts
+// a hold again has given up its earlier attempt, so that one belongs to the owner of the later attempt, too.
+func (p *Player) isOfOneClient(a, b *hold, standing []*hold) bool {
+	linked := func(a, b *hold) bool {
+		return a.named() != "" && a.named() == b.named() || p.root(a.id) == p.root(b.id)
+	}
+	return linked(a, b) || slices.ContainsFunc(standing, func(c *hold) bool { return linked(a, c) && linked(c, b) })
+}
+
 // keepsPromises checks what the lock promises, in the model, with which the server agrees.
 func (p *Player) keepsPromises() error {
 	var in []*hold
@@ -380,8 +389,7 @@ func (p *Player) keepsPromises() error {
 	}
 	for i, a := range in {
 		for _, b := range in[:i] {
-			same := a.named() != "" && a.named() == b.named() || p.root(a.id) == p.root(b.id)
-			if (a.mode == "w" || b.mode == "w") && !same {
+			if (a.mode == "w" || b.mode == "w") && !p.isOfOneClient(a, b, in) {
 				return fmt.Errorf("two holders: %+v and %+v", *a, *b)
 			}
 		}
