@@ -4,9 +4,11 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
@@ -20,8 +22,11 @@ type faults struct {
 	// is promised is promised while a quorum keeps its data.
 	forgetting [simMasters]time.Time
 	snapshots  [simMasters]*testredis.Snapshot
-	gap        time.Duration // at most, between two faults
-	steps      time.Duration // the most that a clock is set forward or back
+	spares     [simMasters]*testredis.Mini // the second server of a pair, which does not answer now
+	outdated   [simMasters]bool            // the snapshot is from before a master was replaced
+	toDelete   [simMasters]bool            // the marker that the master has, or may have, has to be deleted by hand
+	gap        time.Duration               // at most, between two faults
+	steps      time.Duration               // the most that a clock is set forward or back
 	ahead      [simMasters]time.Duration
 	flushes    bool
 
@@ -49,6 +54,8 @@ var allFaults = []fault{
 	{"rolled back", 4, (*faults).rolledBack},
 	{"clock", 4, (*faults).clock},
 	{"flushed", 1, (*faults).flushed},
+	{movedMasters, 4, (*faults).moved},
+	{demotedMaster, 4, (*faults).demoted},
 }
 
 // newFaults decides which of two worlds this is. The order of the tokens is not promised where data is lost and a
@@ -56,19 +63,24 @@ var allFaults = []fault{
 // flushed at once; and a step is shorter than what it takes to lose a majority of the counters one after the other.
 func newFaults(s *simulation) *faults {
 	f := &faults{s: s, rng: dice(s.seed, diceFaults, 0), struck: make(map[string]int)}
-	if f.flushes = s.seed%3 == 0; !f.flushes {
+	if f.flushes = s.seed%3 == 0 && !s.oneFounds(); !f.flushes {
 		f.steps = 400 * time.Millisecond
 	}
 	f.gap = 100*time.Millisecond + upTo(f.rng, 900*time.Millisecond)
 	for _, p := range s.peers {
-		for j, link := range p.Links {
-			rng := dice(s.seed, diceFaults, 1+p.index*simMasters+j)
-			link.Duplicate(func(cmd []string) bool {
-				return testredis.Named("EVALSHA", "EVAL")(cmd) && rng.IntN(15) == 0
-			}, nil)
+		for j := range p.Links {
+			f.duplicates(p, j)
 		}
 	}
 	return f
+}
+
+// duplicates has some requests of a process to a master arrive twice.
+func (f *faults) duplicates(p *simPeer, master int) {
+	rng := dice(f.s.seed, diceFaults, 1+p.index*simMasters+master)
+	p.Links[master].Duplicate(func(cmd []string) bool {
+		return testredis.Named("EVALSHA", "EVAL")(cmd) && rng.IntN(15) == 0
+	}, nil)
 }
 
 func (f *faults) run(ctx context.Context) {
@@ -81,7 +93,7 @@ func (f *faults) run(ctx context.Context) {
 		n := f.rng.IntN(total)
 		for _, kind := range allFaults {
 			if n -= kind.weight; n < 0 {
-				if kind.strike(f, ctx) {
+				if !excluded(kind.name) && kind.strike(f, ctx) {
 					f.struck[kind.name]++
 				}
 				break
@@ -97,7 +109,11 @@ func (f *faults) heal() {
 	for i, m := range f.s.Minis {
 		m.Thaw()
 		m.Recover()
+		m.Promote()
 		m.Skew(f.s.skews[i])
+		if f.toDelete[i] {
+			m.Miniredis().Del(testkit.Marker)
+		}
 	}
 	f.s.checker.Amnesia() // some of these steps were forward
 	for _, p := range f.s.peers {
@@ -197,19 +213,21 @@ func (f *faults) stopped(ctx context.Context) bool {
 	return f.lasts(ctx, upTo(f.rng, simTTL), m.Recover)
 }
 
-// wiped restarts a master empty.
+// wiped restarts a master empty. A process with the stranger in its list would not know the masters again that it
+// shares, if it finds a marker on none of them.
 func (f *faults) wiped(ctx context.Context) bool {
 	i, ok := f.mayForget()
-	if !ok {
+	if !ok || f.s.stranger >= 0 {
 		return false
 	}
+	f.s.Minis[i].Promote()
 	f.s.Minis[i].Crash()
 	return f.lasts(ctx, upTo(f.rng, simTTL), f.s.Minis[i].Recover)
 }
 
 func (f *faults) snapshot(context.Context) bool {
 	i := f.rng.IntN(simMasters)
-	f.snapshots[i] = f.s.Minis[i].Snapshot()
+	f.snapshots[i], f.outdated[i] = f.s.Minis[i].Snapshot(), false
 	return true
 }
 
@@ -222,11 +240,13 @@ func (f *faults) rolledBack(ctx context.Context) bool {
 		return false
 	}
 	m := f.s.Minis[i]
+	m.Promote()
+	f.toDelete[i] = f.toDelete[i] || f.outdated[i]
 	switch {
 	case !f.s.showsRuns:
 		m.Crash()
 		m.Rollback(f.snapshots[i])
-		m.Miniredis().Del("fencelock:master")
+		m.Miniredis().Del(testkit.Marker)
 	case f.rng.IntN(2) == 0:
 		m.Stop() // its scripts stay
 		m.NewProcess()
@@ -236,6 +256,82 @@ func (f *faults) rolledBack(ctx context.Context) bool {
 		m.Rollback(f.snapshots[i])
 	}
 	return f.lasts(ctx, upTo(f.rng, simTTL/2), m.Recover)
+}
+
+// moved has the other server of a pair answer at a master's address: a replica that has been promoted and may lag, or
+// the server that was the master before, with what it had then. The latter has been restarted, as the documents demand,
+// unless every quorum knows of the server that has answered since.
+func (f *faults) moved(ctx context.Context) bool {
+	i, ok := f.mayForget()
+	if !ok || !f.s.moves {
+		return false
+	}
+	m, has := f.s.Minis[i], f.snapshots[i]
+	m.Stop()
+	time.Sleep(time.Millisecond) // what was on its way to it is lost
+	m.Promote()
+	if has == nil || f.outdated[i] || f.rng.IntN(2) == 0 {
+		has = m.Snapshot()
+	}
+	first := f.spares[i] == nil
+	if first {
+		f.spares[i] = testredis.NewMini(f.s.T)
+	}
+	spare := f.spares[i]
+	if f.s.showsRuns && (first || !f.isKnown(i)) {
+		spare.NewProcess()
+	}
+	spare.Skew(f.s.skews[i] + f.ahead[i])
+	if first || f.rng.IntN(3) > 0 {
+		spare.Rollback(has)
+	}
+	if !f.s.showsRuns {
+		spare.Miniredis().Del(testkit.Marker)
+	}
+	m.Swap(spare)
+	return f.lasts(ctx, upTo(f.rng, simTTL/2), m.Recover)
+}
+
+// isKnown reports whether every quorum has another master that knows the process of this one.
+func (f *faults) isKnown(master int) bool {
+	run, known := f.s.Minis[master].RunID(), 0
+	for i, m := range f.s.Minis {
+		if i != master && strings.Contains(m.Miniredis().HGet(testkit.Marker, "terms"), run) {
+			known++
+		}
+	}
+	return known > simMasters/2
+}
+
+// demoted makes a master a replica, and a master again after a while: a replica of a server that does not answer, of an
+// empty one, or of another master. In the last case it keeps that master's marker until somebody deletes it.
+func (f *faults) demoted(ctx context.Context) bool {
+	i, other := f.rng.IntN(simMasters), f.rng.IntN(simMasters)
+	m := f.s.Minis[i]
+	if !f.s.demotes {
+		return false
+	}
+	switch of := f.rng.IntN(3); {
+	case of == 0:
+	case !f.mayForgetOf(i):
+		return false
+	case of == 1 && f.s.stranger < 0:
+		m.FlushAll()
+	case of == 2 && f.s.showsRuns && other != i:
+		m.Promote()
+		m.Rollback(f.s.Minis[other].Snapshot())
+		f.toDelete[i] = true
+	default:
+		return false
+	}
+	m.Demote()
+	deletes := f.toDelete[i] && f.rng.IntN(2) == 0
+	return f.lasts(ctx, upTo(f.rng, simTTL), func() {
+		m.Promote()
+		if deletes {
+			m.Miniredis().Del(testkit.Marker)
+		}
+	})
 }
 
 // clock sets a master's clock forward or back. Forward, its holds expire before their time and nobody can tell, so
@@ -273,16 +369,22 @@ func (f *faults) flushed(context.Context) bool {
 	return true
 }
 
-// mayForget chooses a master that may lose data now: always fewer than a quorum have lost some that may still matter.
-// A lease lives a TTL by its process's clock, unless a quorum of masters with their data has renewed it since.
+// mayForget chooses a master that may lose data now.
 func (f *faults) mayForget() (int, bool) {
-	now, i := time.Now(), f.rng.IntN(simMasters)
+	i := f.rng.IntN(simMasters)
+	return i, f.mayForgetOf(i)
+}
+
+// mayForgetOf reports whether a master may lose data now: always fewer than a quorum have lost some that may still
+// matter. A lease lives a TTL by its process's clock, unless a quorum of masters with their data has renewed it since.
+func (f *faults) mayForgetOf(i int) bool {
+	now := time.Now()
 	recent := slices.DeleteFunc(slices.Clone(f.forgetting[:]), func(until time.Time) bool { return !until.After(now) })
 	if len(recent) >= simMasters/2 && !f.forgetting[i].After(now) {
-		return 0, false
+		return false
 	}
 	f.forgetting[i] = now.Add(simTTL + simTTL/10)
-	return i, true
+	return true
 }
 
 // delays gives a link's messages delays of mostly a few milliseconds, and now and then of more than the patience with

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -33,6 +34,7 @@ const (
 	simFor     = 12 * time.Second // of fake time under faults
 	simRest    = 15 * time.Second // until everything must work again: backoff, quarantine, a clock set back
 	simSkew    = 20 * time.Millisecond
+	simAbsence = 2 * time.Second // of all processes, where a master is replaced: the quarantine
 )
 
 // TestSimulation runs the real engine and scripts over five masters in fake time, under faults drawn from a seed.
@@ -50,7 +52,14 @@ func TestSimulation(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inFakeTime(t, simMasters, func(w *world) {
 				t.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
-				newSimulation(w, seed).run()
+				s := newSimulation(w, seed)
+				s.run(func(ctx context.Context, p *simPeer, work *sync.WaitGroup) {
+					work.Go(func() {
+						for ctx.Err() == nil {
+							s.step(ctx, p)
+						}
+					})
+				})
 			})
 		})
 	}
@@ -58,6 +67,7 @@ func TestSimulation(t *testing.T) {
 
 type simulation struct {
 	*world
+	*conditions
 	seed    int64
 	checker *testkit.Oracle
 	peers   []*simPeer
@@ -65,7 +75,8 @@ type simulation struct {
 	names   []string
 	patient bool // some waits are not cut short; see limit
 
-	showsRuns bool // the masters show their run ids, as real ones do
+	showsRuns bool            // the masters show their run ids, as real ones do
+	next      *testredis.Mini // that has replaced a master
 }
 
 // dice returns a source of its own for each part of a simulation, so that one part's draws do not move another's.
@@ -79,58 +90,34 @@ const (
 	diceWork
 	diceDelay
 	diceFaults
+	diceConditions
 )
 
-func newSimulation(w *world, seed int64) *simulation {
-	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
-	rng := dice(seed, diceWorld, 0)
-	s.showsRuns = seed%4 != 2
-	for _, m := range s.Minis {
-		if s.showsRuns {
-			m.NewProcess()
-		}
-		s.skews = append(s.skews, skew(rng))
-		m.Skew(s.skews[len(s.skews)-1])
-	}
-	for i := range 1 + rng.IntN(simNames) {
-		s.names = append(s.names, fmt.Sprintf("resource-%d", i))
-	}
-	for i := range simPeers {
-		p := &simPeer{process: s.Connect(testkit.Net{Tuned: i%2 == 1}), index: i, rng: dice(seed, diceWork, i)}
-		for j, link := range p.Links {
-			delays(link, dice(seed, diceDelay, i*simMasters+j))
-		}
-		p.opts = []rwlock.Option{
-			rwlock.WithTTL(simTTL), rwlock.WithMeta(fmt.Sprintf("peer-%d", i)), redlock.WithNodeTimeout(80 * time.Millisecond),
-			drifting(skew(rng), 1+(rng.Float64()-0.5)*0.008),
-		}
-		p.Start(p.opts...)
-		s.peers = append(s.peers, p)
-	}
-	return s
-}
-
-func skew(rng *rand.Rand) time.Duration {
-	return time.Duration((2*rng.Float64() - 1) * float64(simSkew))
-}
-
-func (s *simulation) run() {
-	ctx, stop := context.WithTimeout(s.Ctx, simFor)
-	defer stop()
-	var work sync.WaitGroup
-	for _, p := range s.peers {
-		work.Go(func() {
-			for ctx.Err() == nil {
-				s.step(ctx, p)
-			}
-		})
-	}
+// run has the processes work under faults, and then checks that all is well again. begin starts the goroutines of one.
+func (s *simulation) run(begin func(ctx context.Context, p *simPeer, work *sync.WaitGroup)) {
 	f := newFaults(s)
-	f.run(ctx)
-	f.heal()
-	work.Wait()
+	stage := func(d time.Duration, end func()) {
+		ctx, stop := context.WithTimeout(s.Ctx, d)
+		defer stop()
+		var work sync.WaitGroup
+		for _, p := range s.peers {
+			begin(ctx, p, &work)
+		}
+		f.run(ctx)
+		end()
+		work.Wait()
+	}
+	left := simFor
+	if s.replaces {
+		first := simFor/4 + upTo(f.rng, simFor/2)
+		stage(first, f.ends.Wait)
+		s.replaceMaster(f)
+		left -= first
+	}
+	stage(left, f.heal)
 	s.settle()
 	s.Log(s.checker.Summary(), f.struck)
+	s.Log(s.conditions)
 }
 
 // patience is far more than anybody has to wait in a simulation without faults, and less than the TTL: by then a hold
@@ -184,12 +171,31 @@ func (s *simulation) settle() {
 	}
 	work.Wait()
 	time.Sleep(simTTL)
+	s.tryAll()
 	for _, name := range s.names {
 		state, err := s.peers[0].Inspect(s.Soon(time.Second), name)
 		require.NoError(s, err)
 		for _, m := range state.Masters {
 			require.Empty(s, slices.Concat(meta(m.Holders), queue(m.Waiters)),
 				"seed %d: left behind on master %d", s.seed, m.Index)
+		}
+	}
+}
+
+// tryAll has each process get each lock by a single attempt, one after the other: all locks are free.
+func (s *simulation) tryAll() {
+	for _, p := range s.peers {
+		for _, name := range s.names {
+			at := s.checker.Begin(name)
+			lease, err := p.TryLock(s.Soon(time.Second), name)
+			if err != nil {
+				s.Errorf("seed %d: %q is free, but a single attempt of peer %d fails: %v", s.seed, name, p.index, err)
+				continue
+			}
+			s.checker.Acquired(at, lease)
+			if err := lease.Release(s.Ctx); err != nil {
+				s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
+			}
 		}
 	}
 }
@@ -225,6 +231,7 @@ func pause(ctx context.Context, d time.Duration) {
 type simPeer struct {
 	*process
 	index int
+	net   testkit.Net
 	rng   *rand.Rand // of its work alone
 	opts  []rwlock.Option
 }
@@ -332,29 +339,22 @@ func TestSimulatedCohorts(t *testing.T) {
 const simThreads = 3
 
 func (s *simulation) runCohorts() {
-	ctx, stop := context.WithTimeout(s.Ctx, simFor)
-	defer stop()
-	var work sync.WaitGroup
-	for _, p := range s.peers {
-		var opts []rwlock.LockOption
+	opts := make([][]rwlock.LockOption, simPeers)
+	for i, p := range s.peers {
 		if p.rng.IntN(2) == 0 {
-			opts = append(opts, rwlock.WithLinger(upTo(p.rng, simTTL)))
+			opts[i] = append(opts[i], rwlock.WithLinger(upTo(p.rng, simTTL)))
 		}
+	}
+	s.run(func(ctx context.Context, p *simPeer, work *sync.WaitGroup) {
 		for i := range simThreads {
 			rng := dice(s.seed, diceWork, 1000+p.index*simThreads+i)
 			work.Go(func() {
 				for ctx.Err() == nil {
-					s.cohortStep(ctx, p, rng, opts)
+					s.cohortStep(ctx, p, rng, opts[p.index])
 				}
 			})
 		}
-	}
-	f := newFaults(s)
-	f.run(ctx)
-	f.heal()
-	work.Wait()
-	s.settle()
-	s.Log(s.checker.Summary(), f.struck)
+	})
 }
 
 // cohortStep is one section of an RWMutex, of any kind.

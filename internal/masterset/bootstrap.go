@@ -91,10 +91,13 @@ const looks = 3
 // may consist of a master that was emptied long ago and has been away since, and a master that was emptied now, while a
 // lease stands on a master that is absent.
 func (v *view) conclude(n int, all []finding) step {
-	answered, marked, noMarker := 0, 0, 0
+	answered, marked, noMarker, fit := 0, 0, 0, true
 	for _, f := range all {
 		if f.state != silent {
 			answered++
+		}
+		if f.state == unfit {
+			fit = false
 		}
 		if f.marked() {
 			marked++
@@ -112,10 +115,10 @@ func (v *view) conclude(n int, all []finding) step {
 		return lookAgain
 	case marked > 0:
 		return readmit
-	case answered >= v.quorum():
+	case answered >= v.quorum() && fit:
 		return foundAgain // the silent masters may know that these masters were members before and have lost their data
 	default:
-		return leave // too few to be a set
+		return leave // too few to be a set, or not to be founded while one is not fit
 	}
 }
 

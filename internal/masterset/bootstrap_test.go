@@ -22,6 +22,7 @@ func TestConclude(t *testing.T) {
 		"new, one is silent":      {"nns", []string{"look again", "look again", "found again"}},
 		"new, two are silent":     {"nss", []string{"look again", "look again", "leave"}},
 		"new, one is unfit":       {"nnr", []string{"leave", "leave", "leave"}},
+		"one is new, one unfit":   {"nrs", []string{"look again", "look again", "leave"}},
 		"one has lost its marker": {"mmn", []string{"look again", "look again", "readmit"}},
 		"two have lost theirs":    {"mnn", []string{"look again", "look again", "readmit"}},
 		"one member answers":      {"mns", []string{"look again", "look again", "readmit"}},

@@ -315,18 +315,22 @@ func (v *view) freeSeat(i int, f *finding, s *seating) int {
 }
 
 // refusal returns an error if the masters that are fit cannot form a quorum, or if a set is to be founded and one of
-// its masters is not fit. The error names each unfit master and the rule that it breaks.
+// its masters is not fit. The error names each unfit master and the rule that it breaks. A silent master counts as fit,
+// and while one is silent no set need be founded, because that master may have a marker.
 func (v *view) refusal(all []finding) error {
 	var defects []error
-	marked := 0
+	marked, silence := 0, 0
 	for i, f := range all {
-		if f.state == unfit {
+		switch {
+		case f.state == unfit:
 			defects = append(defects, fmt.Errorf("master %d (%s) %w", i, v.masters[i].Addr(), f.defect))
-		} else if f.marked() {
+		case f.state == silent:
+			silence++
+		case f.marked():
 			marked++
 		}
 	}
-	if len(defects) == 0 || marked > 0 && len(all)-len(defects) >= v.quorum() {
+	if len(defects) == 0 || marked+silence > 0 && len(all)-len(defects) >= v.quorum() {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrUnusable, joined.Errors(defects...))

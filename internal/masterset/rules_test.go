@@ -117,6 +117,16 @@ func TestJudge(t *testing.T) {
 			m.servers[1].role = "slave"
 			return m
 		}, []string{"member 0", replica, "member 2"}, ""},
+		"a replica, the others are silent": {func(m *masters) *masters {
+			m.servers[1].role = "slave"
+			m.servers[0], m.servers[2] = nil, nil
+			return m
+		}, []string{"silent", replica, "silent"}, ""},
+		"a replica, and one that is silent and may know the set": {func(m *masters) *masters {
+			m.servers[1].role = "slave"
+			m.servers[0].marker, m.servers[2] = nil, nil
+			return other(m, "a b c")
+		}, []string{"unmarked", replica, "silent"}, ""},
 		"a cluster": {func(m *masters) *masters {
 			m.servers[1].cluster = true
 			return m

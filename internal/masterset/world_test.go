@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,7 +92,8 @@ func (w *world) newProcess(i int) {
 	h.process = w.runs
 }
 
-// takeOver has the other server answer at c: as a copy of the one that did, or with what it had before.
+// takeOver has the other server answer at c: as a copy of the one that did, or with what it had before. In the second
+// case it has been restarted, as the documents demand, unless all other masters know of the one that answered since.
 func (w *world) takeOver(copied bool) {
 	from := w.hosts[w.third]
 	w.third = 5 - w.third
@@ -100,6 +102,11 @@ func (w *world) takeOver(copied bool) {
 		w.lose(w.third, from.marker)
 	} else if from.voted {
 		w.lose(w.third, to.marker) // it has missed what the other has counted
+		for _, other := range w.hosts[:2] {
+			if !strings.Contains(other.marker["terms"], from.run) {
+				w.newProcess(w.third)
+			}
+		}
 	}
 	from.voted = false
 	w.runs += 2

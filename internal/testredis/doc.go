@@ -23,6 +23,9 @@
 //	mini.Freeze(); mini.Thaw()     // like SIGSTOP and SIGCONT
 //	mini.Skew(d)                   // the server's clock is d ahead of the bubble's (d < 0: behind)
 //	mini.Snapshot(); mini.Rollback(s)
+//	mini.NewProcess()              // INFO shows another run id, as after a restart
+//	mini.Demote(); mini.Promote()  // a replica refuses writes
+//	mini.Swap(other)               // each answers at the other's address
 //	mini.Miniredis()               // the *miniredis.Miniredis itself
 //
 // [Server] is a real redis-server or valkey-server process on a free loopback port:

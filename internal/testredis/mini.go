@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,32 +26,25 @@ import (
 type Mini struct {
 	t      testing.TB
 	addr   string
-	redis  *miniredis.Miniredis
+	server atomic.Pointer[miniServer]
+
 	mu     sync.Mutex
 	links  []*Link
 	down   bool
 	frozen bool
-	skew   time.Duration
-	skewed bool
-	runID  atomic.Pointer[string] // the run id that INFO shows, nil for none
 }
 
 // NewMini returns an empty server. Its links and itself are closed when the test ends, after clients.
 func NewMini(t testing.TB) *Mini {
 	t.Helper()
-	m := &Mini{t: t, addr: "mini:6379", redis: miniredis.NewMiniRedis()}
-	m.redis.ClockTTL(true)
-	if conn, err := m.redis.Dial(); err != nil { // the first dial starts the server
-		t.Fatalf("miniredis: %v", err)
-	} else {
-		_ = conn.Close()
-	}
+	m := &Mini{t: t, addr: "mini:6379"}
+	m.server.Store(newMiniServer(t))
 	t.Cleanup(func() {
 		m.Thaw()
 		for _, l := range m.Links() {
 			l.close()
 		}
-		m.redis.Close()
+		m.Miniredis().Close()
 	})
 	return m
 }
@@ -59,7 +53,7 @@ func NewMini(t testing.TB) *Mini {
 func (m *Mini) SetAddr(addr string) { m.addr = addr }
 
 // Miniredis returns the server itself, for direct access to its keys.
-func (m *Mini) Miniredis() *miniredis.Miniredis { return m.redis }
+func (m *Mini) Miniredis() *miniredis.Miniredis { return m.server.Load().redis }
 
 // NewLink returns a new link to the server. Give each client its own, so that each can be broken alone.
 func (m *Mini) NewLink() *Link {
@@ -68,7 +62,7 @@ func (m *Mini) NewLink() *Link {
 	l.option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return l.connect(ctx, addr, d.Timeout)
 	}
-	l.arrive = m.tick
+	l.arrive = func() { m.server.Load().tick() }
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.frozen = m.frozen
@@ -126,11 +120,11 @@ func (m *Mini) dial(context.Context, string) (net.Conn, error) {
 	if down {
 		return nil, errRefused()
 	}
-	return m.redis.Dial()
+	return m.Miniredis().Dial()
 }
 
 // FlushAll empties the server.
-func (m *Mini) FlushAll() { m.redis.FlushAll() }
+func (m *Mini) FlushAll() { m.Miniredis().FlushAll() }
 
 // FlushScripts makes the server forget all scripts.
 func (m *Mini) FlushScripts() { m.run("SCRIPT", "FLUSH") }
@@ -141,7 +135,7 @@ func (m *Mini) Crash() {
 	m.Stop()
 	m.FlushAll()
 	m.FlushScripts()
-	if m.runID.Load() != nil {
+	if m.server.Load().runID.Load() != nil {
 		m.NewProcess()
 	}
 }
@@ -150,16 +144,38 @@ func (m *Mini) Crash() {
 // process then. A server by itself shows none. Keys and scripts stay.
 func (m *Mini) NewProcess() {
 	id := fmt.Sprintf("%020x%020x", rand.Uint64(), rand.Uint64())
-	if m.runID.Swap(&id) != nil {
-		return
+	s := m.server.Load()
+	s.runID.Store(&id)
+	s.intercept()
+}
+
+// RunID returns the run id that INFO shows, "" for none.
+func (m *Mini) RunID() string {
+	if id := m.server.Load().runID.Load(); id != nil {
+		return *id
 	}
-	m.redis.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
-		if cmd != "INFO" {
-			return false
-		}
-		peer.WriteBulk("run_id:" + *m.runID.Load() + "\r\nrole:master\r\ncluster_enabled:0\r\n")
-		return true
-	})
+	return ""
+}
+
+// Demote makes the server a replica of one that does not answer: it keeps its data and connections, refuses writes, and
+// INFO shows its role. It lasts until Promote.
+func (m *Mini) Demote() {
+	s := m.server.Load()
+	s.replica.Store(true)
+	s.intercept()
+}
+
+// Promote ends Demote.
+func (m *Mini) Promote() { m.server.Load().replica.Store(false) }
+
+// Swap has two servers change places: each answers at the other's address from now on, with its data, clock, role and
+// run id. The connections of both are cut.
+func (m *Mini) Swap(other *Mini) {
+	mine := m.server.Load()
+	m.server.Store(other.server.Load())
+	other.server.Store(mine)
+	m.cut()
+	other.cut()
 }
 
 // Stop is Crash without loss of keys and scripts, until Recover.
@@ -167,6 +183,10 @@ func (m *Mini) Stop() {
 	m.mu.Lock()
 	m.down = true
 	m.mu.Unlock()
+	m.cut()
+}
+
+func (m *Mini) cut() {
 	for _, l := range m.Links() {
 		l.Cut()
 	}
@@ -198,27 +218,125 @@ func (m *Mini) setFrozen(frozen bool) {
 // Skew sets the server's wall clock d ahead of the bubble's, or behind it for a negative d. A step forward expires keys
 // whose time it passes, as on a real server. A step backward lengthens no TTL.
 func (m *Mini) Skew(d time.Duration) {
-	m.mu.Lock()
-	m.skew, m.skewed = d, true
-	m.mu.Unlock()
-	m.tick()
+	s := m.server.Load()
+	s.mu.Lock()
+	s.skew, s.skewed = d, true
+	s.mu.Unlock()
+	s.tick()
+}
+
+// run executes a command in the server without a connection.
+func (m *Mini) run(args ...string) string { return m.server.Load().run(false, args...) }
+
+// miniServer is the server that answers at the address of a Mini.
+type miniServer struct {
+	redis   *miniredis.Miniredis
+	hook    sync.Once
+	runID   atomic.Pointer[string] // the run id that INFO shows, nil for none
+	replica atomic.Bool
+
+	mu     sync.Mutex
+	skew   time.Duration
+	skewed bool
+
+	script sync.Mutex                  // held while a replica runs a script
+	inner  atomic.Pointer[server.Peer] // whose script it is
+}
+
+func newMiniServer(t testing.TB) *miniServer {
+	s := &miniServer{redis: miniredis.NewMiniRedis()}
+	s.redis.ClockTTL(true)
+	if conn, err := s.redis.Dial(); err != nil { // the first dial starts the server
+		t.Fatalf("miniredis: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+	return s
 }
 
 // tick moves a skewed server's clock, which stands still between commands, to the present. The clock is never left to
 // follow the bubble by itself again, because that would count as one huge step.
-func (m *Mini) tick() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.skewed {
-		m.redis.SetTime(time.Now().UTC().Add(m.skew))
+func (s *miniServer) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.skewed {
+		s.redis.SetTime(time.Now().UTC().Add(s.skew))
 	}
 }
 
-// run executes a command in the server without a connection.
-func (m *Mini) run(args ...string) string {
+// now returns the time on the server's clock.
+func (s *miniServer) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.skew)
+}
+
+// intercept has the server answer INFO, and as a replica the commands that write, in the place of miniredis.
+func (s *miniServer) intercept() {
+	s.hook.Do(func() {
+		s.redis.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+			switch {
+			case cmd == "INFO":
+				peer.WriteBulk(s.info())
+			case !s.replica.Load():
+				return false
+			case writeCommands[cmd]:
+				peer.WriteError(readOnly)
+			case cmd == "EVAL" || cmd == "EVALSHA":
+				return s.evaluate(peer, append([]string{cmd}, args...))
+			default:
+				return false
+			}
+			return true
+		})
+	})
+}
+
+func (s *miniServer) info() string {
+	role, run := "master", ""
+	if s.replica.Load() {
+		role = "slave"
+	}
+	if id := s.runID.Load(); id != nil {
+		run = "run_id:" + *id + "\r\n"
+	}
+	return run + "role:" + role + "\r\ncluster_enabled:0\r\n"
+}
+
+// readOnly is what a replica answers to a command that writes, also inside a script.
+const readOnly = "READONLY You can't write against a read only replica."
+
+// writeCommands are those that scripts and tests use.
+var writeCommands = map[string]bool{
+	"DEL": true, "HDEL": true, "HINCRBY": true, "HSET": true, "HSETNX": true, "PEXPIRE": true, "SET": true, "ZADD": true,
+	"ZPOPMIN": true, "ZREM": true,
+}
+
+// evaluate runs a script on a replica. A script that writes fails with the refusal of the command, as on a real server;
+// miniredis would wrap it. It reports false for the script that it runs itself.
+func (s *miniServer) evaluate(peer *server.Peer, cmd []string) bool {
+	if s.inner.Load() == peer {
+		return false
+	}
+	reply := s.run(peer.Resp3, cmd...)
+	if strings.HasPrefix(reply, "-") && strings.Contains(reply, readOnly) {
+		peer.WriteError(readOnly)
+	} else {
+		peer.WriteRaw(reply)
+	}
+	return true
+}
+
+// run executes a command without a connection.
+func (s *miniServer) run(resp3 bool, args ...string) string {
+	s.script.Lock()
+	defer s.script.Unlock()
 	var reply bytes.Buffer
 	w := bufio.NewWriter(&reply)
-	m.redis.Server().Dispatch(server.NewPeer(w), args)
+	peer := server.NewPeer(w)
+	peer.Resp3 = resp3
+	s.inner.Store(peer)
+	s.redis.Server().Dispatch(peer, args)
 	_ = w.Flush()
 	return reply.String()
 }

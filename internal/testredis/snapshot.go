@@ -59,7 +59,7 @@ return #ARGV`
 // Snapshot returns the present contents of the server.
 func (m *Mini) Snapshot() *Snapshot {
 	m.t.Helper()
-	now := m.now()
+	now := m.server.Load().now()
 	reply, err := value([]byte(m.run("EVAL", snapshotScript, "0")))
 	if err != nil {
 		m.t.Errorf("snapshot: %v", err)
@@ -85,7 +85,7 @@ func (m *Mini) Snapshot() *Snapshot {
 // between Crash and Recover.
 func (m *Mini) Rollback(s *Snapshot) {
 	m.t.Helper()
-	now := m.now()
+	now := m.server.Load().now()
 	args := []string{"EVAL", rollbackScript, "0"}
 	for _, key := range s.keys {
 		left := key.expires.Sub(now).Milliseconds()
@@ -100,11 +100,4 @@ func (m *Mini) Rollback(s *Snapshot) {
 	if _, err := value([]byte(m.run(args...))); err != nil {
 		m.t.Errorf("rollback: %v", err)
 	}
-}
-
-// now returns the time on the server's clock.
-func (m *Mini) now() time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Now().Add(m.skew)
 }

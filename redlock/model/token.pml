@@ -13,6 +13,8 @@
  * -DPROPOSALS=k        each acquisition proposes any of 0..k; a master's cap may make it ignore the proposal
  * -DLOSSES=k           k times a master loses its data: all of it, or with -DROLLBACK (k = 1) it comes back with a
  *                      snapshot; it then abstains, and its values go on from what its clock has passed (floor.pml)
+ * -DUNNOTICED          with ROLLBACK: it comes back with its marker, and has no vote; it abstains from when that is noticed
+ * -DFORK               C has a promoted copy, D, and some clients have D in the place of C
  * -DRENEW              with ROLLBACK: a renewal counts where the snapshot has the hold with its token
  * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
  * -DREGAINS=k          ... k times at most
@@ -37,6 +39,8 @@
  * -DNO_ABSTENTION      a master votes again at once after a loss
  * -DONE_REGISTER       the storage keeps one register for reads and writes
  * -DRENEW_LAPSED       a renewal counts whether or not the client's trust in that grant has run out before
+ * -DSETTLE_UNNOTICED   with UNNOTICED: a release lets a waiter in before the restart is noticed (HOLDS=2)
+ * -DFORK_VOTES         with FORK: D votes
  * -DHEAR_ABSTAINING    a master that abstains tells a client that waits of the grant that came with the snapshot
  * -DSAME_ID            a master does not tell a regain of this quarantine from one of the last (LOSSES=2)
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
@@ -83,6 +87,9 @@ end: do
 #if LOSSES > 0 && defined(ROLLBACK) && defined(RENEW)
   :: renew(h,0) :: renew(h,1) :: renew(h,2)
 #endif
+#ifdef SETTLE_UNNOTICED
+  :: settle(h,0) :: settle(h,1) :: settle(h,2)
+#endif
 #if LOSSES > 0 && defined(ROLLBACK) && defined(HEAR_ABSTAINING)
   :: hear(h,0) :: hear(h,1) :: hear(h,2)
 #endif
@@ -109,6 +116,9 @@ end: do
   :: back(0) :: back(1) :: back(2)
 #ifdef ROLLBACK
   :: snapshot(0) :: snapshot(1) :: snapshot(2)
+#endif
+#ifdef UNNOTICED
+  :: notice(0) :: notice(1) :: notice(2)
 #endif
 #if defined(REGAIN) || defined(RENEW)
   :: wane(0,0) :: wane(0,1) :: wane(0,2)

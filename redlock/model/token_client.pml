@@ -12,6 +12,9 @@ inline start(h) {
 #elif defined(READERS)
     if :: skip :: reader[h] = 1 fi;
 #endif
+#ifdef FORK
+    if :: skip :: moved[h] = 1 fi;
+#endif
 #ifdef PROPOSALS
     do :: proposal < PROPOSALS -> proposal++ :: break od;
 #endif

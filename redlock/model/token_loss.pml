@@ -2,6 +2,9 @@
 #if LOSSES > 0
 
 #ifdef ROLLBACK
+#ifdef SETTLE_UNNOTICED
+#define INQUEUE(h,n) (phase[h] == ASKING && value[AT(h,n)] == 0)
+#endif
 /* What is written to the master's disk now is what it comes back with. */
 inline snapshot(n) {
   d_step { savedOf == 0 && counter[n] != 0 && UP(n) ->
@@ -9,6 +12,9 @@ inline snapshot(n) {
     savedValue[0] = value[AT(0,n)]; savedValue[1] = value[AT(1,n)];
 #if HOLDS > 2
     savedValue[2] = value[AT(2,n)];
+#endif
+#ifdef SETTLE_UNNOTICED
+    savedWaits[0] = INQUEUE(0,n); savedWaits[1] = INQUEUE(1,n);
 #endif
     printf("  %c saves its data; its counter is %d\n", NAME(n), counter[n])
   }
@@ -61,6 +67,12 @@ inline lose(n) {
     trusted[AT(2,n)] = 0;
 #endif
 #endif
+#ifdef UNNOTICED
+    unseen[n] = 1;
+#endif
+#ifdef SETTLE_UNNOTICED
+    waits[AT(0,n)] = savedWaits[0]; waits[AT(1,n)] = savedWaits[1]; savedWaits[0] = 0; savedWaits[1] = 0;
+#endif
 #ifndef NO_ABSTENTION
     away[n] = 1
 #endif
@@ -85,7 +97,7 @@ inline backGrant(h, n) {
 #endif
 }
 inline back(n) {
-  d_step { away[n] -> away[n] = 0;
+  d_step { away[n] && SEEN(n) -> away[n] = 0;
     printf("  %c votes again\n", NAME(n));
     backGrant(0,n); backGrant(1,n);
 #if HOLDS > 2
@@ -93,6 +105,33 @@ inline back(n) {
 #endif
   }
 }
+
+#ifdef UNNOTICED
+/* A client compares the run ids. Until then the master has no vote either: no client has read its marker since. */
+inline notice(n) {
+  d_step { unseen[n] -> unseen[n] = 0;
+#ifdef SETTLE_UNNOTICED
+    waits[AT(0,n)] = 0; waits[AT(1,n)] = 0;
+#endif
+    printf("  it is noticed that %c has restarted\n", NAME(n))
+  }
+}
+#ifdef SETTLE_UNNOTICED
+/* A hold from before is released there once more, and the script lets the next in. */
+inline settle(h, n) {
+  d_step { unseen[n] && waits[AT(h,n)] && !BUSY(h,n) ->
+    waits[AT(h,n)] = 0;
+    if :: value[AT(h,n)] == 0 -> mint(h,n) :: else -> skip fi;
+    if
+    :: phase[h] == ASKING || phase[h] == RAISING -> answer[n] = value[AT(h,n)]; hearBlock(n);
+       if :: !counted[AT(h,n)] && !raise[n] -> lapsed[AT(h,n)] = 0 :: else -> skip fi
+    :: else -> skip
+    fi;
+    endBlock(); forget(h)
+  }
+}
+#endif
+#endif
 
 #if defined(ROLLBACK) && defined(HEAR_ABSTAINING)
 inline hear(h, n) {

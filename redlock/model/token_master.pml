@@ -3,7 +3,7 @@
 #ifdef READERS
 #define LASTBELOW(h,n)  (reader[h] -> writeCounter[n] : counter[n])  /* what the new value must be above */
 #else
-#define LASTBELOW(h,n)  counter[n]
+#define LASTBELOW(h,n)  counter[SERVER(h,n)]
 #endif
 #if LOSSES == 0 || defined(NO_FLOOR)
 #define FLOOR(n) 0
@@ -25,19 +25,25 @@ inline mint(h, n) {
   mintBlock(h);
   value[AT(h,n)] = minted;
   count(h, n, minted);
-  printf("  %c grants %c%d the value %d\n", NAME(n), KIND(h), h, minted);
+  printf("  %c grants %c%d the value %d\n", NAME(SERVER(h,n)), KIND(h), h, minted);
   minted = 0
 }
 inline count(h, n, v) {
-  counter[n] = MAX(counter[n], v);
+  counter[SERVER(h,n)] = MAX(counter[SERVER(h,n)], v);
 #ifdef READERS
   if :: !reader[h] -> writeCounter[n] = MAX(writeCounter[n], v) :: else -> skip fi
 #endif
 }
 
+/* D is a server that the set does not know. */
+#if defined(FORK) && !defined(FORK_VOTES)
+#define VOTES(h,n) (SERVER(h,n) != 3 && UP(n))
+#else
+#define VOTES(h,n) UP(n)
+#endif
 /* The acquire script. Where the lock is taken the request just stays: it waits. */
 inline executeAcquire(h, n) {
-  atomic { acquire[n] && FIRST(n) && UP(n) && !BUSY(h,n) ->
+  atomic { acquire[n] && FIRST(n) && VOTES(h,n) && !BUSY(h,n) ->
 #ifdef PROPOSALS
     if :: skip :: capped = 1 fi;
 #endif
@@ -69,7 +75,7 @@ inline executeAcquire(h, n) {
 #define MAYRAISE(h,n) (value[AT(h,n)] != 0 && value[AT(h,n)] <= token)
 #else
 #define MAYRAISE(h,n) (value[AT(h,n)] != 0 && value[AT(h,n)] <= token && \
-                       (reader[h] || value[AT(h,n)] == token || counter[n] < token))
+                       (reader[h] || value[AT(h,n)] == token || counter[SERVER(h,n)] < token))
 #endif
 /* The raise script. */
 inline executeRaise(h, n) {
@@ -82,7 +88,7 @@ inline executeRaise(h, n) {
     d_step {
       if
       :: MAYRAISE(h,n) ->
-         printf("  %c raised from %d to %d for %c%d\n", NAME(n), value[AT(h,n)], token, KIND(h), h);
+         printf("  %c raised from %d to %d for %c%d\n", NAME(SERVER(h,n)), value[AT(h,n)], token, KIND(h), h);
          if :: value[AT(h,n)] != 0 -> value[AT(h,n)] = token :: else -> skip fi;
          count(h, n, token);
          if :: phase[h] == RAISING -> counted[AT(h,n)] = 1 :: else -> skip fi
@@ -96,7 +102,7 @@ inline executeRaise(h, n) {
 /* The grant runs out, or the release of a hold that is over is executed. */
 inline remove(h, n) {
   d_step { value[AT(h,n)] != 0 ->
-    printf("  %c: the grant of %c%d %e\n", NAME(n), KIND(h), h, (phase[h] == OVER -> released : expires));
+    printf("  %c: the grant of %c%d %e\n", NAME(SERVER(h,n)), KIND(h), h, (phase[h] == OVER -> released : expires));
     drop(h,n);
     REMEMBERED(h,n)
   }

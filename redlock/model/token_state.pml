@@ -25,7 +25,20 @@
 #define KIND(h)    (reader[h] -> 'R' : 'W')
 
 /* ---- the masters ---- */
-byte counter[MASTERS];        /* t: the largest value of any grant */
+#ifdef FORK
+#if defined(READERS) || defined(REGAIN) || LOSSES > 0 || START > 0
+#error "FORK is for writes without losses and without a past"
+#endif
+#define SERVERS 4
+bit  moved[HOLDS];            /* the client's third master is D, a copy of C */
+#define SERVER(h,n)  (moved[h] && (n) == 2 -> 3 : (n))
+#define MEETS(g,h,n) ((n) != 2 || moved[g] == moved[h])
+#else
+#define SERVERS MASTERS
+#define SERVER(h,n)  (n)
+#define MEETS(g,h,n) true
+#endif
+byte counter[SERVERS];        /* t: the largest value of any grant */
 #ifdef READERS
 byte writeCounter[MASTERS];   /* tw: the largest value of a write grant */
 #define WRITECOUNTER(n) writeCounter[n]
@@ -78,6 +91,9 @@ byte picked;            /* the answers that decide() works on */
 byte minted;            /* the value that mint() makes */
 
 #if LOSSES > 0
+#if defined(UNNOTICED) && !defined(ROLLBACK)
+#error "UNNOTICED is for ROLLBACK"
+#endif
 byte losses = LOSSES;
 byte floor[MASTERS];    /* what the master's clock has passed when it votes again */
 bit  away[MASTERS];     /* has lost its data, and abstains */
@@ -87,6 +103,16 @@ byte savedOf;           /* 1 + the master whose snapshot this is */
 byte savedCounter;
 byte savedWriteCounter;
 byte savedValue[HOLDS];
+#ifdef UNNOTICED
+bit  unseen[MASTERS];   /* it has come back, and no client has noticed: it has its marker of before */
+#define SEEN(n) (!unseen[n])
+#ifdef SETTLE_UNNOTICED
+bit  savedWaits[HOLDS];
+bit  waits[CELLS];      /* the hold is in the queue that came back with the snapshot */
+#endif
+#else
+#define SEEN(n) true
+#endif
 bit  zombie[CELLS];     /* the grant came back with the snapshot, and has not been renewed since */
 #endif
 #define UP(n)      (!away[n])
@@ -104,7 +130,11 @@ bit  zombie[CELLS];     /* the grant came back with the snapshot, and has not be
 #if START == 0
 bit touched[MASTERS];
 #define TOUCH(n)   touched[n] = 1
+#ifdef FORK
+#define FIRST(n)   ((n) != 1 || touched[0])
+#else
 #define FIRST(n)   (n == 0 || touched[(n+2) % 3])
+#endif
 #else
 #define TOUCH(n)   skip
 #define FIRST(n)   1
@@ -116,7 +146,7 @@ byte writtenBefore;     /* the largest token of a write when the read was report
 #else
 #define STRANGERS(g,h) ((g) != (h))
 #endif
-#define BARS(g,h,n) (STRANGERS(g,h) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
+#define BARS(g,h,n) (STRANGERS(g,h) && MEETS(g,h,n) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
 #if HOLDS == 2
 #define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n))
 #else
