@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ type arena struct {
 
 	listener  net.Listener
 	registers *registers
+	sets      *testredis.Server // nil without a lock library to compare
 	observed  observed
 
 	mu   sync.Mutex
@@ -66,12 +68,23 @@ func (p *process) signal(s syscall.Signal) {
 // ttls are the TTLs of the workers' leases.
 var ttls = []time.Duration{time.Second, 700 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond}
 
+// ttlOf returns the TTL of the leases of the worker in that slot.
+func (c config) ttlOf(slot int) time.Duration {
+	if c.library != "" {
+		return peerTTL
+	}
+	return ttls[slot%len(ttls)]
+}
+
 func newArena(t testing.TB, cfg config) *arena {
 	a := &arena{
-		deployment: newDeployment(t, cfg), t: t, cfg: cfg, dir: t.TempDir(), names: cfg.names, ttl: ttls[0],
+		deployment: newDeployment(t, cfg), t: t, cfg: cfg, dir: t.TempDir(), names: cfg.names, ttl: cfg.ttlOf(0),
 	}
 	for i := range cfg.processes {
-		a.longest = max(a.longest, ttls[i%len(ttls)])
+		a.longest = max(a.longest, cfg.ttlOf(i))
+	}
+	if cfg.library != "" {
+		a.sets = testredis.StartBinary(t, cfg.binary(t))
 	}
 	var err error
 	if a.listener, err = net.Listen("unix", filepath.Join(a.dir, "registers")); err != nil {
@@ -127,9 +140,13 @@ func (a *arena) start(p *process) error {
 	a.outs = append(a.outs, out)
 	a.mu.Unlock()
 	cfg := workerConfig{
-		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: ttls[p.slot%len(ttls)], Longest: a.longest,
+		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: a.cfg.ttlOf(p.slot),
+		Longest: a.longest, Library: a.cfg.library,
 		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
+	}
+	if a.sets != nil {
+		cfg.Sets = a.sets.Addr()
 	}
 	for i, n := range slices.Concat(a.nodes, a.sentinels) {
 		cfg.Links[n.Addr()] = a.links[p.slot][i].Addr()
@@ -200,6 +217,27 @@ func (a *arena) restart(f func()) {
 			a.failed(err)
 		}
 	}
+}
+
+// fight runs workers under faults and fills the history.
+func (a *arena) fight(kinds []string, h *history.History) error {
+	h.Run = history.Run{
+		Deployment: a.cfg.deployment, Masters: a.cfg.masters, Replicas: a.cfg.replicas, Server: a.nodes[0].Binary(),
+		Seed: a.cfg.seed, TTL: int64(a.longest), Began: now(), Commit: commit(),
+	}
+	for _, p := range a.workers {
+		if err := a.start(p); err != nil {
+			return err
+		}
+	}
+	n := &nemesis{arena: a, rng: rand.New(rand.NewPCG(a.cfg.seed, 1)), kinds: kinds}
+	n.rage(time.Now().Add(a.cfg.duration), a.cfg.gap)
+	h.Run.Healed = now()
+	failed := a.finish()
+	h.Run.Ended = now()
+	h.Faults = append(append(h.Faults, n.faults...), a.observed.faults()...)
+	h.Accesses = a.registers.all()
+	return errors.Join(failed, a.events(h))
 }
 
 func (a *arena) failed(err error) {

@@ -55,7 +55,7 @@ var keepsData = []string{"--appendonly", "yes"}
 
 func newDeployment(t testing.TB, cfg config) *deployment {
 	binary := cfg.binary(t)
-	d := &deployment{empty: cfg.deployment == servers && cfg.masters > 1}
+	d := &deployment{empty: cfg.deployment == servers && cfg.masters > 1 && !cfg.durable}
 	switch cfg.deployment {
 	case cluster:
 		d.cluster = testredis.StartCluster(t, binary, 1, keepsData...)

@@ -21,5 +21,9 @@
 // order of the tokens, bounded waits, the order of arrival where no fault strikes, leases that were lost although their
 // masters were in reach, the linearizability of the guarded registers, and that nothing is left on the masters.
 //
+// With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
+//
+//	go run -C chaos . -peers all -for 3m # docs/peers-under-faults.md
+//
 // The exit status is 1 if a promise of docs/guarantees.md was broken, or if the run could not be made.
 package main

@@ -35,6 +35,10 @@ type config struct {
 	faults                                       string
 	valkey, tuned                                bool
 	out, check, report                           string
+	peers, plot                                  string
+
+	library string // the lock library whose turn it is, "" for the mix of this one's forms
+	durable bool   // each of several masters keeps its data over a restart
 }
 
 var errViolated = errors.New("promises were broken")
@@ -66,6 +70,8 @@ func main() {
 	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
 	flag.StringVar(&cfg.report, "report", "", "draw the history in this file, as HTML")
 	flag.StringVar(&cfg.check, "check", "", "judge a saved history instead of a run")
+	flag.StringVar(&cfg.peers, "peers", "", "compare lock libraries instead, separated by commas, or all: "+libraryNames())
+	flag.StringVar(&cfg.plot, "plot", "", "draw the comparison into this file, as SVG")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -91,7 +97,10 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64()
 	}
-	names := slices.Sorted(maps.Keys(kinds))
+	if cfg.peers != "" {
+		return compare(ctx, cfg, out)
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(name string) bool { return asked[name] })
 	if cfg.faults != "" {
 		names = strings.Split(cfg.faults, ",")
 	}
@@ -132,23 +141,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 // attack runs workers under faults and fills the history. It returns the locks that are left on the masters at the end.
 func attack(t testing.TB, cfg config, names []string, h *history.History) ([]string, error) {
 	a := newArena(t, cfg)
-	h.Run = history.Run{
-		Deployment: cfg.deployment, Masters: cfg.masters, Replicas: cfg.replicas, Server: a.nodes[0].Binary(),
-		Seed: cfg.seed, TTL: int64(a.longest), Began: now(), Commit: commit(),
-	}
-	for _, p := range a.workers {
-		if err := a.start(p); err != nil {
-			return nil, err
-		}
-	}
-	n := &nemesis{arena: a, rng: rand.New(rand.NewPCG(cfg.seed, 1)), kinds: names}
-	n.rage(time.Now().Add(cfg.duration), cfg.gap)
-	h.Run.Healed = now()
-	failed := a.finish()
-	h.Run.Ended = now()
-	h.Faults = append(append(h.Faults, n.faults...), a.observed.faults()...)
-	h.Accesses = a.registers.all()
-	if err := errors.Join(failed, a.events(h)); err != nil {
+	if err := a.fight(names, h); err != nil {
 		return nil, err
 	}
 	time.Sleep(3 * max(a.longest, 3*time.Second)) // the last of what expires has expired
@@ -181,7 +174,7 @@ func judge(out io.Writer, h *history.History, left []string, drawn string) error
 		judgement.Violations = append(judgement.Violations, check.Violation{Rule: "left", Text: text})
 	}
 	if drawn != "" {
-		if err := draw(drawn, h, judgement); err != nil {
+		if err := drawHistory(drawn, h, judgement); err != nil {
 			return err
 		}
 	}
@@ -204,7 +197,7 @@ func judge(out io.Writer, h *history.History, left []string, drawn string) error
 	return nil
 }
 
-func draw(path string, h *history.History, j check.Judgement) error {
+func drawHistory(path string, h *history.History, j check.Judgement) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,13 @@ import (
 	"github.com/seed74116694/fencelock/chaos/history"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A test that runs workers starts this binary for each of them.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerVariable) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // The register with a guard refuses the write of a holder that was overtaken; the other one loses an update by it.
 func TestRegisters(t *testing.T) {

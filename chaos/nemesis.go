@@ -42,6 +42,7 @@ var kinds = map[string]func(n *nemesis) *strike{
 	"freeze-server":  (*nemesis).freezeServer,
 	"freeze-quorum":  (*nemesis).freezeQuorum,
 	"flush":          (*nemesis).flush,
+	"flush-single":   (*nemesis).flushSingle,
 	"delete-key":     (*nemesis).deleteKey,
 	"script-flush":   func(n *nemesis) *strike { return n.command("SCRIPT", "FLUSH") },
 	"kill-clients":   func(n *nemesis) *strike { return n.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
@@ -71,11 +72,16 @@ var kinds = map[string]func(n *nemesis) *strike{
 	"run-twice":          (*nemesis).runTwice,
 
 	"freeze-worker": (*nemesis).freezeWorker,
+	"pause-worker":  (*nemesis).pauseWorker,
 	"kill-worker":   (*nemesis).killWorker,
 }
 
 // rare faults last long or suspend promises: they strike at every third of their turns.
 var rare = map[string]bool{"rolling-restart": true, "failover": true, "crash": true, "reshard": true, "clock": true}
+
+// asked are the faults that strike only where a run names them. Where its only server is emptied, a lock promises
+// nothing but its tokens.
+var asked = map[string]bool{"flush-single": true, "pause-worker": true}
 
 // Now and then nothing strikes for a while, because some promises hold only then.
 const untilCalm, calmness = 20 * time.Second, 8 * time.Second
@@ -163,6 +169,13 @@ func (n *nemesis) freezeWorker() *strike {
 		Fault: ofWorker(w), lasts: n.lasts(),
 		begin: func() { w.signal(syscall.SIGSTOP) }, end: func() { w.signal(syscall.SIGCONT) },
 	}
+}
+
+// pauseWorker stops a worker mostly for longer than its leases last.
+func (n *nemesis) pauseWorker() *strike {
+	s := n.freezeWorker()
+	s.lasts = n.upTo(3 * n.arena.ttl)
+	return s
 }
 
 func (n *nemesis) killWorker() *strike {

@@ -217,6 +217,18 @@ func (n *nemesis) flush() *strike {
 	}}
 }
 
+// flushSingle empties the only master.
+func (n *nemesis) flushSingle() *strike {
+	if len(n.arena.masters) > 1 {
+		return nil
+	}
+	s := n.command("FLUSHALL")
+	if s != nil {
+		s.Forgets, s.Excuses = true, true
+	}
+	return s
+}
+
 // deleteKey deletes one of the keys that a lock has in addition to its hash: the queue of waiters, or the sidelined
 // waiters.
 func (n *nemesis) deleteKey() *strike {

@@ -42,6 +42,8 @@ type workerConfig struct {
 	Socket   string   // where it serves other workers' owners
 	Partners []string // the sockets of the other workers
 	Register string   // the socket of the registers
+	Library  string   // the lock library that adds to sets, or "" for every form of this one
+	Sets     string   // the server of the sets
 }
 
 // now reads the clock that all processes of a machine share.
@@ -84,8 +86,10 @@ func runWorker(cfg workerConfig) error {
 	}
 	defer func() { _ = file.Close() }()
 	w := &worker{cfg: cfg, out: bufio.NewWriter(file)}
+	ctx, over := context.WithCancel(context.Background())
 	go func() {
 		for s := range signals {
+			over()
 			if s == syscall.SIGUSR1 {
 				w.healed.Store(true)
 			} else {
@@ -94,6 +98,9 @@ func runWorker(cfg workerConfig) error {
 		}
 	}()
 	go watchStill(context.Background(), cfg.Process, func(f history.Fault) { w.record(history.Event{Fault: &f}) })
+	if cfg.Library != "" {
+		return w.addToSets(ctx)
+	}
 
 	shared := w.open()
 	if shared == nil {

@@ -25,6 +25,9 @@ var elsewhere = map[string]string{
 	"go get github.com/seed74116694/fencelock": "tools/release, from a module proxy",
 	"go run -C tools ./release v0.2.0":         "tools/release",
 	"go test ./release":                        "tools/release",
+
+	"go run -C chaos . -peers all -for 3m -seed 7 -plot ../docs/plots/peers-under-faults.svg": "chaos: TestLockSets, in " +
+		"a short form",
 }
 
 // TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form.
