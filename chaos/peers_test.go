@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
@@ -20,13 +21,16 @@ func TestLockSets(t *testing.T) {
 	cfg := config{
 		deployment: servers, processes: 2, workers: 4, names: 2, duration: time.Second, gap: 300 * time.Millisecond, seed: 7,
 	}
-	var tallies []tally
-	for _, library := range []string{peer.None, "fencelock"} {
-		y := tally{library: library, scene: "one server"}
-		require.NoError(t, y.run(t, cfg, scenes()[0]))
-		require.Positive(t, y.sets[bare].acknowledged)
-		tallies = append(tallies, y)
-	}
+	tallies := []tally{{library: peer.None, scene: "one server"}, {library: "fencelock", scene: "one server"}}
+	t.Run("run", func(t *testing.T) {
+		for i := range tallies {
+			t.Run(tallies[i].library, func(t *testing.T) {
+				t.Parallel()
+				require.NoError(t, tallies[i].run(t, cfg, scene{masters: 1, durable: true, faults: []string{"cut"}}))
+				require.Positive(t, tallies[i].sets[bare].acknowledged)
+			})
+		}
+	})
 	unlocked, locked := tallies[0], tallies[1]
 	require.Positive(t, unlocked.sets[bare].lost)
 	require.Positive(t, unlocked.overlapped)
@@ -83,41 +87,45 @@ func TestTallyCounts(t *testing.T) {
 	require.Equal(t, 5*time.Nanosecond, y.longest)
 }
 
-// The guards decide by what a hold can show.
+// Both guards refuse the write of a holder that was overtaken, the bare set takes it.
 func TestSets(t *testing.T) {
-	server, err := openSets(testredis.Start(t).Addr())
+	store, err := openSets(testredis.Start(t).Addr())
 	require.NoError(t, err)
-	defer server.close()
-	none, err := peer.Named(peer.None)
-	require.NoError(t, err)
-	locks, err := none.Open(peer.Options{})
-	require.NoError(t, err)
+	defer store.close()
 	ctx := t.Context()
-	first, err := locks.Lock(ctx, "n")
-	require.NoError(t, err)
-	second, err := locks.Lock(ctx, "n")
-	require.NoError(t, err)
-	require.Equal(t, []string{bare, compared}, guardsOf(first))
-	for _, guard := range guardsOf(first) {
-		for _, hold := range []peer.Hold{first, second} {
-			set, err := server.read(ctx, "n", guard, hold)
+	for guard, holds := range map[string][]shown{
+		compared: {{value: "a"}, {value: "b"}},
+		fenced:   {{token: 5}, {token: 6}},
+	} {
+		t.Run(guard, func(t *testing.T) {
+			early, late := holds[0], holds[1]
+			require.Equal(t, []string{bare, guard}, guardsOf(early))
+			for _, of := range guardsOf(early) {
+				for _, hold := range holds {
+					set, err := store.read(ctx, guard, of, hold)
+					require.NoError(t, err)
+					require.Empty(t, set)
+				}
+				require.NoError(t, store.write(ctx, guard, of, late, with("", 20)))
+			}
+			require.NoError(t, store.write(ctx, guard, bare, early, with("", 10)))
+			require.ErrorIs(t, store.write(ctx, guard, guard, early, with("", 10)), errRefused)
+			left, err := store.read(ctx, guard, guard, late)
 			require.NoError(t, err)
-			require.Empty(t, set)
-		}
-		require.NoError(t, server.write(ctx, "n", guard, second, with("", 20)))
-		err := server.write(ctx, "n", guard, first, with("", 10))
-		if guard == compared {
-			require.ErrorIs(t, err, errRefused)
-		} else {
-			require.NoError(t, err)
-		}
+			require.Equal(t, map[uint64]bool{20: true, 30: true}, elements(with(left, 30)))
+			require.Equal(t, uint64(30), newest(with(left, 30)))
+		})
 	}
-	left, err := server.read(ctx, "n", compared, second)
-	require.NoError(t, err)
-	require.Equal(t, "20", left)
-
-	require.Equal(t, map[uint64]bool{20: true, 30: true}, elements(with(left, 30)))
-	require.Equal(t, uint64(30), newest(with(left, 30)))
 	require.Zero(t, newest(""))
 	require.Empty(t, elements(""))
 }
+
+// shown is what a hold shows to guards.
+type shown struct {
+	peer.Hold
+	value string
+	token fencing.Token
+}
+
+func (h shown) Value() string        { return h.value }
+func (h shown) Token() fencing.Token { return h.token }
