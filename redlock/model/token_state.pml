@@ -105,17 +105,19 @@ byte savedWriteCounter;
 byte savedValue[HOLDS];
 #ifdef UNNOTICED
 bit  unseen[MASTERS];   /* it has come back, and no client has noticed: it has its marker of before */
-#define SEEN(n) (!unseen[n])
 #ifdef SETTLE_UNNOTICED
 bit  savedWaits[HOLDS];
 bit  waits[CELLS];      /* the hold is in the queue that came back with the snapshot */
 #endif
-#else
-#define SEEN(n) true
 #endif
 bit  zombie[CELLS];     /* the grant came back with the snapshot, and has not been renewed since */
 #endif
 #define UP(n)      (!away[n])
+#ifdef UNNOTICED
+#define SEEN(n)    (!unseen[n])
+#else
+#define SEEN(n)    true
+#endif
 #else
 #define UP(n)      1
 #endif
