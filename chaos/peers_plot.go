@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"image/color"
+	"os"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/seed74116694/fencelock/chaos/peer"
 )
@@ -61,8 +64,18 @@ func plotLosses(file string, tallies []tally) error {
 		p.Add(dots)
 		p.Legend.Add(mark.legend, dots)
 	}
-	p.X.Min = 0
+	p.X.Min, p.X.Max = 0, max(1.1*p.X.Max, 1)
 	p.NominalY(names...)
-	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
-	return p.Save(25*vg.Centimeter, vg.Length(len(names)+5)*0.8*vg.Centimeter, file)
+	p.Y.Min, p.Y.Max = -0.5, float64(len(names))+1.5 // room for the legend
+	const width, rowHeight, margin = 25 * vg.Centimeter, 0.8 * vg.Centimeter, vg.Centimeter / 4
+	svg := vgsvg.New(width, vg.Length(len(names)+5)*rowHeight)
+	all := draw.New(svg)
+	all.SetColor(color.White)
+	all.Fill(all.Path())
+	p.Draw(draw.Crop(all, margin, -margin, margin, -margin))
+	var text bytes.Buffer
+	if _, err := svg.WriteTo(&text); err != nil {
+		return err
+	}
+	return os.WriteFile(file, text.Bytes(), 0o644)
 }
