@@ -232,8 +232,10 @@ func (p *Player) seenMarker(v *voteArg) string {
 	}
 }
 
-// token returns the token that a step names.
-func (p *Player) token(s step, of int) int64 { return max(p.m.tokens[holdID(of)]+s.Plus, 1) }
+// token returns the token that a step names: below those that a script cannot represent, also if the step comes again.
+func (p *Player) token(s step, of int) int64 {
+	return min(max(p.m.tokens[holdID(of)]+s.Plus, 1), 1<<52)
+}
 
 // call runs a script that a client of the lock sends, and compares its reply.
 func (p *Player) call(s step) error {
