@@ -50,8 +50,10 @@ func (c *client) step() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	switch c.rng.IntN(10) {
-	case 0, 1, 2:
+	case 0, 1:
 		c.lease(ctx, name, limit)
+	case 2:
+		c.tick(ctx, name, limit)
 	case 3, 4, 5:
 		c.mutex(ctx, "m"+name, limit)
 	case 6, 7:
@@ -96,6 +98,32 @@ func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
 		_ = lease.Renew(ctx)
 	}
 	c.ended(s, lease.Release(context.Background()))
+}
+
+// tick does work that one client does and the others leave out.
+func (c *client) tick(ctx context.Context, name string, limit time.Duration) {
+	write, do := c.rng.IntN(2) == 0, c.locker.TryRDo
+	if write {
+		do = c.locker.TryDo
+	}
+	s := c.span(name, "tick", write)
+	ran, err := do(ctx, name, func(held context.Context) error {
+		fence, err := fencing.Require(held, name)
+		if err != nil {
+			panic(err)
+		}
+		s.Granted, s.Token = now(), uint64(fence.Token)
+		c.work(&s, held)
+		return nil
+	})
+	switch {
+	case ran:
+		c.ended(s, err)
+	case err == nil:
+		c.failed(s, limit, rwlock.ErrNotAcquired)
+	default:
+		c.failed(s, limit, err)
+	}
 }
 
 // convert upgrades or downgrades a lease in its middle.

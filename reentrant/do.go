@@ -34,6 +34,39 @@ func (l *Locker) RDo(
 	return run(ctx, hold, err, fn)
 }
 
+// TryDo is Do with a single attempt: if another owner holds the lock or waits for it, fn does not run, and TryDo
+// returns false and nil. ran reports whether fn ran; any other failure of the attempt is the error of TryLock.
+func (l *Locker) TryDo(
+	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
+) (ran bool, err error) {
+	if fn == nil {
+		return false, errNilFn
+	}
+	ctx = WithOwner(ctx)
+	hold, err := l.TryLock(ctx, name, opts...)
+	return tryRun(ctx, hold, err, fn)
+}
+
+// TryRDo is TryDo for reading.
+func (l *Locker) TryRDo(
+	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
+) (ran bool, err error) {
+	if fn == nil {
+		return false, errNilFn
+	}
+	ctx = WithOwner(ctx)
+	hold, err := l.TryRLock(ctx, name, opts...)
+	return tryRun(ctx, hold, err, fn)
+}
+
+// tryRun is run after a single attempt.
+func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (ran bool, outcome error) {
+	if refused, ok := err.(*rwlock.AcquireError); ok && refused.Err == nil {
+		return false, nil
+	}
+	return err == nil, run(ctx, hold, err, fn)
+}
+
 var errNilFn = &rwlock.OptionError{Option: "fn", Value: "nil", Rule: "must be a function"}
 
 func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (outcome error) {

@@ -197,3 +197,28 @@ func requireReleased(w *world, ctx context.Context) {
 	require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
 	require.ErrorContains(w, context.Cause(ctx), `lock "a"`)
 }
+
+// A TryDo enters where its owner is already, and leaves the work to another owner that is.
+func TestTryDoNestsAndIsRefused(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) (bool, error)
+		for name, do := range map[string]doing{"TryDo": p.TryDo, "TryRDo": p.TryRDo} {
+			nothing := func(context.Context) error { return nil }
+			ran, err := p.TryDo(w.Ctx, name, func(ctx context.Context) error {
+				ran, err := do(ctx, name, nothing)
+				require.True(w, ran, "nested")
+				require.NoError(w, err)
+				ran, err = do(w.Ctx, name, nothing)
+				require.False(w, ran, "another owner")
+				return err
+			})
+			require.True(w, ran)
+			require.NoError(w, err)
+			ran, err = do(w.Ctx, name, nil)
+			require.False(w, ran)
+			require.ErrorIs(w, err, rwlock.ErrOption)
+			require.Empty(w, p.inspect(name).Holders)
+		}
+	})
+}

@@ -151,6 +151,9 @@ func TestAcquisitionRefuses(t *testing.T) {
 			}
 			err := p.Do(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
 			refusedOption(w.T, err, c.option, c.value, c.rule)
+			ran, err := p.TryDo(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
+			require.False(w, ran)
+			refusedOption(w.T, err, c.option, c.value, c.rule)
 			refusedOption(w.T, p.RWMutex(c.lock, c.options...).RLock(w.Ctx), c.option, c.value, c.rule)
 		}
 		_, err := p.Inspect(w.Ctx, "")

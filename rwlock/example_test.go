@@ -49,6 +49,26 @@ func ExampleLocker_Do() {
 	// <nil>
 }
 
+// Of many processes that want to do the same work at the same moment, one does it.
+func ExampleLocker_TryDo() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+
+	sendReport := func(ctx context.Context) error {
+		fmt.Println("sending the report")
+		ran, err := locker.TryDo(ctx, "report", func(context.Context) error { return nil }) // as another process would
+		fmt.Println("the other one:", ran, err)
+		return nil
+	}
+	ran, err := locker.TryDo(ctx, "report", sendReport)
+	fmt.Println("this one:", ran, err)
+	// Output:
+	// sending the report
+	// the other one: false <nil>
+	// this one: true <nil>
+}
+
 // A lease is for those who hold a lock for long. The storage checks its fence, so that nothing written after the loss
 // of the lease, known or not, gets through.
 func ExampleLocker_Lock() {

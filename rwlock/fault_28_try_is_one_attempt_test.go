@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -197,6 +199,44 @@ func TestF28DeadServerIsNotHammered(t *testing.T) {
 		cancel()
 		for _, a := range waiting {
 			require.ErrorIs(w, a.Failed(), rwlock.ErrNoQuorum)
+		}
+	})
+}
+
+// A TryDo that does not get the lock is no failure; everything else is.
+func TestF28TryDoRunsOnceOrNot(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, other := w.Process(), w.Process()
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) (bool, error)
+		for mode, do := range map[rwlock.Mode]doing{rwlock.Write: p.TryDo, rwlock.Read: p.TryRDo} {
+			failure := errors.New("the work failed")
+			work := func(ctx context.Context) error {
+				fence, err := fencing.Require(ctx, "n")
+				require.NoError(w, err)
+				require.Equal(w, mode, fence.Mode)
+				require.NoError(w, ctx.Err())
+				return failure
+			}
+			ran, err := do(w.Ctx, "n", work)
+			require.True(w, ran)
+			require.Equal(w, failure, err)
+
+			held := other.Take("n", rwlock.Write)
+			ran, err = do(w.Ctx, "n", work)
+			require.False(w, ran)
+			require.NoError(w, err)
+			w.Release(held)
+
+			over, cancel := context.WithCancel(w.Ctx)
+			cancel()
+			ran, err = do(over, "n", work)
+			require.False(w, ran)
+			require.ErrorIs(w, err, context.Canceled)
+
+			ran, err = do(w.Ctx, "n", nil)
+			require.False(w, ran)
+			require.ErrorIs(w, err, rwlock.ErrOption)
+			require.Empty(w, w.Inspect("n").Holders)
 		}
 	})
 }

@@ -123,6 +123,38 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 	return run(ctx, lease, err, fn)
 }
 
+// TryDo is Do with a single attempt: if another client holds the lock or waits for it, fn does not run, and TryDo
+// returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock. ran
+// reports whether fn ran; any other failure of the attempt is the error of TryLock.
+func (l *Locker) TryDo(
+	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
+) (ran bool, err error) {
+	if fn == nil {
+		return false, errNilFn
+	}
+	lease, err := l.TryLock(ctx, name, opts...)
+	return tryRun(ctx, lease, err, fn)
+}
+
+// TryRDo is TryDo for reading.
+func (l *Locker) TryRDo(
+	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
+) (ran bool, err error) {
+	if fn == nil {
+		return false, errNilFn
+	}
+	lease, err := l.TryRLock(ctx, name, opts...)
+	return tryRun(ctx, lease, err, fn)
+}
+
+// tryRun is run after a single attempt.
+func tryRun(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (ran bool, outcome error) {
+	if refused, ok := err.(*AcquireError); ok && refused.Err == nil {
+		return false, nil
+	}
+	return err == nil, run(ctx, lease, err, fn)
+}
+
 var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 
 // run runs fn under the context of the lease, and releases the lease also when fn fails or panics. err is the error of
