@@ -125,6 +125,30 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 	})
 }
 
+// F25: it abstains for as long as any lease that it has forgotten may live. Here that is the whole TTL: the holder does
+// not hear of the loss, nor is any master left that could renew the lease.
+func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
+	const ttl = 6 * time.Second
+	inFakeTime(t, 5, func(w *world) {
+		holder, other := w.Process(rwlock.WithTTL(ttl)), w.Process(rwlock.WithTTL(ttl))
+		holder.Section("warm-up")
+		other.Section("warm-up")
+		holder.CutOff(3, 4)
+		b := testkit.NewOracle(w, "emptied")
+		at := b.Begin("x")
+		lease := holder.Take("x", rwlock.Write)
+		b.Acquired(at, lease)
+		holder.CutOff(0, 1, 2)
+
+		w.Wipe(0)
+		at = b.Begin("x")
+		next := other.Take("x", rwlock.Write)
+		b.Acquired(at, next)
+		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+		w.Release(next)
+	})
+}
+
 // F25: a master that comes back from an old save abstains as well; see rolledBack for the marker.
 func TestFault25RolledBackMasterAbstains(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"sync"
 	"testing"
@@ -409,5 +410,42 @@ func TestLateCreateIsARejoin(t *testing.T) {
 		mini.FlushAll()
 		run(create...)
 		require.NotEqual(t, "0", mini.Miniredis().HGet("p:master", "until"), "it votes though it has lost its data")
+	})
+}
+
+var waiterRecord = regexp.MustCompile(`^q \d+ \d+ \d+ w (\d+) \S+ [bp](\S+) `)
+
+// A master that is not in order has no vote, so its hand-off is no grant either: it may have forgotten who holds the
+// lock.
+func TestAHandOffOfAMasterThatIsNotInOrderIsNoGrant(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		holder, p := w.Process(), w.Process()
+		holder.Section("warm-up")
+		p.Section("warm-up")
+		holder.CutOff(2)
+		lease := holder.Take("x", rwlock.Write)
+		waiting := p.Acquire(w.Ctx, "x", rwlock.Write) // granted by the last master, queued on the others
+		w.Pass(20 * time.Millisecond)
+		first := w.Minis[0].Miniredis()
+		first.HSet("fencelock:master", "set", "01JANOTHERSET", "seats", "a b c", "id", "01JANOTHERSET::0")
+		w.Pass(w.Refresh() + 200*time.Millisecond) // the waiter's refresh meets the other marker, which is read then
+
+		token := w.Minis[2].Miniredis().HGet("fencelock:{x}", "t") // nothing has to be raised
+		handOff, channel := "", ""
+		keys, err := first.HKeys("fencelock:{x}")
+		require.NoError(w, err)
+		for _, id := range keys {
+			if record := waiterRecord.FindStringSubmatch(first.HGet("fencelock:{x}", id)); record != nil {
+				now := time.Now().UnixMicro()
+				handOff, channel = fmt.Sprint(id, " ", token, " ", now, " ", record[1], " process"), record[2]
+			}
+		}
+		require.Equal(w, 1, first.Publish(channel, handOff))
+		w.Pass(20 * time.Millisecond)
+		require.True(w, waiting.IsWaiting())
+		require.NoError(w, lease.Err())
+		holder.Restore(2)
+		w.Release(lease)
+		w.Release(waiting.Granted())
 	})
 }

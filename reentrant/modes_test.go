@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,6 +102,29 @@ func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
 				require.Empty(w, first.inspect(name).Holders, name)
 			}
 		}
+	})
+}
+
+// A hold that has joined another process's read hold stays a reader: an upgrade would wait for that process, which may
+// wait for this one.
+func TestAReaderThatJoinedIsNotUpgraded(t *testing.T) {
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, owner := owned(w)
+		there := elsewhere(w, owner)
+		outer := must(w)(first.RLock(ctx, "a"))
+		joined := must(w)(second.RLock(there, "a"))
+		sent := scriptsSent(w)
+		soon, cancel := context.WithTimeout(there, time.Second)
+		defer cancel()
+		for _, try := range []bool{false, true} {
+			_, err := second.take(soon, "a", rwlock.Write, try)
+			require.ErrorIs(w, err, rwlock.ErrUpgrade)
+			require.ErrorContains(w, err, "by the same owner")
+		}
+		require.Equal(w, sent, scriptsSent(w), "no command")
+		require.NoError(w, joined.Release(there))
+		require.NoError(w, outer.Release(ctx))
 	})
 }
 

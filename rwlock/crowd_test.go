@@ -185,6 +185,36 @@ func TestCrowdIsServedInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
+// When the nearest have left, those behind them take their places: the next refresh names them, and finds a grant whose
+// message was lost.
+func TestALostMessageToAFarWaiterCostsOneRefresh(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		held := w.Process().Take("n", rwlock.Write)
+		p, leave := w.Process(), make(chan struct{})
+		lineUpCrowd(p, new(testkit.Order), 0, perRefresh-1)
+		last := p.LineUp("n", rwlock.Write, func(*rwlock.Lease) { <-leave })
+		far := p.Acquire(w.Ctx, "n", rwlock.Write)
+		w.UntilWaiting("n", perRefresh+1)
+		w.Pass(w.Claim()) // the last one lives by the lease of its process now
+		w.Release(held)
+		w.Pass(2 * w.Refresh())
+		lost := 0
+		p.Link.DropPushes(func(push []string) bool {
+			if push[0] == "message" {
+				lost++
+			}
+			return push[0] == "message"
+		})
+		released := time.Now()
+		close(leave)
+		last.Wait()
+		w.Release(far.Granted())
+		require.LessOrEqual(w, far.At.Sub(released), w.Refresh())
+		require.Equal(w, 1, lost)
+		w.OnlyTokensLeft()
+	})
+}
+
 // A crowd that dies is out of the way within the lease of a waiter, as a single waiter is, also where the server does
 // not know that its connection is gone: one of them may be handed the lock then, for the claim time.
 func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {

@@ -176,6 +176,24 @@ func TestALossEndsLingering(t *testing.T) {
 	})
 }
 
+// A machine was suspended while a lock lingered: no timer has noticed that the lease has ended, and Lock asks Redis.
+func TestALockThatLingeredOverASuspensionIsTakenAnew(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option()).RWMutex("n", rwlock.WithLinger(time.Hour))
+		for _, jump := range []time.Duration{w.TTL, time.Hour} {
+			relock(w, mu)
+			clock.Step(jump)
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Context(w.Ctx).Err())
+			require.NoError(w, mu.Unlock(w.Ctx))
+			clock.Step(jump)
+			require.NoError(w, mu.RLock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+		}
+	})
+}
+
 // Inspect shows one holder for a process, and in that process how many are in.
 func TestInspectShowsACohort(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -78,8 +78,13 @@ func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
 		b.mustDo()
 		_, known := b.MaxServerTime(b.now())
 		require.True(t, known)
+		before := b.now()
+		time.Sleep(time.Millisecond)
 		link.Cut()
 		synctest.Wait()
+		_, known = b.MaxServerTime(b.now())
+		require.False(t, known)
+		b.Sample("", before, showed) // a late answer to a request of before
 		_, known = b.MaxServerTime(b.now())
 		require.False(t, known)
 		<-b.listens
