@@ -18,18 +18,33 @@ const (
 // attempts bounds how many ports Find tries: a machine on which all of them are taken has a fault.
 const attempts = 100
 
-// Find returns a port of 127.0.0.1 on which no process listens now. Another process may take the port before the
-// caller's server does. The caller has to try another port if its server fails to start, and to verify that the server
-// that answers is its own.
-func Find() (int, error) {
+// Port is a reserved port of 127.0.0.1: until Close, no call of Find in any process returns it. So a server can be
+// stopped and started again on it.
+type Port struct {
+	Number      int
+	reservation net.PacketConn // of the UDP port with the same number, which no server uses
+}
+
+// Find reserves a port of 127.0.0.1 on which no process listens now. A process that does not use Find may take the port
+// before the caller's server does. The caller has to try another port if its server fails to start, and to verify that
+// the server that answers is its own.
+func Find() (*Port, error) {
 	var err error
 	for range attempts {
 		port := First + rand.IntN(Last-First+1)
-		var listener net.Listener
-		listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, listener.Close()
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		var reservation net.PacketConn
+		if reservation, err = net.ListenPacket("udp", addr); err != nil {
+			continue
 		}
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", addr); err == nil {
+			return &Port{port, reservation}, listener.Close()
+		}
+		_ = reservation.Close()
 	}
-	return 0, fmt.Errorf("no port from %d to %d is free: %w", First, Last, err)
+	return nil, fmt.Errorf("no port from %d to %d is free: %w", First, Last, err)
 }
+
+// Close ends the reservation.
+func (p *Port) Close() { _ = p.reservation.Close() }

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
 // Slots is the number of slots of a Cluster.
@@ -74,7 +72,7 @@ func StartCluster(t testing.TB, binary string, replicas int, args ...string) *Cl
 func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 	node := &clusterNode{Server: newServer(t, binary)}
 	node.prepare = func() (err error) {
-		node.bus, err = freeport.Find()
+		node.bus, err = node.reservePort()
 		node.args = append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(node.bus),
 			"--cluster-allow-replica-migration", "no",

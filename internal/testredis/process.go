@@ -90,7 +90,7 @@ func (s *Server) tryToBegin() error {
 	s.t.Cleanup(s.Kill)
 	var err error
 	for range 5 {
-		if s.port, err = freeport.Find(); err != nil {
+		if s.port, err = s.reservePort(); err != nil {
 			continue
 		}
 		if s.prepare != nil {
@@ -103,6 +103,16 @@ func (s *Server) tryToBegin() error {
 		}
 	}
 	return fmt.Errorf("%s: %w", s.binary, err)
+}
+
+// reservePort returns a port that is the server's until the end of the test, also while the server is down.
+func (s *Server) reservePort() (int, error) {
+	port, err := freeport.Find()
+	if err != nil {
+		return 0, err
+	}
+	s.t.Cleanup(port.Close)
+	return port.Number, nil
 }
 
 // Port returns the port of the server.

@@ -20,8 +20,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/seed74116694/fencelock/internal/freeport"
 )
 
 // TLS is a real server that speaks TLS on a separate port, with a certificate that only its own clients know. Addr and
@@ -39,7 +37,7 @@ func StartTLS(t testing.TB, binary string, args ...string) *TLS {
 	certificate, key := filepath.Join(s.dir, "server.crt"), filepath.Join(s.dir, "server.key")
 	s.config = writeCertificate(t, certificate, key)
 	s.prepare = func() (err error) {
-		s.port, err = freeport.Find()
+		s.port, err = s.reservePort()
 		s.args = append([]string{
 			"--tls-port", strconv.Itoa(s.port), "--tls-cert-file", certificate, "--tls-key-file", key,
 			"--tls-ca-cert-file", certificate, "--tls-auth-clients", "no",

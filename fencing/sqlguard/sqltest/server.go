@@ -114,10 +114,12 @@ func (k kind) start(in *scratch.Folder) (s *server, err error) {
 }
 
 func (k kind) serveOn(who account, program, dir string) (*server, error) {
-	port, err := freeport.Find()
+	free, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
+	port := free.Number
+	free.Close()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err

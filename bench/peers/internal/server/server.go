@@ -62,10 +62,12 @@ func start(ctx context.Context, binary string, under func(dir string) []string) 
 }
 
 func startOnce(ctx context.Context, binary string, under func(dir string) []string) (_ *Server, err error) {
-	port, err := freeport.Find()
+	free, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
+	port := free.Number
+	free.Close()
 	dir, err := os.MkdirTemp("", "fencelock-peers-")
 	if err != nil {
 		return nil, err
