@@ -308,7 +308,7 @@ func (f *faults) isKnown(master int) bool {
 func (f *faults) demoted(ctx context.Context) bool {
 	i, other := f.rng.IntN(simMasters), f.rng.IntN(simMasters)
 	m := f.s.Minis[i]
-	if !f.s.demotes {
+	if !f.s.demotes || !f.isFounded(i) {
 		return false
 	}
 	switch of := f.rng.IntN(3); {
@@ -332,6 +332,17 @@ func (f *faults) demoted(ctx context.Context) bool {
 			m.Miniredis().Del(testkit.Marker)
 		}
 	})
+}
+
+// isFounded reports whether a quorum of the other masters have markers: a set may be founded by fit masters only.
+func (f *faults) isFounded(without int) bool {
+	marked := 0
+	for i, m := range f.s.Minis {
+		if i != without && m.Miniredis().Exists(testkit.Marker) {
+			marked++
+		}
+	}
+	return marked > simMasters/2
 }
 
 // clock sets a master's clock forward or back. Forward, its holds expire before their time and nobody can tell, so
@@ -358,6 +369,7 @@ func (f *faults) flushed(context.Context) bool {
 		return false
 	}
 	for i, m := range f.s.Minis {
+		m.Promote()
 		m.Crash()
 		f.snapshots[i] = nil
 	}
