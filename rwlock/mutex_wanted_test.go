@@ -347,6 +347,13 @@ func TestNoTokenIsTakenBeyondTheBlock(t *testing.T) {
 		other := w.Process().Take("n", rwlock.Write)
 		require.Greater(w, other.Token(), last)
 		w.Release(other)
+
+		lockAndHandOn(w, mu, 2*1024) // by goroutines that wait, and are handed the lock one by one
+		last = mu.Token()
+		require.NoError(w, mu.Unlock(w.Ctx))
+		other = w.Process().Take("n", rwlock.Write)
+		require.Greater(w, other.Token(), last)
+		w.Release(other)
 	})
 }
 
