@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,11 +122,14 @@ func TestCorpus(t *testing.T) {
 	require.NotEmpty(t, files)
 	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			s, err := scriptfuzz.Parse(text)
-			require.NoError(t, err, file)
-			require.NoError(t, p.Play(s), file)
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				s, err := scriptfuzz.Parse(text)
+				require.NoError(t, err)
+				require.NoError(t, p.Play(s))
+				t.Logf("reply codes and messages so far:\n%s", p.Seen().Table())
+			})
 		}
 	})
 }

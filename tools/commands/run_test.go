@@ -75,6 +75,7 @@ func runnerOf(command string) func(*testing.T, string) {
 		"go mod edit ":              nothing,
 		"GOWORK=off go mod tidy":    nothing,
 		"go run -C chaos ./mutants": listMutants,
+		"go run -C chaos . ":        readFlags,
 	} {
 		if strings.HasPrefix(command, prefix) {
 			return run
@@ -99,6 +100,12 @@ func underNoise(t *testing.T, command string) {
 // listMutants lists the mutants that the command would try. To try one takes seconds.
 func listMutants(t *testing.T, command string) {
 	require.Regexp(t, `(?m)^[a-z-]+: .`, shell(t, root, command+" -list"))
+}
+
+// readFlags gives the command's flags to chaos, which prints what flags there are instead of running for minutes. What
+// they do is tested by CI, in a run of one master and one of three.
+func readFlags(t *testing.T, command string) {
+	require.Contains(t, shell(t, root, command+" -h 2>&1"), "-deployment")
 }
 
 // shell runs a command in a folder and returns what it printed.

@@ -1,0 +1,200 @@
+package fencelock_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// record is what docs/correctness.md may name.
+type record struct {
+	tests    map[string]bool // "TestX in folder"
+	cases    map[string]bool // of the model
+	mutants  map[string]bool
+	promises string // the text of docs/guarantees.md
+}
+
+var (
+	testName  = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
+	testPlace = regexp.MustCompile("((?:" + testName.String() + "(?:,\\s)?)+)\\sin `([\\w/]+)`")
+	oneOrMore = "((?:`[a-z0-9-]+`(?:, )?)+)"
+	casesOf   = regexp.MustCompile(`\bcases? ` + oneOrMore)
+	mutantsOf = regexp.MustCompile(`\bmutants? ` + oneOrMore)
+	goTest    = regexp.MustCompile("`(?:go|./run.sh) [^`]*`|(?m)^go test .*$")
+	quoted    = regexp.MustCompile(`^"([^"]+)"$`)
+	listed    = regexp.MustCompile(`[a-z0-9-]{2,}`)
+	commit    = regexp.MustCompile(`^[0-9a-f]{7}$`)
+)
+
+// wrongIn returns what a page names and the repository lacks.
+func (r record) wrongIn(page string) (wrong []string) {
+	missing := func(what string, known map[string]bool, names ...string) {
+		for _, name := range names {
+			if !known[name] {
+				wrong = append(wrong, what+" "+name)
+			}
+		}
+	}
+	page = goTest.ReplaceAllString(page, "")
+	placed := map[string]bool{}
+	for _, match := range testPlace.FindAllStringSubmatch(page, -1) {
+		for _, name := range testName.FindAllString(match[1], -1) {
+			placed[name] = true
+			missing("test", r.tests, name+" in "+match[2])
+		}
+	}
+	missing("the folder of", placed, testName.FindAllString(page, -1)...)
+	for _, match := range casesOf.FindAllStringSubmatch(page, -1) {
+		missing("case", r.cases, listed.FindAllString(match[1], -1)...)
+	}
+	for _, match := range mutantsOf.FindAllStringSubmatch(page, -1) {
+		missing("mutant", r.mutants, listed.FindAllString(match[1], -1)...)
+	}
+	for _, row := range rowsOf(page) {
+		for column, cell := range row {
+			switch column {
+			case "model":
+				missing("case", r.cases, listed.FindAllString(strings.ReplaceAll(cell, "refuted:", ""), -1)...)
+			case "mutants", "mutant":
+				missing("mutant", r.mutants, listed.FindAllString(cell, -1)...)
+			case "promise":
+				match := quoted.FindStringSubmatch(cell)
+				if match == nil || !strings.Contains(r.promises, match[1]) {
+					wrong = append(wrong, "promise "+cell)
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+// rowsOf returns the rows of all tables, by the names of their columns.
+func rowsOf(page string) (rows []map[string]string) {
+	var columns []string
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			columns = nil
+			continue
+		}
+		var cells []string
+		for cell := range strings.SplitSeq(strings.ReplaceAll(strings.Trim(line, "|"), `\|`, "\x00"), "|") {
+			cells = append(cells, strings.TrimSpace(strings.ReplaceAll(cell, "\x00", `\|`)))
+		}
+		switch {
+		case columns == nil:
+			columns = cells
+		case strings.Trim(line, "|-") == "":
+		default:
+			row := map[string]string{}
+			for i, cell := range cells[:min(len(cells), len(columns))] {
+				row[columns[i]] = cell
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+var functionOfTest = regexp.MustCompile(`(?m)^func (` + testName.String() + `)\(`)
+
+func recordOfRepository(t *testing.T) record {
+	r := record{tests: map[string]bool{}, cases: map[string]bool{}, mutants: map[string]bool{}}
+	for path, text := range files(t, "_test.go") {
+		for _, match := range functionOfTest.FindAllSubmatch(text, -1) {
+			r.tests[string(match[1])+" in "+filepath.ToSlash(filepath.Dir(path))] = true
+		}
+	}
+	table, err := os.ReadFile("redlock/model/cases.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(table)) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			r.cases[strings.TrimSpace(cells[1])] = true
+		}
+	}
+	for path := range files(t, ".mutant") {
+		r.mutants[strings.TrimSuffix(filepath.Base(path), ".mutant")] = true
+	}
+	promises, err := os.ReadFile("docs/guarantees.md")
+	require.NoError(t, err)
+	r.promises = strings.Join(strings.Fields(string(promises)), " ")
+	return r
+}
+
+func TestTheRecordNamesWhatThereIs(t *testing.T) {
+	page, err := os.ReadFile("docs/correctness.md")
+	require.NoError(t, err)
+	r := recordOfRepository(t)
+	require.Empty(t, r.wrongIn(strings.ReplaceAll(string(page), "TestX", "a test")))
+
+	promises, commits := 0, []string{}
+	for _, row := range rowsOf(string(page)) {
+		if row["promise"] != "" {
+			promises++
+		}
+		for _, column := range []string{"introduced in", "mended in"} {
+			if hash, is := row[column]; is {
+				require.Regexp(t, commit, hash)
+				commits = append(commits, hash)
+			}
+		}
+	}
+	require.Greater(t, promises, 15)
+	require.Greater(t, len(commits), 80)
+	requireCommits(t, commits)
+}
+
+// requireCommits asks git, where this is a clone with its history.
+func requireCommits(t *testing.T, hashes []string) {
+	shallow, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output()
+	if err != nil || strings.TrimSpace(string(shallow)) != "false" {
+		return
+	}
+	ask := exec.Command("git", "cat-file", "--batch-check")
+	ask.Stdin = strings.NewReader(strings.Join(hashes, "\n") + "\n")
+	answers, err := ask.Output()
+	require.NoError(t, err)
+	for answer := range bytes.Lines(answers) {
+		require.Contains(t, string(answer), " commit ")
+	}
+}
+
+func TestTheRecordNoticesWhatIsMissing(t *testing.T) {
+	known := func(names ...string) map[string]bool {
+		all := map[string]bool{}
+		for _, name := range names {
+			all[name] = true
+		}
+		return all
+	}
+	r := record{
+		tests: known("TestAa in p", "TestBb in p"), cases: known("one"), mutants: known("bug"), promises: "It holds. Always.",
+	}
+	table := func(header, row string) string { return "| " + header + " |\n|---|\n| " + row + " |\n" }
+	for text, wrong := range map[string][]string{
+		"TestAa, TestBb in `p`; case `one`; mutant `bug`": nil,
+		"TestAa in `q`":                     {"test TestAa in q"},
+		"TestAa, TestCc in `p`":             {"test TestCc in p"},
+		"TestAa":                            {"the folder of TestAa"},
+		"cases `one`, `two`":                {"case two"},
+		"mutants `bug`, `other`":            {"mutant other"},
+		table("model", "one; refuted: two"): {"case two"},
+		table("mutants", "bug, other"):      {"mutant other"},
+		table("mutant", "-"):                nil,
+		table("promise", `"It holds."`):     nil,
+		table("promise", `"It holds"`):      nil,
+		table("promise", `"It breaks."`):    {`promise "It breaks."`},
+		table("promise", `It holds.`):       {`promise It holds.`},
+	} {
+		found := r.wrongIn(text)
+		slices.Sort(found)
+		require.Equal(t, wrong, found, text)
+	}
+}
