@@ -155,7 +155,8 @@ func TestOrder(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	lost := history.Span{Name: "n", Process: 7, Slot: 1, Called: at(1), Granted: at(2), Lost: at(5)}
-	bounded, late, bare, voteless := lost, lost, lost, lost
+	bounded, late, bare, voteless, busy := lost, lost, lost, lost, lost
+	busy.Err = "lost: 10.0.0.1:1: no reply in 121ms; this process was busy or paused, its timers were up to 70ms late"
 	bare.Err = "lost: 10.0.0.1:1: no reply in 101ms; 10.0.0.2:1: does not have the hold"
 	voteless.Err = "lost: 10.0.0.1:1: connection reset; 10.0.0.2:1: has no vote: it belongs to another set"
 	bounded.Bounded, late.Granted = true, at(4.9)
@@ -184,6 +185,7 @@ func TestKept(t *testing.T) {
 		"one did, one was out of reach": {span: lost, faults: []history.Fault{forgets, fault(2, 2.5, 2)}},
 		"one forgot before":             {span: lost, faults: []history.Fault{forgot, fault(4, 5, 2)}, broken: 1},
 		"a process stood still":         {span: lost, faults: []history.Fault{{Process: 7, From: at(4), Until: at(5)}}},
+		"its process was late":          {span: busy},
 		"it was granted too late":       {span: late},
 		"one never had it":              {span: bare, faults: []history.Fault{fault(4, 5, 0)}},
 		"one has no vote":               {span: voteless, faults: []history.Fault{fault(4, 5, 0)}},
