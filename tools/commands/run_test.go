@@ -64,18 +64,19 @@ func TestCommandsOfCI(t *testing.T) {
 func runnerOf(command string) func(*testing.T, string) {
 	nothing := func(*testing.T, string) {} // a line of TestTidyOutsideTheWorkspace
 	for prefix, run := range map[string]func(*testing.T, string){
-		"go test ":                  runTests,
-		"go tool ":                  findTool,
-		"go run ./bench":            runBench,
-		"go run -C bench/peers . ":  listWorkloads,
-		"go run -C tools ./noise ":  underNoise,
-		"FENCELOCK_NOISE=":          underNoise,
-		"redis-cli ":                askRedis,
-		"cd ":                       nothing,
-		"go mod edit ":              nothing,
-		"GOWORK=off go mod tidy":    nothing,
-		"go run -C chaos ./mutants": listMutants,
-		"go run -C chaos . ":        readFlags,
+		"go test ":                   runTests,
+		"go tool ":                   findTool,
+		"go run ./bench":             runBench,
+		"go run -C bench/peers . ":   listWorkloads,
+		"go run -C tools ./noise ":   underNoise,
+		"FENCELOCK_NOISE=":           underNoise,
+		"redis-cli ":                 askRedis,
+		"cd ":                        nothing,
+		"go mod edit ":               nothing,
+		"GOWORK=off go mod tidy":     nothing,
+		"go run -C chaos ./mutants":  listMutants,
+		"go run -C chaos ./branches": listBranches,
+		"go run -C chaos . ":         readFlags,
 	} {
 		if strings.HasPrefix(command, prefix) {
 			return run
@@ -100,6 +101,11 @@ func underNoise(t *testing.T, command string) {
 // listMutants lists the mutants that the command would try. To try one takes seconds.
 func listMutants(t *testing.T, command string) {
 	require.Regexp(t, `(?m)^[a-z-]+: .`, shell(t, root, command+" -list"))
+}
+
+// listBranches lists the branches that the command would look for. To find tests for them takes minutes.
+func listBranches(t *testing.T, command string) {
+	require.Regexp(t, `(?m)^settle.lua if .`, shell(t, root, command+" -list"))
 }
 
 // readFlags gives the command's flags to chaos, which prints what flags there are instead of running for minutes. What
