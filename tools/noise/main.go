@@ -8,13 +8,24 @@
 // package sync, channels, calls of stored functions, and go statements. A point yields, sleeps or does nothing: package
 // schedulenoise, which the workspace holds. Lines keep their numbers. The command prints how many operations have
 // points, and lists the places where it could put none.
+//
+// With -explore it runs scenarios instead, in every order of their goroutines' steps within a bound: package explore.
+//
+//	go run -C tools ./noise -explore Linger          # the scenarios with such a name
+//	go run -C tools ./noise -explore Linger -more 1  # with one more interruption
+//	go run -C tools ./noise -explore Linger -overlay /tmp/overlay.json
+//
+// An overlay, of the format that the go command reads, has its files stand for those of the sources in both uses.
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"text/tabwriter"
 )
 
@@ -25,16 +36,49 @@ var packages = []string{
 }
 
 func main() {
-	if len(os.Args) != 2 || !filepath.IsAbs(os.Args[1]) {
-		fmt.Fprintln(os.Stderr, "usage: go run -C tools ./noise ABSOLUTE_FOLDER")
-		os.Exit(2)
+	pattern := flag.String("explore", "", "run the scenarios of that pattern, and write no overlay")
+	more := flag.Int("more", 0, "so many more interruptions in the scenarios of whole lockers")
+	changes := flag.String("overlay", "", "an overlay whose files stand for those of the sources")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: go run -C tools ./noise [flags] ABSOLUTE_FOLDER")
+		flag.PrintDefaults()
 	}
-	reports, err := write(os.Args[1], "..", packages, variant{})
-	if err != nil {
+	flag.Parse()
+	if err := run(*pattern, *more, *changes, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "noise:", err)
 		os.Exit(1)
 	}
-	printReports(os.Stdout, reports)
+}
+
+func run(pattern string, more int, changes string, args []string) error {
+	const root = ".."
+	changed := map[string]string{}
+	if changes != "" {
+		var err error
+		if changed, err = readOverlay(changes, root); err != nil {
+			return err
+		}
+	}
+	if pattern != "" {
+		folder, err := os.MkdirTemp("", "explore")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		e := exploration{
+			root: root, packages: explored, changed: changed, pattern: pattern, args: []string{"-more", strconv.Itoa(more)},
+		}
+		return e.run(folder, os.Stdout)
+	}
+	if len(args) != 1 || !filepath.IsAbs(args[0]) {
+		flag.Usage()
+		return errors.New("the folder of the overlay is missing, or is not absolute")
+	}
+	reports, err := write(args[0], root, packages, variant{changed: changed})
+	if err == nil {
+		printReports(os.Stdout, reports)
+	}
+	return err
 }
 
 func printReports(out io.Writer, reports []report) {

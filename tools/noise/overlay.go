@@ -44,6 +44,11 @@ func write(folder, root string, packages []string, v variant) ([]report, error) 
 	if err != nil {
 		return nil, err
 	}
+	for name, text := range v.changed { // also of packages without points
+		if err := o.add(filepath.Join(root, filepath.FromSlash(name)), []byte(text)); err != nil {
+			return nil, err
+		}
+	}
 	reports := make([]report, 0, len(listed))
 	for _, p := range listed {
 		r, err := o.addPackage(p, exports)

@@ -253,7 +253,11 @@ func (f *file) around(statement ast.Stmt, n ast.Node) {
 		}
 		return
 	}
-	f.once(statement.Pos(), 2, f.textBefore(n))
+	textBefore := f.textBefore(n)
+	f.once(statement.Pos(), 2, textBefore)
+	if f.explore && textBefore != "" {
+		return // what others do while it has the lock, they may do before that
+	}
 	isOperation := statement == n
 	switch statement := statement.(type) {
 	case *ast.SelectStmt, *ast.RangeStmt: // their bodies begin with a point

@@ -25,7 +25,7 @@ func TestAllSchedulesAreRun(t *testing.T) {
 		{2, 3, 1, 8},
 	} {
 		seen := map[string]bool{}
-		n := explore.Run(t, c.interruptions, func() explore.World {
+		n := explore.Run(t, c.interruptions, func(*testing.T) explore.World {
 			var order []byte
 			w := explore.World{Check: func() error { seen[string(order)] = true; return nil }}
 			for g := range c.goroutines {
@@ -46,7 +46,7 @@ func TestAllSchedulesAreRun(t *testing.T) {
 
 // A lock keeps goroutines apart, and a signal lets one go on.
 func TestGoroutinesThatWait(t *testing.T) {
-	runs := explore.Run(t, explore.Unbounded, func() explore.World {
+	runs := explore.Run(t, explore.Unbounded, func(*testing.T) explore.World {
 		var mu explore.Mutex
 		var inside, most atomic.Int32
 		signals := make(chan struct{}, 2)

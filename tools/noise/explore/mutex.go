@@ -13,7 +13,6 @@ type Mutex struct{ mu sync.Mutex }
 func (m *Mutex) Lock() {
 	schedulenoise.BeforeLock(m.mu.TryLock, m.mu.Unlock)
 	m.mu.Lock()
-	schedulenoise.Point()
 }
 
 // Unlock gives it back.

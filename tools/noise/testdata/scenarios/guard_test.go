@@ -16,7 +16,7 @@ import (
 // returns, and not under the mutex: it takes the mutex itself.
 func TestDeferredCalls(t *testing.T) {
 	for _, c := range []struct{ goroutines, interruptions int }{{2, 3}, {3, 2}} {
-		n := explore.Run(t, c.interruptions, func() explore.World {
+		n := explore.Run(t, c.interruptions, func(*testing.T) explore.World {
 			var g engine.Guard
 			ran := make([][]int, c.goroutines)
 			var early error

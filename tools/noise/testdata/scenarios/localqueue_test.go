@@ -52,7 +52,7 @@ func TestReaderUpgradesBesideReaderAndWriter(t *testing.T) {
 }
 
 func search(t *testing.T, interruptions int, goroutines func(*caller) []func()) {
-	n := explore.Run(t, interruptions, func() explore.World {
+	n := explore.Run(t, interruptions, func(*testing.T) explore.World {
 		c := &caller{}
 		return explore.World{Goroutines: goroutines(c), Check: c.check}
 	})
