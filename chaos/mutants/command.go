@@ -14,28 +14,41 @@ import (
 	"time"
 )
 
-// command notices a bug: tests of a package, or a run of chaos.
+// command notices a bug: tests of a package, a run of chaos, or a search for a schedule.
 type command struct {
 	text    string   // as in a shell, at the root of the repository
 	folder  string   // of the package
-	pattern string   // of the tests
+	module  string   // the folder in which a program runs
+	pattern string   // of the tests, or of the scenarios
 	args    []string // of the built program
+	noisy   bool     // it is built with scheduling noise
 }
 
-// chaos begins a command that looks for broken promises on real servers.
-const chaos = "go run -C chaos . "
+const (
+	// chaos begins a command that looks for broken promises on real servers.
+	chaos = "go run -C chaos . "
+	// explore begins a command that looks for a schedule of goroutines.
+	explore = "go run -C tools ./noise -explore "
+
+	noiseFolder = "tools/noise"
+)
 
 var testCommand = regexp.MustCompile(`^go test \./(\S+) -run '([^']+)'((?: -\S+)*)$`)
 
 func parseCommand(text string) (command, error) {
 	if flags, is := strings.CutPrefix(text, chaos); is {
-		return command{text: text, folder: "chaos", args: strings.Fields(flags)}, nil
+		return command{text: text, folder: "chaos", module: "chaos", args: strings.Fields(flags)}, nil
+	}
+	if pattern, is := strings.CutPrefix(text, explore); is {
+		pattern = strings.Trim(pattern, "'")
+		args := []string{"-explore", pattern}
+		return command{text: text, folder: noiseFolder, module: "tools", pattern: pattern, args: args}, nil
 	}
 	parts := testCommand.FindStringSubmatch(text)
 	if parts == nil {
 		return command{}, fmt.Errorf("no such command is known: %s", text)
 	}
-	c := command{text: text, folder: parts[1], pattern: parts[2]}
+	c := command{text: text, folder: parts[1], module: parts[1], pattern: parts[2]}
 	c.args = append([]string{"-test.run", parts[2]}, strings.Fields(parts[3])...)
 	return c, nil
 }
@@ -44,18 +57,32 @@ func parseCommand(text string) (command, error) {
 // their files on disk, which have no bug.
 func suite(folder string) command {
 	return command{
-		text: "go test ./" + folder, folder: folder, args: []string{"-test.skip", "^TestSourcesAreAssembled$"},
+		text: "go test ./" + folder, folder: folder, module: folder,
+		args: []string{"-test.skip", "^TestSourcesAreAssembled$"},
 	}
 }
 
-func (c command) tests() bool { return !strings.HasPrefix(c.text, chaos) }
+func (c command) tests() bool    { return strings.HasPrefix(c.text, "go test ") }
+func (c command) explores() bool { return strings.HasPrefix(c.text, explore) }
+
+// short describes the command in a table.
+func (c command) short() string {
+	switch {
+	case c.tests():
+		return fmt.Sprintf("`%s` in `%s`", strings.Join(c.args[1:], " "), c.folder)
+	case c.explores():
+		return fmt.Sprintf("schedules of `%s`", c.pattern)
+	default:
+		return fmt.Sprintf("chaos `%s`", strings.Join(c.args, " "))
+	}
+}
 
 // lab builds and runs commands on copies of the sources.
 type lab struct {
 	root, scratch string
 	timeout       time.Duration
 	only          bool              // run only the named command of a mutant
-	built         map[string]string // programs of the Go sources as they are, by folder
+	built         map[string]string // programs that run again, by their sources
 	passed        map[string]bool   // commands that pass on the sources as they are
 }
 
@@ -76,17 +103,18 @@ var readsScripts = mutant{edits: []edit{
 
 // result is the outcome of a command.
 type result struct {
-	killer string // what failed, "" if all passed
-	after  time.Duration
-	output string
+	killer  string // what failed, "" if all passed
+	command command
+	after   time.Duration
+	output  string
 }
 
 var errBuild = errors.New("the mutated copy does not compile")
 
 // build compiles the program of a command with the changed files, and returns its path.
 func (l *lab) build(ctx context.Context, c command, files map[string]string) (program string, err error) {
-	asIs := len(files) == 0
-	if program, done := l.built[c.folder]; done && asIs {
+	key := fmt.Sprint(c.folder, c.noisy, files)
+	if program, done := l.built[key]; done {
 		return program, nil
 	}
 	folder, err := os.MkdirTemp(l.scratch, "build")
@@ -99,6 +127,9 @@ func (l *lab) build(ctx context.Context, c command, files map[string]string) (pr
 	}
 	maps.Copy(all, files)
 	overlay, err := l.overlay(folder, all)
+	if err == nil && c.noisy {
+		overlay, err = l.addNoise(ctx, folder, overlay)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -113,10 +144,34 @@ func (l *lab) build(ctx context.Context, c command, files map[string]string) (pr
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %w\n%s", errBuild, err, output)
 	}
-	if asIs {
-		l.built[c.folder] = program
+	if len(files) == 0 || c.noisy { // it runs again
+		l.built[key] = program
 	}
 	return program, nil
+}
+
+// addNoise returns an overlay with scheduling noise around the operations of the changed sources.
+func (l *lab) addNoise(ctx context.Context, folder, changes string) (path string, err error) {
+	noise, err := l.build(ctx, command{folder: noiseFolder}, nil)
+	if err != nil {
+		return "", err
+	}
+	folder = filepath.Join(folder, "noise")
+	cmd := exec.CommandContext(ctx, noise, "-overlay", changes, folder)
+	cmd.Dir = filepath.Join(l.root, "tools")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %w\n%s", errBuild, err, output)
+	}
+	return filepath.Join(folder, "overlay.json"), nil
+}
+
+// changes writes an overlay of the changed files to a folder of its own.
+func (l *lab) changes(files map[string]string) (path string, err error) {
+	folder, err := os.MkdirTemp(l.scratch, "changes")
+	if err != nil {
+		return "", err
+	}
+	return l.overlay(folder, files)
 }
 
 // overlay writes the changed files to a folder, and the file that has the go command read them.
@@ -164,11 +219,23 @@ func (l *lab) run(ctx context.Context, c command, files map[string]string) (resu
 			compiled[path] = text
 		}
 	}
+	args := c.args
+	if c.tests() {
+		args = append([]string{"-test.v", "-test.failfast", "-test.timeout", l.timeout.String()}, args...)
+	}
+	if c.explores() { // it builds what it runs
+		overlay, err := l.changes(compiled)
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { _ = os.RemoveAll(filepath.Dir(overlay)) }()
+		args, compiled = append(args, "-overlay", overlay), nil
+	}
 	program, err := l.build(ctx, c, compiled)
 	if err != nil {
 		return result{}, err
 	}
-	if len(compiled) > 0 {
+	if len(compiled) > 0 && !c.noisy {
 		defer func() { _ = os.RemoveAll(filepath.Dir(program)) }()
 	}
 	scripts, err := l.scripts(read)
@@ -176,18 +243,17 @@ func (l *lab) run(ctx context.Context, c command, files map[string]string) (resu
 		return result{}, err
 	}
 	defer func() { _ = os.RemoveAll(scripts) }()
-	args := c.args
-	if c.tests() {
-		args = append([]string{"-test.v", "-test.failfast", "-test.timeout", l.timeout.String()}, args...)
-	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = filepath.Join(l.root, c.folder)
+	cmd.Dir = filepath.Join(l.root, c.module)
 	cmd.Env = append(os.Environ(), scriptsVariable+"="+scripts)
+	if c.noisy {
+		cmd.Env = append(cmd.Env, "FENCELOCK_NOISE=1")
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	began := time.Now()
 	output, err := cmd.CombinedOutput()
-	r := result{after: time.Since(began), output: string(output)}
+	r := result{command: c, after: time.Since(began), output: string(output)}
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
@@ -218,13 +284,18 @@ func (l *lab) requirePassing(ctx context.Context, c command) error {
 }
 
 var (
+	schedule = regexp.MustCompile(`(?m)^\s*explore\.go:\d+: (schedule \d+: .+)$`)
 	failed   = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 	violated = regexp.MustCompile(`(?m)^VIOLATION (\w+)`)
 	started  = regexp.MustCompile(`(?m)^=== RUN   (\S+)`)
+	exited   = regexp.MustCompile(`(?m)^chaos: (.+)$`)
 )
 
 // failureIn names what failed in the output of a program that failed.
 func failureIn(output string) string {
+	if match := schedule.FindStringSubmatch(output); match != nil {
+		return match[1]
+	}
 	if match := failed.FindStringSubmatch(output); match != nil {
 		return match[1]
 	}
@@ -233,6 +304,9 @@ func failureIn(output string) string {
 	}
 	if all := started.FindAllStringSubmatch(output, -1); all != nil {
 		return "a panic in " + all[len(all)-1][1]
+	}
+	if match := exited.FindStringSubmatch(output); match != nil {
+		return "an error: " + match[1]
 	}
 	return "its exit status"
 }

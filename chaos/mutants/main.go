@@ -6,12 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +21,12 @@ import (
 )
 
 type config struct {
-	run, table string
-	list, only bool
-	timeout    time.Duration
+	run, table      string
+	list, only      bool
+	machines, chaos bool
+	seed            uint64
+	count           int
+	timeout, within time.Duration
 }
 
 func main() {
@@ -31,6 +36,11 @@ func main() {
 	flag.BoolVar(&cfg.only, "only", false, "run only the command that a mutant names, also if it notices nothing")
 	flag.StringVar(&cfg.table, "table", "", "write the rows of killed mutants to this page, which keeps its other rows")
 	flag.DurationVar(&cfg.timeout, "timeout", 5*time.Minute, "the longest time of one package's tests")
+	flag.BoolVar(&cfg.machines, "machines", false, "have the machines find the mutants, which name one that does")
+	flag.BoolVar(&cfg.chaos, "chaos", false, "draw mutants, and have chaos find them")
+	flag.Uint64Var(&cfg.seed, "seed", 0, "of -chaos; 0 draws one")
+	flag.IntVar(&cfg.count, "count", 3, "how many mutants -chaos draws")
+	flag.DurationVar(&cfg.within, "within", 5*time.Minute, "how long chaos may take to find a mutant")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -53,15 +63,33 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if cfg.seed == 0 {
+		cfg.seed = rand.Uint64()
+	}
+	tried := cfg.choose(all, chosen)
+	if cfg.chaos {
+		fmt.Fprintf(out, "drawn with -seed %d\n", cfg.seed)
+	}
 	if cfg.list {
-		for _, m := range all {
-			if chosen.MatchString(m.name) {
-				fmt.Fprintf(out, "%s: %s\n", m.name, m.breaks)
-			}
+		for _, m := range tried {
+			fmt.Fprintf(out, "%s: %s\n", m.name, m.breaks)
 		}
 		return nil
 	}
-	return tryAll(ctx, root, cfg, chosen, all, out)
+	return tryAll(ctx, root, cfg, tried, all, out)
+}
+
+// choose returns the mutants that are to be tried.
+func (cfg *config) choose(all []mutant, chosen *regexp.Regexp) []mutant {
+	tried := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
+		return !chosen.MatchString(m.name) || cfg.machines && m.finder.text == "" || cfg.chaos && m.unseen != ""
+	})
+	if cfg.chaos {
+		draw := rand.New(rand.NewPCG(cfg.seed, 0))
+		draw.Shuffle(len(tried), func(i, j int) { tried[i], tried[j] = tried[j], tried[i] })
+		tried = tried[:min(cfg.count, len(tried))]
+	}
+	return tried
 }
 
 // findRoot returns the folder of go.work.
@@ -76,10 +104,8 @@ func findRoot() (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(work))), nil
 }
 
-// tryAll tries the chosen mutants. The error names the survivors.
-func tryAll(
-	ctx context.Context, root string, cfg config, chosen *regexp.Regexp, all []mutant, out io.Writer,
-) error {
+// tryAll tries the chosen mutants of all. The error names the survivors.
+func tryAll(ctx context.Context, root string, cfg config, tried, all []mutant, out io.Writer) error {
 	temporary, err := scratch.New("mutants")
 	if err != nil {
 		return err
@@ -89,12 +115,17 @@ func tryAll(
 		root: root, scratch: temporary.Path(), timeout: cfg.timeout, only: cfg.only,
 		built: map[string]string{}, passed: map[string]bool{},
 	}
+	try, in := l.try, byTests
+	switch {
+	case cfg.machines:
+		try, in = l.tryMachine, byMachines
+	case cfg.chaos:
+		h := hunt{lab: l, seed: cfg.seed, within: cfg.within, out: out}
+		try, in = h.try, byChaos
+	}
 	var holes []error
-	for _, m := range all {
-		if !chosen.MatchString(m.name) {
-			continue
-		}
-		r, err := l.try(ctx, m)
+	for _, m := range tried {
+		r, err := try(ctx, m)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -102,16 +133,31 @@ func tryAll(
 			fmt.Fprintf(out, "SURVIVED %s: %v\n", m.name, err)
 			holes = append(holes, fmt.Errorf("%s survived", m.name))
 		default:
-			fmt.Fprintf(out, "KILLED   %s by %s in %.1f s\n", m.name, r.killer, r.after.Seconds())
-			if cfg.table != "" {
-				err = update(cfg.table, all, row{m, r})
-			}
-			if err != nil {
+			fmt.Fprintf(out, "KILLED   %s by %s in %.1f s: %s\n", m.name, r.killer, r.after.Seconds(), r.command.text)
+		}
+		if cfg.table != "" && (err == nil || cfg.chaos && r.killer == "none") {
+			if err := update(cfg.table, all, in, row{m, r}); err != nil {
 				return err
 			}
 		}
 	}
 	return errors.Join(holes...)
+}
+
+// tryMachine runs the machine that finds a mutant although no test of it knows the bug.
+func (l *lab) tryMachine(ctx context.Context, m mutant) (result, error) {
+	if err := l.requirePassing(ctx, m.finder); err != nil {
+		return result{}, err
+	}
+	files, err := m.apply(l.root)
+	if err != nil {
+		return result{}, err
+	}
+	r, err := l.run(ctx, m.finder, files)
+	if err == nil && r.killer == "" {
+		err = fmt.Errorf("%s finds nothing", m.finder.text)
+	}
+	return r, err
 }
 
 // try runs the command of a mutant, and if that does not notice the bug, all tests of the packages concerned.

@@ -17,6 +17,8 @@ type mutant struct {
 	name   string
 	breaks string // one line
 	killer command
+	finder command // a machine that does not know the bug; without text for most
+	unseen string  // why no run of chaos can notice the bug, or ""
 	edits  []edit
 }
 
@@ -60,6 +62,10 @@ func parse(name, text string) (mutant, error) {
 			m.breaks = value
 		case "killed by":
 			m.killer, err = parseCommand(value)
+		case "found by":
+			m.finder, err = parseCommand(value)
+		case "unseen by chaos":
+			m.unseen = value
 		default:
 			err = fmt.Errorf("no header is called %q", key)
 		}

@@ -25,6 +25,8 @@ func TestEveryMutantFitsTheSources(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 40)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
 	require.NoError(t, err)
+	killed, machines, _ := strings.Cut(string(page), "\n## ")
+	machines, _, _ = strings.Cut(machines, "\n## ")
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			files, err := m.apply(root)
@@ -36,13 +38,20 @@ func TestEveryMutantFitsTheSources(t *testing.T) {
 				}
 			}
 			row := "| " + m.name + " | " + escape(m.breaks) + " | "
-			require.True(t, strings.Contains(string(page), row), "docs/mutants.md lacks its row: see CONTRIBUTING.md")
-			if m.killer.tests() {
-				requireTest(t, filepath.Join(root, m.killer.folder), m.killer.pattern)
+			require.True(t, strings.Contains(killed, row), "docs/mutants.md lacks its row: see CONTRIBUTING.md")
+			for _, c := range []command{m.killer, m.finder} {
+				if c.tests() {
+					requireTest(t, filepath.Join(root, c.folder), c.pattern)
+				}
+				if c.explores() {
+					requireTest(t, filepath.Join(root, "tools/noise/testdata/scenarios"), c.pattern)
+				}
 			}
+			found := strings.Count(machines, "\n| "+m.name+" | ")
+			require.Equal(t, m.finder.text != "", found == 1, "docs/mutants.md: see CONTRIBUTING.md")
 		})
 	}
-	require.Equal(t, len(all), strings.Count(string(page), "\n| ")-1, "rows of mutants")
+	require.Equal(t, len(all), strings.Count(killed, "\n| ")-1, "rows of mutants")
 }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -66,6 +75,8 @@ func requireTest(t *testing.T, folder, pattern string) {
 
 const sample = `breaks: a rule
 killed by: go test ./p -run '^TestRule$' -seeds=2
+found by: go run -C tools ./noise -explore '^TestA$'
+unseen by chaos: why
 
 p/a.lua
 - if x then
@@ -85,9 +96,14 @@ func TestParse(t *testing.T) {
 	require.Equal(t, mutant{
 		name: "n", breaks: "a rule",
 		killer: command{
-			text: "go test ./p -run '^TestRule$' -seeds=2", folder: "p", pattern: "^TestRule$",
+			text: "go test ./p -run '^TestRule$' -seeds=2", folder: "p", module: "p", pattern: "^TestRule$",
 			args: []string{"-test.run", "^TestRule$", "-seeds=2"},
 		},
+		finder: command{
+			text: "go run -C tools ./noise -explore '^TestA$'", folder: "tools/noise", module: "tools", pattern: "^TestA$",
+			args: []string{"-explore", "^TestA$"},
+		},
+		unseen: "why",
 		edits: []edit{
 			{"p/a.lua", "if x then\n  y()", "if true then"}, {"p/a.lua", "z", ""}, {"p/b.go", "\tw", "\tv\n"},
 		},
@@ -124,6 +140,8 @@ func TestWhatFailedIsNamed(t *testing.T) {
 	for want, output := range map[string]string{
 		"TestB/c":                "=== RUN   TestA\n--- PASS: TestA\n=== RUN   TestB\n    --- FAIL: TestB/c (0.1s)\n",
 		"a panic in TestB":       "=== RUN   TestA\n=== RUN   TestB\npanic: x",
+		"schedule 2: it waits":   "=== RUN   TestA\n    explore.go:52: schedule 2: it waits\n--- FAIL: TestA (0.1s)\n",
+		"an error: seed 1":       "seed 1\nchaos: seed 1",
 		"violation of exclusion": "seed 1\nVIOLATION exclusion: two holders",
 		"its exit status":        "",
 	} {
@@ -134,10 +152,17 @@ func TestWhatFailedIsNamed(t *testing.T) {
 // The row of a killed mutant replaces its former row, and the rows of mutants that do not exist any more go.
 func TestTableIsUpdated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	all := []mutant{{name: "a", breaks: "x|y", killer: command{folder: "p"}}, {name: "b"}, {name: "c"}}
+	all := []mutant{{name: "a", breaks: "x|y", killer: command{text: "go test ./p", folder: "p"}}, {name: "b"}, {name: "c"}}
+	head := heads[byTests]
 	require.NoError(t, os.WriteFile(path, []byte(head+"| a | old |\n| b | kept |\n| gone | old |\n"), 0o600))
-	require.NoError(t, update(path, all, row{all[0], result{killer: "TestA"}}))
+	require.NoError(t, update(path, all, byTests, row{all[0], result{killer: "TestA"}}))
+	ran := command{text: chaos + "-masters 1", args: []string{"-masters", "1"}}
+	require.NoError(t, update(path, all, byChaos, row{all[1], result{killer: "x", command: ran}}))
+	ran = command{text: "go test ./p", folder: "p", args: []string{"-test.run", "T", "-seeds=2"}}
+	require.NoError(t, update(path, all, byMachines, row{all[2], result{killer: "y", command: ran}}))
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, head+"| a | x\\|y | TestA in `p` | 0.0 s |\n| b | kept |\n", string(page))
+	require.Equal(t, head+"| a | x\\|y | TestA in `p` | 0.0 s |\n| b | kept |\n"+
+		heads[byMachines]+"| c | `T -seeds=2` in `p` | 0.0 s | y |\n"+
+		heads[byChaos]+"| b | x | 0.0 s | chaos `-masters 1` |\n", string(page))
 }
