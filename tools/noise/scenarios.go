@@ -41,7 +41,7 @@ func (e exploration) run(folder string, out io.Writer) error {
 		v.changed = map[string]string{}
 	}
 	for _, p := range e.packages {
-		text, err := exported.ReadFile("testdata/exported/" + path.Base(p) + "/explore.go")
+		text, err := exported.ReadFile("testdata/exported/" + path.Base(p) + ".txt")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
