@@ -25,7 +25,8 @@ const oneRun = 45 * time.Second
 // run returns the i-th run of chaos. Every second one has a single master.
 func (h *hunt) run(i int) command {
 	masters := 3 - 2*(i%2)
-	c, err := parseCommand(fmt.Sprintf("%s-masters %d -for %v -gap 400ms -seed %d", chaos, masters, oneRun, h.seed+uint64(i)))
+	flags := fmt.Sprintf("-masters %d -for %v -gap 400ms -seed %d", masters, oneRun, h.seed+uint64(i))
+	c, err := parseCommand(chaos + flags)
 	if err != nil {
 		panic(err) // not reached: the command is a run of chaos
 	}

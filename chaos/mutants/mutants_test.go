@@ -152,7 +152,8 @@ func TestWhatFailedIsNamed(t *testing.T) {
 // The row of a killed mutant replaces its former row, and the rows of mutants that do not exist any more go.
 func TestTableIsUpdated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	all := []mutant{{name: "a", breaks: "x|y", killer: command{text: "go test ./p", folder: "p"}}, {name: "b"}, {name: "c"}}
+	tests := command{text: "go test ./p", folder: "p"}
+	all := []mutant{{name: "a", breaks: "x|y", killer: tests}, {name: "b"}, {name: "c"}}
 	head := heads[byTests]
 	require.NoError(t, os.WriteFile(path, []byte(head+"| a | old |\n| b | kept |\n| gone | old |\n"), 0o600))
 	require.NoError(t, update(path, all, byTests, row{all[0], result{killer: "TestA"}}))

@@ -256,7 +256,7 @@ func (f *file) around(statement ast.Stmt, n ast.Node) {
 	textBefore := f.textBefore(n)
 	f.once(statement.Pos(), 2, textBefore)
 	if f.explore && textBefore != "" {
-		return // what others do while it has the lock, they may do before that
+		return // what other goroutines do while it has the lock, they may do before that
 	}
 	isOperation := statement == n
 	switch statement := statement.(type) {

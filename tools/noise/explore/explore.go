@@ -5,9 +5,9 @@
 // Only one goroutine makes a step at a time, and testing/synctest reports when it has reached the next point or blocks.
 // The schedules are searched depth first, from the one in which each goroutine runs as long as it can.
 //
-// A world may be a whole program: then goroutines that the program has started run between the steps until they block.
-// Those that matter, as the goroutine of a timer does, make steps of their own: see World.Others. Fake time stands still
-// but for the steps in World.Elapses.
+// A world may be a whole program. Then the goroutines that the program starts run between the steps until they block,
+// and those in World.Started, such as the goroutine of a timer, make steps too. Time is fake and passes only in the
+// steps of World.Elapses.
 package explore
 
 import (
@@ -29,7 +29,7 @@ type World struct {
 	Check      func() error
 	Elapses    []time.Duration // steps in which so much time goes by, in this order
 	Within     []string        // the functions whose points end steps; all if empty
-	Others     []string        // functions in which goroutines that the code under test has started make steps too
+	Started    []string        // functions in which goroutines that the code under test has started make steps too
 	Patience   time.Duration   // how much time may go by at the end, until the goroutines have ended
 }
 
@@ -42,7 +42,7 @@ const Unbounded = 1 << 30
 func Run(t *testing.T, interruptions int, world func(t *testing.T) World) (schedules int) {
 	t.Helper()
 	s := &search{bound: interruptions}
-	// With one processor, goroutines that the search does not steer run in the same order each time.
+	// With one processor, the goroutines without steps run in the same order each time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for more := true; more; {
 		synctest.Test(t, func(t *testing.T) {
@@ -67,8 +67,8 @@ func Run(t *testing.T, interruptions int, world func(t *testing.T) World) (sched
 	return schedules
 }
 
-// mostRepeated bounds how often a schedule runs that went another way than its choices say: a select statement draws
-// among its cases.
+// mostRepeated bounds how often a schedule runs again because it left its choices: a select statement draws one of the
+// cases that are ready.
 const mostRepeated = 100
 
 // search is the state of the depth-first search. Its choices lead to the schedule that runs next.
@@ -77,8 +77,8 @@ type search struct {
 	choices []choice
 
 	steps    []step // of the latest schedule
-	astray   bool   // whether it went another way than its choices say, and how often it has before
-	repeated int
+	astray   bool   // it left its choices
+	repeated int    // how often the schedule has run again
 }
 
 // choice is the goroutine that was chosen at a step, by its place among those that could run.

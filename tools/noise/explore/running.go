@@ -28,14 +28,13 @@ type running struct {
 	over   bool
 }
 
-// goroutine is one that makes steps, or waits for a lock. The search reads its fields while it is parked or blocked, or
-// has ended.
+// goroutine makes steps, or waits for a lock. The search reads its fields while it is parked or blocked, or has ended.
 type goroutine struct {
 	name    string
 	resume  chan struct{}
 	parked  bool
 	ended   bool
-	other   bool            // started by the code under test: see World.Others
+	other   bool            // started by the code under test: see World.Started
 	ready   func() bool     // whether the lock is free that it takes next; nil if it takes none
 	reached []uintptr       // the callers of its latest point
 	elapses []time.Duration // what is left of the steps, if this is the time
@@ -144,11 +143,11 @@ func (r *running) counts() bool {
 // otherIn returns the name of the outermost function in which goroutines make steps that the code under test has
 // started, "" if none is among the callers.
 func (r *running) otherIn(callers []uintptr) string {
-	if len(r.world.Others) == 0 {
+	if len(r.world.Started) == 0 {
 		return ""
 	}
 	frames := places(callers)
-	for _, name := range r.world.Others {
+	for _, name := range r.world.Started {
 		if slices.ContainsFunc(frames, func(f runtime.Frame) bool { return isIn(f, []string{name}) }) {
 			return name
 		}
@@ -195,7 +194,7 @@ func (r *running) step(g *goroutine) step {
 	return step{goroutine: g.name, ended: g.ended, reached: g.reached}
 }
 
-// settle returns when every goroutine is parked or blocked. Those that make no steps do not wait for a free lock.
+// settle returns when every goroutine is parked or blocked, and no goroutine without steps waits for a free lock.
 func (r *running) settle() {
 	for synctest.Wait(); ; synctest.Wait() {
 		i := slices.IndexFunc(r.locked, func(g *goroutine) bool { return g.ready() })
@@ -221,7 +220,7 @@ func (r *running) awaitTimers() bool {
 	return true
 }
 
-// end lets go of every goroutine, and names one that has not ended by itself.
+// end resumes every goroutine, and names a goroutine that has not ended by itself.
 func (r *running) end() (err error) {
 	r.mu.Lock()
 	r.over = true

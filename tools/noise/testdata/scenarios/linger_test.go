@@ -42,7 +42,7 @@ func TestLockAtTheEndOfLingering(t *testing.T) {
 		p.section(fencing.Write)
 		return explore.World{
 			Goroutines: []func(){func() { p.section(fencing.Write) }},
-			Elapses:    []time.Duration{linger}, Others: atEnd,
+			Elapses:    []time.Duration{linger}, Started: atEnd,
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestLocksAtTheEndOfLingering(t *testing.T) {
 		p.section(fencing.Write)
 		return explore.World{
 			Goroutines: []func(){func() { p.section(fencing.Read) }, func() { p.section(fencing.Write) }},
-			Elapses:    []time.Duration{linger}, Others: atEnd,
+			Elapses:    []time.Duration{linger}, Started: atEnd,
 		}
 	})
 }
@@ -72,7 +72,7 @@ func TestTryAtTheEndOfLingering(t *testing.T) {
 				s.users = append(s.users, &other)
 				return explore.World{
 					Goroutines: []func(){func() { other.leave(other.enter(fencing.Write, other.mu.TryLock)) }},
-					Elapses:    []time.Duration{linger}, Others: atEnd,
+					Elapses:    []time.Duration{linger}, Started: atEnd,
 				}
 			})
 		})
@@ -89,22 +89,22 @@ func TestAnotherClientWantsALingeringLock(t *testing.T) {
 				p.section(fencing.Write)
 				return explore.World{
 					Goroutines: []func(){func() { p.section(mode) }, func() { q.section(fencing.Write) }},
-					Elapses:    []time.Duration{linger}, Others: onMessage, Patience: time.Minute,
+					Elapses:    []time.Duration{linger}, Started: onMessage, Patience: time.Minute,
 				}
 			})
 		})
 	}
 }
 
-// A locker is closed while its lock lingers, is taken, or is handed on. No goroutine enters under a lease that Close has
-// released, and no timer is left.
+// A locker is closed while its lock lingers, is taken, or is handed on. No goroutine enters under a lease that Close
+// has released, and no timer is left.
 func TestCloseOfALingeringLock(t *testing.T) {
 	searchLocker(t, 1, func(s *scene) explore.World {
 		p := s.process(rwlock.WithLinger(linger))
 		p.section(fencing.Write)
 		return explore.World{
 			Goroutines: []func(){func() { p.section(fencing.Write) }, p.close},
-			Elapses:    []time.Duration{linger}, Others: atEnd,
+			Elapses:    []time.Duration{linger}, Started: atEnd,
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestReadersLeaveAfterAPause(t *testing.T) {
 			Goroutines: []func(){func() { p.leave(first) }, func() { p.leave(second) }},
 			Elapses:    []time.Duration{leaseTTL},
 			Within:     append([]string{"engine.(*guard).Lock"}, ofRWMutex...),
-			Others:     []string{"engine.(*hold).Fire"},
+			Started:    []string{"engine.(*hold).Fire"},
 		}
 	})
 }

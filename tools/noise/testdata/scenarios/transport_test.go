@@ -14,8 +14,8 @@ import (
 
 type callKey struct{}
 
-// A callee may look at the context of its call at any time: when the call is over, and when the next call has begun. The
-// timer of a dial's child context does.
+// A callee may look at the context of its call at any time: when the call is over, and when the next call has begun.
+// The timer of a dial's child context does.
 func TestACalleeKeepsTheContextOfItsCall(t *testing.T) {
 	n := explore.Run(t, explore.Unbounded, func(*testing.T) explore.World {
 		var m transport.Master
