@@ -322,6 +322,7 @@ var elsewhere = strings.Fields(`
 	read-equal raise-counted block-unminted upgrade-unheld
 	regain-unconfirmed regain-counted regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside
+	settle-unnoticed fork-votes
 	one-register`)
 
 func TestEveryCounterexampleOfTheModelHasATest(t *testing.T) {
