@@ -309,7 +309,11 @@ func (w *worker) join(ctx context.Context, nested *reentrant.Locker, request joi
 func (c *client) work(s *history.Span, held context.Context) {
 	lost := new(atomic.Int64)
 	c.lost = lost
-	context.AfterFunc(held, func() { lost.Store(now()) })
+	context.AfterFunc(held, func() {
+		if errors.Is(context.Cause(held), rwlock.ErrLost) { // else a nested section has ended, and the one around it has not
+			lost.Store(now())
+		}
+	})
 	if c.registers != nil {
 		c.registers.read(s)
 	}
