@@ -495,3 +495,26 @@ func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (ret
 	require.NoError(w, err)
 	return true
 }
+
+// unlockingContext is a caller's context whose Done unlocks an RWMutex and panics.
+type unlockingContext struct {
+	context.Context
+	unlock func()
+}
+
+func (c *unlockingContext) Done() <-chan struct{} {
+	c.unlock()
+	panic("the caller's context")
+}
+
+// A goroutine whose context panics does not keep the lock that was handed on to it at that moment.
+func TestAPanicOfAContextAtAHandOnKeepsNoLock(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		m := w.Process().RWMutex("n")
+		require.NoError(w, m.Lock(w.Ctx))
+		ctx := &unlockingContext{w.Ctx, func() { require.NoError(w, m.Unlock(w.Ctx)) }}
+		require.Panics(w, func() { _ = m.Lock(ctx) })
+		require.NoError(w, m.Lock(w.Soon(w.TTL/2)))
+		require.NoError(w, m.Unlock(w.Ctx))
+	})
+}
