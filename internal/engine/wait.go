@@ -48,10 +48,10 @@ type waitSet struct {
 	every        time.Duration // the shortest interval that a waiter needs
 	due          time.Duration // when the nearest waiters are refreshed next
 	timer        timerqueue.Timer
-	busy         bool // a refresh is under way
-	stale        bool // a request arrived that the refresh under way may be too old for
-	polls        int  // refreshes of the nearest waiters without news
-	refused      bool // the server's last answer: it cannot serve now, and sends no message when it can
+	busy         bool          // a refresh is under way
+	stale        bool          // a request arrived that the refresh under way may be too old for
+	quietSince   time.Duration // when a waiter was last added or granted
+	refused      bool          // the server's last answer: it cannot serve now, and sends no message when it can
 	refusedSince time.Duration
 	kept         bool           // the server has the lease of this process that the far waiters live by
 	route        wire.Route     // the route that the server has recorded for the far waiters
@@ -67,19 +67,18 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.hold.name
-	s := w.byName[name]
+	s, now := w.byName[name], w.e.clock.Now().Mono
 	if s == nil {
 		s = &waitSet{
 			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), crowd: newCrowd(), every: clock.Never,
-			due: clock.Never,
+			due: clock.Never, quietSince: now,
 		}
 		w.byName[name] = s
 	}
 	s.crowd.add(a)
 	s.every = min(s.every, a.hold.terms.refreshEvery())
-	now := w.e.clock.Now().Mono
 	if !refused {
-		s.polls = 0
+		s.quietSince = now
 	}
 	s.answered(now, refused)
 	s.setTimer(now, wake)
@@ -174,8 +173,8 @@ func (s *waitSet) askAt(at time.Duration) {
 }
 
 // If no message will arrive, because messages are not available or because the server refuses and so has no queue,
-// waiters ask at an interval that begins with pollMin and doubles while nothing happens. A server that refuses during a
-// failover, or while a slot moves, may serve again at any moment.
+// waiters ask at an interval that begins with pollMin and grows to the time since the last news, so that it doubles. A
+// server that refuses during a failover, or while a slot moves, may serve again at any moment.
 const (
 	pollMin     = 10 * time.Millisecond
 	refusedMost = 40 * time.Millisecond
@@ -192,10 +191,10 @@ func (s *waitSet) setTimer(now, wake time.Duration) {
 	}
 	pause := s.every
 	if s.in.e.subscriptionDown(s.keys[0]) {
-		pause = min(pause, pollMin<<min(s.polls, 10))
+		pause = min(pause, max(pollMin, now-s.quietSince))
 	}
 	if s.refused {
-		pause = min(pause, pollMin<<min(s.polls, 10), refusedMost)
+		pause = min(pause, max(pollMin, now-s.quietSince), refusedMost)
 	}
 	if wake > 0 {
 		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
@@ -234,7 +233,6 @@ func (s *waitSet) Fire(now clock.Instant) {
 		s.stale = s.stale || busy
 		s.due = clock.Never
 		s.setTimer(now.Mono, 0)
-		s.polls++
 	default:
 		s.askAt(s.due)
 		far = !s.crowd.drained()
@@ -359,7 +357,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 	defer w.mu.Unlock()
 	now := w.e.clock.Now().Mono
 	if granted {
-		s.polls = 0
+		s.quietSince = now
 	}
 	s.refreshAnswered(now, err)
 	s.busy, s.silence = false, silence
