@@ -78,13 +78,17 @@ func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) err
 		return err
 	}
 	defer locker.Close()
-	return locker.Do(ctx, "account:42", func(ctx context.Context) error {
+	err = locker.Do(ctx, "account:42", func(ctx context.Context) error {
 		fence, err := fencing.Require(ctx, "account:42") // its token is larger than every token before it
 		if err != nil {
 			return err
 		}
 		return store.Save(ctx, fence, balance) // the storage refuses what is older than it has seen
 	})
+	if rwlock.Completed(err) { // the lease was lost, and the storage had accepted the work: do not repeat it
+		return nil
+	}
+	return err
 }
 
 func (r *readme) lease(ctx context.Context, locker *rwlock.Locker, work func(context.Context) error) error {

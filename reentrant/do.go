@@ -5,14 +5,15 @@ import (
 	"errors"
 
 	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/outcome"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // Do runs fn while the owner in ctx holds the lock for writing; a ctx without an owner gets a new one. fn runs under
 // Hold.Context, which carries the owner too, so Do nests in Do. Do returns fn's error, joined with a *rwlock.LostError
-// if the lease was lost while fn ran, and with ErrOrder if fn did not release a hold of this lock. When Do returns,
-// also by a panic of fn, its hold has ended and so has every hold nested in it: a hold that fn did not release would be
-// renewed for ever.
+// if the lease was lost while fn ran, and with ErrOrder if fn did not release a hold of this lock. After a loss
+// rwlock.Completed reports whether fn had returned nil. When Do returns, also by a panic of fn, its hold has ended and
+// so has every hold nested in it: a hold that fn did not release would be renewed for ever.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
 	if fn == nil {
 		return errNilFn
@@ -60,7 +61,7 @@ func (l *Locker) TryRDo(
 }
 
 // tryRun is run after a single attempt.
-func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (ran bool, outcome error) {
+func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (ran bool, failed error) {
 	if refused, ok := err.(*rwlock.AcquireError); ok && refused.Err == nil {
 		return false, nil
 	}
@@ -69,18 +70,16 @@ func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context)
 
 var errNilFn = &rwlock.OptionError{Option: "fn", Value: "nil", Rule: "must be a function"}
 
-func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (outcome error) {
+func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (failed error) {
 	if err != nil {
 		return err
 	}
 	defer func() {
 		order, err := hold.end(ctx)
-		if errors.Is(err, rwlock.ErrLost) && !errors.Is(outcome, err) {
-			outcome = joined.Errors(outcome, err) // an unconfirmed release continues in the background
+		if !errors.Is(err, rwlock.ErrLost) {
+			err = nil // an unconfirmed release continues in the background
 		}
-		if order != nil {
-			outcome = joined.Errors(outcome, order)
-		}
+		failed = joined.Errors(outcome.Of(failed, err), order)
 	}()
 	return fn(hold.Context(ctx))
 }

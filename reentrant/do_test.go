@@ -222,3 +222,28 @@ func TestTryDoNestsAndIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// Each Do says of its own work whether it had returned nil, also where all share one lease.
+func TestCompletedInNestedSections(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		for _, returned := range []bool{false, true} {
+			var inner error
+			err := p.Do(w.Ctx, "a", func(ctx context.Context) error {
+				inner = p.Do(ctx, "a", func(ctx context.Context) error {
+					loseByFlush(w, must(w)(p.Lock(ctx, "a")))
+					<-ctx.Done()
+					return nil
+				})
+				if returned {
+					return inner
+				}
+				return nil
+			})
+			require.ErrorIs(w, inner, rwlock.ErrLost)
+			require.True(w, rwlock.Completed(inner))
+			require.ErrorIs(w, err, rwlock.ErrLost)
+			require.Equal(w, !returned, rwlock.Completed(err), "%v", err)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/outcome"
 )
 
 // The causes, for errors.Is. A cause with a type in its comment comes as that type, for errors.As.
@@ -70,7 +71,8 @@ const (
 	MaxHold  Reason = "max hold"                         // the limit of WithMaxHold was reached
 )
 
-// LostError reports the end of a lease that was not released. Another client may hold the lock since then.
+// LostError reports the end of a lease that was not released. Another client may hold the lock since then. It does not
+// say that work under the lease failed: see Completed.
 type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
@@ -145,6 +147,13 @@ func Indeterminate(err error) bool {
 	}
 	return false
 }
+
+// Completed reports, for the error of a Do that matches ErrLost, whether its function had returned nil: the work ran to
+// its end, and what the storage has accepted stays. ErrLost alone does not say that the work failed, so a caller that
+// repeats the work on ErrLost without this question may do it twice. Completed is false if the function has returned an
+// error, also that of a section inside which was completed itself, and for an error of any other call. It covers TryDo,
+// RDo and TryRDo, and the same forms of package reentrant.
+func Completed(err error) bool { return outcome.Completed(err) }
 
 // QuorumError reports a call that fewer masters carried out than a quorum needs. The holders of the lock are unknown
 // then. It matches ErrNoQuorum, with two exceptions. It matches ErrConflict if no quorum is possible because masters

@@ -12,7 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/outcome"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -103,9 +103,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 
 // Do runs fn under Lease.Context while it holds the lock for writing. If Lock fails, fn does not run and the error is
 // Lock's. Otherwise Do returns fn's error. If the lease was lost while fn ran, a *LostError is joined to it: fn may
-// have run at the same time as another holder, and only the fence kept its accesses out of the storage. The lock is
-// released also when fn panics. An unconfirmed release is no error of Do, because the hold ends with its TTL at the
-// latest.
+// have run at the same time as another holder, and only the fence kept its accesses out of the storage. That does not
+// say that the work failed: Completed reports whether fn had returned nil. The lock is released also when fn panics. An
+// unconfirmed release is no error of Do, because the hold ends with its TTL at the latest.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
 	if fn == nil {
 		return errNilFn
@@ -148,7 +148,7 @@ func (l *Locker) TryRDo(
 }
 
 // tryRun is run after a single attempt.
-func tryRun(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (ran bool, outcome error) {
+func tryRun(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (ran bool, failed error) {
 	if refused, ok := err.(*AcquireError); ok && refused.Err == nil {
 		return false, nil
 	}
@@ -160,15 +160,17 @@ var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 // run runs fn under the context of the lease, and releases the lease also when fn fails or panics. err is the error of
 // the acquisition, if it failed. run returns a loss even if fn returned nil. It returns the loss once: fn may have
 // noticed it and returned it already.
-func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (outcome error) {
+func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (failed error) {
 	if err != nil {
 		return err
 	}
 	defer func() {
 		// An unconfirmed release continues in the background. It is no error: the work is done.
-		if err := lease.Release(ctx); errors.Is(err, ErrLost) && !errors.Is(outcome, err) {
-			outcome = joined.Errors(outcome, err)
+		err := lease.Release(ctx)
+		if !errors.Is(err, ErrLost) {
+			err = nil
 		}
+		failed = outcome.Of(failed, err)
 	}()
 	return fn(lease.Context(ctx))
 }
