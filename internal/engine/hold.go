@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,8 @@ type hold struct {
 	mode    fencing.Mode
 	phase   phase
 
-	unobserved bool // the hooks were not notified of the grant
+	unobserved bool   // the hooks were not notified of the grant
+	waited     uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
 // extra has the fields that few holds need.
@@ -129,7 +131,7 @@ func (h *hold) isStanding() bool { return h.lease.standing.Load() == h }
 
 // begin is called for a granted hold, under mu.
 func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	h.phase = held
+	h.phase, h.waited = held, uint32(min((now.Mono-h.begun).Milliseconds(), math.MaxUint32))
 	h.trust.set(until)
 	if h.extra != nil {
 		h.extra.shared.first = h.ballot.Votes().First(token)
@@ -220,6 +222,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 // that is of no use, and other clients would wait for its expiry.
 func (h *hold) lose(loss *Loss) {
 	h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+	h.e.losses.add(h, loss)
 	h.e.observers.lost(h, loss)
 	h.finish(loss)
 	h.releaseInBackground()
