@@ -19,11 +19,12 @@ var (
 	ErrNotHeld     = errors.New("rwlock: not held")             // unlocked without a hold
 	ErrUpgrade     = errors.New("rwlock: cannot upgrade")       // see Lease.Upgrade
 	ErrNested      = errors.New("rwlock: the caller already holds this lock")
-	ErrReplicas    = errors.New("rwlock: too few replicas")           // hold the grant, which is released: *QuorumError
-	ErrConflict    = errors.New("rwlock: key holds something else")   // WRONGTYPE or the like: *QuorumError
-	ErrMessages    = errors.New("rwlock: pub/sub unavailable")        // passed to Trace.NoMessages only
-	ErrClosed      = errors.New("rwlock: locker closed")              // used after Close
-	ErrOption      = errors.New("rwlock: option or argument refused") // *OptionError
+	ErrLockOrder   = errors.New("rwlock: the caller holds a later lock") // and would wait for this one: see LockAll
+	ErrReplicas    = errors.New("rwlock: too few replicas")              // hold the grant, which is released: *QuorumError
+	ErrConflict    = errors.New("rwlock: key holds something else")      // WRONGTYPE or the like: *QuorumError
+	ErrMessages    = errors.New("rwlock: pub/sub unavailable")           // passed to Trace.NoMessages only
+	ErrClosed      = errors.New("rwlock: locker closed")                 // used after Close
+	ErrOption      = errors.New("rwlock: option or argument refused")    // *OptionError
 )
 
 // AcquireError is returned by an acquisition that ended while another client held the lock, or whose ctx had ended

@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,15 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.unusable()
 	}
 	return l.convertError(l.inner.Release(ctx))
+}
+
+// end releases the lock, and returns the loss of the lease. An unconfirmed release continues in the background. It is
+// no error of the work under the lock: that is done.
+func (l *Lease) end(ctx context.Context) (losses []error) {
+	if err := l.Release(ctx); errors.Is(err, ErrLost) {
+		return []error{err}
+	}
+	return nil
 }
 
 // Upgrade turns a read lease into a write lease without a gap: no other writer enters in between. If the lease is the

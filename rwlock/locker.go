@@ -2,7 +2,6 @@ package rwlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -157,22 +156,21 @@ func tryRun(ctx context.Context, lease *Lease, err error, fn func(context.Contex
 
 var errNilFn = &OptionError{"fn", "nil", "must be a function"}
 
-// run runs fn under the context of the lease, and releases the lease also when fn fails or panics. err is the error of
-// the acquisition, if it failed. run returns a loss even if fn returned nil. It returns the loss once: fn may have
-// noticed it and returned it already.
-func run(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (failed error) {
+// held is what run holds while fn runs: a *Lease or a *MultiLease.
+type held interface {
+	Context(parent context.Context) context.Context
+	end(ctx context.Context) (losses []error)
+}
+
+// run runs fn under the context of what is held, and releases it also when fn fails or panics. err is the error of the
+// acquisition, if it failed. run returns a loss even if fn returned nil. It returns each loss once: fn may have noticed
+// it and returned it already.
+func run(ctx context.Context, h held, err error, fn func(context.Context) error) (failed error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// An unconfirmed release continues in the background. It is no error: the work is done.
-		err := lease.Release(ctx)
-		if !errors.Is(err, ErrLost) {
-			err = nil
-		}
-		failed = outcome.Of(failed, err)
-	}()
-	return fn(lease.Context(ctx))
+	defer func() { failed = outcome.Of(failed, h.end(ctx)...) }()
+	return fn(h.Context(ctx))
 }
 
 // acquire makes every Lease. It checks the caller's arguments before anything is sent.
@@ -237,19 +235,25 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 // applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
 // locker: terms have the arguments of scripts as text, which would otherwise be formatted for every acquisition.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
-	defaults := l.defaults
-	defaults.Linger = 0 // for an RWMutex only: its rules do not apply here
-	s, err := l.lockSettings(defaults, opts)
+	s, err := l.acquisitionSettings(opts)
 	if err != nil {
 		return err
-	}
-	if s.Linger > 0 {
-		return &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
 	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry, r.Claimed = engine.Join, s.Claimed
 	}
 	return nil
+}
+
+// acquisitionSettings returns the settings of an acquisition of this locker.
+func (l *Locker) acquisitionSettings(opts []LockOption) (settings.Lock, error) {
+	defaults := l.defaults
+	defaults.Linger = 0 // for an RWMutex only: its rules do not apply here
+	s, err := l.lockSettings(defaults, opts)
+	if err == nil && s.Linger > 0 {
+		err = &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
+	}
+	return s, err
 }
 
 // lockSettings returns the defaults with the options of one acquisition applied. It refuses a longer TTL than the

@@ -76,8 +76,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
 	}
-	begun, leads := time.Now(), false
-	w := localqueue.NewWaiter(mode, begun)
+	begun, w, leads := time.Now(), localqueue.NewWaiter(mode), false
 	err := m.use(func() { leads = m.queue.TryLead(w) })
 	if err != nil {
 		return err
@@ -100,7 +99,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
 	defer cancel()
 	over := within.Done() // the caller's code, which may panic, does not run after the waiter has been admitted
-	w := localqueue.NewWaiter(mode, begun)
+	w := localqueue.NewWaiter(mode)
 	if err := m.use(func() { m.queue.Enqueue(w) }); err != nil {
 		return err
 	}
@@ -261,8 +260,6 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 		Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: m.block, Seen: m.seen, TokenInUse: m.token,
 	}
 	m.unlock()
-	m.requesting.Store(true)
-	defer m.requesting.Store(false)
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err

@@ -44,15 +44,20 @@ type acquisition struct {
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	h := &l.first
-	h.lease, h.done, l.limit = l, &l.done, clock.Never
-	l.standing.Store(h)
-	return e.acquire(ctx, h, r)
+	return e.acquire(ctx, l.begin(), r)
 }
 
 // acquire is Acquire for one hold of a lease: the first, or the second one of a conversion.
 func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
-	// The hold is filled in before it is registered: from then on messages and Close find it.
+	a := e.newAcquisition(h, r)
+	if refused := a.admit(ctx); refused != nil {
+		return refused
+	}
+	return a.run(ctx)
+}
+
+// newAcquisition fills in the hold for a request and prepares the first attempt.
+func (e *Engine) newAcquisition(h *hold, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, claimed: r.Claimed, began: now.Wall}
 	h.e, h.asking = e, a
@@ -68,41 +73,52 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 		e.listen(h.key.LockHash())
 	}
 	a.start()
-	// Nothing has been sent, so nothing has to be released: the failure is returned without giveUp.
+	return a
+}
+
+// admit registers the hold, unless nothing may be sent for it. The hold has been filled in before: from then on
+// messages and Close find it. Nothing has been sent, so nothing has to be released: the failure is returned without
+// giveUp.
+func (a *acquisition) admit(ctx context.Context) *Error {
+	e := a.hold.e
 	if ctx.Err() != nil {
 		return a.failure(Contended, ctxerr.Cause(ctx))
 	}
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.failure(InvalidMasters, err)
 	}
-	if !e.registry.add(h) {
+	if !e.registry.add(a.hold) {
 		return a.failure(Closed, ErrClosed)
 	}
-	return a.run(ctx)
+	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
+	a.wakeUps = e.wakeUps.Load()
+	return nil
 }
 
 // run sends the requests and waits. If a method of ctx panics, no caller gets the lease, so the hold is given back.
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
 	defer a.abandonUnless(&returned)
-	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
-	a.wakeUps = e.wakeUps.Load()
 	if len(e.masters) == 1 && !e.replicated() && !(a.entry == Try && e.leaving[0].any(a.hold.key.LockHash())) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
 		a.askAll()
 	}
-	err := a.await(ctx)
+	e.await(ctx, a)
 	returned = true
-	return err
+	return a.outcome()
 }
 
 // abandonUnless ends the acquisition or the hold that it was granted, unless the call has returned.
 func (a *acquisition) abandonUnless(returned *bool) {
-	if *returned {
-		return
+	if !*returned {
+		a.abandon()
 	}
+}
+
+// abandon ends the acquisition, or the hold that it was granted.
+func (a *acquisition) abandon() {
 	h := a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
@@ -189,20 +205,24 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 	})
 }
 
-// post sends the request through the master's pipeline, under mu. The answer is matched with the hold that is current
+// post sends the request through the master's pipeline, under mu.
+func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
+	call := a.call(m, proposal, urgent)
+	a.hold.lease.mu.afterUnlock(func() { m.Post(call) })
+}
+
+// call returns the request, which is about to be posted, under mu. The answer is matched with the hold that is current
 // now, because the acquisition may be at its next attempt when the answer arrives. A request may be sent twice: a
 // script that finds its hold granted or queued answers with that state.
-func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
-	h := a.hold
+func (a *acquisition) call(m *transport.Master, proposal int64, urgent bool) transport.Call {
 	id, args := a.sending(m, new([6]string))
 	if a.keys == nil {
-		a.keys = h.e.keys.ForCall(h.key)
+		a.keys = a.hold.e.keys.ForCall(a.hold.key)
 	}
-	call := transport.Call{
+	return transport.Call{
 		Script: a.script(m), Keys: a.keys, Vote: m.Vote(proposal), Args: args, Urgent: urgent, Replicated: true,
 		Done: func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, id, r, sent) },
 	}
-	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
@@ -421,40 +441,6 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 	if cause != nil {
 		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
-	}
-}
-
-// await returns when the lease is held or the acquisition has failed. It never decides by itself that a lock was
-// granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
-func (a *acquisition) await(ctx context.Context) error {
-	ready := a.untilReady()
-	if ready == nil {
-		return a.outcome()
-	}
-	// The wait for a single master lasts as long as the caller waits: no other master could decide without it.
-	if len(a.hold.e.masters) == 1 {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			a.cancel(ctx)
-		}
-		return a.outcome()
-	}
-	// With several masters, the silent ones must not determine how long every caller waits.
-	timeout := time.NewTimer(a.hold.e.cfg.NodeTimeout)
-	defer timeout.Stop()
-	for {
-		select {
-		case <-ready:
-			return a.outcome()
-		case <-ctx.Done():
-			a.cancel(ctx)
-			return a.outcome()
-		case <-a.asked:
-			timeout.Reset(a.hold.e.cfg.NodeTimeout)
-		case <-timeout.C:
-			a.withoutLate()
-		}
 	}
 }
 

@@ -9,6 +9,7 @@
 //	hold.go        hold, one hold id on the masters: its grant, its deadline, its end; the masters' votes on it, what a
 //	               reply means, and which calls the ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
+//	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
 //	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
@@ -19,7 +20,6 @@
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
-//	inspect.go     what the masters show of a lock, and what this process has: holds, waiters, losses
 //	outage.go      servers that do not answer or that evict keys, and when each is reported next
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),

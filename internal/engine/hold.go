@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -39,8 +38,8 @@ type hold struct {
 	mode    fencing.Mode
 	phase   phase
 
-	unobserved bool   // the hooks were not notified of the grant
-	waited     uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
+	unobserved  bool // the hooks were not notified of the grant
+	provisional bool // no caller has it unless keep is called: see group
 }
 
 // extra has the fields that few holds need.
@@ -131,7 +130,7 @@ func (h *hold) isStanding() bool { return h.lease.standing.Load() == h }
 
 // begin is called for a granted hold, under mu.
 func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	h.phase, h.waited = held, uint32(min((now.Mono-h.begun).Milliseconds(), math.MaxUint32))
+	h.phase = held
 	h.trust.set(until)
 	if h.extra != nil {
 		h.extra.shared.first = h.ballot.Votes().First(token)
@@ -144,8 +143,7 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 		h.e.tokens.observe(token)
 	}
 	h.e.counters.held.Add(1)
-	h.e.counters.acquired.Add(1)
-	h.e.observers.acquired(h)
+	h.reportGrant()
 	// A grant from the queue, reported in any way, lasts for the hand-off TTL until it is confirmed. An answer can
 	// report one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
 	// the way.
@@ -154,6 +152,14 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	h.renewal.handOff = h.renewal.confirm
 	h.planRenewal(now)
 	h.setTimer()
+}
+
+// reportGrant counts and reports the grant, under mu. A provisional hold is reported once it is kept.
+func (h *hold) reportGrant() {
+	if h.unobserved = h.provisional; !h.provisional {
+		h.e.counters.acquired.Add(1)
+		h.e.observers.acquired(h)
+	}
 }
 
 // Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under
@@ -221,9 +227,10 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 // lose ends the hold without its holder's wish, under mu. It releases what a minority of the masters may still have:
 // that is of no use, and other clients would wait for its expiry.
 func (h *hold) lose(loss *Loss) {
-	h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
-	h.e.losses.add(h, loss)
-	h.e.observers.lost(h, loss)
+	if !h.provisional {
+		h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+		h.e.observers.lost(h, loss)
+	}
 	h.finish(loss)
 	h.releaseInBackground()
 }

@@ -26,6 +26,26 @@ func (l *Lease) lock() *hold {
 	return l.standing.Load()
 }
 
+// begin makes the first hold of a new lease the one that it stands on, and returns it.
+func (l *Lease) begin() *hold {
+	l.first.lease, l.first.done, l.limit = l, &l.done, clock.Never
+	l.standing.Store(&l.first)
+	return &l.first
+}
+
+// keep makes a provisional lease a caller's lease, and reports its grant. It returns false if the lease has ended, or
+// was never granted.
+func (l *Lease) keep() bool {
+	h := l.lock()
+	defer l.mu.Unlock()
+	if !h.stillHeld() {
+		return false
+	}
+	h.provisional = false
+	h.reportGrant()
+	return true
+}
+
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.standing.Load().name }
 

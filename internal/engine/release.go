@@ -18,21 +18,11 @@ import (
 // quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
 // lease that was released before, the *Loss of a lease that was lost, and *Error.
 func (l *Lease) Release(ctx context.Context) error {
-	h := l.lock()
-	// A second release does nothing. A release after a loss returns the loss each time.
-	if !h.stillHeld() {
-		defer l.mu.Unlock()
-		if l.done.err() == ErrReleased {
-			return nil
-		}
-		return l.done.err()
+	h, over := l.endByHolder()
+	if h == nil {
+		return over
 	}
-	h.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	defer h.e.unconfirmed.add(-1)
-	h.finish(ErrReleased)
-	h.e.registry.forget(h.id)
-	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
-	l.mu.Unlock()
 	// The end of the caller's context is no reason to keep a lock that is not used any more.
 	within := h.e.masters[0].Detached(ctx, h.e.cfg.ReleaseTimeout)
 	defer within.Stop()
@@ -41,6 +31,59 @@ func (l *Lease) Release(ctx context.Context) error {
 		h.warnOf(failed)
 	}
 	return err
+}
+
+// ReleaseAll is Release for several leases, without the values of a context. The releases to one server are sent
+// together, and the release timeout is for all.
+func (e *Engine) ReleaseAll(leases []*Lease) []error {
+	errs := make([]error, len(leases))
+	all, votes := make([]*hold, len(leases)), make([]*releaseVotes, len(leases))
+	calls := make([][]transport.Call, len(e.masters))
+	for i, l := range leases {
+		h, over := l.endByHolder()
+		if h == nil {
+			errs[i] = over
+			continue
+		}
+		defer e.unconfirmed.add(-1)
+		all[i], votes[i] = h, newReleaseVotes(e)
+		h.postReleases(votes[i], func(m *transport.Master, c transport.Call) {
+			calls[m.Index] = append(calls[m.Index], c)
+		})
+	}
+	for i, m := range e.masters {
+		m.PostAll(calls[i])
+	}
+	within, cancel := context.WithTimeout(context.Background(), e.cfg.ReleaseTimeout)
+	defer cancel()
+	for i, h := range all {
+		if h == nil {
+			continue
+		}
+		errs[i] = votes[i].await(within, h)
+		if failed, ok := errs[i].(*Error); ok {
+			h.warnOf(failed)
+		}
+	}
+	return errs
+}
+
+// endByHolder ends a lease that is held, counts its release as unconfirmed and returns its hold, for the caller to
+// give back. Otherwise it returns what Release returns: nil if the lease was released before, and its *Loss each time.
+func (l *Lease) endByHolder() (h *hold, over error) {
+	h = l.lock()
+	defer l.mu.Unlock()
+	if !h.stillHeld() {
+		if over = l.done.err(); over == ErrReleased {
+			over = nil
+		}
+		return nil, over
+	}
+	h.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
+	h.finish(ErrReleased)
+	h.e.registry.forget(h.id)
+	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
+	return h, nil
 }
 
 // warnOf logs the error that Release returns. The log and the error agree on whether the release continues.
@@ -57,17 +100,10 @@ func (h *hold) warnOf(failed *Error) {
 // ends, and at most for the release timeout. It is for callers that do not need the result and have set a time limit
 // themselves.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
-	h := l.lock()
-	if !h.stillHeld() {
-		l.mu.Unlock()
-		return
+	if h, _ := l.endByHolder(); h != nil {
+		defer h.e.unconfirmed.add(-1)
+		_ = h.giveBackWithin(ctx)
 	}
-	h.e.unconfirmed.add(+1) // as in Release
-	defer h.e.unconfirmed.add(-1)
-	h.finish(ErrReleased)
-	h.e.registry.forget(h.id)
-	l.mu.Unlock()
-	_ = h.giveBackWithin(ctx)
 }
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
@@ -129,12 +165,8 @@ func (h *hold) giveBack(ctx, caller context.Context) error {
 	}
 	// votes outlives this call, because answers may arrive after the end of ctx.
 	votes := newReleaseVotes(h.e)
-	h.postReleases(votes)
-	select {
-	case <-votes.certain:
-	case <-ctx.Done():
-	}
-	return votes.verdict(h)
+	h.postReleases(votes, (*transport.Master).Post)
+	return votes.await(ctx, h)
 }
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
@@ -160,9 +192,9 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 	return h.e.released(r, result, sent)
 }
 
-// postReleases releases the hold on each of several masters, with one token floor for the tokens that hand-offs mint.
-// All masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
-func (h *hold) postReleases(votes *releaseVotes) {
+// postReleases releases the hold on each master, with one token floor for the tokens that hand-offs mint. Several
+// masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
+func (h *hold) postReleases(votes *releaseVotes, post func(*transport.Master, transport.Call)) {
 	keys := h.e.keys.ForCall(h.key)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
@@ -174,17 +206,18 @@ func (h *hold) postReleases(votes *releaseVotes) {
 			h.lease.mu.afterUnlock(func() { count(i, false, nil) })
 			continue
 		}
-		h.postRelease(m, keys, proposal, count)
+		call := h.releaseCall(m, keys, proposal, count)
+		h.lease.mu.afterUnlock(func() { post(m, call) })
 	}
 }
 
-// postRelease posts the release to one master, under mu. done is called without mu when the master has answered or
-// failed to.
-func (h *hold) postRelease(
+// releaseCall returns the release for one master, which is about to be posted, under mu. done is called without mu when
+// the master has answered or failed to.
+func (h *hold) releaseCall(
 	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
-) {
+) transport.Call {
 	r := h.releaseOn(m)
-	call := transport.Call{
+	return transport.Call{
 		Script: h.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
 		Args: wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(nil), Urgent: true,
 		Done: func(result rueidis.RedisResult, sent clock.Instant) {
@@ -192,7 +225,6 @@ func (h *hold) postRelease(
 			done(m.Index, had, failure)
 		},
 	}
-	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // releaseAtOnce releases all that any master may have of this hold, under mu, and removes the hold from the registry.
@@ -212,10 +244,11 @@ func (h *hold) releaseAtOnce(left []func()) {
 			continue
 		}
 		h.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
-		h.postRelease(m, keys, proposal, func(int, bool, *NodeFailure) {
+		call := h.releaseCall(m, keys, proposal, func(int, bool, *NodeFailure) {
 			h.e.unconfirmed.add(-1)
 			left[i]()
 		})
+		h.lease.mu.afterUnlock(func() { m.Post(call) })
 	}
 	h.e.registry.forget(h.id)
 }
@@ -320,6 +353,15 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 		close(v.certain)
 		v.e.unconfirmed.add(-1)
 	}
+}
+
+// await returns the verdict once it is certain, or at the end of ctx.
+func (v *releaseVotes) await(ctx context.Context, of *hold) error {
+	select {
+	case <-v.certain:
+	case <-ctx.Done():
+	}
+	return v.verdict(of)
 }
 
 // verdict returns the verdict of the answers so far. Later answers change nothing for the caller. A release that they

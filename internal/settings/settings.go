@@ -44,7 +44,14 @@ type Lock struct {
 	Owner   string        // a ULID, or "" for a new one
 	Join    bool          // nest in the owner's standing hold
 	Claimed fencing.Token // the token of that hold; 0: the owner's latest
+	Outer   Outer         // what else the owner holds, for several locks; or nil
 	refused *Invalid
+}
+
+// Outer knows the locks that an owner holds, also without their contexts.
+type Outer interface {
+	// MayWait reports why the owner must not wait for this lock: it holds a later one.
+	MayWait(name string) error
 }
 
 // The limits and defaults that the documentation names.

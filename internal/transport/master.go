@@ -128,6 +128,25 @@ func (m *Master) Post(c Call) {
 	}
 }
 
+// PostAll is Post for several calls, which are all replicated or all not. Those of one node leave together, so that
+// they are one write and one round trip, unless they are more than a batch has.
+func (m *Master) PostAll(calls []Call) {
+	for len(calls) > 0 {
+		n := m.At(calls[0].Keys[0])
+		together, others := make([]Call, 0, len(calls)), []Call(nil)
+		for _, c := range calls {
+			if m.At(c.Keys[0]) == n {
+				together = append(together, c)
+			} else {
+				others = append(others, c)
+			}
+		}
+		if n.post(together...) {
+			calls = others
+		}
+	}
+}
+
 // Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while other
 // background work waits for the server to come back.
 func (m *Master) Renew(r *Renewal) {

@@ -53,12 +53,12 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 	return n
 }
 
-// post passes the call to its pipeline.
-func (n *Node) post(c Call) bool {
-	if c.Replicated && n.replicated != nil {
-		return n.replicated.post(c)
+// post passes the calls, which are all replicated or all not, to their pipeline.
+func (n *Node) post(calls ...Call) bool {
+	if calls[0].Replicated && n.replicated != nil {
+		return n.replicated.post(calls)
 	}
-	return n.pipeline.post(c)
+	return n.pipeline.post(calls)
 }
 
 // renew passes the renewal on. A renewal moves a deadline, so it counts only once the replicas have it.

@@ -53,13 +53,13 @@ func newPipeline(n *Node, batches int) *pipeline {
 }
 
 // post returns false if the pipeline has ended.
-func (p *pipeline) post(c Call) bool {
+func (p *pipeline) post(calls []Call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return false
 	}
-	p.calls = append(p.calls, c)
+	p.calls = append(p.calls, calls...)
 	p.wake()
 	return true
 }

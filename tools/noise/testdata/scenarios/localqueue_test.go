@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/localqueue"
@@ -93,7 +92,7 @@ func (c *caller) admit(mode fencing.Mode) {
 		c.unlock()
 		return
 	}
-	w := localqueue.NewWaiter(mode, time.Time{})
+	w := localqueue.NewWaiter(mode)
 	c.queue.Enqueue(w)
 	c.unlock()
 	for {
@@ -140,7 +139,7 @@ func (c *caller) release(mode fencing.Mode) {
 
 func (c *caller) upgrade() {
 	c.mu.Lock()
-	w := localqueue.NewWaiter(fencing.Write, time.Time{})
+	w := localqueue.NewWaiter(fencing.Write)
 	held, _ := c.queue.BeginConversion(w, fencing.Read)
 	if !held {
 		c.fail("upgrades, and is told that it is not inside")

@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/transport"
+)
+
+// Several are requests for several locks, of which the caller needs all or none. Their entry is Wait or Try, the same
+// for all.
+//
+// The requests are in the order in which all callers wait for these locks, each lock once. No acquisition waits for a
+// lock while it holds one that comes later, so acquisitions of several locks never wait for each other in a circle.
+type Several struct {
+	Requests []Request
+	Lease    func(i int) *Lease      // makes the lease of a request: a new one for each of its attempts
+	MayWait  func(name string) error // called before each wait: reports why the caller must not wait for this lock
+}
+
+// AcquireAll asks for all the locks together, in one batch for each server, and returns when it has all of them. If
+// some are not free, it keeps the locks before the first of these, gives the others back, waits for that first one, and
+// asks for the rest again. A lock that is lost meanwhile ends the call with its *Loss. On failure nothing is kept: what
+// the call has taken is released in the background.
+//
+// The hooks and the counters learn of each lock once, when the call keeps it: the attempts that are given back are not
+// reported.
+func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
+	g := &group{Several: s, e: e}
+	complete := false
+	defer func() { // also if a method of ctx panics
+		if !complete {
+			g.giveBack()
+		}
+	}()
+	err := g.acquire(ctx)
+	complete = err == nil
+	return err
+}
+
+// group is one call of AcquireAll.
+type group struct {
+	Several
+	e    *Engine
+	kept []*Lease // of the first requests
+}
+
+func (g *group) acquire(ctx context.Context) error {
+	single := g.Requests[0].Entry == Try
+	for len(g.kept) < len(g.Requests) {
+		// The last lock is waited for at once: there is nothing behind it to ask for meanwhile.
+		if single || len(g.kept) < len(g.Requests)-1 {
+			refused, forGood := g.try(ctx)
+			switch {
+			case refused == nil:
+				continue
+			case single || forGood:
+				return refused
+			}
+		}
+		if err := g.wait(ctx); err != nil {
+			return cmp.Or(g.end(), err)
+		}
+	}
+	return g.end()
+}
+
+// end returns why one of the kept leases has ended, or nil.
+func (g *group) end() error {
+	for _, l := range g.kept {
+		if end := g.endOf(l); end != nil {
+			return end
+		}
+	}
+	return nil
+}
+
+// endOf returns why a lease that no caller has so far has ended, or nil. Only Close releases such a lease.
+func (g *group) endOf(l *Lease) error {
+	end := l.Err()
+	if end == ErrReleased {
+		return &Error{Op: OpAcquire, Kind: Closed, Name: l.Name(), Mode: l.Mode(), Need: g.e.quorum(), Err: ErrClosed}
+	}
+	return end
+}
+
+// giveBack releases what the call has kept.
+func (g *group) giveBack() {
+	for _, l := range g.kept {
+		l.ReleaseSoon()
+	}
+}
+
+// wait waits for the first lock that the call does not have. The loss of a lock before it ends the wait.
+func (g *group) wait(ctx context.Context) error {
+	i := len(g.kept)
+	if err := g.MayWait(g.Requests[i].Name); err != nil {
+		return err
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, l := range g.kept {
+		defer l.OnEnd(cancel)()
+	}
+	l := g.Lease(i)
+	if err := g.e.Acquire(within, l, g.Requests[i]); err != nil {
+		return err
+	}
+	g.kept = append(g.kept, l)
+	return nil
+}
+
+// try makes a single attempt for each lock that the call does not have, and keeps the granted ones before the first
+// that was refused; all or none if the caller makes no other attempt. refused is that refusal, or nil if all are kept.
+// forGood reports that a wait would fail as well.
+func (g *group) try(ctx context.Context) (refused error, forGood bool) {
+	first := len(g.kept)
+	attempts := make([]*acquisition, 0, len(g.Requests)-first)
+	over := false
+	defer func() {
+		if !over {
+			for _, a := range attempts {
+				a.abandon()
+			}
+		}
+	}()
+	for i, r := range g.Requests[first:] {
+		r.Entry = Try
+		a := g.e.newAcquisition(g.Lease(first+i).begin(), r)
+		a.hold.provisional = true
+		if failed := a.admit(ctx); failed != nil {
+			return failed, true
+		}
+		attempts = append(attempts, a)
+	}
+	g.ask(attempts)
+	g.e.await(ctx, attempts...)
+	over = true
+	return g.settle(ctx, attempts)
+}
+
+// settle keeps what try says and gives the other locks back.
+func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
+	for _, a := range attempts {
+		failed := a.outcome()
+		if final := isFinal(ctx, failed); failed != nil && (refused == nil || final && !forGood) {
+			refused, forGood = failed, final
+		}
+	}
+	keeps := refused == nil || g.Requests[0].Entry != Try
+	for _, a := range attempts {
+		l := a.hold.lease
+		if keeps = keeps && l.keep(); keeps {
+			g.kept = append(g.kept, l)
+			continue
+		}
+		if refused == nil { // granted, and over since
+			refused = g.endOf(l)
+		}
+		l.ReleaseSoon()
+	}
+	return refused, forGood
+}
+
+// isFinal reports whether a failed attempt says that a wait for the lock would fail too: ctx has ended, the engine is
+// closed, the masters are of no use, or a key holds something else.
+func isFinal(ctx context.Context, failed error) bool {
+	e, ok := failed.(*Error)
+	if !ok {
+		return false
+	}
+	switch e.Kind {
+	case Conflict, Closed, InvalidMasters:
+		return true
+	default:
+		return e.Err != nil && ctx.Err() != nil
+	}
+}
+
+// ask sends the requests of all attempts, those to one server together. The requests to every master are made before
+// the first one leaves: a later one would be a request of an attempt that may have ended. An attempt for a lock that
+// this process is giving back is sent after that, by itself.
+func (g *group) ask(attempts []*acquisition) {
+	e, asked := g.e, make(chan struct{}, 1)
+	proposal, calls := e.tokens.proposalAfter(0), make([][]transport.Call, len(e.masters))
+	for _, a := range attempts {
+		a.asked = asked
+		a.hold.lease.mu.Lock()
+		for i, m := range e.masters {
+			switch {
+			case a.hold.phase != asking: // Close was called in between
+			case e.leaving[i].any(a.hold.key.LockHash()):
+				a.request(m, proposal)
+			default:
+				calls[i] = append(calls[i], a.call(m, proposal, true))
+			}
+		}
+		a.hold.lease.mu.Unlock()
+	}
+	for i, m := range e.masters {
+		m.PostAll(calls[i])
+	}
+}
+
+// await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
+// itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
+//
+// The wait for a single master lasts as long as the caller waits: no other master could decide without it. With several
+// masters, the silent ones must not determine how long every caller waits.
+func (e *Engine) await(ctx context.Context, all ...*acquisition) {
+	var timeout *time.Timer
+	var late <-chan time.Time
+	var asked <-chan struct{}
+	for _, a := range all {
+		ready := a.untilReady()
+		if ready != nil && len(e.masters) > 1 && timeout == nil {
+			timeout = time.NewTimer(e.cfg.NodeTimeout)
+			defer timeout.Stop()
+			late, asked = timeout.C, a.asked
+		}
+		for ready != nil {
+			select {
+			case <-ready:
+				ready = nil
+			case <-ctx.Done():
+				for _, a := range all {
+					a.cancel(ctx)
+				}
+				return
+			case <-asked:
+				timeout.Reset(e.cfg.NodeTimeout)
+			case <-late:
+				for _, a := range all {
+					a.withoutLate()
+				}
+			}
+		}
+	}
+}

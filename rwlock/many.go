@@ -1,0 +1,253 @@
+package rwlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/settings"
+)
+
+// maxNames bounds how many locks one call takes.
+const maxNames = 1000
+
+// LockAll takes several locks for writing: all of them, or none. The order of the names has no meaning: callers that
+// take the same locks never wait for each other in a circle, however they name them.
+//
+// All names are asked for at once, so on one Redis free locks cost one round trip. If some are not free, LockAll keeps
+// those before the first of them in byte order, gives the others back, waits for that first one as Lock does, and asks
+// for the rest again. So it never waits for a lock while it holds a later one. That applies to what the call takes
+// itself. If ctx comes from a section of this locker that holds a later lock, LockAll returns ErrLockOrder where it
+// would have to wait. What the caller holds besides, without its context, is not known. If ctx comes from a section
+// under one of the names, LockAll returns ErrNested at once, as Lock does.
+//
+// The options apply to each lock. WithMaxWait bounds the whole call. WithMaxHold, and the TTL with WithoutRenewal,
+// count for each lock from its grant, also while LockAll waits for another one. The errors are those of Lock, and name
+// the lock that LockAll could not get. A lock that is lost while LockAll waits for another one ends the call with its
+// *LostError. No name, more than 1,000 and a name that occurs twice are an *OptionError before anything is sent. With
+// every error the call holds nothing: what it has taken is released in the background.
+func (l *Locker) LockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, names, Write, engine.Wait, opts)
+}
+
+// RLockAll is LockAll for reading.
+func (l *Locker) RLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, names, Read, engine.Wait, opts)
+}
+
+// TryLockAll is LockAll with a single attempt for each lock, as TryLock is for one: it returns an *AcquireError at once
+// if another client holds one of the locks or waits for it.
+func (l *Locker) TryLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, names, Write, engine.Try, opts)
+}
+
+// TryRLockAll is TryLockAll for reading.
+func (l *Locker) TryRLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, names, Read, engine.Try, opts)
+}
+
+// DoAll runs fn under MultiLease.Context while it holds all the locks for writing, as Do does under one lock. If
+// LockAll fails, fn does not run and the error is LockAll's. Each lease that was lost while fn ran adds its *LostError
+// to fn's error.
+func (l *Locker) DoAll(
+	ctx context.Context, names []string, fn func(context.Context) error, opts ...LockOption,
+) error {
+	if fn == nil {
+		return errNilFn
+	}
+	all, err := l.LockAll(ctx, names, opts...)
+	return run(ctx, all, err, fn)
+}
+
+// RDoAll is DoAll for reading.
+func (l *Locker) RDoAll(
+	ctx context.Context, names []string, fn func(context.Context) error, opts ...LockOption,
+) error {
+	if fn == nil {
+		return errNilFn
+	}
+	all, err := l.RLockAll(ctx, names, opts...)
+	return run(ctx, all, err, fn)
+}
+
+// acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent.
+func (l *Locker) acquireAll(
+	ctx context.Context, names []string, mode Mode, entry engine.Entry, opts []LockOption,
+) (*MultiLease, error) {
+	if l.isZero() {
+		return nil, errZeroLocker
+	}
+	sorted, err := inOrder(names)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.acquisitionSettings(opts)
+	if err != nil {
+		return nil, err
+	}
+	limit := time.Duration(0)
+	if entry == engine.Wait {
+		limit = s.MaxWait
+		for _, name := range names {
+			if err := l.nested(ctx, name, s.Owner); err != nil {
+				return nil, err
+			}
+		}
+	}
+	begun := time.Now() // as in request
+	within, cancel := limited(ctx, limit)
+	defer cancel()
+	all, terms := engine.Several{Requests: make([]engine.Request, len(names))}, s.Terms()
+	for i, at := range sorted {
+		all.Requests[i] = engine.Request{Name: names[at], Mode: mode, Owner: s.Owner, Entry: entry, Terms: terms}
+	}
+	m := &MultiLease{leases: make([]*Lease, len(names))}
+	all.Lease = func(i int) *engine.Lease {
+		lease := &Lease{locker: l, owned: s.Owner != ""}
+		m.leases[sorted[i]] = lease
+		return &lease.inner
+	}
+	all.MayWait = func(name string) error { return l.mayWait(ctx, name, &s) }
+	if err := l.engine.AcquireAll(within, all); err != nil {
+		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
+	}
+	return m, nil
+}
+
+// inOrder returns the positions of the names in byte order. It refuses names before anything is sent.
+func inOrder(names []string) (sorted []int, err error) {
+	if len(names) == 0 || len(names) > maxNames {
+		return nil, &OptionError{"names", len(names), fmt.Sprintf("must be 1 to %d", maxNames)}
+	}
+	sorted = make([]int, len(names))
+	for i, name := range names {
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
+		sorted[i] = i
+	}
+	slices.SortFunc(sorted, func(a, b int) int { return cmp.Compare(names[a], names[b]) })
+	for i, at := range sorted[1:] {
+		if names[at] == names[sorted[i]] {
+			return nil, &OptionError{"names", fmt.Sprintf("%q", names[at]), "must not occur twice"}
+		}
+	}
+	return sorted, nil
+}
+
+// mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another
+// caller may hold this lock and wait for that one. Sections of other owners do not count, as in nested.
+func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
+	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
+		lease := c.lease
+		if lease.locker != l || lease.Name() < name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
+			continue
+		}
+		if c.stands() {
+			return fmt.Errorf("%w: lock %q is not free, and the section that ctx comes from holds lock %q",
+				ErrLockOrder, name, lease.Name())
+		}
+	}
+	if s.Outer != nil {
+		return s.Outer.MayWait(name)
+	}
+	return nil
+}
+
+// MultiLease is the leases of several locks that were taken together. Its methods are safe for concurrent use. Only the
+// methods of a Locker make one. The zero value and nil have no lease: their methods return an *OptionError, except
+// Release of nil, which returns nil.
+//
+// Each lease is renewed, lost and reported by itself. The order of LockAll does not cover an Upgrade of one of them.
+type MultiLease struct {
+	leases []*Lease // in the caller's order
+}
+
+// isUnusable reports whether no Locker has made it.
+func (m *MultiLease) isUnusable() bool { return m == nil || m.leases == nil }
+
+// unusable returns the reason.
+func (m *MultiLease) unusable() error {
+	if m == nil {
+		return &OptionError{"MultiLease", "nil", "must be made by a Locker"}
+	}
+	return &OptionError{"MultiLease", "zero value", "must be made by a Locker"}
+}
+
+// Leases returns the leases in the order in which the caller has named the locks.
+func (m *MultiLease) Leases() []*Lease {
+	if m.isUnusable() {
+		return nil
+	}
+	return slices.Clone(m.leases)
+}
+
+// Context returns parent with the fences of all leases. It is cancelled when the first of them ends; context.Cause is
+// then the value of that lease's Err. It stands for each of the locks as Lease.Context does: an acquisition that waits
+// under it for one of them is ErrNested.
+func (m *MultiLease) Context(parent context.Context) context.Context {
+	if m.isUnusable() {
+		return endedContext(parent, m.unusable())
+	}
+	for _, lease := range m.leases {
+		parent = lease.Context(parent)
+	}
+	return parent
+}
+
+// Done is closed when the first of the leases has ended.
+func (m *MultiLease) Done() <-chan struct{} { return m.Context(context.Background()).Done() }
+
+// Err returns nil while all leases can be trusted. It returns the *LostError of a lost lease if there is one, and
+// ErrReleased after Release, after Locker.Close and after the release of a single lease.
+func (m *MultiLease) Err() error {
+	if m.isUnusable() {
+		return m.unusable()
+	}
+	var released error
+	for _, lease := range m.leases {
+		err := lease.Err()
+		if errors.Is(err, ErrLost) {
+			return err
+		}
+		released = cmp.Or(released, err)
+	}
+	return released
+}
+
+// Release gives all locks back, those of one server with one write. It continues when ctx has ended, and waits at most
+// the release timeout for all together. The error joins what Lease.Release would return for each lease. A second
+// Release, and Release of a nil MultiLease, returns nil unless a lease was lost.
+func (m *MultiLease) Release(context.Context) error {
+	if m == nil {
+		return nil
+	}
+	if m.isUnusable() {
+		return m.unusable()
+	}
+	return joined.Errors(m.release()...)
+}
+
+// release returns the error of each lease.
+func (m *MultiLease) release() []error {
+	inner := make([]*engine.Lease, len(m.leases))
+	for i, lease := range m.leases {
+		inner[i] = &lease.inner
+	}
+	errs := m.leases[0].locker.engine.ReleaseAll(inner)
+	for i, lease := range m.leases {
+		errs[i] = lease.convertError(errs[i])
+	}
+	return errs
+}
+
+// end releases all locks, and returns the losses. An unconfirmed release continues in the background. It is no error of
+// the work under the locks.
+func (m *MultiLease) end(context.Context) (losses []error) {
+	return slices.DeleteFunc(m.release(), func(err error) bool { return !errors.Is(err, ErrLost) })
+}

@@ -1,0 +1,514 @@
+package rwlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// together is a call of LockAll or RLockAll under way.
+type together struct {
+	*testkit.Call
+	all *rwlock.MultiLease
+}
+
+// takeAll starts a call that waits.
+func takeAll(p *process, ctx context.Context, names []string, opts ...rwlock.LockOption) *together {
+	c := new(together)
+	c.Call = p.W.Call(ctx, func(ctx context.Context) (err error) {
+		c.all, err = p.LockAll(ctx, names, opts...)
+		return err
+	})
+	return c
+}
+
+// granted waits for the leases.
+func (c *together) granted(w *world) *rwlock.MultiLease {
+	w.Helper()
+	require.NoError(w, c.Result())
+	return c.all
+}
+
+// failed waits for the error, after which the call holds nothing.
+func (c *together) failed(w *world) error {
+	w.Helper()
+	err := c.Result()
+	require.Error(w, err)
+	require.Nil(w, c.all)
+	return err
+}
+
+// isFree reports whether nobody holds the lock or waits for it.
+func isFree(w *world, name string) bool {
+	state := w.Inspect(name)
+	return len(state.Holders)+len(state.Waiters) == 0
+}
+
+// heldOf returns which of the names are held, in their order.
+func heldOf(w *world, names ...string) (held []string) {
+	for _, name := range names {
+		if len(w.Inspect(name).Holders) > 0 {
+			held = append(held, name)
+		}
+	}
+	return held
+}
+
+func TestSeveralLocksAreTakenTogether(t *testing.T) {
+	everywhere(t, func(w *world) {
+		var trace testkit.Trace
+		p, q := w.Process(trace.Option()), w.Process()
+		names := []string{"c", "a", "b"}
+		all, err := p.LockAll(w.Ctx, names)
+		require.NoError(w, err)
+		ctx := all.Context(w.Ctx)
+		for i, lease := range all.Leases() {
+			require.Equal(w, names[i], lease.Name(), "the order of the caller")
+			require.Equal(w, rwlock.Write, lease.Mode())
+			fence, ok := fencing.FromContext(ctx, names[i])
+			require.True(w, ok)
+			require.Equal(w, lease.Fence(), fence)
+			_, err := q.TryLock(w.Ctx, names[i])
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+			_, err = p.Lock(ctx, names[i])
+			require.ErrorIs(w, err, rwlock.ErrNested)
+		}
+		require.NoError(w, all.Err())
+		require.NoError(w, ctx.Err())
+
+		require.NoError(w, all.Release(w.Ctx))
+		require.ErrorIs(w, all.Err(), rwlock.ErrReleased)
+		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+		w.UntilClosed(all.Done())
+		require.NoError(w, all.Release(w.Ctx), "nothing is left to release")
+		for _, name := range names {
+			require.True(w, isFree(w, name))
+			w.Eventually("both events", func() bool { return len(trace.Events(name)) == 2 })
+			require.Equal(w, "acquired", trace.Events(name)[0].What)
+			require.Equal(w, "released", trace.Events(name)[1].What)
+		}
+		require.Equal(w, uint64(3), p.Stats().Acquired)
+		require.Zero(w, p.Stats().Held)
+	})
+}
+
+// writes counts what a client writes to its connections.
+type writes struct{ n atomic.Int64 }
+
+func (c *writes) option() testkit.Net {
+	return testkit.Net{Tuned: true, Change: func(o *rueidis.ClientOption) {
+		dial := o.DialCtxFn
+		o.DialCtxFn = func(
+			ctx context.Context, addr string, dialer *net.Dialer, cfg *tls.Config,
+		) (net.Conn, error) {
+			if dial == nil {
+				conn, err := dialer.DialContext(ctx, "tcp", addr)
+				return countedConn{conn, c}, err
+			}
+			conn, err := dial(ctx, addr, dialer, cfg)
+			return countedConn{conn, c}, err
+		}
+	}}
+}
+
+type countedConn struct {
+	net.Conn
+	writes *writes
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.writes.n.Add(1)
+	return c.Conn.Write(b)
+}
+
+// Ten free locks on one Redis are one write of the client and one round trip, and so are their releases.
+func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
+	const way = 10 * time.Millisecond
+	everywhere(t, func(w *world) {
+		var written writes
+		n := written.option()
+		p := w.ProcessOver(n)
+		names := make([]string, 10)
+		for i := range names {
+			names[i] = fmt.Sprint("n", i)
+		}
+		p.WarmUp()
+		w.Settle()
+		if w.Mini != nil {
+			p.Link.Delay(way)
+		}
+		for range 3 {
+			for _, take := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
+				p.LockAll, p.RLockAll, p.TryLockAll, p.TryRLockAll,
+			} {
+				p.Link.ResetCalls()
+				before, begun := written.n.Load(), time.Now()
+				all, err := take(w.Ctx, names)
+				require.NoError(w, err)
+				if w.Mini != nil {
+					require.Equal(w, 2*way, time.Since(begun), "one round trip")
+				}
+				require.Equal(w, int64(1), written.n.Load()-before, "one write")
+				require.Equal(w, map[string]int{"EVALSHA": 10}, sent(p.Link))
+				before, begun = written.n.Load(), time.Now()
+				require.NoError(w, all.Release(w.Ctx))
+				if w.Mini != nil {
+					require.Equal(w, 2*way, time.Since(begun), "one round trip")
+				}
+				require.Equal(w, int64(1), written.n.Load()-before, "one write")
+				require.Equal(w, map[string]int{"EVALSHA": 20}, sent(p.Link))
+			}
+		}
+	})
+}
+
+// While the call waits it holds only what comes before that lock, in byte order.
+func TestNoWaitWithALaterLock(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		names := []string{"d", "c", "b", "a"}
+		b, d := q.Take("b", rwlock.Write), q.Take("d", rwlock.Write)
+		c := takeAll(p, w.Ctx, names)
+		w.UntilWaiting("b", 1)
+		w.Eventually("c is given back", func() bool { return isFree(w, "c") })
+		require.Equal(w, []string{"a", "b", "d"}, heldOf(w, "a", "b", "c", "d"))
+		w.Release(b)
+		w.UntilWaiting("d", 1)
+		require.Equal(w, []string{"a", "b", "c", "d"}, heldOf(w, "a", "b", "c", "d"), "c comes before d")
+		w.Release(d)
+		require.NoError(w, c.granted(w).Release(w.Ctx))
+
+		a := q.Take("a", rwlock.Write)
+		c = takeAll(p, w.Ctx, names)
+		w.UntilWaiting("a", 1)
+		for _, name := range names[:3] {
+			w.Eventually(name+" is given back", func() bool { return isFree(w, name) })
+		}
+		w.Release(a)
+		require.NoError(w, c.granted(w).Release(w.Ctx))
+		require.NoError(w, p.Close())
+		require.NoError(w, q.Close())
+		w.UntilOnlyTokens()
+	})
+}
+
+// What ends a call of several locks while it waits. It holds nothing after that.
+func TestNothingIsKeptOfACallThatFails(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	type waiting struct {
+		w      *world
+		p      *process
+		cancel context.CancelCauseFunc
+		call   *together
+	}
+	errEnough := errors.New("enough")
+	for _, c := range []struct {
+		name  string
+		opts  []rwlock.LockOption
+		end   func(x *waiting)
+		fails func(x *waiting, err error)
+	}{
+		{"the end of ctx", nil, func(x *waiting) { x.cancel(errEnough) }, func(x *waiting, err error) {
+			var refused *rwlock.AcquireError
+			require.ErrorAs(x.w, err, &refused)
+			require.Equal(x.w, "b", refused.Name)
+			require.ErrorIs(x.w, err, errEnough)
+			require.ErrorIs(x.w, err, context.Canceled)
+		}},
+		{"WithMaxWait", []rwlock.LockOption{rwlock.WithMaxWait(time.Second)}, func(*waiting) {}, func(x *waiting, err error) {
+			var refused *rwlock.AcquireError
+			require.ErrorAs(x.w, err, &refused)
+			require.ErrorContains(x.w, err, "WithMaxWait limit of 1s reached")
+			require.GreaterOrEqual(x.w, refused.Waited, time.Second)
+		}},
+		{"Close", nil, func(x *waiting) { require.NoError(x.w, x.p.Close()) }, func(x *waiting, err error) {
+			require.ErrorIs(x.w, err, rwlock.ErrClosed)
+		}},
+		{"the loss of a lock before", nil, func(x *waiting) {
+			for _, key := range x.w.LockKeys() {
+				if strings.Contains(key, "{a}") {
+					x.w.Command("DEL", key)
+				}
+			}
+		}, func(x *waiting, err error) {
+			lost := x.w.Loss(err)
+			require.Equal(x.w, "a", lost.Name)
+			require.Equal(x.w, rwlock.Taken, lost.Reason)
+			require.NotErrorIs(x.w, err, rwlock.ErrNotAcquired)
+		}},
+		{"a lock before that is not renewed", []rwlock.LockOption{rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)},
+			func(*waiting) {}, func(x *waiting, err error) {
+				require.Equal(x.w, rwlock.Expired, x.w.Loss(err).Reason)
+			}},
+		{"WithMaxHold of a lock before", []rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
+			func(*waiting) {}, func(x *waiting, err error) {
+				require.Equal(x.w, rwlock.MaxHold, x.w.Loss(err).Reason)
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everywhere(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				held := q.Take("b", rwlock.Write)
+				ctx, cancel := context.WithCancelCause(w.Ctx)
+				defer cancel(nil)
+				x := &waiting{w, p, cancel, takeAll(p, ctx, names, c.opts...)}
+				w.UntilWaiting("b", 1)
+				c.end(x)
+				c.fails(x, x.call.failed(w))
+				for _, name := range []string{"a", "c"} {
+					w.Eventually(name+" is free", func() bool { return isFree(w, name) })
+				}
+				w.Eventually("none waits", func() bool { return len(w.Inspect("b").Waiters) == 0 })
+				require.Zero(w, p.Stats().Held+p.Stats().Waiting)
+				w.Release(held)
+				require.NoError(w, p.Close())
+				require.NoError(w, q.Close())
+				w.UntilOnlyTokens()
+			})
+		})
+	}
+}
+
+// A single attempt for several locks takes all or none, and reports none.
+func TestTryAllIsAllOrNone(t *testing.T) {
+	everywhere(t, func(w *world) {
+		var trace testkit.Trace
+		p, q := w.Process(trace.Option()), w.Process()
+		names := []string{"a", "b", "c"}
+		for _, taken := range names {
+			held := q.Take(taken, rwlock.Write)
+			for _, try := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
+				p.TryLockAll, p.TryRLockAll,
+			} {
+				all, err := try(w.Ctx, names)
+				require.Nil(w, all)
+				var refused *rwlock.AcquireError
+				require.ErrorAs(w, err, &refused)
+				require.Equal(w, taken, refused.Name)
+				require.NoError(w, refused.Err)
+				require.NotNil(w, refused.Holder)
+				require.False(w, rwlock.Indeterminate(err))
+				// The next attempt of the process goes behind the releases of the first one.
+				for _, free := range names {
+					if free != taken {
+						require.NoError(w, p.TryOnce(free))
+					}
+				}
+			}
+			w.Release(held)
+			all, err := p.TryLockAll(w.Ctx, names)
+			require.NoError(w, err)
+			require.NoError(w, all.Release(w.Ctx))
+		}
+		w.Settle()
+		kinds := map[string]int{}
+		for _, e := range trace.Events() {
+			kinds[e.What]++
+		}
+		require.Equal(w, uint64(3*3+3*2*2), p.Stats().Acquired, "of TryLockAll and TryOnce")
+	})
+}
+
+func TestSeveralReadersShare(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		names := []string{"a", "b", "c"}
+		first, err := p.RLockAll(w.Ctx, names)
+		require.NoError(w, err)
+		second, err := q.RLockAll(w.Ctx, names)
+		require.NoError(w, err)
+		third, err := p.TryRLockAll(w.Ctx, names)
+		require.NoError(w, err)
+		c := takeAll(w.Process(), w.Ctx, names)
+		w.UntilWaiting("a", 1)
+		for _, all := range []*rwlock.MultiLease{first, second, third} {
+			require.NoError(w, all.Err())
+			require.NoError(w, all.Release(w.Ctx))
+		}
+		require.NoError(w, c.granted(w).Release(w.Ctx))
+	})
+}
+
+// An RWMutex of the same process keeps its lock after its last Unlock. It gives the lock up for a call of several locks
+// as for any other waiter, and works beside it.
+func TestSeveralLocksBesideALingeringMutex(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("b", rwlock.WithLinger(time.Hour))
+		for range 3 {
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
+			all, err := p.LockAll(w.Ctx, []string{"a", "b", "c"})
+			require.NoError(w, err)
+			waits := w.Call(w.Ctx, mu.Lock)
+			w.UntilWaiting("b", 1)
+			require.NoError(w, all.Release(w.Ctx))
+			require.NoError(w, waits.Result())
+			require.NoError(w, mu.Unlock(w.Ctx))
+		}
+	})
+}
+
+// A caller that holds a later lock does not wait for an earlier one: who holds that may wait for the later one.
+func TestNestedWaitsKeepTheOrder(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		outer := p.Take("m", rwlock.Write)
+		ctx := outer.Context(w.Ctx)
+		all, err := p.LockAll(ctx, []string{"a", "z"})
+		require.NoError(w, err, "it need not wait")
+		require.NoError(w, all.Release(w.Ctx))
+
+		held := q.Take("a", rwlock.Write)
+		all, err = p.LockAll(ctx, []string{"a", "z"})
+		require.Nil(w, all)
+		require.ErrorIs(w, err, rwlock.ErrLockOrder)
+		require.ErrorContains(w, err, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
+		w.Eventually("z is given back", func() bool { return isFree(w, "z") })
+		w.Release(held)
+
+		later := q.Take("z", rwlock.Write)
+		c := takeAll(p, ctx, []string{"a", "z"})
+		w.UntilWaiting("z", 1)
+		w.Release(later)
+		require.NoError(w, c.granted(w).Release(w.Ctx), "z comes later than m")
+
+		for _, names := range [][]string{{"m"}, {"a", "m"}, {"z", "m"}} {
+			_, err = p.LockAll(ctx, names)
+			require.ErrorIs(w, err, rwlock.ErrNested)
+			_, err = p.TryLockAll(ctx, names)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		}
+		w.Release(outer)
+		held = q.Take("a", rwlock.Write)
+		c = takeAll(p, context.WithoutCancel(ctx), []string{"a", "z"})
+		w.UntilWaiting("a", 1)
+		w.Release(held)
+		require.NoError(w, c.granted(w).Release(w.Ctx), "the section is over")
+	})
+}
+
+func TestSeveralLocksRefuse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process(rwlock.WithTTL(time.Second))
+		many := make([]string, 1001)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
+		}
+		fn := func(context.Context) error { return nil }
+		for _, c := range []struct {
+			names               []string
+			options             []rwlock.LockOption
+			option, value, rule string
+		}{
+			{nil, nil, "names", "0", "must be 1 to 1000"},
+			{many, nil, "names", "1001", "must be 1 to 1000"},
+			{[]string{"a", "b", "a"}, nil, "names", `"a"`, "must not occur twice"},
+			{[]string{"a", ""}, nil, "name", "0 bytes", "must be 1 to 512 bytes"},
+			{[]string{"a", "\xff"}, nil, "name", `"\xff"`, "must be valid UTF-8"},
+			{[]string{"a", strings.Repeat("n", 513)}, nil, "name", "513 bytes", "must be 1 to 512 bytes"},
+			{[]string{"a"}, []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
+			{[]string{"a"}, []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
+			{[]string{"a"}, []rwlock.LockOption{rwlock.WithLinger(time.Second)}, "WithLinger", "1s", "is for an RWMutex"},
+		} {
+			for _, take := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
+				p.LockAll, p.RLockAll, p.TryLockAll, p.TryRLockAll,
+				func(ctx context.Context, names []string, opts ...rwlock.LockOption) (*rwlock.MultiLease, error) {
+					return nil, p.DoAll(ctx, names, fn, opts...)
+				},
+				func(ctx context.Context, names []string, opts ...rwlock.LockOption) (*rwlock.MultiLease, error) {
+					return nil, p.RDoAll(ctx, names, fn, opts...)
+				},
+			} {
+				all, err := take(w.Ctx, c.names, c.options...)
+				require.Nil(w, all)
+				refusedOption(w.T, err, c.option, c.value, c.rule)
+			}
+		}
+		refusedOption(w.T, p.DoAll(w.Ctx, []string{"a"}, nil), "fn", "nil", "must be a function")
+		refusedOption(w.T, p.RDoAll(w.Ctx, []string{"a"}, nil), "fn", "nil", "must be a function")
+		_, err := new(rwlock.Locker).LockAll(w.Ctx, []string{"a"})
+		refusedOption(w.T, err, "Locker", "zero value", "must be made by New")
+		require.Zero(w, p.Link.Calls("EVAL")+p.Link.Calls("EVALSHA"), "nothing was sent")
+
+		for value, all := range map[string]*rwlock.MultiLease{"nil": nil, "zero value": {}} {
+			refusedOption(w.T, all.Err(), "MultiLease", value, "must be made by a Locker")
+			require.ErrorIs(w, context.Cause(all.Context(w.Ctx)), rwlock.ErrOption)
+			<-all.Done()
+			require.Empty(w, all.Leases())
+		}
+		require.NoError(w, (*rwlock.MultiLease)(nil).Release(w.Ctx))
+		refusedOption(w.T, new(rwlock.MultiLease).Release(w.Ctx), "MultiLease", "zero value", "must be made by a Locker")
+	})
+}
+
+// The most names that one call takes, which are more than a batch has.
+func TestAThousandLocks(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		names := make([]string, 1000)
+		for i := range names {
+			names[i] = fmt.Sprint("n", 999-i)
+		}
+		all, err := p.LockAll(w.Ctx, names)
+		require.NoError(w, err)
+		require.Equal(w, 1000, p.Stats().Held)
+		ctx := all.Context(w.Ctx)
+		require.Len(w, slices.Collect(fencing.All(ctx)), 1000)
+		_, err = q.TryLockAll(w.Ctx, names)
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, all.Release(w.Ctx))
+		w.UntilClosed(ctx.Done())
+		all, err = q.TryLockAll(w.Ctx, names)
+		require.NoError(w, err)
+		require.NoError(w, all.Release(w.Ctx))
+	})
+}
+
+// The context ends with the first loss, and DoAll reports each once.
+func TestLossUnderSeveralLocks(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		err := p.DoAll(w.Ctx, []string{"a", "b", "c"}, func(ctx context.Context) error {
+			w.Command("DEL", slices.DeleteFunc(w.LockKeys(), func(key string) bool {
+				return !strings.Contains(key, "{b}")
+			})[0])
+			w.UntilClosed(ctx.Done())
+			require.Equal(w, "b", w.Loss(context.Cause(ctx)).Name)
+			return context.Cause(ctx)
+		})
+		require.Equal(w, "b", w.Loss(err).Name)
+		require.Equal(w, 1, strings.Count(err.Error(), "lost"), err)
+		require.False(w, rwlock.Completed(err))
+
+		err = p.DoAll(w.Ctx, []string{"a", "b", "c"}, func(context.Context) error {
+			for _, key := range w.LockKeys() {
+				w.Command("DEL", key)
+			}
+			return nil
+		})
+		require.True(w, rwlock.Completed(err))
+		require.Equal(w, 3, strings.Count(err.Error(), "lost"), err)
+		require.ErrorContains(w, err, `"c"`)
+		w.OnlyTokensLeft()
+		require.NoError(w, p.RDoAll(w.Ctx, []string{"a"}, func(context.Context) error { return nil }))
+		require.Panics(w, func() {
+			_ = p.DoAll(w.Ctx, []string{"a", "b"}, func(context.Context) error { panic("in the work") })
+		})
+		require.True(w, isFree(w, "a") && isFree(w, "b"))
+	})
+}
