@@ -7,14 +7,42 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// database accepts every claim and counts what it is sent.
-type database struct{ sent atomic.Int64 }
+// database accepts every claim, counts what it is sent, and keeps a log of it.
+type database struct {
+	sent    atomic.Int64
+	mu      sync.Mutex
+	log     []string        // guarded by mu
+	missing map[string]bool // guard rows that only an INSERT makes
+}
+
+func (d *database) note(word string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, word)
+}
+
+// wrote logs a statement and returns its word: the resource, which is the argument that is bytes, or what else it is.
+func (d *database) wrote(query string, args []driver.NamedValue) (word string) {
+	d.sent.Add(1)
+	word = "mark"
+	if strings.Contains(query, "pragma_schema_version") {
+		word = "changes"
+	}
+	for _, arg := range args {
+		if name, ok := arg.Value.([]byte); ok {
+			word = string(name)
+		}
+	}
+	d.note(word)
+	return word
+}
 
 func (d *database) open(t *testing.T) *sql.DB {
 	db := sql.OpenDB(d)
@@ -35,17 +63,22 @@ type connection struct {
 
 func (c *connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.sent.Add(1)
+	c.note("begin")
 	return c, nil
 }
 
-func (c *connection) ExecContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Result, error) {
-	c.sent.Add(1)
+func (c *connection) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	name := c.wrote(query, args)
 	c.keepMark(args)
+	if c.missing[name] && strings.HasPrefix(query, "UPDATE") {
+		return notFound{}, nil
+	}
+	delete(c.missing, name)
 	return accepted{}, nil
 }
 
 func (c *connection) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.sent.Add(1)
+	c.wrote(query, args)
 	switch {
 	case strings.Contains(query, "current_setting('fencelock.mark'"):
 		return &row{driver.Value(c.mark)}, nil
@@ -69,9 +102,15 @@ func (*connection) Prepare(string) (driver.Stmt, error) { panic("not asked for")
 
 func (*connection) Begin() (driver.Tx, error) { panic("not asked for") }
 
-func (*connection) Commit() error { return nil }
+func (c *connection) Commit() error {
+	c.note("commit")
+	return nil
+}
 
-func (*connection) Rollback() error { return nil }
+func (c *connection) Rollback() error {
+	c.note("rollback")
+	return nil
+}
 
 func (*connection) Close() error { return nil }
 
@@ -81,6 +120,11 @@ type accepted struct{}
 func (accepted) RowsAffected() (int64, error) { return 1, nil }
 
 func (accepted) LastInsertId() (int64, error) { return 1, nil }
+
+// notFound is MySQL's answer to an UPDATE of no row.
+type notFound struct{ accepted }
+
+func (notFound) LastInsertId() (int64, error) { return 0, nil }
 
 // row is an answer of one row.
 type row []driver.Value

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,8 @@ import (
 // tx. Do on another resource is allowed: it is a separate transaction, on a second connection, which stays committed if
 // the outer one is rolled back. All callers have to nest resources in one order. Otherwise two of them can deadlock,
 // and the database does not detect it, because neither of the outer transactions waits for it. In SQLite a write inside
-// a write waits for itself, even on another resource, until the busy timeout ends.
+// a write waits for itself, even on another resource, until the busy timeout ends. [Guard.DoAll] is one transaction for
+// several resources.
 //
 // A claim that fails by a conflict, see [IsConflict], is retried a few times, because no work has run by then. Failed
 // work is not retried. An error of the commit leaves open whether it took place, unless it is a conflict.
@@ -56,57 +58,205 @@ import (
 // Do began, but not before a second; see [fencing.Deadline]. The other databases have no such limit for a transaction;
 // docs/fencing.md describes their settings.
 func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
+	return g.DoAll(ctx, db, []fencing.Fence{f}, work)
+}
+
+// DoAll is [Guard.Do] for work that is under several locks, such as a transfer between two accounts. All fences are
+// claimed in one transaction, in the byte order of their resources whatever the order of fences: calls of DoAll do not
+// deadlock on each other's claims. One refused fence refuses all of them, with a [*fencing.StaleError] that names its
+// resource, and then no register is raised.
+//
+// If one of the fences is a [fencing.Write], the claims are the first statements of the transaction of work, one for
+// each fence. They lock all guard rows until it ends, also the rows of read fences: so each resource counts as inside,
+// and a Do on one of them under the context of work is [ErrNested]. In PostgreSQL the transaction may be idle for as
+// long as the first of the leases to end has left.
+//
+// If all fences are a [fencing.Read], they are claimed in one transaction, and then work runs in one read-only
+// transaction that checks all of them in its snapshot, with one statement for each.
+//
+// In MySQL and MariaDB an insert of a guard row would lock a gap of the table, which resources of other names share. So
+// rows that are missing are inserted before, each in a transaction of its own; they stay if a fence is refused, with
+// registers of zero.
+//
+// No fence, and two fences of one resource, are [ErrOption], and nothing is sent.
+func (g *Guard) DoAll(
+	ctx context.Context, db DB, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+) error {
 	if err := g.refuseZero(); err != nil {
 		return err
 	}
 	if work == nil {
-		return fmt.Errorf("%w: the work under %v is nil", ErrOption, f)
+		return fmt.Errorf("%w: the work under %v is nil", ErrOption, list(fences))
 	}
-	if err := f.Validate(); err != nil {
-		return err
-	}
-	if s := g.sectionOf(ctx, f.Resource); s != nil {
-		return nestedIn(s)
-	}
-	return withCause(ctx, g.do(ctx, db, f, work))
-}
-
-func (g *Guard) do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
-	if err := g.refuseOpen(ctx, db, f.Mode); err != nil {
-		return err
-	}
-	if f.Mode == fencing.Write {
-		return g.transact(ctx, db, g.options(sql.LevelReadCommitted, false), func(tx marked) error {
-			with := arguments{fence: f, idle: idleLimit(ctx, f.Resource), mark: tx.mark}
-			return g.check(ctx, tx, g.statements.claimSection, with, fencing.Registers.Check)
-		}, func(tx marked) error {
-			return g.inSection(ctx, tx.Tx, f.Resource, work)
-		})
-	}
-	if err := retryConflicts(ctx, func() error { return g.Claim(ctx, db, f) }); err != nil {
-		return err
-	}
-	return g.transact(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx marked) error {
-		return g.recheck(ctx, tx, f)
-	}, func(tx marked) error {
-		return g.onlyReading(ctx, tx, f, func() error { return work(ctx, tx.Tx) })
-	})
-}
-
-// recheck checks a read again, in the snapshot of its work. The snapshot has to show the claim: then it also shows
-// every older write, because none was accepted after the claim.
-func (g *Guard) recheck(ctx context.Context, tx marked, f fencing.Fence) error {
-	seen, err := g.registers(ctx, tx, g.statements.recheck, arguments{fence: f, mark: tx.mark})
+	fences, err := inOrder(fences)
 	if err != nil {
 		return err
 	}
-	if err := seen.Check(f); err != nil {
+	for _, f := range fences {
+		if s := g.sectionOf(ctx, f.Resource); s != nil {
+			return nestedIn(s, f.Resource)
+		}
+	}
+	return withCause(ctx, g.do(ctx, db, fences, work))
+}
+
+// inOrder returns fences in the byte order of their resources, or an error if they must not be claimed together.
+func inOrder(fences []fencing.Fence) ([]fencing.Fence, error) {
+	if len(fences) == 0 {
+		return nil, fmt.Errorf("%w: no fences", ErrOption)
+	}
+	for _, f := range fences {
+		if err := f.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if len(fences) == 1 {
+		return fences, nil
+	}
+	sorted := slices.SortedFunc(slices.Values(fences), byResource)
+	for i, f := range sorted[1:] {
+		if f.Resource == sorted[i].Resource {
+			return nil, fmt.Errorf("%w: two fences of one resource, %v and %v", ErrOption, sorted[i], f)
+		}
+	}
+	return sorted, nil
+}
+
+func byResource(a, b fencing.Fence) int { return strings.Compare(a.Resource, b.Resource) }
+
+// list formats fences for an error.
+func list(fences []fencing.Fence) string {
+	texts := make([]string, len(fences))
+	for i, f := range fences {
+		texts[i] = f.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (g *Guard) do(
+	ctx context.Context, db DB, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+) error {
+	reading := !slices.ContainsFunc(fences, func(f fencing.Fence) bool { return f.Mode == fencing.Write })
+	if err := g.refuseOpen(ctx, db, reading); err != nil {
 		return err
 	}
-	if seen.MaxRead < f.Token {
-		return fmt.Errorf("%w: %v, the newest read in its snapshot is %d", ErrClaimNotVisible, f, uint64(seen.MaxRead))
+	if reading {
+		if err := retryConflicts(ctx, func() error { return g.claimReads(ctx, db, fences) }); err != nil {
+			return err
+		}
+	}
+	var tx marked
+	err := retryConflicts(ctx, func() (err error) {
+		if reading {
+			tx, err = g.snapshot(ctx, db, fences)
+		} else {
+			tx, err = g.claimed(ctx, db, fences)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	if reading {
+		err = g.onlyReading(ctx, tx, fences, work)
+	} else {
+		err = g.inSection(ctx, tx.Tx, fences, work)
+	}
+	if err != nil {
+		return err
+	}
+	return g.commit(ctx, tx)
+}
+
+// claimed begins a transaction that has claimed all fences.
+//
+// In MySQL and MariaDB, transactions that wait for a row whose insert is rolled back lock the gap that it leaves.
+// An insert into a locked gap waits. A claim that inserts could wait there against the order of the resources, with
+// other rows locked. So claims update, which locks no gap, and rows that are missing are made before.
+func (g *Guard) claimed(ctx context.Context, db DB, fences []fencing.Fence) (marked, error) {
+	opts := g.options(sql.LevelReadCommitted, false)
+	if g.dialect == MySQL && len(fences) > 1 {
+		tx, err := g.begin(ctx, db, opts, func(tx marked) error {
+			return g.claimAll(ctx, tx, fences, g.statements.claimPresent)
+		})
+		if !errors.Is(err, ErrNoVerdict) {
+			return tx, err
+		}
+		if err := g.makeRows(ctx, db, fences); err != nil {
+			return marked{}, err
+		}
+	}
+	return g.begin(ctx, db, opts, func(tx marked) error {
+		return g.claimAll(ctx, tx, fences, g.statements.claim)
+	})
+}
+
+// claimAll claims fences one after the other. In PostgreSQL the first claim marks the transaction and bounds how long
+// it may be idle.
+func (g *Guard) claimAll(ctx context.Context, tx marked, fences []fencing.Fence, claim byMode) error {
+	with := arguments{idle: idleLimit(ctx, fences), mark: tx.mark}
+	statements := claim
+	if g.dialect == PostgreSQL {
+		statements = g.statements.claimMarking
+	}
+	for _, f := range fences {
+		with.fence = f
+		if err := g.check(ctx, tx.Tx, statements.of(f.Mode), with, fencing.Registers.Check); err != nil {
+			return err
+		}
+		statements = claim
 	}
 	return nil
+}
+
+// makeRows inserts the guard rows that are missing. Each insert commits by itself, so that it keeps no lock.
+func (g *Guard) makeRows(ctx context.Context, db DB, fences []fencing.Fence) error {
+	for _, f := range fences {
+		err := retryConflicts(ctx, func() error {
+			return g.check(ctx, db, g.statements.derive, arguments{fence: f}, fencing.Registers.CheckDerived)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claimReads claims read fences in a transaction of its own. One claim is a transaction by itself.
+func (g *Guard) claimReads(ctx context.Context, db DB, fences []fencing.Fence) error {
+	if len(fences) == 1 {
+		return g.Claim(ctx, db, fences[0])
+	}
+	tx, err := g.claimed(ctx, db, fences)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return g.commit(ctx, tx)
+}
+
+// snapshot begins a read-only transaction and checks read fences again, in the snapshot of the work. The snapshot has
+// to show each claim: then it also shows every older write, because none was accepted after the claim.
+func (g *Guard) snapshot(ctx context.Context, db DB, fences []fencing.Fence) (marked, error) {
+	return g.begin(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx marked) error {
+		statement := g.statements.recheck
+		for _, f := range fences {
+			seen, err := g.registers(ctx, tx.Tx, statement, arguments{fence: f, mark: tx.mark})
+			if err != nil {
+				return err
+			}
+			if err := seen.Check(f); err != nil {
+				return err
+			}
+			if seen.MaxRead < f.Token {
+				return fmt.Errorf("%w: %v, the newest read in its snapshot is %d",
+					ErrClaimNotVisible, f, uint64(seen.MaxRead))
+			}
+			statement = g.statements.registers
+		}
+		return nil
+	})
 }
 
 // options leaves SQLite's isolation at its default: it is always serializable, its drivers support no other level, and
@@ -118,16 +268,24 @@ func (g *Guard) options(level sql.IsolationLevel, readOnly bool) *sql.TxOptions 
 	return &sql.TxOptions{Isolation: level, ReadOnly: readOnly}
 }
 
-// transact runs check and then work in one transaction.
-func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, check, work func(marked) error) error {
-	tx, err := g.begin(ctx, db, opts, check)
+// begin begins a transaction that check has passed.
+func (g *Guard) begin(ctx context.Context, db DB, opts *sql.TxOptions, check func(marked) error) (marked, error) {
+	begun, err := db.BeginTx(ctx, opts)
 	if err != nil {
-		return err
+		return marked{}, g.beginError(err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := work(tx); err != nil {
-		return err
+	tx := marked{begun, newMark(g.dialect)}
+	if err = check(tx); err == nil {
+		err = g.setMark(ctx, tx)
 	}
+	if err != nil {
+		_ = tx.Rollback()
+	}
+	return tx, err
+}
+
+// commit commits tx if it is still the transaction that was checked.
+func (g *Guard) commit(ctx context.Context, tx marked) error {
 	if err := g.requireMark(ctx, tx); err != nil {
 		return err
 	}
@@ -135,27 +293,6 @@ func (g *Guard) transact(ctx context.Context, db DB, opts *sql.TxOptions, check,
 		return fmt.Errorf("sqlguard: commit: %w", err)
 	}
 	return nil
-}
-
-// begin returns a transaction that check has passed. A conflict ends the transaction in which it occurs, so the next
-// try begins another.
-func (g *Guard) begin(ctx context.Context, db DB, opts *sql.TxOptions, check func(marked) error) (marked, error) {
-	var tx marked
-	err := retryConflicts(ctx, func() error {
-		begun, err := db.BeginTx(ctx, opts)
-		if err != nil {
-			return g.beginError(err)
-		}
-		tx = marked{begun, newMark(g.dialect)}
-		if err = check(tx); err == nil {
-			err = g.setMark(ctx, tx)
-		}
-		if err != nil {
-			_ = tx.Rollback()
-		}
-		return err
-	})
-	return tx, err
 }
 
 // marked is a transaction with a mark: a value that ends with the transaction and that no other transaction has. A mark
@@ -232,14 +369,14 @@ func (g *Guard) isNoSavepoint(err error) bool {
 // refuseOpen returns an error if db is a connection that is inside a transaction: the next COMMIT or ROLLBACK would end
 // that transaction. PostgreSQL needs a probe. The others refuse to begin; for a read, refuseOpen begins an empty
 // transaction before the claim, which would otherwise become a part of the open transaction.
-func (g *Guard) refuseOpen(ctx context.Context, db DB, mode fencing.Mode) error {
+func (g *Guard) refuseOpen(ctx context.Context, db DB, reading bool) error {
 	_, isConn := db.(interface{ Raw(func(any) error) error })
 	switch {
 	case !isConn:
 		return nil
 	case g.dialect == PostgreSQL:
 		return g.probe(ctx, db)
-	case mode == fencing.Write:
+	case !reading:
 		return nil
 	}
 	tx, err := db.BeginTx(ctx, g.options(sql.LevelRepeatableRead, true))
@@ -293,14 +430,14 @@ func withCause(ctx context.Context, err error) error {
 	return ctxerr.WithCause(ctx, err)
 }
 
-// section is the work of a write under Do. Its transaction holds the lock of the resource's guard row, so a claim of
-// that resource in another transaction waits until the section has ended.
+// section is the work of a write under Do. Its transaction holds the locks of the guard rows of all its fences, so a
+// claim of one of these resources in another transaction waits until the section has ended.
 type section struct {
-	guard    *Guard
-	resource string
-	tx       *sql.Tx
-	over     atomic.Bool // the work has returned
-	outer    *section
+	guard  *Guard
+	fences []fencing.Fence
+	tx     *sql.Tx
+	over   atomic.Bool // the work has returned
+	outer  *section
 }
 
 // sectionKey is the context key of the innermost *section.
@@ -313,9 +450,9 @@ func innermostSection(ctx context.Context) *section {
 
 // inSection runs work under a context that belongs to the section of tx.
 func (g *Guard) inSection(
-	ctx context.Context, tx *sql.Tx, resource string, work func(context.Context, *sql.Tx) error,
+	ctx context.Context, tx *sql.Tx, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
 ) error {
-	s := &section{guard: g, resource: resource, tx: tx, outer: innermostSection(ctx)}
+	s := &section{guard: g, fences: fences, tx: tx, outer: innermostSection(ctx)}
 	defer s.over.Store(true)
 	return work(context.WithValue(ctx, sectionKey{}, s), tx)
 }
@@ -327,17 +464,21 @@ func (g *Guard) inSection(
 // *sql.DB and *sqlx.DB differ for one database, and not every type can be compared.
 func (g *Guard) sectionOf(ctx context.Context, resource string) *section {
 	for s := innermostSection(ctx); s != nil; s = s.outer {
-		if s.resource == resource && s.guard.table == g.table && s.guard.dialect == g.dialect && !s.over.Load() {
+		if s.guard.table == g.table && s.guard.dialect == g.dialect && !s.over.Load() && s.has(resource) {
 			return s
 		}
 	}
 	return nil
 }
 
-// nestedIn is the error of a claim that would wait for s.
-func nestedIn(s *section) error {
+func (s *section) has(resource string) bool {
+	return slices.ContainsFunc(s.fences, func(f fencing.Fence) bool { return f.Resource == resource })
+}
+
+// nestedIn is the error of a claim of resource that would wait for s.
+func nestedIn(s *section, resource string) error {
 	return fmt.Errorf("sqlguard: %w: %q in table %s, whose write has a transaction to be used",
-		ErrNested, s.resource, s.guard.table)
+		ErrNested, resource, s.guard.table)
 }
 
 // changes are the counters that show whether an SQLite connection has written: the changed rows, and, because changes
@@ -355,15 +496,17 @@ FROM pragma_schema_version, pragma_user_version`
 // SQLite has no read-only transactions. Its PRAGMA query_only would refuse the write itself, but belongs to the
 // connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
 // ends, and there is no statement between. So the counters decide, which leave no state behind.
-func (g *Guard) onlyReading(ctx context.Context, tx marked, f fencing.Fence, work func() error) error {
+func (g *Guard) onlyReading(
+	ctx context.Context, tx marked, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+) error {
 	if g.dialect != SQLite {
-		return work()
+		return work(ctx, tx.Tx)
 	}
 	before, err := changesOf(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := work(); err != nil {
+	if err := work(ctx, tx.Tx); err != nil {
 		return err
 	}
 	after, err := changesOf(ctx, tx)
@@ -374,7 +517,7 @@ func (g *Guard) onlyReading(ctx context.Context, tx marked, f fencing.Fence, wor
 		if err := g.requireMark(ctx, tx); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: %v: rolled back", ErrReadOnly, f)
+		return fmt.Errorf("%w: %v: rolled back", ErrReadOnly, list(fences))
 	}
 	return nil
 }
@@ -391,16 +534,18 @@ const (
 	maxIdle = math.MaxInt32 * time.Millisecond // PostgreSQL's
 )
 
-// idleLimit returns the time that the lease behind ctx's fence, and ctx itself, have left; 0 if neither has a deadline.
-func idleLimit(ctx context.Context, resource string) time.Duration {
+// idleLimit returns the least time that the leases behind ctx's fences, and ctx itself, have left; 0 if none of them
+// has a deadline.
+func idleLimit(ctx context.Context, fences []fencing.Fence) time.Duration {
 	limit, bounded := maxIdle, false
-	for _, deadline := range []func() (time.Time, bool){
-		ctx.Deadline,
-		func() (time.Time, bool) { return fencing.Deadline(ctx, resource) },
-	} {
-		if at, ok := deadline(); ok {
-			limit, bounded = min(limit, time.Until(at)), true
+	until := func(deadline time.Time, ok bool) {
+		if ok {
+			limit, bounded = min(limit, time.Until(deadline)), true
 		}
+	}
+	until(ctx.Deadline())
+	for _, f := range fences {
+		until(fencing.Deadline(ctx, f.Resource))
 	}
 	if !bounded {
 		return 0

@@ -15,10 +15,10 @@
 //		return err
 //	})
 //
-// [Guard.Do] begins and ends the transaction. In the caller's own transaction, [Guard.Claim] is its first statement,
-// and the only one added to it. It takes the lock of the resource's guard row, and the database holds that lock until
-// the transaction ends: no newer access intervenes between the check and the commit, and a stale access is refused
-// before it has touched anything.
+// [Guard.Do] begins and ends the transaction; [Guard.DoAll] is Do under several locks. In the caller's own transaction,
+// [Guard.Claim] is its first statement, and the only one added to it. It locks the resource's guard row until the
+// transaction ends: no newer access intervenes between the check and the commit, and a stale access is refused before
+// it has touched anything.
 //
 // # Fence column
 //

@@ -7,8 +7,9 @@ import (
 )
 
 var (
-	// ErrOption reports that [New] was given a dialect that does not exist or a nil option, [Guard.Do] nil work, that a
-	// Guard was not made by New, or that a handle rewrites statements, see [Tx]. Nothing was sent.
+	// ErrOption reports that [New] was given a dialect that does not exist or a nil option, [Guard.Do] nil work,
+	// [Guard.DoAll] no fence or two of one resource, that a Guard was not made by New, or that a handle rewrites
+	// statements, see [Tx]. Nothing was sent.
 	ErrOption = errors.New("sqlguard: invalid option")
 
 	// ErrTable reports that a table's name is refused, and by which rule.

@@ -51,23 +51,23 @@ func New(dialect Dialect, opts ...Option) (*Guard, error) {
 }
 
 func newStatements(d Dialect, table string) statements {
-	claimRead, claimWrite, derive := conflictClaimRead, conflictClaimWrite, conflictDerive
-	claimSection, recheck := conflictClaimWrite, selectRegisters
+	compiled := func(text string) statement { return compile(d, table, text) }
+	s := statements{
+		claim:     byMode{compiled(conflictClaimRead), compiled(conflictClaimWrite)},
+		derive:    compiled(conflictDerive),
+		registers: compiled(selectRegisters),
+		recheck:   compiled(selectRegisters),
+	}
 	switch d {
 	case PostgreSQL:
-		claimSection, recheck = markingClaimWrite, markingRegisters
+		s.claimMarking = byMode{compiled(markingClaimRead), compiled(markingClaimWrite)}
+		s.recheck = compiled(markingRegisters)
 	case MySQL:
-		claimRead, claimWrite, derive = duplicateClaimRead, duplicateClaimWrite, duplicateDerive
-		claimSection = duplicateClaimWrite
+		s.claim = byMode{compiled(duplicateClaimRead), compiled(duplicateClaimWrite)}
+		s.claimPresent = byMode{compiled(presentClaimRead), compiled(presentClaimWrite)}
+		s.derive = compiled(duplicateDerive)
 	}
-	return statements{
-		claimRead:    compile(d, table, claimRead),
-		claimWrite:   compile(d, table, claimWrite),
-		derive:       compile(d, table, derive),
-		registers:    compile(d, table, selectRegisters),
-		claimSection: compile(d, table, claimSection),
-		recheck:      compile(d, table, recheck),
-	}
+	return s
 }
 
 // compile turns named parameters into the dialect's. PostgreSQL and SQLite have
@@ -125,10 +125,7 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
-	if f.Mode == fencing.Write {
-		return g.check(ctx, tx, g.statements.claimWrite, arguments{fence: f}, fencing.Registers.Check)
-	}
-	return g.check(ctx, tx, g.statements.claimRead, arguments{fence: f}, fencing.Registers.Check)
+	return g.check(ctx, tx, g.statements.claim.of(f.Mode), arguments{fence: f}, fencing.Registers.Check)
 }
 
 // Derive is [Guard.Claim] for storing a value that was derived from a read, such as a row of a cache table: it is
@@ -167,12 +164,12 @@ func (g *Guard) refuseNested(ctx context.Context, handle Tx, resource string) er
 	switch handle := handle.(type) {
 	case *sql.Tx:
 		if handle != s.tx {
-			return nestedIn(s)
+			return nestedIn(s, resource)
 		}
 	case interface {
 		Conn(ctx context.Context) (*sql.Conn, error)
 	}:
-		return nestedIn(s)
+		return nestedIn(s, resource)
 	}
 	return nil
 }
@@ -187,10 +184,7 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 	if err := f.Validate(); err != nil {
 		return "", nil, err
 	}
-	s := g.statements.claimRead
-	if f.Mode == fencing.Write {
-		s = g.statements.claimWrite
-	}
+	s := g.statements.claim.of(f.Mode)
 	return s.text, s.args(arguments{fence: f}), nil
 }
 

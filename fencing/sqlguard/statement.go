@@ -46,10 +46,25 @@ var parameter = regexp.MustCompile(`:(resource|token|idle|mark)\b`)
 
 // statements are all statements of a Guard, except for the ones that mark a transaction.
 type statements struct {
-	claimRead, claimWrite, derive, registers statement
-	// claimSection and recheck are claimWrite and registers inside Do. In PostgreSQL they mark the transaction, and
-	// claimSection also bounds how long it may be idle; the other databases have no such limit for a transaction.
-	claimSection, recheck statement
+	claim             byMode
+	derive, registers statement
+	// recheck is registers as the first statement of a read's snapshot. In PostgreSQL it marks the transaction.
+	recheck statement
+	// claimMarking is PostgreSQL's claim as the first statement of Do's transaction: it marks the transaction and bounds
+	// how long it may be idle. The other databases have no such limit for a transaction.
+	claimMarking byMode
+	// claimPresent is MySQL's claim of a row that exists: it inserts none, and then its answer is no verdict.
+	claimPresent byMode
+}
+
+// byMode are the statements of claims.
+type byMode struct{ read, write statement }
+
+func (b *byMode) of(mode fencing.Mode) statement {
+	if mode == fencing.Write {
+		return b.write
+	}
+	return b.read
 }
 
 const selectRegisters = `SELECT max_write, max_read FROM {table} WHERE resource = :resource`
@@ -60,7 +75,9 @@ const selectRegisters = `SELECT max_write, max_read FROM {table} WHERE resource 
 // serialization error.
 const (
 	conflictClaimRead = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, :token)
-ON CONFLICT (resource) DO UPDATE
+` + raiseRead
+
+	raiseRead = `ON CONFLICT (resource) DO UPDATE
 SET max_read = CASE WHEN guard.max_read < excluded.max_read THEN excluded.max_read ELSE guard.max_read END
 WHERE guard.max_write <= excluded.max_read`
 
@@ -79,14 +96,21 @@ WHERE guard.max_write <= :token`
 // One more statement would cost a round trip, so the check itself makes the settings that end with its transaction (the
 // third argument of set_config). A shorter limit that is set already stays; 0 is none.
 const (
+	markingClaimRead = `INSERT INTO {table} AS guard (resource, max_write, max_read)
+SELECT :resource::bytea, 0, :token::bigint
+` + fromMarks + raiseRead
+
 	markingClaimWrite = `INSERT INTO {table} AS guard (resource, max_write, max_read)
 SELECT :resource::bytea, :token::bigint, 0
-FROM set_config('fencelock.mark', :mark::text, true) AS mark, set_config('idle_in_transaction_session_timeout', (
+` + fromMarks + raiseWrite
+
+	fromMarks = `FROM set_config('fencelock.mark', :mark::text, true) AS mark,
+set_config('idle_in_transaction_session_timeout', (
 	SELECT CASE WHEN :idle::bigint = 0 OR own BETWEEN 1 AND :idle::bigint THEN own ELSE :idle::bigint END::text
 	FROM (SELECT (extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000)::bigint
 		AS own) AS limits
 ), true) AS idle
-` + raiseWrite
+`
 
 	// Without a row there is no mark: such a read is refused.
 	markingRegisters = selectRegisters + ` AND set_config('fencelock.mark', :mark::text, true) = :mark::text`
@@ -103,13 +127,19 @@ FROM set_config('fencelock.mark', :mark::text, true) AS mark, set_config('idle_i
 const (
 	duplicateClaimRead = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, LAST_INSERT_ID(1) - 1, :token)
-ON DUPLICATE KEY UPDATE
-max_read = IF(LAST_INSERT_ID(max_write + 1) <= :token + 1, GREATEST(max_read, :token), max_read)`
+ON DUPLICATE KEY UPDATE ` + setMaxRead
+
+	presentClaimRead = `UPDATE {table} SET ` + setMaxRead + ` WHERE resource = :resource`
+
+	setMaxRead = `max_read = IF(LAST_INSERT_ID(max_write + 1) <= :token + 1, GREATEST(max_read, :token), max_read)`
 
 	duplicateClaimWrite = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, :token, LAST_INSERT_ID(1) - 1)
-ON DUPLICATE KEY UPDATE
-max_write = IF(LAST_INSERT_ID(GREATEST(max_write, max_read) + 1) <= :token + 1, :token, max_write)`
+ON DUPLICATE KEY UPDATE ` + setMaxWrite
+
+	presentClaimWrite = `UPDATE {table} SET ` + setMaxWrite + ` WHERE resource = :resource`
+
+	setMaxWrite = `max_write = IF(LAST_INSERT_ID(GREATEST(max_write, max_read) + 1) <= :token + 1, :token, max_write)`
 
 	duplicateDerive = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, LAST_INSERT_ID(1) - 1, 0)

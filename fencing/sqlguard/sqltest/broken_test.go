@@ -94,10 +94,11 @@ func TestSavepointsInsideTheWork(t *testing.T) {
 	})
 }
 
-// deadlock makes the work of a guarded write the victim of a deadlock, and returns what Do did. The work gives onVictim
-// the error of its statement.
+// deadlock makes the work under some claims the victim of a deadlock, and returns what DoAll did. The work gives
+// onVictim the error of its statement.
 func deadlock(
-	t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard, onVictim func(*sql.Tx, error) error,
+	t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard, claims int,
+	onVictim func(*sql.Tx, error) error,
 ) error {
 	t.Helper()
 	makeAccounts(t, db, 50)
@@ -107,7 +108,8 @@ func deadlock(
 	}
 	done := make(chan error, 1)
 	runs := 0
-	err := guard.Do(t.Context(), db, write("accounts", 10), func(_ context.Context, tx *sql.Tx) error {
+	fences := []fencing.Fence{write("accounts", 10), read("rates", 10)}
+	err := guard.DoAll(t.Context(), db, fences[:claims], func(_ context.Context, tx *sql.Tx) error {
 		runs++
 		if store.Dialect == sqlguard.PostgreSQL { // it rolls back the one whose patience ends first
 			require.NoError(t, send(`SET LOCAL deadlock_timeout = '10ms'`)(t.Context(), tx))
@@ -128,7 +130,7 @@ func deadlock(
 
 func TestDeadlockThatTheWorkDropped(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		err := deadlock(t, store, db, guard, func(tx *sql.Tx, _ error) error {
+		err := deadlock(t, store, db, guard, 2, func(tx *sql.Tx, _ error) error {
 			_ = updateBalance(t.Context(), tx, store.Dialect, 49, 100) // as if nothing had happened
 			return nil
 		})

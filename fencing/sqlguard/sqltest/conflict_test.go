@@ -54,13 +54,17 @@ func TestSerializationFailureOfAClaimIsRetried(t *testing.T) {
 }
 
 func TestConflictOfTheWorkIsClassified(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		err := deadlock(t, store, db, guard, func(_ *sql.Tx, err error) error { return err })
-		require.True(t, sqlguard.IsConflict(err), "%v", err)
-		seen, err := guard.Seen(t.Context(), db, "accounts")
-		require.NoError(t, err)
-		require.Zero(t, seen, "the claim was rolled back with the rest")
-	})
+	for _, claims := range []int{1, 2} {
+		onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+			err := deadlock(t, store, db, guard, claims, func(_ *sql.Tx, err error) error { return err })
+			require.True(t, sqlguard.IsConflict(err), "%v", err)
+			for _, resource := range []string{"accounts", "rates"} {
+				seen, err := guard.Seen(t.Context(), db, resource)
+				require.NoError(t, err)
+				require.Zero(t, seen, "the claim was rolled back with the rest")
+			}
+		})
+	}
 }
 
 // snapshotIsolation opens a MariaDB database whose transactions fail at a row that has changed since their snapshot.

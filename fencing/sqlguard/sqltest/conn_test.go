@@ -253,6 +253,35 @@ func TestIdleLimitIsThatOfTheTransactionAndTheLeast(t *testing.T) {
 	}
 }
 
+// The first claim sets the limit, whichever lease ends first and in whichever mode it claims.
+func TestIdleLimitOfSeveralLeasesIsTheLeast(t *testing.T) {
+	store := servers.Store("PostgreSQL")
+	db := store.Open(t)
+	guard := newGuard(t, store, db)
+	for _, fences := range [][]fencing.Fence{
+		{write("a", 5), write("b", 5), read("c", 5)},
+		{read("a", 6), write("b", 6)},
+		{write("c", 7), read("a", 7), read("b", 7)},
+	} {
+		for shortest := range fences {
+			ctx := t.Context()
+			for i, f := range fences {
+				left := 3 * time.Hour
+				if i == shortest {
+					left = time.Hour
+				}
+				ctx = fencing.NewSourceContext(ctx, ending{f, left})
+			}
+			require.NoError(t, guard.DoAll(ctx, db, fences, func(_ context.Context, tx *sql.Tx) error {
+				limit, err := idleLimit(t, tx)
+				require.Greater(t, limit, time.Minute)
+				require.LessOrEqual(t, limit, time.Hour)
+				return err
+			}))
+		}
+	}
+}
+
 // idleLimit asks a connection, or a transaction, how long it may be idle in one; 0 is for ever.
 func idleLimit(t *testing.T, tx sqlguard.Tx) (time.Duration, error) {
 	var text string

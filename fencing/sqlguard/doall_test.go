@@ -1,0 +1,133 @@
+package sqlguard_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+)
+
+func TestFencesThatAreRefusedTogether(t *testing.T) {
+	a, b := fence("a", fencing.Write), fence("b", fencing.Read)
+	onEveryDialect(t, func(t *testing.T, d *database, db *sql.DB, guard *sqlguard.Guard) {
+		for name, c := range map[string]struct {
+			fences []fencing.Fence
+			want   error
+			text   string
+		}{
+			"nil":           {nil, sqlguard.ErrOption, "no fences"},
+			"none":          {[]fencing.Fence{}, sqlguard.ErrOption, "no fences"},
+			"twice":         {[]fencing.Fence{a, b, a}, sqlguard.ErrOption, `"a"`},
+			"in both modes": {[]fencing.Fence{b, fence("b", fencing.Write)}, sqlguard.ErrOption, `"b"`},
+			"no token":      {[]fencing.Fence{a, {Resource: "c", Mode: fencing.Read}}, fencing.ErrMissing, `"c"`},
+			"no mode":       {[]fencing.Fence{a, fence("b", 0)}, fencing.ErrMalformed, "mode"},
+			"no resource":   {[]fencing.Fence{a, fence("", fencing.Read)}, fencing.ErrMalformed, "resource"},
+		} {
+			err := guard.DoAll(t.Context(), db, c.fences, func(context.Context, *sql.Tx) error {
+				t.Error("work ran")
+				return nil
+			})
+			require.ErrorIs(t, err, c.want, name)
+			require.ErrorContains(t, err, c.text, name)
+		}
+		require.ErrorIs(t, guard.DoAll(t.Context(), db, []fencing.Fence{a, b}, nil), sqlguard.ErrOption)
+		require.ErrorIs(t, new(sqlguard.Guard).DoAll(t.Context(), db, []fencing.Fence{a, b}, nothing), sqlguard.ErrOption)
+		require.Zero(t, d.sent.Load())
+	})
+}
+
+// Each resource of a section is locked, also one that is only read, unless all are.
+func TestEachResourceOfDoAllIsInside(t *testing.T) {
+	onEveryDialect(t, func(t *testing.T, d *database, db *sql.DB, guard *sqlguard.Guard) {
+		ways := claiming(t, guard, db)
+		mixed := []fencing.Fence{fence("b", fencing.Write), fence("a", fencing.Read), fence("c", fencing.Write)}
+		err := guard.DoAll(t.Context(), db, mixed, func(ctx context.Context, _ *sql.Tx) error {
+			sent := d.sent.Load()
+			for name, claim := range ways {
+				for _, resource := range []string{"a", "b", "c"} {
+					err := claim(ctx, resource)
+					require.ErrorIs(t, err, sqlguard.ErrNested, name)
+					require.ErrorContains(t, err, `"`+resource+`"`, name)
+				}
+			}
+			others := []fencing.Fence{fence("x", fencing.Write), fence("b", fencing.Write)}
+			require.ErrorIs(t, guard.DoAll(ctx, db, others, nothing), sqlguard.ErrNested)
+			require.Equal(t, sent, d.sent.Load())
+			return guard.DoAll(ctx, db, others[:1], nothing)
+		})
+		require.NoError(t, err)
+
+		reads := []fencing.Fence{fence("b", fencing.Read), fence("a", fencing.Read)}
+		require.NoError(t, guard.DoAll(t.Context(), db, reads, func(ctx context.Context, _ *sql.Tx) error {
+			return guard.DoAll(ctx, db, mixed, nothing)
+		}))
+	})
+}
+
+// statements runs fences of these modes, for resources in descending order, and returns what was sent: the resource of
+// each claim and of each check of a snapshot, and a word for anything else.
+func statements(t *testing.T, dialect sqlguard.Dialect, modes ...fencing.Mode) string {
+	t.Helper()
+	guard, err := sqlguard.New(dialect)
+	require.NoError(t, err)
+	var d database
+	var fences []fencing.Fence
+	for i, mode := range slices.Backward(modes) {
+		fences = append(fences, fence(fmt.Sprint("r", i), mode))
+	}
+	given := slices.Clone(fences)
+	db := d.open(t)
+	require.NoError(t, guard.DoAll(t.Context(), db, fences, func(context.Context, *sql.Tx) error {
+		d.note("work")
+		return nil
+	}))
+	require.Equal(t, given, fences, "the caller's slice is left alone")
+	return strings.Join(d.log, " ")
+}
+
+// What is sent for the check is a statement for each fence, in the order of the resources, and what Do sends.
+func TestStatementsOfDo(t *testing.T) {
+	const r, w = fencing.Read, fencing.Write
+	for _, c := range []struct {
+		dialect sqlguard.Dialect
+		modes   []fencing.Mode
+		want    string
+	}{
+		{sqlguard.PostgreSQL, []fencing.Mode{w}, "begin r0 work mark commit"},
+		{sqlguard.PostgreSQL, []fencing.Mode{w, r, w}, "begin r0 r1 r2 work mark commit"},
+		{sqlguard.PostgreSQL, []fencing.Mode{r}, "r0 begin r0 work mark commit"},
+		{sqlguard.PostgreSQL, []fencing.Mode{r, r}, "begin r0 r1 mark commit begin r0 r1 work mark commit"},
+		{sqlguard.MySQL, []fencing.Mode{w}, "begin r0 mark work mark commit"},
+		{sqlguard.MySQL, []fencing.Mode{r, w}, "begin r0 r1 mark work mark commit"},
+		{sqlguard.MySQL, []fencing.Mode{r}, "r0 begin r0 mark work mark commit"},
+		{sqlguard.MySQL, []fencing.Mode{r, r}, "begin r0 r1 mark mark commit begin r0 r1 mark work mark commit"},
+		{sqlguard.SQLite, []fencing.Mode{w}, "begin r0 mark work mark commit"},
+		{sqlguard.SQLite, []fencing.Mode{w, r}, "begin r0 r1 mark work mark commit"},
+		{sqlguard.SQLite, []fencing.Mode{r}, "r0 begin r0 mark changes work changes mark commit"},
+	} {
+		t.Run(fmt.Sprint(c.dialect, c.modes), func(t *testing.T) {
+			require.Equal(t, c.want, statements(t, c.dialect, c.modes...))
+		})
+	}
+}
+
+// A row that MySQL would have to insert is made before, in a transaction of its own.
+func TestMissingRowsAreMadeBefore(t *testing.T) {
+	guard, err := sqlguard.New(sqlguard.MySQL)
+	require.NoError(t, err)
+	for _, modes := range [][2]fencing.Mode{{fencing.Write, fencing.Read}, {fencing.Read, fencing.Read}} {
+		d := database{missing: map[string]bool{"b": true}}
+		db := d.open(t)
+		fences := []fencing.Fence{fence("a", modes[0]), fence("b", modes[1])}
+		require.NoError(t, guard.DoAll(t.Context(), db, fences, nothing))
+		require.Equal(t, "begin a b rollback a b begin a b mark mark commit",
+			strings.Join(d.log[:12], " "))
+	}
+}

@@ -1,0 +1,126 @@
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// teller transfers between accounts of one database.
+type teller struct {
+	db      *sql.DB
+	guard   *sqlguard.Guard
+	dialect sqlguard.Dialect
+	inside  func() // called between the two updates
+}
+
+// transfer moves an amount. Its caller holds the locks of both accounts.
+func (t teller) transfer(ctx context.Context, from, to, amount int) error {
+	source, err := fencing.Require(ctx, fmt.Sprint("accounts/", from))
+	if err != nil {
+		return err
+	}
+	target, err := fencing.Require(ctx, fmt.Sprint("accounts/", to))
+	if err != nil {
+		return err
+	}
+	fences := []fencing.Fence{source, target}
+	return t.guard.DoAll(ctx, t.db, fences, func(ctx context.Context, tx *sql.Tx) error {
+		if err := add(ctx, tx, t.dialect, from, -amount); err != nil {
+			return err
+		}
+		t.inside()
+		return add(ctx, tx, t.dialect, to, amount)
+	})
+}
+
+// A transfer between two accounts: one transaction under the locks of both. A refused fence refuses all of it.
+func Example_transfer() {
+	db, guard, end := open(`CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER)`,
+		`INSERT INTO accounts VALUES (7, 100), (8, 0)`)
+	defer end()
+	teller := teller{db, guard, sqlguard.SQLite, func() {}}
+	under := func(fences ...fencing.Fence) context.Context { // the contexts of two leases, as their Context makes them
+		ctx := context.Background()
+		for _, f := range fences {
+			ctx = fencing.NewContext(ctx, f)
+		}
+		return ctx
+	}
+
+	fmt.Println(teller.transfer(under(write("accounts/7", 34), write("accounts/8", 51)), 7, 8, 10))
+	// Of these two locks one has been lost.
+	fmt.Println(teller.transfer(under(write("accounts/7", 35), write("accounts/8", 50)), 7, 8, 10))
+	fmt.Println(errors.Is(teller.transfer(under(write("accounts/7", 36)), 7, 8, 10), fencing.ErrMissing))
+	var source, target int
+	must(db.QueryRow(`SELECT balance FROM accounts WHERE id = 7`).Scan(&source))
+	must(db.QueryRow(`SELECT balance FROM accounts WHERE id = 8`).Scan(&target))
+	fmt.Println(source, target)
+	// Output:
+	// <nil>
+	// fencing: stale token: "accounts/8" has seen 51, got 50
+	// true
+	// 90 10
+}
+
+// lockBoth takes the locks of two accounts, in one order.
+func lockBoth(t *testing.T, locker *rwlock.Locker, opts ...rwlock.LockOption) context.Context {
+	t.Helper()
+	ctx := t.Context()
+	for id := range 2 {
+		lease, err := locker.Lock(t.Context(), fmt.Sprint("accounts/", id), opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = lease.Release(context.Background()) })
+		ctx = lease.Context(ctx)
+	}
+	return ctx
+}
+
+// The holder is paused between its two updates, past the end of its leases. The next holder transfers the other way:
+// only the server can let it in, because the one before sends nothing.
+func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
+	redis := testredis.Start(t)
+	limits := map[string]string{ // of the connection, where a transaction has none
+		"PostgreSQL": "", "MariaDB": "?idle_write_transaction_timeout=1", "MySQL": "?wait_timeout=1",
+	}
+	for name, limit := range limits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := servers.Store(name)
+			driver, dsn := store.Database(t)
+			newer, holder := sqltest.Open(t, driver, dsn), sqltest.Open(t, driver, dsn+limit)
+			holder.SetMaxIdleConns(0)
+			guard := newGuard(t, store, newer)
+			makeAccounts(t, newer, 2)
+			locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(name))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, locker.Close()) })
+
+			paused := false
+			next := teller{newer, guard, store.Dialect, func() {}}
+			for !paused { // a server of a busy machine may find the holder idle before it is inside
+				ctx := lockBoth(t, locker, rwlock.WithTTL(time.Second), rwlock.WithoutRenewal())
+				err := teller{holder, guard, store.Dialect, func() {
+					paused = true
+					require.NoError(t, next.transfer(lockBoth(t, locker), 1, 0, 5))
+				}}.transfer(stopped(ctx), 0, 1, 70)
+				require.Error(t, err)
+			}
+			require.Equal(t, []int{5, -5}, balances(t, newer))
+		})
+	}
+}
+
+// stopped is the context of a process that stands still: it does not learn of the end of its leases.
+func stopped(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
