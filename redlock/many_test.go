@@ -1,0 +1,79 @@
+package redlock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+var tenNames = func() (names []string) {
+	for i := range 10 {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	return names
+}()
+
+// Ten free locks are ten commands to each master, in one round trip, and so are their releases.
+func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
+	const way = 10 * time.Millisecond
+	inFakeTime(t, 3, func(w *world) {
+		p := w.ProcessAt(way)
+		p.WarmUp()
+		w.Pass(time.Second)
+		for range 10 {
+			w.ResetCalls()
+			begun := time.Now()
+			all, err := p.LockAll(w.Ctx, tenNames)
+			require.NoError(w, err)
+			require.Equal(w, 2*way, time.Since(begun))
+			begun = time.Now()
+			require.NoError(w, all.Release(w.Ctx))
+			require.Equal(w, 2*way, time.Since(begun))
+			w.Pass(time.Second)
+			require.Equal(w, []int{20, 20, 20}, w.ScriptCalls())
+		}
+	})
+}
+
+// A silent minority costs a call of several locks nothing. A silent majority costs it one node timeout for all.
+func TestSilentMastersAndSeveralLocks(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process()
+		p.WarmUp()
+		p.Links[0].Blackhole(testredis.Both)
+		begun := time.Now()
+		all, err := p.TryLockAll(w.Ctx, tenNames)
+		require.NoError(w, err)
+		require.Equal(w, 2*time.Millisecond, time.Since(begun))
+		require.NoError(w, all.Release(w.Ctx))
+
+		p.Links[1].Blackhole(testredis.Both)
+		begun = time.Now()
+		_, err = p.TryLockAll(w.Ctx, tenNames)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.Less(w, time.Since(begun), testkit.DefaultTTL/20+100*time.Millisecond)
+		require.True(w, rwlock.Indeterminate(err))
+		p.Restore(0, 1)
+		w.Pass(2 * testkit.DefaultTTL)
+		require.NoError(w, p.Close())
+		q := w.Process()
+		for _, name := range tenNames {
+			q.RequireFree(name)
+		}
+	})
+}
+
+// Eight processes of eight goroutines take random subsets of six locks on three masters.
+func TestCrowdsTakeSeveralLocks(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		(&testkit.ManyCrowd{
+			Processes: 8, Goroutines: 8, Seed: 3, Lasts: 300 * time.Millisecond, Work: 10 * time.Millisecond,
+		}).Run(w)
+	})
+}
