@@ -294,3 +294,24 @@ func ExampleRWMutex_Downgrade() {
 	// <nil>
 	// <nil> <nil>
 }
+
+// An operator looks for locks that are held for long.
+func ExampleLocker_List() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+	lease, _ := locker.Lock(ctx, "report/daily", rwlock.WithMeta("worker-7"))
+	defer lease.Release(ctx)
+
+	for state, err := range locker.List(ctx, "report/") {
+		if err != nil {
+			fmt.Println(err) // the list goes on: other servers may answer
+			continue
+		}
+		for _, h := range state.Holders {
+			fmt.Println(state.Name, h.Mode, h.Meta, h.Held < time.Minute)
+		}
+	}
+	// Output:
+	// report/daily write worker-7 true
+}

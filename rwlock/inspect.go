@@ -2,7 +2,10 @@ package rwlock
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
@@ -65,6 +68,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if !open {
 		return State{}, ErrClosed
 	}
+	return l.state(ctx, name, views)
+}
+
+// state combines the views of the masters.
+func (l *Locker) state(ctx context.Context, name string, views []engine.View) (State, error) {
 	s := State{Name: name}
 	failed := &QuorumError{Name: name, Need: len(views)/2 + 1, Err: ctx.Err()}
 	holders, waiters := newPoll[Holder](failed.Need), newPoll[Waiter](failed.Need)
@@ -93,6 +101,69 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	}
 	if failed.Got < failed.Need {
 		return s, failed
+	}
+	return s, nil
+}
+
+// ListOption is an option of List.
+type ListOption interface{ applyList(*listSettings) }
+
+type listSettings struct{ free bool }
+
+type listOption func(*listSettings)
+
+func (o listOption) applyList(s *listSettings) { o(s) }
+
+// WithFreeLocks makes List return the free locks too that still have a token: a lock keeps its token for an hour after
+// its last use.
+func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.free = true }) }
+
+// List returns the locks under the locker's prefix whose names begin with namePrefix and that any master shows as held
+// or waited for, each with its state as Inspect returns it. It is for operators: it changes nothing, and it makes the
+// servers look at all their keys, a few hundred in a step. The order is not defined, and each name is returned once. A
+// lock that is taken or released during the listing may be in it or not.
+//
+// With a state, the error is that of Inspect. Without a state, it is a *NodeError for a server that does not list its
+// locks, and the listing continues with the other servers: each node of a Cluster has locks of its own, and each of
+// several masters has all locks. If keys move between servers, the servers are asked again, up to twice; after that a
+// *NodeError says that locks may be missing. A wrong argument, the end of ctx and Close end the listing with one last
+// error: an *OptionError, the cause of ctx or ErrClosed. Each request has the release timeout to be answered.
+//
+// The user of the client needs the right to SCAN, which a lock does not need.
+func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption) iter.Seq2[State, error] {
+	return func(yield func(State, error) bool) {
+		settings, err := l.checkList(namePrefix, opts)
+		if err != nil {
+			yield(State{}, err)
+			return
+		}
+		for listed := range l.engine.List(ctx, namePrefix, settings.free) {
+			state := State{}
+			if err = listed.Err; err != nil {
+				err = convertError(err)
+			} else {
+				state, err = l.state(ctx, listed.Name, listed.Views)
+			}
+			if !yield(state, err) {
+				return
+			}
+		}
+	}
+}
+
+func (l *Locker) checkList(namePrefix string, opts []ListOption) (s listSettings, err error) {
+	if l.isZero() {
+		return s, errZeroLocker
+	}
+	if len(namePrefix) > maxName || !utf8.ValidString(namePrefix) {
+		const rule = "must be valid UTF-8 of at most %d bytes"
+		return s, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), fmt.Sprintf(rule, maxName)}
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			return s, &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.applyList(&s)
 	}
 	return s, nil
 }

@@ -41,6 +41,7 @@ var suite = []struct {
 	{"RWMutex excludes goroutines and processes", mutexExcludes},
 	{"RWMutex unlocks what it holds and nothing else", mutexUnlocks},
 	{"Inspect shows holders and waiters", inspectShows},
+	{"List shows what is held and waited for", listShows},
 	{"Stats counts", statsCount},
 	{"Close fails waiters and releases leases", closeEndsAll},
 	{"Trace is told of a lease's life", traceTells},
@@ -124,6 +125,7 @@ func startLockedDown(t *testing.T, binary string) testredis.Deployment {
 	s := lockedDown{testredis.StartTLS(t, binary)}
 	for _, line := range [][]string{
 		aclLine(t, aclOne), {"ACL", "SETUSER", "locks", "~team:blue:*", "&team:blue:c:*"}, // the suite's other prefix
+		{"ACL", "SETUSER", "locks", "+scan"}, // List is for operators
 	} {
 		_, err := s.Command(line...)
 		require.NoError(t, err)

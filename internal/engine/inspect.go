@@ -1,9 +1,16 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -23,6 +30,7 @@ type View struct {
 	Holders []Holder
 	Waiters []Waiter
 	Err     error
+	Silent  bool // the master did not answer; else it answered, if only with Err
 }
 
 // Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
@@ -31,25 +39,10 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	if e.registry.isClosed() {
 		return nil, false
 	}
-	k := e.keys.All(e.keys.Of(name))
 	views := make(chan View, len(e.masters))
 	for _, m := range e.masters {
-		ask := func() {
-			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-			defer cancel()
-			r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
-			reply, err := wire.ReadInspect(r)
-			// The time limit is this package's or the caller's. In both cases the master did not answer within it.
-			if err != nil && bounded.Err() != nil {
-				err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
-			}
-			views <- View{
-				Index: m.Index, Addr: m.At(k[0]).Addr(), Token: reply.Token, Holders: reply.Holders, Waiters: reply.Waiters,
-				Err: m.Explain(err),
-			}
-		}
-		// The locker was closed in between. The masters that were asked answer into a channel that has room for all.
-		if !e.tasks.spawn(ask) {
+		// If the locker is closed in between, the masters that were asked answer into a channel that has room for all.
+		if !e.tasks.spawn(func() { views <- e.view(ctx, m, name) }) {
 			return nil, false
 		}
 	}
@@ -59,4 +52,222 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 		all[v.Index] = v
 	}
 	return all, true
+}
+
+// view asks one master for the state of the lock.
+func (e *Engine) view(ctx context.Context, m *transport.Master, name string) View {
+	bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+	defer cancel()
+	k := e.keys.All(e.keys.Of(name))
+	r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
+	reply, err := wire.ReadInspect(r)
+	// The time limit is this package's or the caller's. In both cases the master did not answer within it.
+	if err != nil && bounded.Err() != nil {
+		err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+	}
+	return View{
+		Index: m.Index, Addr: m.At(k[0]).Addr(), Token: reply.Token, Holders: reply.Holders, Waiters: reply.Waiters,
+		Err: m.Explain(err), Silent: r.NonRedisError() != nil,
+	}
+}
+
+// Listed is one lock with the views of all masters, or why some locks are not listed: a *NodeFailure for a server that
+// does not list its locks, ErrClosed, or the end of the context.
+type Listed struct {
+	Name  string
+	Views []View
+	Err   error
+}
+
+// List yields each lock whose name begins with namePrefix and that some master shows as held or waited for; with free
+// also those that only have a token. It changes nothing. A server that fails is left out from there on, and the listing
+// of the others continues.
+func (e *Engine) List(ctx context.Context, namePrefix string, free bool) iter.Seq[Listed] {
+	return func(yield func(Listed) bool) {
+		l := &listing{
+			e: e, ctx: ctx, pattern: e.keys.Pattern(namePrefix), free: free, yield: yield,
+			listed: make(map[string]struct{}), silent: make([]error, len(e.masters)),
+		}
+		for _, m := range e.masters {
+			if !l.ofMaster(m) {
+				return
+			}
+		}
+	}
+}
+
+// listing is a List in progress. Its methods return false when the listing ends.
+type listing struct {
+	e       *Engine
+	ctx     context.Context
+	pattern string
+	free    bool
+	yield   func(Listed) bool
+	listed  map[string]struct{} // the names yielded so far: several masters have them, and SCAN repeats keys
+	silent  []error             // by master: why it is not asked about locks that others list; nil if it answers
+}
+
+// scanRounds bounds how often the servers of a master are scanned because keys have moved in between.
+const scanRounds = 3
+
+var errMoved = errors.New("keys moved between servers during the listing, so some locks may be missing in it")
+
+func (l *listing) ofMaster(m *transport.Master) bool {
+	for round := 1; ; round++ {
+		shards, before, err := l.shards(m)
+		if err != nil {
+			return l.fail(m, m.Addr(), err)
+		}
+		for _, shard := range shards {
+			if !l.ofShard(m, shard) {
+				return false
+			}
+		}
+		_, after, err := l.shards(m)
+		if err != nil {
+			return l.fail(m, m.Addr(), err)
+		}
+		if after == before {
+			return true
+		}
+		if round == scanRounds {
+			return l.fail(m, m.Addr(), errMoved)
+		}
+	}
+}
+
+func (l *listing) shards(m *transport.Master) (all []transport.Shard, version string, err error) {
+	type layout struct {
+		all     []transport.Shard
+		version string
+		err     error
+	}
+	got, err := step(l, batchTimeout, func(context.Context) (got layout) {
+		got.all, got.version, got.err = m.Shards()
+		return got
+	})
+	return got.all, got.version, cmp.Or(err, got.err)
+}
+
+// step runs one step on a goroutine that Close waits for, because a step may have to wait for a dial. err is why the
+// step was not completed.
+func step[T any](l *listing, limit time.Duration, run func(context.Context) T) (got T, err error) {
+	bounded, cancel := context.WithTimeout(l.ctx, limit)
+	defer cancel()
+	done := make(chan T, 1)
+	if l.e.registry.isClosed() || !l.e.tasks.spawn(func() { done <- run(bounded) }) {
+		return got, ErrClosed
+	}
+	select {
+	case got = <-done:
+		return got, nil
+	case <-bounded.Done():
+		return got, &transport.NoReply{After: limit}
+	}
+}
+
+// fail yields why a server does not list its locks. At the end of the context and of the engine the listing ends.
+func (l *listing) fail(m *transport.Master, addr string, err error) bool {
+	if l.ctx.Err() != nil {
+		l.yield(Listed{Err: ctxerr.Cause(l.ctx)})
+		return false
+	}
+	if l.e.registry.isClosed() {
+		l.yield(Listed{Err: ErrClosed})
+		return false
+	}
+	return l.yield(Listed{Err: &NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
+}
+
+// ofShard lists the locks of one server, step by step. A failure ends its part of the listing.
+func (l *listing) ofShard(m *transport.Master, shard transport.Shard) bool {
+	type page struct {
+		keys []string
+		next uint64
+		err  error
+	}
+	for cursor := uint64(0); ; {
+		got, err := step(l, l.e.cfg.ReleaseTimeout, func(ctx context.Context) (p page) {
+			p.keys, p.next, p.err = shard.Scan(ctx, l.pattern, cursor)
+			return p
+		})
+		if err = cmp.Or(err, got.err); err != nil {
+			return l.fail(m, shard.Addr, err)
+		}
+		silence, more := l.show(m, got.keys)
+		if silence != nil {
+			return l.fail(m, shard.Addr, silence)
+		}
+		if cursor = got.next; !more || cursor == 0 {
+			return more
+		}
+	}
+}
+
+// show yields the locks that these keys of one server belong to. The server's own view decides whether a lock is
+// listed, so that a lock that is free costs the other masters nothing. silence is why the server did not answer for
+// some locks.
+func (l *listing) show(m *transport.Master, keys []string) (silence error, more bool) {
+	var names []string
+	for _, key := range keys {
+		if name, ok := l.e.keys.NameOf(key); ok {
+			if _, before := l.listed[name]; !before {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	own := l.views(m, names, nil)
+	var shown []string
+	var all [][]View // by name
+	for i, v := range own {
+		if v.Silent {
+			silence = v.Err
+		} else if v.Err != nil || len(v.Holders) > 0 || len(v.Waiters) > 0 || l.free && v.Token > 0 {
+			views := make([]View, len(l.e.masters))
+			views[m.Index] = v
+			shown, all = append(shown, names[i]), append(all, views)
+		}
+	}
+	for _, other := range l.e.masters {
+		if other == m {
+			continue
+		}
+		for i, v := range l.views(other, shown, l.silent[other.Index]) {
+			all[i][other.Index] = v
+			if v.Silent {
+				l.silent[other.Index] = v.Err
+			}
+		}
+	}
+	for i, name := range shown {
+		l.listed[name] = struct{}{}
+		if !l.yield(Listed{Name: name, Views: all[i]}) {
+			return nil, false
+		}
+		if l.ctx.Err() != nil || l.e.registry.isClosed() {
+			return cmp.Or(l.ctx.Err(), ErrClosed), true // in fail the listing ends
+		}
+	}
+	return silence, true
+}
+
+// views returns the views of one master on these locks. A master that is silent is not asked.
+func (l *listing) views(m *transport.Master, names []string, silence error) []View {
+	views := make([]View, len(names))
+	var asked sync.WaitGroup
+	for i, name := range names {
+		task := func() {
+			defer asked.Done()
+			views[i] = l.e.view(l.ctx, m, name)
+		}
+		asked.Add(1)
+		if silence != nil || !l.e.tasks.spawn(task) {
+			views[i] = View{Index: m.Index, Addr: m.Addr(), Err: cmp.Or(silence, ErrClosed), Silent: true}
+			asked.Done()
+		}
+	}
+	asked.Wait()
+	return views
 }

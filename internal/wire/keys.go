@@ -55,6 +55,24 @@ func tag(name string) string {
 	return name
 }
 
+// Pattern returns the glob pattern of SCAN that matches the first keys of all locks whose names begin with namePrefix.
+// Their other keys do not end with the brace.
+func (s Keyspace) Pattern(namePrefix string) string {
+	return globEscaper.Replace(s.prefix+":{"+tag(namePrefix)) + "*}"
+}
+
+var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+// NameOf returns the name of the lock whose first key this is. ok is false for a key that no lock has.
+func (s Keyspace) NameOf(key string) (name string, ok bool) {
+	encoded, ok := strings.CutPrefix(key, s.prefix+":{")
+	encoded, closed := strings.CutSuffix(encoded, "}")
+	name = tagDecoder.Replace(encoded)
+	return name, ok && closed && name != "" && tag(name) == encoded
+}
+
+var tagDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+
 // All returns all keys of a lock.
 func (s Keyspace) All(of LockKey) Keys {
 	lock := of.LockHash()

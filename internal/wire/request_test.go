@@ -117,3 +117,18 @@ func TestRenewalsOfSeveralLocks(t *testing.T) {
 	require.Equal(t, []string{"p:{a}", "p:{a}:h", "p:{b}", "p:{b}:h"}, renew.Keys(""))
 	require.Equal(t, []string{"h", "1000", "1", "i", "2000", "234"}, renew.Args())
 }
+
+// A pattern finds the first key of each lock whose name begins so, and a key says the name.
+func TestKeysOfANamePrefix(t *testing.T) {
+	keys := wire.NewKeyspace("p*", 1)
+	require.Equal(t, `p\*:{a\[\*\?\\\]%7B*}`, keys.Pattern(`a[*?\]{`))
+	for _, name := range []string{"a", "{", "}", "%", "%7B", "a:{b}:h", "名"} {
+		got, ok := keys.NameOf(keys.Of(name).LockHash())
+		require.True(t, ok)
+		require.Equal(t, name, got)
+	}
+	for _, key := range []string{"p*:{a}:h", "p*:{}", "p*:{a", "q:{a}", "p*:{%}", "p*:{%41}", "p*:{a{}", "p*:master"} {
+		_, ok := keys.NameOf(key)
+		require.False(t, ok, key)
+	}
+}

@@ -1,0 +1,231 @@
+package rwlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// listed returns the names of a list that has no errors, in order.
+func listed(w *world, l *rwlock.Locker, prefix string, opts ...rwlock.ListOption) (names []string) {
+	w.Helper()
+	for state, err := range l.List(w.Ctx, prefix, opts...) {
+		require.NoError(w, err)
+		names = append(names, state.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func listShows(w *world) {
+	p, q := w.Process(), w.Process()
+	require.Empty(w, listed(w, q.Locker, ""))
+	var leases []*rwlock.Lease
+	for _, name := range trickyNames {
+		leases = append(leases, p.Take(name, rwlock.Write))
+	}
+	globs := []string{"a*1", "a*2", "ab1", `a\1`, "a[b]1", "a?1", "b"}
+	for _, name := range globs {
+		leases = append(leases, p.Take(name, rwlock.Read))
+	}
+	waiting := q.Queue("a*1", rwlock.Write)
+	q.Section("was held")
+
+	before := w.Keys()
+	expected := slices.Sorted(slices.Values(slices.Concat(globs, trickyNames)))
+	require.Equal(w, expected, listed(w, q.Locker, ""))
+	withFree := slices.Sorted(slices.Values(slices.Concat(expected, []string{"was held"})))
+	require.Equal(w, withFree, listed(w, q.Locker, "", rwlock.WithFreeLocks()))
+	for _, name := range expected {
+		require.Contains(w, listed(w, q.Locker, name), name)
+	}
+	require.Equal(w, []string{"a*1", "a*2"}, listed(w, q.Locker, "a*"), "the prefix is no pattern")
+	require.Equal(w, before, w.Keys())
+	for state, err := range q.List(w.Ctx, "a*1") {
+		require.NoError(w, err)
+		inspected := w.Inspect("a*1")
+		require.Equal(w, inspected.Holders[0].Hold, state.Holders[0].Hold)
+		require.Equal(w, inspected.Waiters[0].Hold, state.Waiters[0].Hold)
+		require.Equal(w, inspected.Token, state.Token)
+		require.Len(w, state.Masters, 1)
+	}
+	w.Release(leases...)
+	w.Release(waiting.Granted())
+}
+
+func TestListRefuses(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		only := func(l *rwlock.Locker, ctx context.Context, prefix string, opts ...rwlock.ListOption) error {
+			var errs []error
+			for state, err := range l.List(ctx, prefix, opts...) {
+				require.Zero(w, state)
+				errs = append(errs, err)
+			}
+			require.Len(w, errs, 1)
+			return errs[0]
+		}
+		refusedOption(w.T, only(new(rwlock.Locker), w.Ctx, ""), "Locker", "zero value", "New")
+		refusedOption(w.T, only(p.Locker, w.Ctx, "\xff"), "namePrefix", `\xff`, "UTF-8")
+		refusedOption(w.T, only(p.Locker, w.Ctx, strings.Repeat("a", 513)), "namePrefix", "aaa", "512 bytes")
+		refusedOption(w.T, only(p.Locker, w.Ctx, "", nil), "option", "nil", "must not be nil")
+		ended, cancel := context.WithCancelCause(w.Ctx)
+		cancel(fmt.Errorf("enough"))
+		err := only(p.Locker, ended, "")
+		require.ErrorIs(w, err, context.Canceled)
+		require.ErrorContains(w, err, "enough")
+		require.NoError(w, p.Close())
+		require.ErrorIs(w, only(p.Locker, w.Ctx, ""), rwlock.ErrClosed)
+	})
+}
+
+// A list may end at any lock: by its caller, by its context, by Close.
+func TestListEndsEarly(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const locks = 100
+		p := w.Process()
+		for i := range locks {
+			p.Take(fmt.Sprint("n", i), rwlock.Write)
+		}
+		require.Len(w, slices.Compact(listed(w, p.Locker, "n")), locks)
+
+		n := 0
+		for _, err := range p.List(w.Ctx, "") {
+			require.NoError(w, err)
+			if n++; n == 60 {
+				break
+			}
+		}
+		require.Equal(w, 60, n)
+
+		ctx, cancel := context.WithCancel(w.Ctx)
+		defer cancel()
+		n = 0
+		for state, err := range p.List(ctx, "") {
+			if n++; n == 10 {
+				cancel()
+			}
+			if err != nil && state.Name == "" {
+				require.ErrorIs(w, err, context.Canceled)
+			}
+		}
+		require.Less(w, n, locks)
+
+		n = 0
+		var last error
+		for _, err := range p.List(w.Ctx, "") {
+			if n++; n == 10 {
+				require.NoError(w, p.Close())
+			}
+			last = err
+		}
+		require.ErrorIs(w, last, rwlock.ErrClosed)
+		require.Less(w, n, locks)
+	})
+}
+
+// A server looks at a few hundred of its keys in a step.
+func TestListTakesSteps(t *testing.T) {
+	t.Parallel()
+	w := testkit.Start(t, 1)
+	p := w.Process()
+	var expected []string
+	for i := range 1200 {
+		expected = append(expected, fmt.Sprint("n", i))
+		p.Take(expected[i], rwlock.Write, rwlock.WithTTL(time.Hour))
+	}
+	slices.Sort(expected)
+	w.Server.ResetStats()
+	require.Equal(t, expected, listed(w, p.Locker, ""))
+	stats := w.Server.Stats()
+	require.GreaterOrEqual(t, stats["scan"].Calls, 3)
+}
+
+// What stands under the keys of a lock and was not written by this library has an error of its own.
+func TestListShowsForeignKeys(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		p.Take("held", rwlock.Write)
+		w.Command("SET", "fencelock:{foreign}", "x")
+		w.Command("SET", "fencelock:{not%20encoded}", "x")
+		w.Command("SET", "fencelock:{}", "x")
+		w.Command("SET", "other:{held}", "x")
+		shown := map[string]error{}
+		for state, err := range p.List(w.Ctx, "") {
+			shown[state.Name] = err
+		}
+		require.Len(w, shown, 2)
+		require.NoError(w, shown["held"])
+		require.ErrorContains(w, shown["foreign"], "WRONGTYPE")
+		require.Contains(w, shown, "foreign")
+	})
+}
+
+// A server that stops answering costs its own locks, and one error.
+func TestListGoesOnWithoutAServer(t *testing.T) {
+	t.Parallel()
+	c := testredis.StartCluster(t, redisBinary(t), 0)
+	c.NodeTimeout(time.Minute) // or the others take it for dead
+	locker := clusterLocker(t, c, rwlock.WithReleaseTimeout(time.Second))
+	masters := c.Masters()
+	var expected []string
+	for i, master := range masters {
+		for _, name := range namesOf(c, master, 3) {
+			_, err := locker.Lock(t.Context(), name, rwlock.WithTTL(time.Hour))
+			require.NoError(t, err)
+			if i != 1 {
+				expected = append(expected, name)
+			}
+		}
+	}
+	masters[1].Freeze()
+	defer masters[1].Thaw()
+	var names []string
+	var failed []error
+	for state, err := range locker.List(t.Context(), "n") {
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		names = append(names, state.Name)
+	}
+	slices.Sort(names)
+	slices.Sort(expected)
+	require.Equal(t, expected, names)
+	require.Len(t, failed, 1)
+	var node *rwlock.NodeError
+	require.ErrorAs(t, failed[0], &node)
+	require.Equal(t, masters[1].Addr(), node.Addr)
+}
+
+// The user of the locks may not list them: that has a right of its own.
+func TestListNeedsTheRightToScan(t *testing.T) {
+	t.Parallel()
+	d := aclOfOneRedis(t, redisBinary(t))
+	d.option.Username, d.option.Password = "locks", "secret"
+	locker := d.locker(t, aclTTL)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	_, err := locker.Lock(ctx, "orders")
+	require.NoError(t, err)
+	for state, err := range locker.List(ctx, "") {
+		require.Empty(t, state.Name)
+		require.ErrorContains(t, err, "scan")
+		var node *rwlock.NodeError
+		require.ErrorAs(t, err, &node)
+	}
+	commandOn(t, d.servers[0], "ACL", "SETUSER", "locks", "+scan")
+	for state, err := range locker.List(ctx, "") {
+		require.NoError(t, err)
+		require.Equal(t, "orders", state.Name)
+	}
+}
