@@ -97,6 +97,45 @@ return redis.call('DECRBY', KEYS[1], ARGV[1])`)
 	// true
 }
 
+// A transfer between two accounts under the locks of both. Their balances have one hash tag, so that one server has
+// both.
+func ExampleGuard_DoAll() {
+	client, end := exampleClient()
+	defer end()
+	guard, err := redisguard.New(client)
+	if err != nil {
+		panic(err)
+	}
+	transfer := redisguard.NewScript(`
+if tonumber(redis.call('GET', KEYS[1]) or '0') < tonumber(ARGV[1]) then
+  return redis.error_reply('LOW the balance is too low')
+end
+redis.call('DECRBY', KEYS[1], ARGV[1])
+return redis.call('INCRBY', KEYS[2], ARGV[1])`)
+
+	ctx := context.Background()
+	fence := func(resource string, token fencing.Token) fencing.Fence {
+		return fencing.Fence{Resource: resource, Token: token, Mode: fencing.Write}
+	}
+	if err := guard.Set(ctx, fence("account/7", 34), "balance:{bank}:7", "100", 0); err != nil {
+		panic(err)
+	}
+	keys := []string{"balance:{bank}:7", "balance:{bank}:8"}
+	fences := []fencing.Fence{fence("account/7", 34), fence("account/8", 51)}
+	reply, err := guard.DoAll(ctx, fences, transfer, keys, []string{"30"})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(reply.AsInt64())
+
+	fences = []fencing.Fence{fence("account/7", 35), fence("account/8", 50)} // one of the two locks has been lost
+	_, err = guard.DoAll(ctx, fences, transfer, keys, []string{"30"})
+	fmt.Println(err)
+	// Output:
+	// 30 <nil>
+	// fencing: stale token: "account/8" has seen 51, got 50
+}
+
 // The holder's first access is a read elsewhere, so it claims first: from then on
 // no older write can land between that read and its own write.
 func ExampleGuard_Claim() {

@@ -78,11 +78,42 @@ func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 func (g *Guard) Do(
 	ctx context.Context, f fencing.Fence, script *Script, keys, args []string,
 ) (rueidis.RedisMessage, error) {
-	rule := ruleRead
-	if f.Mode == fencing.Write {
-		rule = ruleWrite
+	return g.run(ctx, ruleOf(f), script, keys, args, f)
+}
+
+// DoAll is [Guard.Do] under several fences, of reads and of writes, such as a transfer between two accounts: one script
+// call checks all of them, runs the script and raises their registers. One refused fence refuses all of them, with an
+// error that names its resource, and then no register is raised. The script must write only to data of Write fences.
+//
+// All keys must have one hash tag, which the data of all these resources has: "balance:{bank}:7", "balance:{bank}:8".
+// Data in two slots may be on two servers, and neither could check both fences, so keys of two tags are refused. No
+// fence, and two fences of one resource, are a [*fencing.MalformedError]; nothing is sent.
+func (g *Guard) DoAll(
+	ctx context.Context, fences []fencing.Fence, script *Script, keys, args []string,
+) (rueidis.RedisMessage, error) {
+	if err := refuseTogether(fences); err != nil {
+		return rueidis.RedisMessage{}, err
 	}
-	return g.run(ctx, f, rule, script, keys, args)
+	var rules strings.Builder
+	for _, f := range fences {
+		rules.WriteString(ruleOf(f))
+	}
+	return g.run(ctx, rules.String(), script, keys, args, fences...)
+}
+
+// refuseTogether returns an error for fences that make no access together.
+func refuseTogether(fences []fencing.Fence) error {
+	if len(fences) == 0 {
+		return &fencing.MalformedError{What: "fences", Reason: "at least one is needed"}
+	}
+	seen := make(map[string]bool, len(fences))
+	for _, f := range fences {
+		if seen[f.Resource] {
+			return &fencing.MalformedError{What: "fences", Input: clip(f.Resource), Reason: "two fences of one resource"}
+		}
+		seen[f.Resource] = true
+	}
+	return nil
 }
 
 // Claim raises f's register in the slot of key and does nothing else, so that from here on everything older is refused
@@ -98,11 +129,11 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 	if g.client == nil {
 		return fencing.Registers{}, errZeroGuard
 	}
-	register, err := registerKey(resource, key)
+	tag, err := hashTag(key)
 	if err != nil {
 		return fencing.Registers{}, err
 	}
-	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(register).Field("r", "w").Build()).ToArray()
+	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(registerKey(resource, tag)).Field("r", "w").Build()).ToArray()
 	if err != nil {
 		return fencing.Registers{}, failed(key, ctxerr.WithCause(ctx, err))
 	}
@@ -118,17 +149,23 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 	return seen, nil
 }
 
-// rule is the last argument but one of the script.
-type rule string
-
+// A rule is one letter: how the script checks a fence, and which register it raises.
 const (
-	ruleRead    rule = "r"
-	ruleWrite   rule = "w"
-	ruleDerived rule = "d"
+	ruleRead    = "r"
+	ruleWrite   = "w"
+	ruleDerived = "d"
 )
 
+func ruleOf(f fencing.Fence) string {
+	if f.Mode == fencing.Write {
+		return ruleWrite
+	}
+	return ruleRead
+}
+
+// run runs a script behind the check of fences, each by the rule of its place in rules.
 func (g *Guard) run(
-	ctx context.Context, f fencing.Fence, by rule, script *Script, keys, args []string,
+	ctx context.Context, rules string, script *Script, keys, args []string, fences ...fencing.Fence,
 ) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
 	switch {
@@ -137,39 +174,51 @@ func (g *Guard) run(
 	case script.isZero():
 		return none, errZeroScript
 	}
-	if err := f.Validate(); err != nil {
-		return none, err
+	for _, f := range fences {
+		if err := f.Validate(); err != nil {
+			return none, err
+		}
 	}
-	register, err := registerKey(f.Resource, keys...)
+	tag, err := commonTag(keys)
 	if err != nil {
 		return none, err
 	}
 	// Into new slices: appending in place could write into the caller's.
-	allKeys := append(append(make([]string, 0, len(keys)+1), keys...), register)
-	allArgs := append(append(make([]string, 0, len(args)+3), args...),
-		f.Token.String(), string(by), strconv.FormatInt(g.registerTTL.Milliseconds(), 10))
+	allKeys := append(make([]string, 0, len(keys)+len(fences)), keys...)
+	allArgs := append(make([]string, 0, len(args)+len(fences)+2), args...)
+	for _, f := range fences {
+		allKeys = append(allKeys, registerKey(f.Resource, tag))
+		allArgs = append(allArgs, f.Token.String())
+	}
+	allArgs = append(allArgs, rules, strconv.FormatInt(g.registerTTL.Milliseconds(), 10))
 
 	reply, err := script.lua.Exec(ctx, g.client, allKeys, allArgs).ToArray()
 	if err != nil {
 		return none, failed(keys[0], ctxerr.WithCause(ctx, err))
 	}
-	return g.verdict(f, keys[0], reply)
+	return g.verdict(fences, keys[0], reply)
 }
 
-// verdict parses {1, reply}, {0, token} and {2, policy}.
-func (g *Guard) verdict(f fencing.Fence, key string, reply []rueidis.RedisMessage) (rueidis.RedisMessage, error) {
+// verdict parses {1, reply}, {0, token, number of the fence} and {2, policy, number of the fence}.
+func (g *Guard) verdict(
+	fences []fencing.Fence, key string, reply []rueidis.RedisMessage,
+) (rueidis.RedisMessage, error) {
 	var none rueidis.RedisMessage
-	if len(reply) != 2 {
-		return none, failed(key, fmt.Errorf("a reply of %d elements instead of 2", len(reply)))
+	if len(reply) < 2 {
+		return none, failed(key, fmt.Errorf("a reply of %d elements", len(reply)))
 	}
 	kind, err := reply[0].AsInt64()
 	if err != nil {
 		return none, failed(key, err)
 	}
-	switch kind {
-	case 1:
+	if kind == 1 {
 		return reply[1], nil
-	case 2:
+	}
+	f, err := refused(fences, reply)
+	if err != nil {
+		return none, failed(key, err)
+	}
+	if kind == 2 {
 		policy, _ := reply[1].ToString()
 		cause := fmt.Errorf("%w: %q has none, and maxmemory-policy is %s", ErrEvicts, f.Resource, policy)
 		if g.registerTTL > 0 && strings.HasPrefix(policy, "volatile-") {
@@ -182,6 +231,18 @@ func (g *Guard) verdict(f fencing.Fence, key string, reply []rueidis.RedisMessag
 		return none, failed(key, err)
 	}
 	return none, &fencing.StaleError{Resource: f.Resource, Got: f.Token, Seen: seen}
+}
+
+// refused returns the fence that a reply names by its number, which is the last element.
+func refused(fences []fencing.Fence, reply []rueidis.RedisMessage) (fencing.Fence, error) {
+	number, err := reply[len(reply)-1].AsInt64()
+	if err != nil {
+		return fencing.Fence{}, err
+	}
+	if number < 1 || number > int64(len(fences)) {
+		return fencing.Fence{}, fmt.Errorf("a refusal of fence %d of %d", number, len(fences))
+	}
+	return fences[number-1], nil
 }
 
 func tokenOf(m rueidis.RedisMessage) (fencing.Token, error) {

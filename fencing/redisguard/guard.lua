@@ -1,14 +1,16 @@
--- guard.lua: checks a fence and runs an access in one step.
+-- guard.lua: checks fences and runs an access in one step.
 --
--- KEYS   the keys of the access, all of one hash tag, then the register
--- ARGV   the arguments of the access, then token, mode, the register's TTL in ms, 0 for none
+-- KEYS   the keys of the access, all of one hash tag, then the register of each fence
+-- ARGV   the arguments of the access, then the token of each fence, then their modes, one letter for each fence, then
+--        the registers' TTL in ms, 0 for none
 --        mode: r reads, w writes, d stores data that was derived from a read
--- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it}, refused because a register
---        that is not there may have been evicted {2, maxmemory-policy}
--- Twice  the check has the same result: an equal token passes and a register never decreases; a repeated
+-- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it, the number of its fence},
+--        refused because a register that is not there may have been evicted {2, maxmemory-policy, the number of its
+--        fence}
+-- Twice  the checks have the same result: an equal token passes and a register never decreases; a repeated
 --        access is as harmless as it is without the guard
--- Cost   HMGET; INFO where there is no register; the access; PERSIST, or PEXPIRE where there is a TTL; HSET where a
---        register rises
+-- Cost   for each fence: HMGET; PERSIST, or PEXPIRE where there is a TTL; HSET where the register rises; once: INFO
+--        where a register is not there; the access
 --
 -- The register is a hash: r and w are the greatest tokens that have read and written. Tokens are below 2^53, so a
 -- Lua number is exact; '%.0f' prints it without an exponent.
@@ -19,8 +21,11 @@ local function access()
 end
 
 -- Taken from the end, so that KEYS and ARGV are what the access expects.
-local ttl, mode, token = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
-local register = table.remove(KEYS)
+local ttl, modes = table.remove(ARGV), table.remove(ARGV)
+local fences = {}
+for i = #modes, 1, -1 do
+  fences[i] = {mode = string.sub(modes, i, i), token = table.remove(ARGV), register = table.remove(KEYS)}
+end
 
 -- tonumber takes nan and hexadecimal too, and nan is never greater than a token.
 local function parse(text)
@@ -28,20 +33,26 @@ local function parse(text)
   return n and n < 2 ^ 53 and n
 end
 
-local seen = redis.call('HMGET', register, 'r', 'w')
-local known = seen[1] or seen[2]
-local maxr, maxw, t = parse(seen[1] or '0'), parse(seen[2] or '0'), tonumber(token)
-if not maxr or not maxw then
-  return redis.error_reply('WRONGTYPE the register holds something that is no token')
-end
+-- All fences are checked before the access, so that one of them refuses all.
+local unknown
+for i, fence in ipairs(fences) do
+  local seen = redis.call('HMGET', fence.register, 'r', 'w')
+  fence.known = seen[1] or seen[2]
+  local maxr, maxw, t = parse(seen[1] or '0'), parse(seen[2] or '0'), tonumber(fence.token)
+  if not maxr or not maxw then
+    return redis.error_reply('WRONGTYPE the register holds something that is no token')
+  end
 
-local limit = maxw
-if mode == 'w' and maxr > maxw then limit = maxr end
-if t < limit then return {0, string.format('%.0f', limit)} end
+  local limit = maxw
+  if fence.mode == 'w' and maxr > maxw then limit = maxr end
+  if t < limit then return {0, string.format('%.0f', limit), i} end
+  fence.rises = (fence.mode == 'r' and t > maxr) or (fence.mode == 'w' and t > maxw)
+  if not fence.known then unknown = unknown or i end
+end
 
 -- A missing register is new only if the server cannot have evicted it: the policies volatile-* evict keys with a TTL,
 -- the policies allkeys-* evict any key. An embedded server without this section of INFO does not evict.
-if not known then
+if unknown then
   local info = redis.pcall('INFO', 'memory')
   if type(info) == 'table' then
     if not string.find(info.err, 'not supported', 1, true) then
@@ -51,23 +62,25 @@ if not known then
   end
   local policy = string.match(info, 'maxmemory_policy:([%w-]+)') or 'noeviction'
   local spared = policy == 'noeviction' or (ttl == '0' and string.sub(policy, 1, 9) == 'volatile-')
-  if not spared then return {2, policy} end
+  if not spared then return {2, policy, unknown} end
 end
 
 -- The access runs first: after any other command that writes, the server would no longer apply maxmemory to it. The
--- register rises even if the access fails, because the access may have written before it failed.
+-- registers rise even if the access fails, because the access may have written before it failed.
 local done, reply = pcall(access)
 
 -- The longest TTL wins, and no TTL is longer still, as GT takes it too. These two commands need no
 -- memory, and after them the server does not apply maxmemory to HSET: a full server still lets the next holder delete.
-if ttl == '0' then
-  redis.call('PERSIST', register)
-else
-  redis.call('PEXPIRE', register, ttl, 'GT')
-end
-if (mode == 'r' and t > maxr) or (mode == 'w' and t > maxw) then
-  redis.call('HSET', register, mode, token)
-  if ttl ~= '0' and not known then redis.call('PEXPIRE', register, ttl) end
+for _, fence in ipairs(fences) do
+  if ttl == '0' then
+    redis.call('PERSIST', fence.register)
+  else
+    redis.call('PEXPIRE', fence.register, ttl, 'GT')
+  end
+  if fence.rises then
+    redis.call('HSET', fence.register, fence.mode, fence.token)
+    if ttl ~= '0' and not fence.known then redis.call('PEXPIRE', fence.register, ttl) end
+  end
 end
 
 if not done then return {err = type(reply) == 'table' and reply.err or tostring(reply)} end

@@ -7,9 +7,11 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// registerKey returns the name of the hash of resource's registers in the slot of keys, or a *fencing.MalformedError if
-// there is none.
-func registerKey(resource string, keys ...string) (string, error) {
+// registerKey returns the name of the hash of resource's registers in the slot of tag.
+func registerKey(resource, tag string) string { return "fencing:{" + tag + "}:" + resource }
+
+// commonTag returns the hash tag of keys, or a *fencing.MalformedError if they have no common one.
+func commonTag(keys []string) (string, error) {
 	if len(keys) == 0 {
 		return "", &fencing.MalformedError{What: "key", Reason: "a script needs at least one"}
 	}
@@ -26,7 +28,7 @@ func registerKey(resource string, keys ...string) (string, error) {
 			return "", badKey(key, fmt.Sprintf("its hash tag is %q, that of the first key %q", other, tag))
 		}
 	}
-	return "fencing:{" + tag + "}:" + resource, nil
+	return tag, nil
 }
 
 // hashTag returns the part of key that decides its slot in a Cluster: the text between the first { and the first }
@@ -50,9 +52,14 @@ func hashTag(key string) (string, error) {
 }
 
 func badKey(key, reason string) error {
+	return &fencing.MalformedError{What: "key", Input: clip(key), Reason: reason}
+}
+
+// clip bounds an input that an error shows.
+func clip(text string) string {
 	const shown = 64
-	if len(key) > shown {
-		key = key[:shown] + "..."
+	if len(text) > shown {
+		return text[:shown] + "..."
 	}
-	return &fencing.MalformedError{What: "key", Input: key, Reason: reason}
+	return text
 }

@@ -64,7 +64,7 @@ func (g *Guard) Derive(ctx context.Context, f fencing.Fence, key, value string, 
 	if err != nil {
 		return err
 	}
-	_, err = g.run(ctx, f, ruleDerived, g.builtin.set, []string{key}, []string{value, px})
+	_, err = g.run(ctx, ruleDerived, g.builtin.set, []string{key}, []string{value, px}, f)
 	return err
 }
 
