@@ -3,6 +3,7 @@ package reentrant
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -124,6 +125,45 @@ func (l *Locker) nestIn(
 		return nil, nil
 	}
 	return s.nest(ctx, id, r)
+}
+
+// Leases is rwlock.Locker.Leases for the leases that were taken through this Locker: Count is the number of the owner's
+// holds in this process that share the lease. A wait inside one owner is not listed, and no acquisition that waits.
+func (l *Locker) Leases() iter.Seq[rwlock.LeaseState] {
+	return func(yield func(rwlock.LeaseState) bool) {
+		if l.invalid != nil || l.isZero() {
+			return
+		}
+		for s := range l.remote.Leases() {
+			if s.Count = l.holds(s); s.Count > 0 && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// holds returns how many holds of this Locker share the lease; 0 also for a lease of another origin.
+func (l *Locker) holds(s rwlock.LeaseState) int {
+	owner, err := ParseOwner(s.Owner)
+	if err != nil || s.Waiting {
+		return 0
+	}
+	for _, claimed := range [...]fencing.Token{0, s.Token} { // the section may have joined a hold with this token
+		if lease, depth := l.opened(sectionKey{owner, s.Name, claimed}); depth > 0 && lease.Token() == s.Token {
+			return depth
+		}
+	}
+	return 0
+}
+
+// opened returns the lease of an open section and the depth of its innermost hold, or depth 0.
+func (l *Locker) opened(k sectionKey) (lease *rwlock.Lease, depth int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.sections[k]; s != nil && s.innermost != nil {
+		return s.lease, s.innermost.depth
+	}
+	return nil, 0
 }
 
 // enter returns the owner's section of a lock. If first is true, the caller has to open the section.

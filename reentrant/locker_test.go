@@ -3,6 +3,7 @@ package reentrant_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,5 +158,47 @@ func TestNilWorkIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		}
 		require.Empty(w, w.Mini.AllCalls())
 		require.Empty(w, p.inspect("n").Holders)
+	})
+}
+
+func TestLeasesShowTheHoldsOfAnOwner(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, owner := owned(w)
+		require.Empty(w, slices.Collect(p.Leases()))
+		outer := must(w)(p.Lock(ctx, "a"))
+		must(w)(p.RLock(ctx, "a"))
+		nested := must(w)(p.Lock(ctx, "a"))
+		other := p.remote.Take("b", rwlock.Write)
+
+		all := slices.Collect(p.Leases())
+		require.Len(w, all, 1)
+		require.Equal(w, "a", all[0].Name)
+		require.Equal(w, owner.String(), all[0].Owner)
+		require.NotEqual(w, owner.String(), all[0].Hold)
+		require.Equal(w, outer.Token(), all[0].Token)
+		require.Equal(w, 3, all[0].Count)
+		require.Len(w, slices.Collect(p.remote.Leases()), 2)
+
+		// The same owner in another process shares the lease on the masters, and has one hold there.
+		q := start(w)
+		joined := must(w)(q.Lock(elsewhere(w, owner), "a"))
+		all = slices.Collect(q.Leases())
+		require.Len(w, all, 1)
+		require.Equal(w, 1, all[0].Count)
+		require.Equal(w, owner.String(), all[0].Owner)
+		require.NoError(w, joined.Release(ctx))
+
+		require.NoError(w, nested.Release(ctx))
+		for s := range p.Leases() {
+			require.Equal(w, 2, s.Count)
+		}
+		w.Release(other)
+		waiting, _ := owned(w)
+		go func() { _, _ = p.Lock(waiting, "a") }()
+		w.Settle()
+		require.Len(w, slices.Collect(p.Leases()), 1, "without what waits")
+		require.Empty(w, slices.Collect(reentrant.New(nil).Leases()))
+		require.Empty(w, slices.Collect(new(reentrant.Locker).Leases()))
 	})
 }

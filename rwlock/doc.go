@@ -14,6 +14,9 @@
 // Waiters are served in the order of their arrival, and readers between two writers enter together. All waiters of a
 // process for a lock cost its Redis one refresh per second. A waiter whose process no longer listens is passed over.
 //
+// [Locker.Leases] shows what this process holds and waits for, [Locker.Losses] what it has lost, and [Locker.Inspect]
+// one lock as its servers see it. [Locker.Stats] counts, and [WithTrace] reports events.
+//
 // A client from [Dial] has one connection, and the locker can see when that connection is replaced. Any other rueidis
 // client works too, at a higher cost over a quorum.
 package rwlock

@@ -184,6 +184,26 @@ func ExampleLocker_Inspect() {
 	// 0 waiting
 }
 
+// What this process holds and waits for, for a page or a log of its operators.
+func ExampleLocker_Leases() {
+	locker, stop := embedded(rwlock.WithMeta("worker 1"))
+	defer stop()
+	ctx := context.Background()
+
+	lease, _ := locker.Lock(ctx, "orders")
+	defer lease.Release(ctx)
+	mu := locker.RWMutex("catalogue")
+	_ = mu.RLock(ctx)
+	_ = mu.RLock(ctx)
+	for s := range locker.Leases() {
+		left := time.Until(s.Deadline).Round(10 * time.Second)
+		fmt.Printf("%s: for %s by %d of %s, %v left, late: %v\n", s.Name, s.Mode, s.Count, s.Meta, left, s.RenewalLate)
+	}
+	// Unordered output:
+	// orders: for write by 1 of worker 1, 10s left, late: false
+	// catalogue: for read by 2 of worker 1, 10s left, late: false
+}
+
 func ExampleWithTrace() {
 	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
 		Acquired: func(e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },

@@ -67,6 +67,8 @@ type RWMutex struct {
 	block  int              // the number of tokens that the next request asks for
 	seen   fencing.Token    // the largest token of earlier holds
 	linger lingerTimer
+
+	requesting atomic.Bool // the leader acquires the lock from Redis; read by Leases only
 }
 
 // RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same

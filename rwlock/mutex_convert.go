@@ -40,7 +40,8 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 	if m.isUnusable() {
 		return m.unusable()
 	}
-	c := &conversion{RWMutex: m, w: localqueue.NewWaiter(to), from: Read}
+	begun := time.Now()
+	c := &conversion{RWMutex: m, w: localqueue.NewWaiter(to, begun), from: Read}
 	if to == Read {
 		c.from = Write
 	}
@@ -48,7 +49,6 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 		return err
 	}
 	defer c.abandon() // also if a hook of the locker panics: no goroutine enters before the conversion is over
-	begun := time.Now()
 	within, cancel := limited(ctx, m.settings.MaxWait)
 	defer cancel()
 	if err := c.run(within, entry); err != nil {

@@ -76,7 +76,8 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 	if m.enter(mode) {
 		return nil
 	}
-	begun, w, leads := time.Now(), localqueue.NewWaiter(mode), false
+	begun, leads := time.Now(), false
+	w := localqueue.NewWaiter(mode, begun)
 	err := m.use(func() { leads = m.queue.TryLead(w) })
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
 	defer cancel()
 	over := within.Done() // the caller's code, which may panic, does not run after the waiter has been admitted
-	w := localqueue.NewWaiter(mode)
+	w := localqueue.NewWaiter(mode, begun)
 	if err := m.use(func() { m.queue.Enqueue(w) }); err != nil {
 		return err
 	}
@@ -260,6 +261,8 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 		Name: m.name, Mode: mode, Entry: entry, Terms: m.terms, Block: m.block, Seen: m.seen, TokenInUse: m.token,
 	}
 	m.unlock()
+	m.requesting.Store(true)
+	defer m.requesting.Store(false)
 	lease, err := m.locker.request(ctx, r)
 	if err != nil {
 		return nil, err

@@ -2,9 +2,8 @@ package rwlock
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -126,13 +125,26 @@ func (r *mutexes) used(name string) *RWMutex {
 	return r.inUse[name]
 }
 
+// each returns the RWMutexes that are in use, without a copy of them all. A map may be changed between two steps of an
+// iteration, so the mutex is held for each step and not between them: theirs is taken before it.
+func (r *mutexes) each() iter.Seq[*RWMutex] {
+	return func(yield func(*RWMutex) bool) {
+		r.mu.Lock()
+		for _, m := range r.inUse {
+			r.mu.Unlock()
+			if !yield(m) {
+				return
+			}
+			r.mu.Lock()
+		}
+		r.mu.Unlock()
+	}
+}
+
 // lingering returns how many locks this process has without using them. It is for Stats: the number may have changed
 // when it returns.
 func (r *mutexes) lingering() (n int) {
-	r.mu.Lock()
-	all := slices.Collect(maps.Values(r.inUse))
-	r.mu.Unlock()
-	for _, m := range all { // their mutexes are taken before r.mu
+	for m := range r.each() {
 		m.mu.Lock()
 		if m.idleHold() != nil {
 			n++

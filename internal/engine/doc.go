@@ -20,6 +20,8 @@
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
+//	inspect.go     what the masters show of a lock
+//	holds.go       what this process holds, waits for and has lost
 //	outage.go      servers that do not answer or that evict keys, and when each is reported next
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,7 @@ type Engine struct {
 	timers         *timerqueue.Queue
 	observers      observers
 	counters       counters
+	losses         losses
 
 	life    context.Context // ends when Close gives up on the masters
 	endLife context.CancelFunc
@@ -268,6 +270,22 @@ func (r *registry) snapshot() []*hold {
 		all = append(all, h)
 	}
 	return all
+}
+
+// each returns the holds one after the other, without a copy of them all. A map may be changed between two steps of an
+// iteration, so the mutex is held for each step and not between them.
+func (r *registry) each() iter.Seq[*hold] {
+	return func(yield func(*hold) bool) {
+		r.mu.Lock()
+		for _, h := range r.holds {
+			r.mu.Unlock()
+			if !yield(h) {
+				return
+			}
+			r.mu.Lock()
+		}
+		r.mu.Unlock()
+	}
 }
 
 // close stops the registry from accepting holds. It reports whether it is the first call. A restart of an acquisition

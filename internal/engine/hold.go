@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,8 +39,9 @@ type hold struct {
 	mode    fencing.Mode
 	phase   phase
 
-	unobserved  bool // the hooks were not notified of the grant
-	provisional bool // no caller has it unless keep is called: see group
+	unobserved  bool   // the hooks were not notified of the grant
+	provisional bool   // no caller has it unless keep is called: see group
+	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
 // extra has the fields that few holds need.
@@ -130,7 +132,7 @@ func (h *hold) isStanding() bool { return h.lease.standing.Load() == h }
 
 // begin is called for a granted hold, under mu.
 func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
-	h.phase = held
+	h.phase, h.waited = held, uint32(min((now.Mono-h.begun).Milliseconds(), math.MaxUint32))
 	h.trust.set(until)
 	if h.extra != nil {
 		h.extra.shared.first = h.ballot.Votes().First(token)
@@ -229,6 +231,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
 		h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+		h.e.losses.add(h, loss)
 		h.e.observers.lost(h, loss)
 	}
 	h.finish(loss)

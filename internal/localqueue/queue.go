@@ -1,5 +1,5 @@
 // Package localqueue orders the goroutines of one process that share a lock: its holders, and its waiters in the order
-// of arrival. It decides which waiter is next, and knows nothing of Redis, of contexts and of time.
+// of arrival. It decides which waiter is next. It knows nothing of Redis and of contexts, and reads no clock.
 //
 // The last holder to leave pauses the queue. Its caller then admits the first waiter under the hold that the process
 // has on Redis, or gives that hold back, and resumes the queue. Without such a hold the first waiter leads: it alone
@@ -7,6 +7,8 @@
 package localqueue
 
 import (
+	"time"
+
 	"github.com/seed74116694/fencelock/fencing"
 )
 
@@ -34,6 +36,7 @@ type Queue struct {
 	paused      bool    // the last holder has left, and the caller has not resumed the queue
 	leader      *Waiter // the first waiter, or a single attempt
 	first, last *Waiter // the waiters in the order of arrival
+	enqueued    uint64  // how many waiters were ever enqueued
 }
 
 // TryJoin adds a reader to the current readers, if AllowJoin allows that. It needs no mutex.
@@ -94,6 +97,8 @@ func (q *Queue) mayLead(mode Mode) bool {
 
 // Enqueue puts a waiter at the end of the queue.
 func (q *Queue) Enqueue(w *Waiter) {
+	q.enqueued++
+	w.number = q.enqueued
 	w.prev = q.last
 	if q.last == nil {
 		q.first = w
@@ -266,11 +271,59 @@ func (q *Queue) remove(w *Waiter) {
 	w.prev, w.next = nil, nil
 }
 
+// Leader returns the waiter that leads, which may be a single attempt, and whether there is one.
+func (q *Queue) Leader() (leader View, leads bool) {
+	if q.leader == nil {
+		return View{}, false
+	}
+	return q.leader.view(), true
+}
+
+// Converting returns the holder that converts its hold, and whether there is one. Its Mode is the new one.
+func (q *Queue) Converting() (converting View, converts bool) {
+	if q.converting == nil {
+		return View{}, false
+	}
+	return q.converting.view(), true
+}
+
+// Waiters returns the waiters behind the cursor in their order, at most as many as into has room for, and moves the
+// cursor behind them. The queue may change between two calls: a waiter that has left it is left out, and one that has
+// come is at its end.
+func (q *Queue) Waiters(c *Cursor, into []View) []View {
+	into = into[:0]
+	for w := q.behind(c.last); w != nil && len(into) < cap(into); w = w.next {
+		into = append(into, w.view())
+		c.last = w
+	}
+	return into
+}
+
+// behind returns the first waiter that came after w; w itself may have left the queue.
+func (q *Queue) behind(w *Waiter) *Waiter {
+	switch {
+	case w == nil:
+		return q.first
+	case w.prev != nil || q.first == w:
+		return w.next
+	}
+	next := q.first
+	for next != nil && next.number <= w.number {
+		next = next.next
+	}
+	return next
+}
+
+// Cursor is a place in a queue. The zero value is the place before the first waiter.
+type Cursor struct{ last *Waiter }
+
 // Waiter is one goroutine that waits for a lock, or converts its hold.
 type Waiter struct {
 	mode       Mode
 	stage      stage
+	since      time.Time
 	turn       chan struct{} // has one signal after another goroutine has changed the stage
+	number     uint64        // in the order of arrival, from 1; 0 if it was never enqueued
 	prev, next *Waiter
 }
 
@@ -283,8 +336,10 @@ const (
 	admitted              // it is a holder
 )
 
-// NewWaiter returns a waiter for that mode, which is in no queue.
-func NewWaiter(mode Mode) *Waiter { return &Waiter{mode: mode, turn: make(chan struct{}, 1)} }
+// NewWaiter returns a waiter for that mode, which is in no queue. since is when it came; the queue only shows it.
+func NewWaiter(mode Mode, since time.Time) *Waiter {
+	return &Waiter{mode: mode, since: since, turn: make(chan struct{}, 1)}
+}
 
 // Mode returns the mode that the waiter waits for.
 func (w *Waiter) Mode() Mode { return w.mode }
@@ -302,3 +357,12 @@ func (w *Waiter) signal(s stage) {
 	w.stage = s
 	w.turn <- struct{}{} // never blocks: the waiter received the previous signal before it waited again
 }
+
+// View is a waiter as it is at one moment.
+type View struct {
+	Mode  Mode
+	Since time.Time
+	Leads bool
+}
+
+func (w *Waiter) view() View { return View{w.mode, w.since, w.stage == leading} }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,7 +160,7 @@ func (s *script) run(event []string) {
 
 func (s *script) waiter(name string) *localqueue.Waiter {
 	s.names = append(s.names, name)
-	s.waiters[name], s.state[name] = localqueue.NewWaiter(modeOf(name)), "waits"
+	s.waiters[name], s.state[name] = localqueue.NewWaiter(modeOf(name), time.Time{}), "waits"
 	return s.waiters[name]
 }
 
@@ -180,7 +181,7 @@ func modeOf(name string) localqueue.Mode {
 func TestAnAdmittedWaiterCannotGiveUp(t *testing.T) {
 	var q localqueue.Queue
 	q.Enter(write)
-	w := localqueue.NewWaiter(write)
+	w := localqueue.NewWaiter(write, time.Time{})
 	q.Enqueue(w)
 	q.Leave(write)
 	q.AdmitFirst()
@@ -211,7 +212,7 @@ func TestAllowJoin(t *testing.T) {
 	require.True(t, q.TryJoin())
 	q.AllowJoin(false)
 	require.False(t, q.TryJoin())
-	q.Enqueue(localqueue.NewWaiter(write))
+	q.Enqueue(localqueue.NewWaiter(write, time.Time{}))
 	q.AllowJoin(true)
 	require.False(t, q.TryJoin(), "a writer waits")
 	require.Equal(t, 2, q.Readers())

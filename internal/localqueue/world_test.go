@@ -3,6 +3,7 @@ package localqueue_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,18 +28,26 @@ type world struct {
 	leader     *client
 	waiting    []*client // in the order of arrival
 	signalled  []*client // by the event that is under way
+
+	came   time.Time         // the last client
+	cursor localqueue.Cursor // of a loop that takes as long as the world
+	shown  time.Time         // the last waiter that this loop was shown
 }
 
 // client is one waiter, or one converting holder.
 type client struct {
 	*localqueue.Waiter
+	came     time.Time
 	single   bool            // a single attempt, which is in no queue
 	from     localqueue.Mode // of a conversion
 	mayGoOn  bool            // of a conversion: no other holder is left
 	admitted bool
 }
 
-func newClient(mode localqueue.Mode) *client { return &client{Waiter: localqueue.NewWaiter(mode)} }
+func (w *world) newClient(mode localqueue.Mode) *client {
+	w.came = w.came.Add(1)
+	return &client{Waiter: localqueue.NewWaiter(mode, w.came), came: w.came}
+}
 
 // check compares the queue with the model. Every client receives its signal.
 func (w *world) check(clients ...*client) {
@@ -63,6 +72,7 @@ func (w *world) check(clients ...*client) {
 	if waits {
 		require.Equal(w.t, w.waiting[0].Mode(), mode)
 	}
+	w.checkViews()
 	for _, c := range append(clients, w.waiting...) {
 		require.Equal(w.t, c.admitted, c.Admitted())
 		if slices.Contains(w.signalled, c) {
@@ -72,6 +82,40 @@ func (w *world) check(clients ...*client) {
 	}
 	w.signalled = nil
 	w.q.AllowJoin(true)
+}
+
+// checkViews compares what the queue shows: to a loop of its own, and to one that goes on by a waiter with each event.
+func (w *world) checkViews() {
+	var all []localqueue.View
+	var at localqueue.Cursor
+	for some := make([]localqueue.View, 0, 2); ; {
+		if some = w.q.Waiters(&at, some); len(some) == 0 {
+			break
+		}
+		all = append(all, some...)
+	}
+	require.Len(w.t, all, len(w.waiting))
+	for i, c := range w.waiting {
+		require.Equal(w.t, localqueue.View{Mode: c.Mode(), Since: c.came, Leads: c == w.leader}, all[i])
+	}
+	var next []localqueue.View
+	for _, v := range all {
+		if v.Since.After(w.shown) {
+			next, w.shown = []localqueue.View{v}, v.Since
+			break
+		}
+	}
+	require.ElementsMatch(w.t, next, w.q.Waiters(&w.cursor, make([]localqueue.View, 0, 1)))
+	leader, leads := w.q.Leader()
+	require.Equal(w.t, w.leader != nil, leads)
+	if leads {
+		require.Equal(w.t, w.leader.came, leader.Since)
+	}
+	converting, converts := w.q.Converting()
+	require.Equal(w.t, w.converting != nil, converts)
+	if converts {
+		require.Equal(w.t, w.converting.Mode(), converting.Mode)
+	}
 }
 
 func (w *world) isUncontended() bool {
@@ -101,7 +145,7 @@ func (w *world) hold(mode localqueue.Mode) {
 }
 
 func (w *world) enqueue(mode localqueue.Mode) {
-	c := newClient(mode)
+	c := w.newClient(mode)
 	w.waiting = append(w.waiting, c)
 	w.q.Enqueue(c.Waiter)
 	if len(w.waiting) == 1 {
@@ -120,7 +164,7 @@ func (w *world) enter(mode localqueue.Mode) {
 }
 
 func (w *world) tryLead(mode localqueue.Mode) {
-	c := newClient(mode)
+	c := w.newClient(mode)
 	c.single = true
 	may := len(w.waiting) == 0 && w.mayLead(mode)
 	require.Equal(w.t, may, w.q.TryLead(c.Waiter))
@@ -253,7 +297,7 @@ func (w *world) giveUp(i int) {
 
 func (w *world) beginConversion(from localqueue.Mode) {
 	to := read + write - from
-	c := newClient(to)
+	c := w.newClient(to)
 	c.from = from
 	held, alone := false, false
 	if w.converting == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/localqueue"
@@ -92,7 +93,7 @@ func (c *caller) admit(mode fencing.Mode) {
 		c.unlock()
 		return
 	}
-	w := localqueue.NewWaiter(mode)
+	w := localqueue.NewWaiter(mode, time.Time{})
 	c.queue.Enqueue(w)
 	c.unlock()
 	for {
@@ -139,7 +140,7 @@ func (c *caller) release(mode fencing.Mode) {
 
 func (c *caller) upgrade() {
 	c.mu.Lock()
-	w := localqueue.NewWaiter(fencing.Write)
+	w := localqueue.NewWaiter(fencing.Write, time.Time{})
 	held, _ := c.queue.BeginConversion(w, fencing.Read)
 	if !held {
 		c.fail("upgrades, and is told that it is not inside")
