@@ -29,6 +29,14 @@
 // Each owner releases its holds of a lock in the reverse order. Another order is [ErrOrder] and changes nothing. The
 // last release gives the lock back. The end of a [Locker.Do] also ends every hold nested in its own, and reports it.
 //
+// # Several locks
+//
+// [Locker.LockAll] takes several locks, all or none, in whatever order the caller names them: it nests in those that
+// the owner holds, takes the others together, and returns a hold of each. Unlike Lock it knows all of them before it
+// waits, so it can promise that no callers wait for each other in a circle. The promise needs the outer sections too:
+// where LockAll would have to wait for a lock while the owner holds a later one, in byte order of the names, it returns
+// rwlock.ErrLockOrder. Take the locks of both sections together then, at the outer one.
+//
 // # In another process
 //
 // The owner is sent together with the fence: fencing.Inject and the transports of httpfence and grpcfence send it, and

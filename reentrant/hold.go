@@ -86,12 +86,7 @@ func (h *Hold) end(ctx context.Context) (order, err error) {
 
 // giveBack ends the contexts of the removed holds, and releases the lease if this hold was the outermost.
 func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc) error {
-	if len(contexts) > 0 {
-		released := h.section.released()
-		for _, cancel := range contexts {
-			cancel(released)
-		}
-	}
+	h.endContexts(contexts)
 	if h.outer == nil {
 		return h.section.lease.Release(ctx)
 	}
@@ -99,6 +94,16 @@ func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc)
 		return err
 	}
 	return nil
+}
+
+// endContexts ends the contexts of holds that were removed.
+func (h *Hold) endContexts(contexts []context.CancelCauseFunc) {
+	if len(contexts) > 0 {
+		released := h.section.released()
+		for _, cancel := range contexts {
+			cancel(released)
+		}
+	}
 }
 
 // isZero reports whether the hold was not made by a Locker: it is the zero value or nil.

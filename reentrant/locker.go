@@ -70,10 +70,24 @@ type request struct {
 	name string
 	mode rwlock.Mode
 	try  bool
+	many bool // one of several locks, of which the caller needs all or none
 	opts []rwlock.LockOption
 }
 
 func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
+	id, err := l.identity(ctx, r.name)
+	if err != nil {
+		return nil, err
+	}
+	h, s, err := l.nestOrEnter(ctx, id, r)
+	if s != nil {
+		return s.open(ctx, id, r)
+	}
+	return h, err
+}
+
+// identity returns the owner in ctx, for the acquisition of a lock.
+func (l *Locker) identity(ctx context.Context, name string) (*identity, error) {
 	switch {
 	case l.invalid != nil:
 		return nil, l.invalid
@@ -82,26 +96,32 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 	}
 	id, ok := identityFrom(ctx)
 	if !ok {
-		return nil, fmt.Errorf("%w: lock %q", ErrNoOwner, r.name)
+		return nil, fmt.Errorf("%w: lock %q", ErrNoOwner, name)
 	}
+	return id, nil
+}
+
+// nestOrEnter returns a hold in a section that the owner has of the lock, or else a section that the caller has to
+// open.
+func (l *Locker) nestOrEnter(ctx context.Context, id *identity, r request) (*Hold, *section, error) {
 	key := sectionKey{owner: id.owner, name: r.name}
 	if claim, claimed := fencing.FromContext(ctx, r.name); claimed && id.joins {
 		if h, err := l.nestIn(ctx, key, claim.Token, id, r); h != nil || err != nil {
-			return h, err
+			return h, nil, err
 		}
 		key.claimed = claim.Token
 	}
 	for {
 		s, first := l.enter(key)
 		if first {
-			return s.open(ctx, id, r)
+			return nil, s, nil
 		}
 		if err := s.await(ctx, r); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		// A section that failed to open, or is closed, is no longer in the table: look again.
 		if h, err := s.nest(ctx, id, r); h != nil || err != nil {
-			return h, err
+			return h, nil, err
 		}
 	}
 }

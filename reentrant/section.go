@@ -30,18 +30,22 @@ type section struct {
 
 // open makes the first acquisition.
 func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
-	defer func() { // also when a hook of the locker panics, so that no goroutine waits for this section for ever
-		s.locker.mu.Lock()
-		defer s.locker.mu.Unlock()
-		if s.innermost = h; h == nil {
-			delete(s.locker.sections, s.key)
-		}
-		close(s.opened)
-	}()
+	defer func() { s.begin(h) }() // also when a hook of the locker panics
 	if s.lease, err = s.locker.take(ctx, id, r); err != nil {
 		return nil, err
 	}
 	return &Hold{section: s, depth: 1}, nil
+}
+
+// begin ends the first acquisition with the outermost hold, or with nil if it failed. It is always called, so that no
+// goroutine waits for this section for ever.
+func (s *section) begin(h *Hold) {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	if s.innermost = h; h == nil {
+		delete(s.locker.sections, s.key)
+	}
+	close(s.opened)
 }
 
 // await returns nil when the first acquisition is over, also if it failed. Only a goroutine with the same owner as the
@@ -116,7 +120,7 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 		return err
 	case err != nil: // by Lease().Release or by closing the locker
 		return fmt.Errorf("%w: lock %q, before the section that nests in it", err, r.name)
-	case id.joins && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
+	case (id.joins || r.many) && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:
 		return r.notAcquired(0, ctxerr.Cause(ctx))

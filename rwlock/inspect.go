@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/settings"
 )
 
 // Holder is one granted hold.
@@ -155,9 +156,9 @@ func (l *Locker) checkList(namePrefix string, opts []ListOption) (s listSettings
 	if l.isZero() {
 		return s, errZeroLocker
 	}
-	if len(namePrefix) > maxName || !utf8.ValidString(namePrefix) {
+	if len(namePrefix) > settings.MaxName || !utf8.ValidString(namePrefix) {
 		const rule = "must be valid UTF-8 of at most %d bytes"
-		return s, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), fmt.Sprintf(rule, maxName)}
+		return s, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), fmt.Sprintf(rule, settings.MaxName)}
 	}
 	for _, opt := range opts {
 		if opt == nil {

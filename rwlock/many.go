@@ -13,9 +13,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// maxNames bounds how many locks one call takes.
-const maxNames = 1000
-
 // LockAll takes several locks for writing: all of them, or none. The order of the names has no meaning: callers that
 // take the same locks never wait for each other in a circle, however they name them.
 //
@@ -82,9 +79,9 @@ func (l *Locker) acquireAll(
 	if l.isZero() {
 		return nil, errZeroLocker
 	}
-	sorted, err := inOrder(names)
-	if err != nil {
-		return nil, err
+	sorted, invalid := settings.InOrder(names)
+	if invalid != nil {
+		return nil, optionError(invalid)
 	}
 	s, err := l.acquisitionSettings(opts)
 	if err != nil {
@@ -117,27 +114,6 @@ func (l *Locker) acquireAll(
 		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
 	}
 	return m, nil
-}
-
-// inOrder returns the positions of the names in byte order. It refuses names before anything is sent.
-func inOrder(names []string) (sorted []int, err error) {
-	if len(names) == 0 || len(names) > maxNames {
-		return nil, &OptionError{"names", len(names), fmt.Sprintf("must be 1 to %d", maxNames)}
-	}
-	sorted = make([]int, len(names))
-	for i, name := range names {
-		if err := checkName(name); err != nil {
-			return nil, err
-		}
-		sorted[i] = i
-	}
-	slices.SortFunc(sorted, func(a, b int) int { return cmp.Compare(names[a], names[b]) })
-	for i, at := range sorted[1:] {
-		if names[at] == names[sorted[i]] {
-			return nil, &OptionError{"names", fmt.Sprintf("%q", names[at]), "must not occur twice"}
-		}
-	}
-	return sorted, nil
 }
 
 // mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another

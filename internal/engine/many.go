@@ -49,8 +49,9 @@ type group struct {
 func (g *group) acquire(ctx context.Context) error {
 	single := g.Requests[0].Entry == Try
 	for len(g.kept) < len(g.Requests) {
-		// The last lock is waited for at once: there is nothing behind it to ask for meanwhile.
-		if single || len(g.kept) < len(g.Requests)-1 {
+		// The last lock is waited for at once, if that is allowed: there is nothing behind it to ask for meanwhile.
+		next := len(g.kept)
+		if single || next < len(g.Requests)-1 || g.MayWait(g.Requests[next].Name) != nil {
 			refused, forGood := g.try(ctx)
 			switch {
 			case refused == nil:

@@ -41,6 +41,17 @@ func (s *several) Error() string {
 // Unwrap is for errors.Is and errors.As.
 func (s *several) Unwrap() []error { return s.errs }
 
+// Parts returns the errors that Errors has joined: none of nil, and the error itself if there was one.
+func Parts(err error) []error {
+	if s, ok := err.(*several); ok {
+		return s.errs
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
 // Part returns the first error that matches target among errors that any function joined, so that its text covers that
 // error only. It returns an error that is not joined as it is.
 func Part(err, target error) error {

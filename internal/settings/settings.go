@@ -3,12 +3,15 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
@@ -230,6 +233,45 @@ func (l *Lock) Check() *Invalid {
 		return &Invalid{"WithMeta", fmt.Sprintf("%d bytes", len(l.Meta)), fmt.Sprintf("must be at most %d bytes", MaxMeta)}
 	}
 	return nil
+}
+
+// MaxName bounds a lock's name, in bytes. It equals fencing.MaxResource, because a fence carries the name. Each key of
+// the lock on the server contains the name too.
+const MaxName = 512
+
+// CheckName refuses a name, or returns nil. Scripts, keys, headers and logs accept any name that passes.
+func CheckName(name string) *Invalid {
+	switch {
+	case name == "" || len(name) > MaxName:
+		return &Invalid{"name", fmt.Sprintf("%d bytes", len(name)), fmt.Sprintf("must be 1 to %d bytes", MaxName)}
+	case !utf8.ValidString(name):
+		return &Invalid{"name", fmt.Sprintf("%q", name), "must be valid UTF-8"}
+	}
+	return nil
+}
+
+// MaxNames bounds how many locks one call takes.
+const MaxNames = 1000
+
+// InOrder returns the positions of the names in byte order, or refuses them.
+func InOrder(names []string) (sorted []int, refused *Invalid) {
+	if len(names) == 0 || len(names) > MaxNames {
+		return nil, &Invalid{"names", len(names), fmt.Sprintf("must be 1 to %d", MaxNames)}
+	}
+	sorted = make([]int, len(names))
+	for i, name := range names {
+		if refused := CheckName(name); refused != nil {
+			return nil, refused
+		}
+		sorted[i] = i
+	}
+	slices.SortFunc(sorted, func(a, b int) int { return cmp.Compare(names[a], names[b]) })
+	for i, at := range sorted[1:] {
+		if names[at] == names[sorted[i]] {
+			return nil, &Invalid{"names", fmt.Sprintf("%q", names[at]), "must not occur twice"}
+		}
+	}
+	return sorted, nil
 }
 
 // LockerOption changes a setting of a locker.

@@ -1,0 +1,243 @@
+package reentrant_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// all is what a call of several locks returns.
+func all(w *world) func(m *reentrant.MultiHold, err error) *reentrant.MultiHold {
+	return func(m *reentrant.MultiHold, err error) *reentrant.MultiHold {
+		w.Helper()
+		require.NoError(w, err)
+		return m
+	}
+}
+
+func TestSeveralLocksNest(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		b := must(w)(p.Lock(ctx, "b"))
+		sent := scriptsSent(w)
+		m := all(w)(p.LockAll(ctx, []string{"c", "b", "a"}))
+		require.Equal(w, 2, scriptsSent(w)-sent, "of a and c")
+		for i, depth := range []int{1, 2, 1} {
+			require.Equal(w, depth, m.Holds()[i].Depth())
+		}
+		require.Equal(w, b.Lease(), m.Holds()[1].Lease())
+		under := m.Context(ctx)
+		for _, h := range m.Holds() {
+			fence, ok := fencing.FromContext(under, h.Lease().Name())
+			require.True(w, ok)
+			require.Equal(w, h.Token(), fence.Token)
+		}
+		sent = scriptsSent(w)
+		inner := all(w)(p.LockAll(under, []string{"a", "b", "c"}))
+		require.Zero(w, scriptsSent(w)-sent, "the owner holds them all")
+		require.ErrorIs(w, m.Release(ctx), reentrant.ErrOrder)
+		require.NoError(w, under.Err(), "nothing has changed")
+		require.NoError(w, inner.Err())
+		require.NoError(w, inner.Release(ctx))
+		require.NoError(w, inner.Release(ctx))
+
+		require.NoError(w, m.Release(ctx))
+		require.ErrorIs(w, context.Cause(under), rwlock.ErrReleased)
+		require.ErrorIs(w, m.Err(), rwlock.ErrReleased)
+		require.NoError(w, m.Release(ctx))
+		require.Empty(w, p.inspect("a").Holders)
+		require.Len(w, p.inspect("b").Holders, 1, "the outer hold is not released")
+		require.NoError(w, b.Release(ctx))
+
+		shared := all(w)(p.RLockAll(ctx, []string{"a", "b"}))
+		again := all(w)(p.TryRLockAll(ctx, []string{"b", "c"}))
+		require.NoError(w, again.Release(ctx))
+		require.NoError(w, shared.Release(ctx))
+	})
+}
+
+// What the owner holds by itself counts for the order, whatever context it passes.
+func TestOwnersWaitInOrder(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		m := must(w)(p.Lock(ctx, "m"))
+		held := q.Take("a", rwlock.Write)
+		for _, names := range [][]string{{"a"}, {"a", "z"}, {"z", "m", "a"}} {
+			_, err := p.LockAll(ctx, names)
+			require.ErrorIs(w, err, rwlock.ErrLockOrder)
+			require.ErrorContains(w, err, `lock "a" is not free, and the owner holds lock "m"`)
+			_, err = p.TryLockAll(ctx, names)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		}
+		require.Equal(w, 2, must(w)(p.Lock(ctx, "m")).Depth(), "nothing nests in m")
+		w.Release(held)
+		require.NoError(w, all(w)(p.LockAll(ctx, []string{"a", "z"})).Release(ctx), "it need not wait")
+
+		held = q.Take("z", rwlock.Write)
+		waits := w.Call(ctx, func(ctx context.Context) error {
+			m, err := p.LockAll(ctx, []string{"a", "m", "z"})
+			if err != nil {
+				return err
+			}
+			return m.Release(ctx)
+		})
+		w.UntilWaiting("z", 1)
+		w.Release(held)
+		require.NoError(w, waits.Result(), "z comes after m")
+
+		held = q.Take("a", rwlock.Write)
+		other, _ := owned(w)
+		waits = w.Call(other, func(ctx context.Context) error {
+			m, err := p.LockAll(ctx, []string{"a", "z"})
+			if err != nil {
+				return err
+			}
+			return m.Release(ctx)
+		})
+		w.UntilWaiting("a", 1)
+		w.Release(held)
+		require.NoError(w, waits.Result(), "another owner does not hold m")
+		require.NoError(w, m.Lease().Err())
+	})
+}
+
+// A failure leaves the outer holds as they were, and no goroutine of the owner waits for what was given up.
+func TestSeveralLocksThatFailLeaveNothing(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		a := must(w)(p.Lock(ctx, "a"))
+		held := q.Take("c", rwlock.Write)
+		errEnough := errors.New("enough")
+		soon, cancel := context.WithCancelCause(ctx)
+		waits := w.Call(soon, func(ctx context.Context) error {
+			_, err := p.LockAll(ctx, []string{"a", "b", "c"})
+			return err
+		})
+		w.UntilWaiting("c", 1)
+		cancel(errEnough)
+		require.ErrorIs(w, waits.Result(), errEnough)
+		require.Equal(w, 1, a.Depth())
+		require.NoError(w, a.Release(ctx), "nothing nests in it")
+		w.Release(held)
+		m := all(w)(p.LockAll(ctx, []string{"a", "b", "c"}))
+		require.NoError(w, m.Release(ctx))
+
+		r := must(w)(p.RLock(ctx, "b"))
+		_, err := p.LockAll(ctx, []string{"a", "b"})
+		require.ErrorIs(w, err, rwlock.ErrUpgrade)
+		require.Empty(w, p.inspect("a").Holders, "nothing was sent")
+		require.NoError(w, all(w)(p.RLockAll(ctx, []string{"a", "b"})).Release(ctx))
+		require.NoError(w, r.Release(ctx))
+	})
+}
+
+// Under AsOwner the locks that the owner holds elsewhere are joined, and the others taken.
+func TestSeveralLocksJoin(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		b := must(w)(p.Lock(ctx, "b"))
+		there := reentrant.AsOwner(w.Ctx, owner)
+		m := all(w)(q.LockAll(there, []string{"c", "b", "a"}))
+		require.Equal(w, b.Token(), m.Holds()[1].Token())
+		require.Equal(w, 2, p.inspect("b").Holders[0].Count)
+		require.NoError(w, b.Release(ctx))
+		require.NoError(w, m.Err())
+		require.NoError(w, m.Release(there))
+		for _, name := range []string{"a", "b", "c"} {
+			require.Empty(w, p.inspect(name).Holders)
+		}
+		b = must(w)(p.Lock(ctx, "b"))
+		a := w.Process().Take("a", rwlock.Write)
+		_, err := q.LockAll(there, []string{"a", "b"})
+		require.ErrorIs(w, err, rwlock.ErrLockOrder, "the owner holds b elsewhere")
+		require.Equal(w, 1, p.inspect("b").Holders[0].Count)
+		w.Release(a)
+		require.NoError(w, b.Release(ctx))
+	})
+}
+
+func TestDoAll(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		names := []string{"b", "a"}
+		errWork := errors.New("work failed")
+		var kept *reentrant.Hold
+		err := p.DoAll(w.Ctx, names, func(ctx context.Context) error {
+			kept = must(w)(p.Lock(ctx, "a")) // and never released
+			require.NoError(w, p.RDoAll(ctx, names, func(context.Context) error { return nil }))
+			return errWork
+		})
+		require.ErrorIs(w, err, errWork)
+		require.ErrorIs(w, err, reentrant.ErrOrder)
+		require.ErrorIs(w, kept.Lease().Err(), rwlock.ErrReleased)
+		require.Empty(w, p.inspect("a").Holders)
+
+		err = p.DoAll(w.Ctx, names, func(ctx context.Context) error {
+			for _, key := range w.LockKeys() {
+				w.Command("DEL", key)
+			}
+			w.UntilClosed(ctx.Done())
+			return nil
+		})
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.True(w, rwlock.Completed(err))
+		require.ErrorContains(w, err, `"a"`)
+		require.ErrorContains(w, err, `"b"`)
+		ctx, _ := owned(w)
+		require.Panics(w, func() { _ = p.DoAll(ctx, names, func(context.Context) error { panic("work") }) })
+		require.NoError(w, all(w)(p.TryLockAll(ctx, names)).Release(ctx))
+	})
+}
+
+func TestSeveralLocksRefuse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		fn := func(context.Context) error { return nil }
+		for _, c := range []struct {
+			names []string
+			opts  []rwlock.LockOption
+			text  string
+		}{
+			{nil, nil, "names: 0: must be 1 to 1000"},
+			{make([]string, 1001), nil, "names: 1001: must be 1 to 1000"},
+			{[]string{"a", "a"}, nil, `names: "a": must not occur twice`},
+			{[]string{"a", ""}, nil, "name: 0 bytes: must be 1 to 512 bytes"},
+			{[]string{"a"}, []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL: 1ms"},
+			{[]string{"a", "b"}, []rwlock.LockOption{nil}, "option: nil"},
+		} {
+			_, err := p.LockAll(ctx, c.names, c.opts...)
+			require.ErrorIs(w, err, rwlock.ErrOption)
+			require.ErrorContains(w, err, c.text)
+			_, err = p.TryRLockAll(ctx, c.names, c.opts...)
+			require.ErrorContains(w, err, c.text)
+			require.ErrorContains(w, p.DoAll(ctx, c.names, fn, c.opts...), c.text)
+			require.ErrorContains(w, p.RDoAll(ctx, c.names, fn, c.opts...), c.text)
+		}
+		require.ErrorIs(w, p.DoAll(ctx, []string{"a"}, nil), rwlock.ErrOption)
+		require.ErrorIs(w, p.RDoAll(ctx, []string{"a"}, nil), rwlock.ErrOption)
+		_, err := p.LockAll(w.Ctx, []string{"a"})
+		require.ErrorIs(w, err, reentrant.ErrNoOwner)
+		_, err = new(reentrant.Locker).LockAll(ctx, []string{"a"})
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.Zero(w, scriptsSent(w))
+
+		zero := new(reentrant.MultiHold)
+		require.ErrorIs(w, zero.Err(), rwlock.ErrOption)
+		require.ErrorIs(w, zero.Release(ctx), rwlock.ErrOption)
+		require.ErrorIs(w, context.Cause(zero.Context(ctx)), rwlock.ErrOption)
+		require.Nil(w, zero.Holds())
+		require.NoError(w, (*reentrant.MultiHold)(nil).Release(ctx))
+	})
+}
