@@ -130,10 +130,3 @@ func (r *register) refuseNested(ctx context.Context, f Fence) error {
 	}
 	return nil
 }
-
-// visit runs access under a context that marks it as an access of r.
-func (r *register) visit(ctx context.Context, access func(context.Context) error) error {
-	v := &visit{of: r, outer: innermostVisit(ctx)}
-	defer v.over.Store(true)
-	return access(context.WithValue(ctx, visitKey{}, v))
-}

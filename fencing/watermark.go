@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -40,20 +41,39 @@ var _ Guard = (*Watermark)(nil)
 // access gets a context that marks it as running inside; pass it on. Under this context, any access of the same
 // resource of the same Watermark returns [ErrNested] at once: it would wait for itself.
 func (w *Watermark) Do(ctx context.Context, f Fence, access func(context.Context) error) error {
-	return w.run(ctx, f, rule{
-		alone: f.Mode == Write,
-		check: Registers.Check,
-		raise: Registers.Raise,
-	}, access)
+	return w.run(ctx, []Fence{f}, checked, access)
+}
+
+// DoAll is Do under several fences, of reads and of writes: access runs inside an access of each resource. One refused
+// fence refuses all of them, with an error that names its resource, and then no register is raised. Do on any of the
+// resources under the context of access is [ErrNested].
+//
+// It waits for the resources in their byte order, whatever the order of fences, so that calls of DoAll never wait for
+// each other in a circle. A Do inside the access of another resource keeps to that order too, or may deadlock until its
+// context ends. No fence, and two fences of one resource, are [ErrMalformed].
+func (w *Watermark) DoAll(ctx context.Context, fences []Fence, access func(context.Context) error) error {
+	if len(fences) == 0 {
+		return malformed("fences", "", "at least one is needed")
+	}
+	sorted := slices.Clone(fences)
+	slices.SortFunc(sorted, func(a, b Fence) int { return strings.Compare(a.Resource, b.Resource) })
+	for i, f := range sorted[1:] {
+		if f.Resource == sorted[i].Resource {
+			return malformed("fences", f.Resource, "two fences of one resource")
+		}
+	}
+	return w.run(ctx, sorted, checked, access)
 }
 
 // Derive is Do for storing a value that was derived from a read, such as a cache entry: it is accepted while nothing
 // newer has been written, and it raises no register. So a value that was read before a newer write is refused, and a
 // value that was read concurrently with newer readers is not. Derived stores run side by side, independent of f's mode.
 func (w *Watermark) Derive(ctx context.Context, f Fence, store func(context.Context) error) error {
-	return w.run(ctx, f, rule{
-		check: Registers.CheckDerived,
-		raise: func(seen Registers, _ Fence) Registers { return seen },
+	return w.run(ctx, []Fence{f}, func(Fence) rule {
+		return rule{
+			check: Registers.CheckDerived,
+			raise: func(seen Registers, _ Fence) Registers { return seen },
+		}
 	}, store)
 }
 
@@ -77,10 +97,12 @@ func (w *Watermark) Reset(ctx context.Context, f Fence) error {
 	if f.Mode == Read {
 		return malformed("mode", f.Mode.String(), "a reset needs the fence of a write lock")
 	}
-	return w.run(ctx, f, rule{
-		alone: true,
-		check: func(_ Registers, f Fence) error { return f.Validate() },
-		raise: func(_ Registers, f Fence) Registers { return Registers{MaxRead: f.Token, MaxWrite: f.Token} },
+	return w.run(ctx, []Fence{f}, func(Fence) rule {
+		return rule{
+			alone: true,
+			check: func(_ Registers, f Fence) error { return f.Validate() },
+			raise: func(_ Registers, f Fence) Registers { return Registers{MaxRead: f.Token, MaxWrite: f.Token} },
+		}
 	}, func(context.Context) error { return nil })
 }
 
@@ -103,29 +125,69 @@ type rule struct {
 	raise func(Registers, Fence) Registers
 }
 
-func (w *Watermark) run(ctx context.Context, f Fence, by rule, access func(context.Context) error) error {
+// checked is the rule of Do.
+func checked(f Fence) rule {
+	return rule{alone: f.Mode == Write, check: Registers.Check, raise: Registers.Raise}
+}
+
+// run runs access under fences, which are in the order of their resources.
+func (w *Watermark) run(
+	ctx context.Context, fences []Fence, ruleOf func(Fence) rule, access func(context.Context) error,
+) error {
 	if access == nil {
-		return fmt.Errorf("fencing: the access of %q is nil", clip(f.Resource))
+		return fmt.Errorf("fencing: the access of %q is nil", clip(fences[0].Resource))
 	}
-	if err := f.Validate(); err != nil {
+	for _, f := range fences {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+	}
+	var one [1]entry
+	entries := one[:0]
+	for _, f := range fences {
+		e := entry{w.register(f.Resource), f, ruleOf(f)}
+		if err := e.refuseNested(ctx, f); err != nil {
+			return err
+		}
+		// Registers only grow, so a stale access stays stale: it need not wait, nor delay accesses behind it in the
+		// queue.
+		if err := e.rule.check(e.load(), f); err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	return enter(ctx, entries, 0, access)
+}
+
+// entry is a fence that enters the gate of its register.
+type entry struct {
+	*register
+	fence Fence
+	rule  rule
+}
+
+// enter enters the gate of an entry, inside it those of the next ones, and then raises the registers and runs access.
+//
+// Inside the gate the check is final: a write is alone, and beside a read or a derived store there is no write, so that
+// the token stays by which they are checked.
+func enter(ctx context.Context, entries []entry, next int, access func(context.Context) error) error {
+	if next == len(entries) {
+		for _, e := range entries {
+			e.raise(e.fence, e.rule)
+		}
+		return access(ctx)
+	}
+	e := entries[next]
+	if err := e.gate.enter(ctx, e.rule.alone); err != nil {
+		return fmt.Errorf("fencing: waiting for accesses of %q to end: %w", e.fence.Resource, err)
+	}
+	defer e.gate.leave(e.rule.alone)
+	if err := e.rule.check(e.load(), e.fence); err != nil {
 		return err
 	}
-	r := w.register(f.Resource)
-	if err := r.refuseNested(ctx, f); err != nil {
-		return err
-	}
-	// Registers only grow, so a stale access stays stale: it need not wait, nor delay accesses behind it in the queue.
-	if err := by.check(r.load(), f); err != nil {
-		return err
-	}
-	if err := r.gate.enter(ctx, by.alone); err != nil {
-		return fmt.Errorf("fencing: waiting for accesses of %q to end: %w", f.Resource, err)
-	}
-	defer r.gate.leave(by.alone)
-	if err := r.admit(f, by); err != nil {
-		return err
-	}
-	return r.visit(ctx, access)
+	v := &visit{of: e.register, outer: innermostVisit(ctx)}
+	defer v.over.Store(true)
+	return enter(context.WithValue(ctx, visitKey{}, v), entries, next+1, access)
 }
 
 func (w *Watermark) register(resource string) *register {
@@ -148,15 +210,11 @@ func (r *register) load() Registers {
 	return r.values
 }
 
-// admit checks f and raises the register in one step.
-func (r *register) admit(f Fence, by rule) error {
+// raise raises the register. Readers inside the gate may do so at the same time.
+func (r *register) raise(f Fence, by rule) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := by.check(r.values, f); err != nil {
-		return err
-	}
 	r.values = by.raise(r.values, f)
-	return nil
 }
 
 // gate is a readers-writer lock whose waiting ends with a context, unlike sync.RWMutex. Visitors enter in the order of
