@@ -150,13 +150,21 @@ func (g *generator) acquire() step {
 	return s
 }
 
-// burst draws more than 64 acquires like this one.
+// burst draws more than 64 acquires like this one. Every second burst has one mode and finds the lock free, so that its
+// readers enter together.
 func (g *generator) burst(like step) {
+	mixed := g.one(2)
+	if !mixed {
+		g.next = append(g.next, step{Do: doJump, Us: 1000 * slices.Max(ttls)})
+		if like.Owner == "" && g.one(2) {
+			like.Block = 16
+		}
+	}
 	for range 66 + g.rnd.IntN(70) {
 		s := g.fresh(scripts.Acquire)
 		s.Mode, s.Owner, s.Block, s.Quiet = like.Mode, like.Owner, like.Block, true
 		s.TTL, s.Claim = like.TTL, like.Claim
-		if g.one(8) {
+		if mixed && g.one(8) {
 			s.Mode = pick(g, "r", "w")
 		}
 		if s.Order == "0" || s.Owner == "self" {

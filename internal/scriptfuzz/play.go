@@ -260,6 +260,9 @@ func (p *Player) call(s step) error {
 	p.seen.note(name, got)
 	p.forgetProcesses()
 	if beyond || p.m.hasPassedBounds() {
+		if name == scripts.Release && number(got[1]) == 0 {
+			return nil // it has not read the clock, so it has purged nothing
+		}
 		if name == scripts.Release || name == scripts.Refresh {
 			return p.settle(number(got[2]))
 		}
