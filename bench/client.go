@@ -106,7 +106,11 @@ func (t team) stats() rwlock.Stats {
 		sum.Acquired += s.Acquired
 		sum.Contended += s.Contended
 		sum.HandedOff += s.HandedOff
-		sum.Lost += s.Lost
+		sum.Lost.Taken += s.Lost.Taken
+		sum.Lost.NoQuorum += s.Lost.NoQuorum
+		sum.Lost.Paused += s.Lost.Paused
+		sum.Lost.MaxHold += s.Lost.MaxHold
+		sum.Expired += s.Expired
 		sum.Renewed += s.Renewed
 		sum.RenewFailed += s.RenewFailed
 	}

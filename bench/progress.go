@@ -69,6 +69,6 @@ func (p *progress) line(now time.Duration, s rwlock.Stats) string {
 		state = fmt.Sprintf("VIOLATIONS %d", violations)
 	}
 	line := fmt.Sprintf("%.1fs of %v  %s  acquired %d  lost %d  refused %d",
-		now.Seconds(), p.length, state, s.Acquired, s.Lost, refused)
+		now.Seconds(), p.length, state, s.Acquired, s.Lost.Total()+s.Expired, refused)
 	return line[:min(len(line), columns-1)]
 }

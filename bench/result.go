@@ -56,7 +56,7 @@ func countMode(h *histogram, seconds float64) modeCount {
 func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 	r.Write, r.Read = countMode(&w.write, r.Seconds), countMode(&w.read, r.Seconds)
 	r.Nested = countMode(&w.nested, r.Seconds)
-	r.HandedOff, r.LeasesLost = stats.HandedOff, stats.Lost
+	r.HandedOff, r.LeasesLost = stats.HandedOff, stats.Lost.Total()+stats.Expired
 	for _, lost := range s.store.lostUpdates() {
 		s.score.violated(storage, "update lost: "+lost)
 	}

@@ -221,7 +221,7 @@ func TestStallWithoutALateWriteIsCounted(t *testing.T) {
 	require.ErrorIs(t, s.round(t.Context(), b.stage.names[0], pausedProcess), rwlock.ErrClosed)
 	require.Zero(t, b.stage.score.lateWrites)
 	require.EqualValues(t, 1, b.stage.score.stalls)
-	require.EqualValues(t, 1, b.team[1].locker.Stats().Lost)
+	require.EqualValues(t, 1, b.team[1].locker.Stats().Expired)
 }
 
 func TestMain(m *testing.M) {
@@ -270,7 +270,7 @@ func TestProgressOnATerminal(t *testing.T) {
 
 func TestProgressFitsANarrowTerminal(t *testing.T) {
 	p := newProgress(nil, 100*time.Hour, nil, new(scoreboard))
-	busy := rwlock.Stats{Held: 999, Waiting: 999, Acquired: 123456789, Lost: 1234567}
+	busy := rwlock.Stats{Held: 999, Waiting: 999, Acquired: 123456789, Lost: rwlock.LostStats{Paused: 1234567}}
 	require.Less(t, len(p.line(99*time.Hour, busy)), columns, "the last column is left free")
 	p.score.violated(exclusion, "planted")
 	line := p.line(99*time.Hour, busy)

@@ -141,7 +141,7 @@ func TestAHookMayAskTheLocker(t *testing.T) {
 		var l *reentrant.Locker
 		told := make(chan error, 1)
 		remote := w.Process(rwlock.WithTrace(&rwlock.Trace{
-			Lost: func(rwlock.TraceEvent, *rwlock.LostError) {
+			Lost: func(context.Context, rwlock.TraceEvent, *rwlock.LostError) {
 				_, err := l.TryLock(ctx, "a")
 				told <- err
 			},

@@ -222,9 +222,7 @@ func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	}))
 	_, gone := err.(*rwlock.LostError) // not errors.As: the loss of another lock may have ended ctx
 	switch {
-	case gone && claimed:
-		return nil, &rwlock.LostError{Name: r.name, Token: claim.Token, Reason: rwlock.Taken}
-	case gone:
+	case gone && !claimed:
 		return nil, nil
 	case err != nil:
 		return nil, err

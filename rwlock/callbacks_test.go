@@ -29,12 +29,12 @@ func newSink(w *world) *sink {
 	return s
 }
 
-func (s *sink) event(rwlock.TraceEvent) { <-s.opened }
+func (s *sink) event(context.Context, rwlock.TraceEvent) { <-s.opened }
 
 func (s *sink) trace() rwlock.Option {
 	return rwlock.WithTrace(&rwlock.Trace{
 		Waiting: s.event, Acquired: s.event, Renewed: s.event, Released: s.event,
-		Lost: func(e rwlock.TraceEvent, _ *rwlock.LostError) { s.event(e) },
+		Lost: func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { s.event(ctx, e) },
 	})
 }
 
@@ -115,7 +115,7 @@ func TestHandOffsGoOnWithUserCodeBlocked(t *testing.T) {
 func TestHooksRunOnNoCallersGoroutine(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		mutex, given := make(chan struct{}, 1), make(chan struct{}) // of the user; given up where nothing goes on
-		hook := func(rwlock.TraceEvent) {
+		hook := func(context.Context, rwlock.TraceEvent) {
 			select {
 			case mutex <- struct{}{}:
 				<-mutex
@@ -154,8 +154,8 @@ type told struct {
 	slow   time.Duration
 }
 
-func (o *told) hook(what string) func(rwlock.TraceEvent) {
-	return func(e rwlock.TraceEvent) {
+func (o *told) hook(what string) func(context.Context, rwlock.TraceEvent) {
+	return func(_ context.Context, e rwlock.TraceEvent) {
 		if o.inside.Add(1) > 1 {
 			o.beside.Add(1)
 		}
@@ -174,7 +174,7 @@ func (o *told) trace() *rwlock.Trace {
 	lost := o.hook("lost")
 	return &rwlock.Trace{
 		Waiting: o.hook("waiting"), Acquired: o.hook("acquired"), Renewed: o.hook("renewed"), Released: o.hook("released"),
-		Lost: func(e rwlock.TraceEvent, _ *rwlock.LostError) { lost(e) },
+		Lost: func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { lost(ctx, e) },
 	}
 }
 
@@ -217,19 +217,19 @@ func TestHooksSeeEveryEndBeforeCloseReturns(t *testing.T) {
 // acting are the options whose function calls act.
 var acting = map[string]func(act func()) rwlock.Option{
 	"Waiting": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Waiting: func(rwlock.TraceEvent) { act() }})
+		return traced(rwlock.Trace{Waiting: func(context.Context, rwlock.TraceEvent) { act() }})
 	},
 	"Acquired": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Acquired: func(rwlock.TraceEvent) { act() }})
+		return traced(rwlock.Trace{Acquired: func(context.Context, rwlock.TraceEvent) { act() }})
 	},
 	"Renewed": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Renewed: func(rwlock.TraceEvent) { act() }})
+		return traced(rwlock.Trace{Renewed: func(context.Context, rwlock.TraceEvent) { act() }})
 	},
 	"Released": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Released: func(rwlock.TraceEvent) { act() }})
+		return traced(rwlock.Trace{Released: func(context.Context, rwlock.TraceEvent) { act() }})
 	},
 	"Lost": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Lost: func(rwlock.TraceEvent, *rwlock.LostError) { act() }})
+		return traced(rwlock.Trace{Lost: func(context.Context, rwlock.TraceEvent, *rwlock.LostError) { act() }})
 	},
 	"log handler": func(act func()) rwlock.Option { return rwlock.WithLogger(slog.New(actingHandler{act})) },
 }
@@ -271,7 +271,7 @@ func TestCloseInsideAHook(t *testing.T) {
 func TestEveryCloseWaitsForTheHooks(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var over atomic.Bool
-		p := w.Process(traced(rwlock.Trace{Released: func(rwlock.TraceEvent) {
+		p := w.Process(traced(rwlock.Trace{Released: func(context.Context, rwlock.TraceEvent) {
 			time.Sleep(time.Second) // less than the release timeout
 			over.Store(true)
 		}}))
@@ -343,7 +343,7 @@ func TestReleasedAloneIsBounded(t *testing.T) {
 	block := make(chan struct{})
 	n := 0
 	l, err := rwlock.New(mini.Client(t), rwlock.WithTTL(time.Minute), rwlock.WithTrace(&rwlock.Trace{
-		Released: func(rwlock.TraceEvent) { <-block; n++ },
+		Released: func(context.Context, rwlock.TraceEvent) { <-block; n++ },
 	}))
 	require.NoError(t, err)
 	for range 6000 {

@@ -44,7 +44,7 @@ type renewals struct {
 
 func (r *renewals) trace() rwlock.Option {
 	r.of = make(map[string]int)
-	return rwlock.WithTrace(&rwlock.Trace{Renewed: func(e rwlock.TraceEvent) {
+	return rwlock.WithTrace(&rwlock.Trace{Renewed: func(_ context.Context, e rwlock.TraceEvent) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.of[e.Name]++

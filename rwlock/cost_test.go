@@ -177,7 +177,7 @@ func noneLost(t *testing.T, locker *rwlock.Locker, leases []*rwlock.Lease) {
 	}
 	stats := locker.Stats()
 	require.Equal(t, len(leases), stats.Held)
-	require.Zero(t, stats.Lost)
+	require.Zero(t, stats.Lost.Total())
 }
 
 // A renewal comes after a third of what is left of the lease, or up to 10 % earlier; what is left is less than the TTL

@@ -65,7 +65,7 @@ type Reason string
 
 // The reasons of a LostError.
 const (
-	Expired  Reason = "expired"                          // its time was over and it had no renewal
+	Expired  Reason = "expired"                          // its TTL was over, and it was not to be renewed
 	Taken    Reason = "gone from Redis"                  // Redis (of several: a quorum) no longer has the hold
 	NoQuorum Reason = "no renewal was confirmed in time" // by Redis (of several: a quorum) before the deadline
 	Paused   Reason = "paused"                           // this process or machine was suspended past the deadline

@@ -57,7 +57,7 @@ func callError(e *engine.Error) error {
 	case engine.Undecided:
 		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", e.Name, e.Err)
 	case engine.Absent:
-		return &LostError{Name: e.Name, Reason: Taken}
+		return &LostError{Name: e.Name, Token: e.Claimed, Reason: Taken}
 	case engine.Rival:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
 	case engine.OnlyReads:
@@ -73,13 +73,21 @@ func callError(e *engine.Error) error {
 
 func acquireError(e *engine.Error) error {
 	contended := &AcquireError{
-		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Err: e.Err, unknown: e.Unknown,
+		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Err: waitEnd(e.Err), unknown: e.Unknown,
 	}
 	if e.Holder != nil {
 		h := holder(*e.Holder)
 		contended.Holder = &h
 	}
 	return contended
+}
+
+// waitEnd returns the end of a wait. The limit of WithMaxWait matches no context error, although a context keeps it.
+func waitEnd(err error) error {
+	if limit, ok := errors.AsType[*maxWaitError](err); ok {
+		return limit
+	}
+	return err
 }
 
 // What happens after a renewal or a release that is not confirmed.
@@ -93,7 +101,7 @@ var (
 // both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
 func quorumError(e *engine.Error) error {
 	quorum := &QuorumError{
-		Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: e.Err, unknown: e.Unknown,
+		Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: waitEnd(e.Err), unknown: e.Unknown,
 	}
 	switch e.Kind {
 	case engine.Conflict:

@@ -206,9 +206,11 @@ func ExampleLocker_Leases() {
 
 func ExampleWithTrace() {
 	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
-		Acquired: func(e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },
-		Released: func(e rwlock.TraceEvent) { fmt.Println("released", e.Name) },
-		Lost:     func(e rwlock.TraceEvent, err *rwlock.LostError) { fmt.Println("lost", e.Name+":", err.Reason) },
+		Acquired: func(_ context.Context, e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },
+		Released: func(_ context.Context, e rwlock.TraceEvent) { fmt.Println("released", e.Name) },
+		Lost: func(_ context.Context, e rwlock.TraceEvent, err *rwlock.LostError) {
+			fmt.Println("lost", e.Name+":", err.Reason)
+		},
 	}))
 	defer stop()
 	ctx := context.Background()

@@ -38,7 +38,7 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 			require.Equal(w, rwlock.Paused, lost.Reason)
 			require.ErrorContains(w, lost, `"watched"`)
 			require.ErrorContains(w, lost, "paused")
-			require.EqualValues(w, 2, p.Stats().Lost)
+			require.EqualValues(w, 2, p.Stats().Lost.Total())
 			w.OnlyTokensLeft() // what was lost is given back all the same
 		}
 	})

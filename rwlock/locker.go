@@ -322,11 +322,32 @@ type Stats struct {
 	Acquired      uint64 // leases granted
 	Contended     uint64 // of Acquired: after a wait
 	HandedOff     uint64 // of Acquired: by a hand-off from the previous holder
-	Lost          uint64 // leases that ended without Release
+	Failed        FailedStats
+	Lost          LostStats
+	Expired       uint64 // leases WithoutRenewal that ended with their TTL, which is no loss
+	Unconfirmed   uint64 // releases not confirmed in time, or refused; the former go on in the background
 	Renewed       uint64 // renewals confirmed
 	RenewFailed   uint64 // renewals not confirmed; each is tried again until the deadline
 	EventsDropped uint64 // events not passed to Logger and Trace, because too many were pending
 }
+
+// FailedStats counts acquisitions that ended without a lease, by the error that they returned. Those that Trace has no
+// event for are not counted.
+type FailedStats struct {
+	Contended uint64 // ErrNotAcquired: another client holds the lock, or ctx ended
+	NoQuorum  uint64 // ErrNoQuorum
+	Closed    uint64 // ErrClosed
+	Refused   uint64 // ErrUpgrade, ErrReplicas, ErrConflict; masters that cannot be used together; a hold to join is gone
+}
+
+// Total returns the sum.
+func (s FailedStats) Total() uint64 { return s.Contended + s.NoQuorum + s.Closed + s.Refused }
+
+// LostStats counts leases that were lost, by the reason of the LostError.
+type LostStats struct{ Taken, NoQuorum, Paused, MaxHold uint64 }
+
+// Total returns the sum.
+func (s LostStats) Total() uint64 { return s.Taken + s.NoQuorum + s.Paused + s.MaxHold }
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
@@ -337,7 +358,13 @@ func (l *Locker) Stats() Stats {
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
 		Lingering: l.mutexes.lingering(),
-		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Lost: s.Lost,
+		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff,
+		Failed: FailedStats(s.Failed),
+		Lost: LostStats{
+			Taken: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
+			MaxHold: s.Lost[engine.MaxHold],
+		},
+		Expired: s.Lost[engine.Expired], Unconfirmed: s.Unconfirmed,
 		Renewed: s.Renewed, RenewFailed: s.RenewFailed, EventsDropped: s.EventsDropped,
 	}
 }

@@ -162,7 +162,7 @@ func TestALossEndsLingering(t *testing.T) {
 		w.FlushAll()
 		w.Pass(w.TTL)
 		require.Zero(w, p.Stats().Lingering)
-		require.Equal(w, uint64(1), p.Stats().Lost)
+		require.Equal(w, uint64(1), p.Stats().Lost.Total())
 		relock(w, mu)
 		require.Equal(w, 1, p.Stats().Lingering)
 		require.Len(w, w.Inspect("n").Holders, 1)

@@ -314,7 +314,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		arm := func() { clock.next.Store(&reach) }
 		clock.next.Store(&arm)
 		require.Equal(w, rwlock.MaxHold, w.Loss(mu.Unlock(w.Ctx)).Reason)
-		require.EqualValues(w, 1, p.Stats().Lost, "it is no release")
+		require.EqualValues(w, 1, p.Stats().Lost.Total(), "it is no release")
 		require.NoError(w, next.Result())
 		w.Settle()
 		require.NoError(w, context.Cause(mu.Context(w.Ctx)))
@@ -341,7 +341,7 @@ func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
 				var book testkit.Log
 				var told []fencing.Token
 				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
-					Lost: func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
+					Lost: func(_ context.Context, _ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
 				}))
 				mu := p.RWMutex("n")
 				require.NoError(w, c.lock(mu, w.Ctx))
@@ -372,8 +372,8 @@ func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 		var told []rwlock.LostError
 		var book testkit.Log
 		p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
-			Lost:     func(_ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, *loss) },
-			Released: func(rwlock.TraceEvent) { w.Error("told as released") },
+			Lost:     func(_ context.Context, _ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, *loss) },
+			Released: func(context.Context, rwlock.TraceEvent) { w.Error("told as released") },
 		}))
 		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
 		require.NoError(w, mu.Lock(w.Ctx))
@@ -384,7 +384,7 @@ func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 		w.Settle()
 		require.Equal(w, []rwlock.LostError{*loss}, told)
 		require.Len(w, book.About("n"), 1)
-		require.EqualValues(w, 1, p.Stats().Lost)
+		require.EqualValues(w, 1, p.Stats().Lost.Total())
 		w.OnlyTokensLeft()
 	})
 }

@@ -23,11 +23,11 @@ func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
 
-// WithLogger sets the logger. At level Warn it gets losses, failing renewals, unconfirmed releases, servers that do not
-// answer waiting acquisitions or refuse them for a second, masters that abstain, and servers whose messages do not
-// arrive. At level Info it gets the return of a server that answers or renews again, with the length of the outage.
-// Nothing else is logged, and without this option nothing at all. The logger may block: it runs on the goroutine of the
-// Trace functions.
+// WithLogger sets the logger. At level Warn it gets losses (not the end of a lease WithoutRenewal), failing renewals,
+// unconfirmed releases, servers that do not answer waiting acquisitions or refuse them for a second, masters that
+// abstain, and servers whose messages do not arrive. At level Info it gets the return of a server that answers or
+// renews again, with the length of the outage. Nothing else is logged, and without this option nothing at all. The
+// logger may block: it runs on the goroutine of the Trace functions.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }
@@ -75,9 +75,11 @@ func WithMeta(meta string) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Meta = meta })
 }
 
-// WithoutRenewal lets the lease end after its TTL. By default a lease is renewed every third of the TTL, or up to 5 %
-// of that earlier, so that leases do not renew together. A lease that was waited for is renewed once even with this
-// option: a hand-off lasts for 3 s at most until its holder has confirmed it, and the TTL counts from that renewal.
+// WithoutRenewal lets the lease end after its TTL. For work that is still under way that is a loss, with the reason
+// Expired. As it was planned, it is not logged, and Stats counts it as Expired and not as Lost. By default a lease is
+// renewed every third of the TTL, or up to 5 % of that earlier, so that leases do not renew together. A lease that was
+// waited for is renewed once even with this option: a hand-off lasts for 3 s at most until its holder has confirmed it,
+// and the TTL counts from that renewal.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }

@@ -46,7 +46,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 				var mu sync.Mutex
 				var told []error
 				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
-					Unreachable: func(_ rwlock.TraceEvent, err error) {
+					Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) {
 						mu.Lock()
 						told = append(told, err)
 						mu.Unlock()
@@ -260,7 +260,7 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var mu sync.Mutex
 		var told []time.Time
-		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(e rwlock.TraceEvent, err error) {
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ context.Context, e rwlock.TraceEvent, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, time.Now())
@@ -297,7 +297,7 @@ func TestSilentRedisIsTracedByItsType(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var mu sync.Mutex
 		var causes []error
-		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ rwlock.TraceEvent, err error) {
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			causes = append(causes, err)

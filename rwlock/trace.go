@@ -1,6 +1,7 @@
 package rwlock
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -9,23 +10,40 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// Trace has functions that the locker calls on events of its leases. Each function may be nil. They run one after the
-// other, in order, on a goroutine that no lease depends on. They may block and may call the locker, including its
-// Close. While a function blocks, up to 4096 events wait; further events are dropped and counted in Stats. Every call
-// of Acquired is followed by a call of Released or Lost before Close returns, unless the functions keep Close waiting
-// beyond the release timeout.
+// Trace has functions that the locker calls on events of its acquisitions and leases. Each function may be nil. They
+// run one after the other, in order, on a goroutine that no lease depends on. They may block and may call the locker,
+// including its Close. While a function blocks, up to 4096 events wait; further events are dropped and counted in
+// Stats.
+//
+// Their context is that of the acquisition, with its values and without its end, so that a span finds its parent also
+// after the acquisition. Of an RWMutex it is the context of the call that acquired the lock from Redis.
+//
+// Every acquisition that begins ends in one call, of Acquired or of Failed. It begins when its name and options have
+// passed: after an *OptionError for these, or ErrNested, no function is called. A conversion is an acquisition in the
+// other mode. Acquisitions that need no request have no events: those that nest in a hold of package reentrant, and
+// those that goroutines of a process serve each other under an RWMutex. Every call of Acquired is followed by a call
+// of Released or Lost before Close returns, unless the functions keep Close waiting beyond the release timeout.
 type Trace struct {
-	Waiting  func(TraceEvent)             // an acquisition was not granted at once, for any reason
-	Acquired func(TraceEvent)             // a lease begins
-	Renewed  func(TraceEvent)             // a renewal was confirmed
-	Lost     func(TraceEvent, *LostError) // a lease ended without Release; of an RWMutex the loss has the section's token
-	Released func(TraceEvent)             // a lease was released
+	Waiting  func(context.Context, TraceEvent)        // an acquisition was not granted at once, for any reason
+	Acquired func(context.Context, TraceEvent)        // a lease begins
+	Failed   func(context.Context, TraceEvent, error) // an acquisition has given up, with the error of its call
+	Renewed  func(context.Context, TraceEvent)        // a renewal was confirmed
+	Released func(context.Context, TraceEvent)        // a lease was released
+
+	// AtRisk is called when a third of its TTL is left of a lease, because no renewal was confirmed since the first third:
+	// once until one is. A hand-off that is not confirmed is at risk when a third of its time limit is left. AtRisk is not
+	// called for a lease WithoutRenewal, nor for a lease that reaches the limit of WithMaxHold first.
+	AtRisk func(ctx context.Context, e TraceEvent, left time.Duration)
+
+	// Lost is called when a lease ended without Release. The loss of an RWMutex has the token of the section. The reason
+	// Expired is the end of a lease WithoutRenewal, which is not logged and not counted as lost.
+	Lost func(context.Context, TraceEvent, *LostError)
 
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not
 	// answer: at once, then after 1 s, and after twice as long each time, up to 1 min, until the server answers again. A
 	// server that answers but refuses to serve the acquisition for a second (out of memory, too few replicas, a full disk)
 	// counts as a server that does not answer. The error is that server's cause, as in NodeError.Err.
-	Unreachable func(TraceEvent, error)
+	Unreachable func(context.Context, TraceEvent, error)
 
 	// NoMessages is called once when a server answers, but its messages of hand-offs do not arrive: no right to the
 	// channel, a command that is renamed or that a proxy refuses, too many connections. Waiters poll instead, at intervals
@@ -39,7 +57,7 @@ type TraceEvent struct {
 	Mode  Mode
 	Owner string
 	Hold  string        // a ULID, one for each acquisition
-	Token fencing.Token // 0 while it waits; of an RWMutex the last token that its sections may use under this lease
+	Token fencing.Token // 0 before the grant; of an RWMutex the last token that its sections may use under this lease
 	Since time.Duration // since the acquisition began
 }
 
@@ -51,28 +69,43 @@ func WithTrace(t *Trace) Option {
 			l.Lock.Refuse("WithTrace", "nil", "must be a trace")
 			return
 		}
-		l.Hooks = engine.Hooks{
-			Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Released: hook(t.Released),
-		}
-		if t.Lost != nil {
-			l.Hooks.Lost = func(e engine.Event, loss *engine.Loss) { t.Lost(TraceEvent(e), convertError(loss).(*LostError)) }
-		}
-		if t.Unreachable != nil {
-			l.Hooks.Unreachable = func(e engine.Event, err error) { t.Unreachable(TraceEvent(e), nodeCause(err)) }
-		}
-		if t.NoMessages != nil {
-			l.Hooks.NoMessages = func(server string, err error) {
-				t.NoMessages(server, fmt.Errorf("%w: %w", ErrMessages, nodeCause(err)))
-			}
-		}
+		l.Hooks = t.hooks()
 	})
 }
 
-// hook passes nil on for a nil function, so that the engine computes nothing for it. An engine without hooks makes no
+// hooks passes nil on for a nil function, so that the engine computes nothing for it. An engine without hooks makes no
 // events and starts no goroutine for them.
-func hook(f func(TraceEvent)) func(engine.Event) {
+func (t *Trace) hooks() engine.Hooks {
+	h := engine.Hooks{
+		Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Released: hook(t.Released),
+	}
+	if failed := t.Failed; failed != nil {
+		h.Failed = func(ctx context.Context, e engine.Event, err error) { failed(ctx, TraceEvent(e), convertError(err)) }
+	}
+	if atRisk := t.AtRisk; atRisk != nil {
+		h.AtRisk = func(ctx context.Context, e engine.Event, left time.Duration) { atRisk(ctx, TraceEvent(e), left) }
+	}
+	if lost := t.Lost; lost != nil {
+		h.Lost = func(ctx context.Context, e engine.Event, loss *engine.Loss) {
+			lost(ctx, TraceEvent(e), convertError(loss).(*LostError))
+		}
+	}
+	if unreachable := t.Unreachable; unreachable != nil {
+		h.Unreachable = func(ctx context.Context, e engine.Event, err error) {
+			unreachable(ctx, TraceEvent(e), nodeCause(err))
+		}
+	}
+	if noMessages := t.NoMessages; noMessages != nil {
+		h.NoMessages = func(server string, err error) {
+			noMessages(server, fmt.Errorf("%w: %w", ErrMessages, nodeCause(err)))
+		}
+	}
+	return h
+}
+
+func hook(f func(context.Context, TraceEvent)) func(context.Context, engine.Event) {
 	if f == nil {
 		return nil
 	}
-	return func(e engine.Event) { f(TraceEvent(e)) }
+	return func(ctx context.Context, e engine.Event) { f(ctx, TraceEvent(e)) }
 }

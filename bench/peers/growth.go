@@ -53,7 +53,7 @@ func newStage(ctx context.Context, s *site) (*stage, error) {
 		return nil, err
 	}
 	g := &stage{server: servers[0], waits: make(chan struct{}, 1<<15)}
-	note := rwlock.WithTrace(&rwlock.Trace{Waiting: func(rwlock.TraceEvent) { g.waits <- struct{}{} }})
+	note := rwlock.WithTrace(&rwlock.Trace{Waiting: func(context.Context, rwlock.TraceEvent) { g.waits <- struct{}{} }})
 	for i := range crowdClients + 1 {
 		o := peer.Options{Addrs: []string{g.server.Addr}, TTL: growTTL, ClientName: crowdName}
 		if i == 0 {

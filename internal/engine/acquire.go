@@ -49,7 +49,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 
 // acquire is Acquire for one hold of a lease: the first, or the second one of a conversion.
 func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
-	a := e.newAcquisition(h, r)
+	a := e.newAcquisition(ctx, h, r)
 	if refused := a.admit(ctx); refused != nil {
 		return refused
 	}
@@ -57,17 +57,21 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 }
 
 // newAcquisition fills in the hold for a request and prepares the first attempt.
-func (e *Engine) newAcquisition(h *hold, r Request) *acquisition {
+func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, claimed: r.Claimed, began: now.Wall}
 	h.e, h.asking = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
-	if r.Owner != "" || r.Block > 0 {
+	observed := e.observers.hooks.ofHolds()
+	if r.Owner != "" || r.Block > 0 || observed {
 		a.seen = r.Seen
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
 		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal}
+		if observed {
+			h.extra.ctx = context.WithoutCancel(ctx)
+		}
 	}
 	if r.Block > 0 {
 		e.listen(h.key.LockHash())
@@ -77,18 +81,17 @@ func (e *Engine) newAcquisition(h *hold, r Request) *acquisition {
 }
 
 // admit registers the hold, unless nothing may be sent for it. The hold has been filled in before: from then on
-// messages and Close find it. Nothing has been sent, so nothing has to be released: the failure is returned without
-// giveUp.
+// messages and Close find it. Nothing has been sent, so nothing has to be released.
 func (a *acquisition) admit(ctx context.Context) *Error {
 	e := a.hold.e
 	if ctx.Err() != nil {
-		return a.failure(Contended, ctxerr.Cause(ctx))
+		return a.refuse(Contended, ctxerr.Cause(ctx))
 	}
 	if err := e.masterSet.Check(ctx); err != nil {
-		return a.failure(InvalidMasters, err)
+		return a.refuse(InvalidMasters, err)
 	}
 	if !e.registry.add(a.hold) {
-		return a.failure(Closed, ErrClosed)
+		return a.refuse(Closed, ErrClosed)
 	}
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
@@ -410,15 +413,6 @@ var errLate = errors.New("every grant came too late or without a common token")
 // TTL every grant comes too late.
 const attempts = 3
 
-// keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for
-// the next hold, these are the best explanation why there is no lease.
-func (a *acquisition) keepErrors() {
-	a.errs = make([]error, a.hold.ballot.Votes().Masters())
-	for i := range a.errs {
-		a.errs[i] = a.hold.ballot.Vote(i).Err
-	}
-}
-
 // enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
 // refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
@@ -487,23 +481,6 @@ func (a *acquisition) cancel(ctx context.Context) {
 	}
 }
 
-// waitFailure returns the kind of the failure when ctx ends, under mu: Contended if other clients have the lock, and
-// NoQuorum if the lock could not be asked for, by the votes at this moment. If too many masters refused the former
-// hold, as they do where their clocks disagree, the current hold may wait for nothing but the release of the former
-// one. Then another client has the lock only if a master has named its hold.
-func (a *acquisition) waitFailure() Kind {
-	refused := 0
-	for _, err := range a.errs {
-		if err != nil {
-			refused++
-		}
-	}
-	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.quorum() {
-		return NoQuorum
-	}
-	return Kind(a.hold.ballot.Votes().WaitFailure())
-}
-
 // outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still
 // holds mu, before the lease has begun. Once outcome has mu, the lease has begun. A plain return of failed would be a
 // non-nil error also where failed is nil.
@@ -514,27 +491,6 @@ func (a *acquisition) outcome() error {
 		return a.failed
 	}
 	return nil
-}
-
-// giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not
-// answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
-// (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
-func (a *acquisition) giveUp(f *Error) {
-	h := a.hold
-	a.failed, h.phase = f, ended
-	h.done.fire(f, &h.lease.mu)
-	a.leave()
-	a.withdraw()
-}
-
-// withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
-// sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
-func (a *acquisition) withdraw() {
-	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
-		h.releaseInBackground()
-	} else {
-		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
-	}
 }
 
 // leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
@@ -550,37 +506,4 @@ func (a *acquisition) leave() {
 			w.remove(a)
 		}
 	}
-}
-
-// failure describes why no lease came about, under mu. It names every master that gave a cause and every master that
-// had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
-// background.
-func (a *acquisition) failure(kind Kind, cause error) *Error {
-	h := a.hold
-	waited := h.e.clock.Now().Mono - h.begun
-	f := &Error{
-		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
-		Need: h.ballot.Votes().Quorum(),
-	}
-	for i, m := range h.e.masters {
-		v := h.ballot.Vote(i)
-		failed := func(err error) {
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: err})
-		}
-		f.Unknown = f.Unknown || v.Unanswered()
-		// The master's error for the former hold is used if it has not answered for this one, has granted this one too
-		// with another token than the other masters, or may only have it wait for the former one.
-		disagrees := kind == NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
-		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
-			v.Err = a.errs[i]
-		}
-		switch {
-		case v.Err != nil:
-			failed(v.Err)
-		case cause != nil && v.State == ballot.Asked:
-			failed(&transport.NoReply{After: waited})
-		}
-	}
-	f.Got = h.ballot.Votes().Answers()
-	return f
 }

@@ -128,7 +128,7 @@ func TestMaxHoldEndsALeaseThatConverts(t *testing.T) {
 		require.Equal(t, engine.MaxHold, loss.Reason)
 		require.Equal(t, limit, time.Since(began))
 		synctest.Wait()
-		require.Equal(t, uint64(1), e.Stats().Lost)
+		require.Equal(t, uint64(1), e.Stats().Lost[engine.MaxHold])
 		require.Zero(t, e.Registered())
 	})
 }

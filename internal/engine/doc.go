@@ -9,6 +9,7 @@
 //	hold.go        hold, one hold id on the masters: its grant, its deadline, its end; the masters' votes on it, what a
 //	               reply means, and which calls the ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
+//	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes

@@ -127,7 +127,8 @@ type Error struct {
 	Mode     fencing.Mode
 	Attempts int
 	Waited   time.Duration
-	Holder   *Holder // a holder in the way, if a master showed it
+	Holder   *Holder       // a holder in the way, if a master showed it
+	Claimed  fencing.Token // of the hold that a join was for
 }
 
 func (e *Error) Error() string {

@@ -19,12 +19,21 @@ type Event struct {
 	Since time.Duration // since the acquisition began
 }
 
-// Hooks are called for events of a lease's life. Each may be nil. They run on a goroutine of their own, in order.
+// Hooks are called for events of an acquisition and of its lease, with the context of the acquisition without its end.
+// Each may be nil. They run on a goroutine of their own, in order.
 type Hooks struct {
-	Waiting, Acquired, Renewed, Released func(Event)
-	Lost                                 func(Event, *Loss)
-	Unreachable                          func(Event, error)
+	Waiting, Acquired, Renewed, Released func(context.Context, Event)
+	Failed                               func(context.Context, Event, error)
+	AtRisk                               func(context.Context, Event, time.Duration)
+	Lost                                 func(context.Context, Event, *Loss)
+	Unreachable                          func(context.Context, Event, error)
 	NoMessages                           func(server string, cause error)
+}
+
+// ofHolds reports whether a hook is set that gets a context.
+func (h *Hooks) ofHolds() bool {
+	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Released != nil ||
+		h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
@@ -36,11 +45,25 @@ type observers struct {
 }
 
 // offer queues an event for a hook, under mu. It may be dropped, and nothing depends on it.
-func (o *observers) offer(hook func(Event), h *hold) {
+func (o *observers) offer(hook func(context.Context, Event), h *hold) {
 	if hook != nil {
-		event := h.event()
-		o.relay.Offer(func() { hook(event) })
+		ctx, event := h.context(), h.event()
+		o.relay.Offer(func() { hook(ctx, event) })
 	}
+}
+
+// failed reports the end of an acquisition without a lease, under mu or before the hold is registered.
+func (o *observers) failed(h *hold, failure error) {
+	if hook := o.hooks.Failed; hook != nil {
+		ctx, event := h.context(), h.event()
+		o.relay.Offer(func() { hook(ctx, event, failure) })
+	}
+}
+
+// atRisk reports how little trust is left of a hold that was not renewed, under mu.
+func (o *observers) atRisk(h *hold, left time.Duration) {
+	ctx, event, hook := h.context(), h.event(), o.hooks.AtRisk
+	o.relay.Offer(func() { hook(ctx, event, left) })
 }
 
 // warn logs a fault, and info logs its end.
@@ -66,10 +89,10 @@ func (o *observers) acquired(h *hold) {
 	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
 		return
 	}
-	event := h.event()
+	ctx, event := h.context(), h.event()
 	h.unobserved = !o.relay.Offer(func() {
 		if hooks.Acquired != nil {
-			hooks.Acquired(event)
+			hooks.Acquired(ctx, event)
 		}
 	})
 }
@@ -77,13 +100,24 @@ func (o *observers) acquired(h *hold) {
 // released reports the end of a hold by its holder, under mu.
 func (o *observers) released(h *hold) {
 	if hook := o.hooks.Released; hook != nil && !h.unobserved {
-		event := h.event()
-		o.relay.Final(func() { hook(event) })
+		ctx, event := h.context(), h.event()
+		o.relay.Final(func() { hook(ctx, event) })
 	}
 }
 
-// lost reports the end of a hold without its holder's wish, under mu.
+// lost reports the end of a hold without its holder's wish, under mu. The end of a lease that was not to be renewed is
+// no fault, so it is not logged.
 func (o *observers) lost(h *hold, loss *Loss) {
+	if loss.Reason != Expired {
+		o.warnOfLoss(h, loss)
+	}
+	if hook := o.hooks.Lost; hook != nil && !h.unobserved {
+		ctx, event := h.context(), h.event()
+		o.relay.Final(func() { hook(ctx, event, loss) })
+	}
+}
+
+func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 	attributes := []slog.Attr{
 		slog.String("lock", h.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),
 	}
@@ -94,8 +128,4 @@ func (o *observers) lost(h *hold, loss *Loss) {
 		attributes = append(attributes, slog.Any("error", cause))
 	}
 	o.warn("lease lost", attributes...)
-	if hook := o.hooks.Lost; hook != nil && !h.unobserved {
-		event := h.event()
-		o.relay.Final(func() { hook(event, loss) })
-	}
 }

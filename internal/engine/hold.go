@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -46,7 +47,8 @@ type hold struct {
 
 // extra has the fields that few holds need.
 type extra struct {
-	owner      string // a ULID that the caller named, or ""
+	owner      string          // a ULID that the caller named, or ""
+	ctx        context.Context // of the acquisition, without its end; for hooks, nil if there are none
 	shared     sharedHold
 	withdrawal *withdrawal // of a conversion of a shared hold to this one
 }
@@ -66,6 +68,9 @@ func (h *hold) namedOwner() string {
 	}
 	return h.extra.owner
 }
+
+// context returns the context for the hooks of the hold.
+func (h *hold) context() context.Context { return h.extra.ctx }
 
 // block returns how many tokens a shared hold asks for; 0 for all other holds.
 func (h *hold) block() int {
@@ -173,13 +178,17 @@ func (h *hold) Fire(now clock.Instant) {
 	if h.phase != held {
 		return
 	}
+	if now.Mono >= h.riskAt() {
+		h.renewal.safe = false
+		h.e.observers.atRisk(h, h.trust.left(now))
+	}
 	h.fireRenewal(now)
 	h.setTimer()
 }
 
 // setTimer sets the timer to the hold's next moment, under mu.
 func (h *hold) setTimer() {
-	h.e.timers.Set(&h.timer, h, min(h.ends(), h.nextRenewal()))
+	h.e.timers.Set(&h.timer, h, min(h.ends(), h.nextRenewal(), h.riskAt()))
 }
 
 // expire ends the hold if its time is over, under mu, regardless of calls under way. The masters keep it a little
@@ -230,7 +239,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 // that is of no use, and other clients would wait for its expiry.
 func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
-		h.e.counters.lost.Add(1) // first, so that a reader that sees the end sees it counted
+		h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
 		h.e.losses.add(h, loss)
 		h.e.observers.lost(h, loss)
 	}

@@ -24,8 +24,8 @@ type Several struct {
 // asks for the rest again. A lock that is lost meanwhile ends the call with its *Loss. On failure nothing is kept: what
 // the call has taken is released in the background.
 //
-// The hooks and the counters learn of each lock once, when the call keeps it: the attempts that are given back are not
-// reported.
+// The hooks and the counters learn of each lock once, when the call keeps it or has failed: the attempts that are given
+// back are not reported.
 func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 	g := &group{Several: s, e: e}
 	complete := false
@@ -35,7 +35,9 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 		}
 	}()
 	err := g.acquire(ctx)
-	complete = err == nil
+	if complete = err == nil; !complete {
+		g.report(ctx, err)
+	}
 	return err
 }
 
@@ -44,6 +46,14 @@ type group struct {
 	Several
 	e    *Engine
 	kept []*Lease // of the first requests
+	over int      // requests behind these whose failure is reported: 1 after a wait that failed, else 0
+}
+
+// report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
+func (g *group) report(ctx context.Context, failure error) {
+	for i := len(g.kept) + g.over; i < len(g.Requests); i++ {
+		g.e.newAcquisition(ctx, g.Lease(i).begin(), g.Requests[i]).report(failure)
+	}
 }
 
 func (g *group) acquire(ctx context.Context) error {
@@ -106,6 +116,7 @@ func (g *group) wait(ctx context.Context) error {
 	}
 	l := g.Lease(i)
 	if err := g.e.Acquire(within, l, g.Requests[i]); err != nil {
+		g.over = 1
 		return err
 	}
 	g.kept = append(g.kept, l)
@@ -128,7 +139,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 	}()
 	for i, r := range g.Requests[first:] {
 		r.Entry = Try
-		a := g.e.newAcquisition(g.Lease(first+i).begin(), r)
+		a := g.e.newAcquisition(ctx, g.Lease(first+i).begin(), r)
 		a.hold.provisional = true
 		if failed := a.admit(ctx); failed != nil {
 			return failed, true

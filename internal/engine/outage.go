@@ -149,15 +149,17 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 
 // reportUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
-func (w *waitSets) reportUnreachable(n *transport.Node, hook func(Event, error), cause error) {
+func (w *waitSets) reportUnreachable(
+	n *transport.Node, hook func(context.Context, Event, error), cause error,
+) {
 	for _, a := range w.all() {
 		if w.m.At(a.hold.key.LockHash()) != n || !w.e.cutOff(a) {
 			continue
 		}
 		a.hold.lease.mu.Lock()
-		event := a.hold.event()
+		ctx, event := a.hold.context(), a.hold.event()
 		a.hold.lease.mu.Unlock()
-		w.e.observers.relay.Offer(func() { hook(event, cause) })
+		w.e.observers.relay.Offer(func() { hook(ctx, event, cause) })
 	}
 }
 

@@ -86,8 +86,9 @@ func (l *Lease) endByHolder() (h *hold, over error) {
 	return h, nil
 }
 
-// warnOf logs the error that Release returns. The log and the error agree on whether the release continues.
+// warnOf counts and logs the error that Release returns. The log and the error agree on whether the release continues.
 func (h *hold) warnOf(failed *Error) {
+	h.e.counters.unconfirmed.Add(1)
 	message := "release not confirmed, trying again in the background"
 	if !failed.Unknown {
 		message = "release refused, the hold ends with its TTL"

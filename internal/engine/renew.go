@@ -20,6 +20,7 @@ type renewal struct {
 	due     time.Duration // clock.Never for none
 	confirm bool          // set for a hand-off, which is short until its first renewal
 	handOff bool          // the hold is a hand-off that no renewal has confirmed
+	safe    bool          // for the hook of holds at risk: it was not called since the last renewal
 	again   bool          // start another round as soon as a quorum confirms this one
 	round   *round        // under way
 	failure error         // since a quorum last renewed: NodeFailures if the masters that failed are known
@@ -43,14 +44,28 @@ const (
 // planRenewal schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it
 // earlier and never later, so that it takes nothing from the time for retries.
 func (h *hold) planRenewal(now clock.Instant) {
-	h.renewal.due = clock.Never
+	h.renewal.due, h.renewal.safe = clock.Never, false
 	if h.needsRenewal() {
 		// Due times are rounded down to ticks, so that renewals of leases of about the same age share a call.
 		third := h.trust.left(now) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
 		h.renewal.due = max(due-due%tick, now.Mono+1)
+		h.renewal.safe = h.e.observers.hooks.AtRisk != nil
 	}
+}
+
+// riskAt returns when the hold is reported as at risk: a third of its time is left, and no renewal was confirmed since
+// the first third. A limit that ends the lease before its trust is no risk.
+func (h *hold) riskAt() time.Duration {
+	until, span := h.trust.until().Mono, h.terms.TTL
+	if h.renewal.handOff {
+		span = h.terms.handoffTTL
+	}
+	if !h.renewal.safe || h.limit() <= until {
+		return clock.Never
+	}
+	return until - span/3
 }
 
 // planRetry schedules another attempt after a failed renewal. The interval follows from the remaining trust, so another

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync/atomic"
 )
 
@@ -13,17 +14,47 @@ type Stats struct {
 	Acquired      uint64
 	Contended     uint64
 	HandedOff     uint64
-	Lost          uint64
+	Failed        Failures
+	Lost          map[Reason]uint64 // Expired too
+	Unconfirmed   uint64            // calls of Release without the confirmation of a quorum
 	Renewed       uint64
 	RenewFailed   uint64
 	EventsDropped uint64
 }
 
+// Failures counts acquisitions that have failed, by their cause.
+type Failures struct{ Contended, NoQuorum, Closed, Refused uint64 }
+
 // counters are updated at the event, under the mutex of its lease or without one. Each counter is exact by itself. Two
 // counters that are read one after the other may belong to different moments.
 type counters struct {
-	held, waiting                                              atomic.Int64
-	acquired, contended, handedOff, lost, renewed, renewFailed atomic.Uint64
+	held, waiting                                                     atomic.Int64
+	acquired, contended, handedOff, renewed, renewFailed, unconfirmed atomic.Uint64
+
+	failures struct{ contended, noQuorum, closed, refused atomic.Uint64 }
+	losses   [len(reasons)]atomic.Uint64 // of each of reasons
+}
+
+var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold}
+
+func (c *counters) lost(reason Reason) { c.losses[slices.Index(reasons[:], reason)].Add(1) }
+
+// failed counts a failure by its kind. What is no *Error counts as refused.
+func (c *counters) failed(failure error) {
+	kind := InvalidMasters
+	if f, ok := failure.(*Error); ok {
+		kind = f.Kind
+	}
+	switch f := &c.failures; kind {
+	case Contended:
+		f.contended.Add(1)
+	case NoQuorum:
+		f.noQuorum.Add(1)
+	case Closed:
+		f.closed.Add(1)
+	default:
+		f.refused.Add(1)
+	}
 }
 
 // Stats returns the counters.
@@ -32,8 +63,14 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
-		Lost: c.lost.Load(), Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
+		Lost: make(map[Reason]uint64, len(reasons)), Unconfirmed: c.unconfirmed.Load(),
+		Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),
+	}
+	f := &c.failures
+	s.Failed = Failures{f.contended.Load(), f.noQuorum.Load(), f.closed.Load(), f.refused.Load()}
+	for i, reason := range reasons {
+		s.Lost[reason] = c.losses[i].Load()
 	}
 	waiting := make(map[*acquisition]struct{})
 	for _, w := range e.waiters { // not every master has every waiter

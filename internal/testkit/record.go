@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -88,16 +89,26 @@ type Event struct {
 	What string // such as "acquired"
 	rwlock.TraceEvent
 	Loss *rwlock.LostError
+	Err  error         // of a failed acquisition
+	Left time.Duration // of a lease at risk
 }
 
 // Option has a locker report its events here.
 func (t *Trace) Option() rwlock.Option {
-	note := func(what string) func(rwlock.TraceEvent) {
-		return func(e rwlock.TraceEvent) { t.note(Event{what, e, nil}) }
+	note := func(what string) func(context.Context, rwlock.TraceEvent) {
+		return func(_ context.Context, e rwlock.TraceEvent) { t.note(Event{What: what, TraceEvent: e}) }
 	}
 	return rwlock.WithTrace(&rwlock.Trace{
 		Waiting: note("waiting"), Acquired: note("acquired"), Renewed: note("renewed"), Released: note("released"),
-		Lost: func(e rwlock.TraceEvent, loss *rwlock.LostError) { t.note(Event{"lost", e, loss}) },
+		Lost: func(_ context.Context, e rwlock.TraceEvent, loss *rwlock.LostError) {
+			t.note(Event{What: "lost", TraceEvent: e, Loss: loss})
+		},
+		Failed: func(_ context.Context, e rwlock.TraceEvent, err error) {
+			t.note(Event{What: "failed", TraceEvent: e, Err: err})
+		},
+		AtRisk: func(_ context.Context, e rwlock.TraceEvent, left time.Duration) {
+			t.note(Event{What: "at risk", TraceEvent: e, Left: left})
+		},
 	})
 }
 

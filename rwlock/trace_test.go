@@ -1,0 +1,422 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// failing are acquisitions that give up, and the error and the counter of each.
+var failing = map[string]struct {
+	acquire func(w *world, p *process) error
+	cause   error
+	counted rwlock.FailedStats
+}{
+	"another client holds it": {
+		func(w *world, p *process) error {
+			w.Process().Take("n", rwlock.Write)
+			_, err := p.TryLock(w.Ctx, "n")
+			return err
+		},
+		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+	},
+	"a single attempt of an RWMutex": {
+		func(w *world, p *process) error {
+			w.Process().Take("n", rwlock.Write)
+			return p.RWMutex("n").TryRLock(w.Ctx)
+		},
+		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+	},
+	"ctx ends in the queue": {
+		func(w *world, p *process) error {
+			w.Process().Take("n", rwlock.Write)
+			_, err := p.Lock(w.Soon(time.Second), "n")
+			return err
+		},
+		context.DeadlineExceeded, rwlock.FailedStats{Contended: 1},
+	},
+	"ctx has ended before": {
+		func(w *world, p *process) error {
+			ctx, cancel := context.WithCancelCause(w.Ctx)
+			cancel(errShutdown)
+			_, err := p.Lock(ctx, "n")
+			return err
+		},
+		errShutdown, rwlock.FailedStats{Contended: 1},
+	},
+	"the limit of the wait": {
+		func(w *world, p *process) error {
+			w.Process().Take("n", rwlock.Write)
+			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
+			return err
+		},
+		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+	},
+	"no answer": {
+		func(w *world, p *process) error {
+			p.Link.Blackhole(testredis.Both)
+			_, err := p.Lock(w.Soon(time.Second), "n")
+			return err
+		},
+		rwlock.ErrNoQuorum, rwlock.FailedStats{NoQuorum: 1},
+	},
+	"no answer within the limit of the wait": {
+		func(w *world, p *process) error {
+			p.Link.Blackhole(testredis.Both)
+			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
+			return err
+		},
+		rwlock.ErrNoQuorum, rwlock.FailedStats{NoQuorum: 1},
+	},
+	"closed while it waits": {
+		func(w *world, p *process) error {
+			w.Process().Take("n", rwlock.Write)
+			a := p.Queue("n", rwlock.Write)
+			require.NoError(w, p.Close())
+			return a.Failed()
+		},
+		rwlock.ErrClosed, rwlock.FailedStats{Closed: 1},
+	},
+	"closed before": {
+		func(w *world, p *process) error {
+			require.NoError(w, p.Close())
+			_, err := p.Lock(w.Ctx, "n")
+			return err
+		},
+		rwlock.ErrClosed, rwlock.FailedStats{Closed: 1},
+	},
+	"a key that holds something else": {
+		func(w *world, p *process) error {
+			w.Command("SET", "fencelock:{n}", "text")
+			_, err := p.Lock(w.Ctx, "n")
+			return err
+		},
+		rwlock.ErrConflict, rwlock.FailedStats{Refused: 1},
+	},
+	"a conversion": {
+		func(w *world, p *process) error {
+			lease := w.Process().Take("n", rwlock.Read)
+			w.Process().Take("n", rwlock.Read)
+			first := w.Call(w.Ctx, lease.Upgrade)
+			q := p.Take("n2", rwlock.Read)
+			w.Process().Take("n2", rwlock.Read)
+			require.True(w, first.IsWaiting())
+			return q.TryUpgrade(w.Ctx)
+		},
+		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+	},
+}
+
+// Every acquisition that begins ends in one event, with the error of its call.
+func TestEachAcquisitionThatGivesUpIsReportedOnce(t *testing.T) {
+	for name, c := range failing {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				var d testkit.Trace
+				p := w.Process(d.Option())
+				err := c.acquire(w, p)
+				require.ErrorIs(w, err, c.cause)
+				w.Settle()
+				var ends []testkit.Event
+				for _, e := range d.Events() {
+					if e.What == "failed" || e.What == "acquired" && !errors.Is(err, rwlock.ErrNotAcquired) {
+						ends = append(ends, e)
+					}
+				}
+				require.Len(w, ends, 1)
+				require.Zero(w, ends[0].Token)
+				require.Len(w, ends[0].Hold, 26)
+				reported := ends[0].Err
+				for _, target := range []error{
+					rwlock.ErrNotAcquired, rwlock.ErrNoQuorum, rwlock.ErrClosed, rwlock.ErrConflict, errShutdown,
+					context.DeadlineExceeded, context.Canceled,
+				} {
+					require.Equal(w, errors.Is(err, target), errors.Is(reported, target), "%v: %v", target, reported)
+				}
+				require.Equal(w, c.counted, p.Stats().Failed)
+				require.EqualValues(w, 1, p.Stats().Failed.Total())
+			})
+		})
+	}
+}
+
+// What is refused before it begins, nests, or is served within the process has no end of its own.
+func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		_, err := p.Lock(w.Ctx, "")
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		_, err = p.Lock(w.Ctx, "n", rwlock.WithTTL(1))
+		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.NoError(w, p.Do(w.Ctx, "n", func(ctx context.Context) error {
+			_, err := p.Lock(ctx, "n")
+			require.ErrorIs(w, err, rwlock.ErrNested)
+			return nil
+		}))
+		nested := reentrant.New(p.Locker)
+		require.NoError(w, nested.Do(w.Ctx, "a", func(ctx context.Context) error {
+			return nested.Do(ctx, "a", func(context.Context) error { return nil })
+		}))
+		m := p.RWMutex("m")
+		require.NoError(w, m.RLock(w.Ctx))
+		require.NoError(w, m.RLock(w.Ctx))
+		require.ErrorIs(w, m.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, m.Lock(w.Soon(time.Second)), rwlock.ErrNotAcquired)
+		require.NoError(w, m.RUnlock(w.Ctx))
+		require.NoError(w, m.RUnlock(w.Ctx))
+		w.Settle()
+		require.Equal(w, []string{
+			"acquired n", "released n", "acquired a", "released a", "acquired m", "released m",
+		}, slices.DeleteFunc(reported(&d), func(event string) bool { return event == "renewed m" }))
+		require.Zero(w, p.Stats().Failed)
+	})
+}
+
+// A join that finds no hold of its owner is followed by an acquisition, whose end is the one that counts.
+func TestAJoinThatGoesOnIsReportedOnce(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		nested := reentrant.New(p.Locker)
+		hold, err := nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")
+		require.NoError(w, err)
+		require.NoError(w, hold.Release(w.Ctx))
+		w.Settle()
+		require.Equal(w, []string{"acquired n", "released n"}, reported(&d))
+		require.Zero(w, p.Stats().Failed)
+	})
+}
+
+type spanKey struct{}
+
+// The functions get the values of the acquisition's context, and not its end.
+func TestTraceGetsTheContextOfTheAcquisition(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var spans []string
+		note := func(what string) func(context.Context, rwlock.TraceEvent) {
+			return func(ctx context.Context, e rwlock.TraceEvent) {
+				require.NoError(w, ctx.Err(), what)
+				require.Nil(w, ctx.Done(), what)
+				span, _ := ctx.Value(spanKey{}).(string)
+				spans = append(spans, span+" "+what+" "+e.Name)
+			}
+		}
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{
+			Waiting: note("waiting"), Acquired: note("acquired"), Released: note("released"),
+			Failed: func(ctx context.Context, e rwlock.TraceEvent, _ error) { note("failed")(ctx, e) },
+			Lost:   func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { note("lost")(ctx, e) },
+			AtRisk: func(ctx context.Context, e rwlock.TraceEvent, _ time.Duration) { note("at risk")(ctx, e) },
+			Unreachable: func(ctx context.Context, e rwlock.TraceEvent, _ error) {
+				note("unreachable")(ctx, e)
+			},
+		}))
+		span := func(name string) (context.Context, context.CancelFunc) {
+			return context.WithCancel(context.WithValue(w.Ctx, spanKey{}, name))
+		}
+		first, end := span("first")
+		a, err := p.Lock(first, "a")
+		require.NoError(w, err)
+		end()
+		second, end := span("second")
+		waits := p.Acquire(second, "a", rwlock.Write)
+		w.Eventually("it waits", func() bool { return p.Stats().Waiting == 1 })
+		end()
+		require.ErrorIs(w, waits.Failed(), context.Canceled)
+		third, end := span("third")
+		m := p.RWMutex("m")
+		require.NoError(w, m.Lock(third))
+		end()
+		require.NoError(w, m.Unlock(w.Ctx))
+		p.Link.Blackhole(testredis.Both)
+		fourth, end := span("fourth")
+		defer end()
+		p.Acquire(fourth, "b", rwlock.Write)
+		w.UntilOver(a)
+		w.Settle()
+		require.Equal(w, []string{
+			"first acquired a", "second waiting a", "second failed a", "third acquired m", "third released m",
+		}, spans[:5])
+		require.Contains(w, spans, "first at risk a")
+		require.Contains(w, spans, "first lost a")
+		require.Contains(w, spans, "fourth unreachable b")
+	})
+}
+
+// atRisk returns what is left of each lease that was reported as at risk.
+func atRisk(d *testkit.Trace) (left []time.Duration) {
+	for _, e := range d.Events() {
+		if e.What == "at risk" {
+			left = append(left, e.Left)
+		}
+	}
+	return left
+}
+
+// A lease that is not renewed is at risk once, until a renewal is confirmed.
+func TestALeaseAtRiskIsReportedOnce(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		lease := p.Take("n", rwlock.Write)
+		w.Pass(3 * w.TTL)
+		require.Empty(w, atRisk(&d))
+		for times := 1; times <= 2; times++ {
+			require.NoError(w, lease.Renew(w.Ctx))
+			p.Link.Hold(testredis.Both)
+			w.Pass(time.Until(lease.Deadline()) - w.TTL/3 - time.Millisecond)
+			require.Len(w, atRisk(&d), times-1, "too early")
+			w.Pass(time.Millisecond)
+			require.Len(w, atRisk(&d), times)
+			require.Equal(w, (w.TTL / 3).Round(time.Millisecond), atRisk(&d)[times-1].Round(time.Millisecond))
+			w.Pass(w.TTL/3 - 100*time.Millisecond)
+			require.Len(w, atRisk(&d), times, "although more renewals have failed")
+			p.Link.Restore()
+			w.Pass(3 * w.TTL)
+			require.NoError(w, lease.Err())
+			require.Len(w, atRisk(&d), times, "the renewals are confirmed again")
+		}
+		p.Link.Blackhole(testredis.Both)
+		w.UntilOver(lease)
+		w.Settle()
+		require.Len(w, atRisk(&d), 3)
+		require.Equal(w, "lost", d.Events()[len(d.Events())-1].What)
+	})
+}
+
+// What ends as agreed is at no risk.
+func TestALeaseThatEndsAsAgreedIsAtNoRisk(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		short := p.Take("short", rwlock.Write, rwlock.WithoutRenewal())
+		p.Link.Blackhole(testredis.Both)
+		w.UntilOver(short)
+		p.Link.Restore()
+		bounded := p.Take("bounded", rwlock.Write, rwlock.WithMaxHold(w.TTL*9/10))
+		p.Link.Blackhole(testredis.Both)
+		w.UntilOver(bounded)
+		w.Settle()
+		require.Equal(w, rwlock.MaxHold, w.Loss(bounded.Err()).Reason)
+		require.Empty(w, atRisk(&d))
+	})
+}
+
+// A hand-off that is not confirmed is at risk long before its TTL is.
+func TestAHandOffAtRiskIsReported(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		held := w.Process().Take("n", rwlock.Write)
+		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
+		w.Release(held)
+		lease := next.Granted()
+		p.Link.Hold(testredis.Both)
+		w.UntilOver(lease)
+		w.Settle()
+		require.Len(w, atRisk(&d), 1)
+		require.Equal(w, w.Claim()/3, atRisk(&d)[0].Round(time.Millisecond))
+	})
+}
+
+// A lease that was not to be renewed ends as planned: that is no loss in the counters and in the log.
+func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
+	everywhere(t, func(w *world) {
+		var d testkit.Trace
+		j := new(testkit.Log)
+		p := w.Process(d.Option(), j.Option())
+		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(w.Short))
+		w.UntilOver(lease)
+		require.Equal(w, rwlock.Expired, w.Loss(lease.Err()).Reason)
+		w.Eventually("it is reported", func() bool { return d.Last("lost") != nil })
+		require.Equal(w, rwlock.Expired, d.Last("lost").Loss.Reason)
+		require.Zero(w, p.Stats().Lost)
+		require.EqualValues(w, 1, p.Stats().Expired)
+		require.Empty(w, j.String())
+	})
+}
+
+// Each loss is counted by its reason.
+func TestLossesAreCountedByReason(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		w.UntilOver(p.Take("bounded", rwlock.Write, rwlock.WithMaxHold(time.Second)))
+		taken := p.Take("taken", rwlock.Write)
+		w.Command("DEL", "fencelock:{taken}")
+		w.UntilOver(taken)
+		cut := p.Take("cut", rwlock.Write)
+		p.Link.Blackhole(testredis.Both)
+		w.UntilOver(cut)
+		require.Equal(w, rwlock.LostStats{Taken: 1, NoQuorum: 1, MaxHold: 1}, p.Stats().Lost)
+		require.EqualValues(w, 3, p.Stats().Lost.Total())
+	})
+}
+
+// A release that is not confirmed is counted.
+func TestUnconfirmedReleasesAreCounted(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		require.NoError(w, p.Do(w.Ctx, "n", func(context.Context) error { return nil }))
+		require.Zero(w, p.Stats().Unconfirmed)
+		require.NoError(w, p.Do(w.Ctx, "n", func(context.Context) error {
+			p.Link.Blackhole(testredis.Both)
+			return nil
+		}), "it is no error of Do")
+		require.EqualValues(w, 1, p.Stats().Unconfirmed)
+	})
+}
+
+// Of several locks taken together each has one end: it is kept, or the call has failed.
+func TestSeveralLocksAreReportedOnceEach(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.Process().Take("b", rwlock.Write)
+		for what, c := range map[string]struct {
+			take func(p *process) error
+			ends []string
+		}{
+			"a single attempt": {
+				func(p *process) error {
+					_, err := p.TryLockAll(w.Ctx, []string{"c", "b", "a"})
+					return err
+				},
+				[]string{"failed a", "failed b", "failed c"},
+			},
+			"a wait": {
+				func(p *process) error {
+					_, err := p.LockAll(w.Soon(time.Second), []string{"c", "b", "a"})
+					return err
+				},
+				[]string{"acquired a", "waiting b", "failed b", "failed c", "released a"},
+			},
+			"a context that has ended": {
+				func(p *process) error {
+					ctx, cancel := context.WithCancel(w.Ctx)
+					cancel()
+					_, err := p.LockAll(ctx, []string{"c", "b", "a"})
+					return err
+				},
+				[]string{"failed a", "failed b", "failed c"},
+			},
+		} {
+			var d testkit.Trace
+			p := w.Process(d.Option())
+			require.Error(w, c.take(p), what)
+			w.Settle()
+			require.ElementsMatch(w, c.ends, reported(&d), what)
+			failed := len(c.ends)
+			if what == "a wait" {
+				failed = 2
+			}
+			require.EqualValues(w, failed, p.Stats().Failed.Total(), what)
+		}
+	})
+}
