@@ -67,6 +67,7 @@ func runnerOf(command string) func(*testing.T, string) {
 		"go test ":                   runTests,
 		"go tool ":                   findTool,
 		"go run ./bench":             runBench,
+		"go run ./cmd/fencelock ":    askForFlags,
 		"go run -C bench/peers . ":   listWorkloads,
 		"go run -C tools ./noise ":   underNoise,
 		"FENCELOCK_NOISE=":           underNoise,
@@ -96,6 +97,11 @@ func underNoise(t *testing.T, command string) {
 		test = strings.Replace(test, "/tmp/noise", overlay, 1) + "/overlay.json"
 		require.Contains(t, shell(t, root, test+" ./reentrant -v -short -run 'Goroutines|Do'"), "FENCELOCK_NOISE=1\n")
 	}
+}
+
+// askForFlags asks the command for its flags. What it does is tested on servers in its own package.
+func askForFlags(t *testing.T, command string) {
+	require.Contains(t, shell(t, root, command+" -h 2>&1"), "-addr")
 }
 
 // listMutants lists the mutants that the command would try. To try one takes seconds.

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// The rights that doctor asks for are those of SECURITY.md, and the one of list.
+func TestDoctorAsksForTheDocumentedRights(t *testing.T) {
+	for heading, deployment := range map[string]target{
+		"One Redis:": {}, "Behind Sentinel, the master": {sentinel: "m"}, "Each node of a Cluster": {cluster: true},
+	} {
+		asked := map[string]bool{}
+		for _, r := range rights {
+			if r.only == nil || r.only(&deployment) {
+				name, _, _ := strings.Cut(r.command, " ")
+				asked["+"+name] = true
+			}
+		}
+		require.True(t, asked["+scan"])
+		delete(asked, "+scan")
+		documented := map[string]bool{}
+		for _, rule := range aclLine(t, heading) {
+			if strings.HasPrefix(rule, "+") && rule != "+@connection" {
+				documented[rule] = true
+			}
+		}
+		require.Equal(t, documented, asked, heading)
+	}
+}
+
+// finds checks that doctor has a line of this level and check, which has the text, and names the advice below it.
+func finds(t *testing.T, got ran, level, check, text, advice string) {
+	t.Helper()
+	pattern := `(?m)^` + level + ` +\S+ +` + check + ` .*` + regexp.QuoteMeta(text) + `.*`
+	if advice != "" {
+		pattern += `\n +-> .*` + regexp.QuoteMeta(advice)
+	}
+	require.Regexp(t, pattern, got.out, got.errs)
+}
+
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	at := "REDIS_URL=redis://" + server.Addr()
+	asUser := "REDIS_URL=redis://locks:secret@" + server.Addr()
+
+	got := fencelock(t, at, "doctor", patience)
+	require.Zero(t, got.status, got.out)
+	for _, check := range []string{"latency", "version", "scripts", "rights", "messages", "eviction", "role", "clock"} {
+		finds(t, got, "ok", check, "", "")
+	}
+	require.NotContains(t, got.out, "->")
+
+	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	got = fencelock(t, at, "doctor", patience)
+	require.Equal(t, statusNo, got.status)
+	finds(t, got, "warning", "eviction", "allkeys-lru", "noeviction")
+	commandOn(t, server, "CONFIG", "SET", "maxmemory", "100mb")
+	got = fencelock(t, at, "doctor", patience, "-json")
+	require.Equal(t, statusFailed, got.status)
+	require.Contains(t, got.out, `"level":"error"`)
+	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+	commandOn(t, server, aclLine(t, "One Redis:")...)
+	got = fencelock(t, asUser, "doctor", patience)
+	require.Zero(t, got.status, got.out)
+	finds(t, got, "ok", "rights", "+scan", "ACL SETUSER locks")
+	finds(t, got, "ok", "rights", "may do all that locks need", "")
+
+	for _, c := range []struct {
+		rule, level, check, text, advice string
+		status                           int
+	}{
+		{
+			"-zadd", "error", "rights",
+			"+zadd: locks do not work", "ACL SETUSER locks ~fencelock:* &fencelock:c:* +zadd", statusFailed,
+		},
+		{"-publish", "warning", "rights", "+publish", "+publish", statusNo},
+		{"-publish", "warning", "messages", "publish", "ask at an interval", statusNo},
+		{"-subscribe", "warning", "messages", "subscribe", "ask at an interval", statusNo},
+		{"resetchannels", "warning", "messages", "channel", "&fencelock:c:*", statusNo},
+		{"-info", "warning", "info", "info", "+info", statusNo},
+		{"-eval", "error", "scripts", "eval", "+eval", statusFailed},
+		{"-time", "error", "connection", "time", "SECURITY.md", statusFailed},
+		{"resetkeys", "error", "scripts", "key", "~fencelock:*", statusFailed},
+	} {
+		commandOn(t, server, "ACL", "SETUSER", "locks", c.rule)
+		got := fencelock(t, asUser, "doctor", patience)
+		finds(t, got, c.level, c.check, c.text, c.advice)
+		require.Equal(t, c.status, got.status, c.rule)
+		commandOn(t, server, aclLine(t, "One Redis:")...)
+	}
+}
+
+func TestDoctorFindsAReplica(t *testing.T) {
+	t.Parallel()
+	master, replica := testredis.StartBinary(t, binary(t)), testredis.StartBinary(t, binary(t))
+	replica.ReplicaOf(master)
+	got := fencelock(t, "doctor", "-addr", replica.Addr(), patience)
+	require.Equal(t, statusFailed, got.status)
+	finds(t, got, "error", "role", "replica of "+master.Addr(), "its master")
+	got = fencelock(t, "doctor", "-addr", master.Addr(), patience)
+	finds(t, got, "ok|warning", "replicas", replica.Addr(), "")
+}
+
+// What cannot be reached is said with what to do, and with a status, by every sub-command.
+func TestNoServer(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t), "--requirepass", "right")
+	tls := testredis.StartTLS(t, binary(t))
+	for _, c := range []struct {
+		flags, says, advice string
+		status              int
+	}{
+		{"-addr 127.0.0.1:1", "connection refused", "is the server running", statusFailed},
+		{"-addr 127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:3", "is the server running", statusFailed},
+		{"-addr 127.0.0.1:1,127.0.0.1:2", "odd number", "all masters of the quorum", statusUsage},
+		{"-addr " + server.Addr(), "NOAUTH", "FENCELOCK_PASSWORD", statusFailed},
+		{"-password wrong -addr " + server.Addr(), "WRONGPASS", "-password", statusFailed},
+		{"-password right -tls -addr " + server.Addr(), "", "leave -tls out", statusFailed},
+		{"-sentinel-password right -sentinel m -addr " + server.Addr(), "no sentinels", "leave -sentinel out", statusUsage},
+		{"-addr " + tls.TLSAddr(), "", "add -tls", statusFailed},
+		{"-tls -addr " + tls.TLSAddr(), "certificate", "-ca", statusFailed},
+	} {
+		for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
+			got := fencelock(t, strings.Fields(sub+" -timeout 1s "+c.flags)...)
+			require.Equal(t, c.status, got.status, "%s %s: %s%s", sub, c.flags, got.out, got.errs)
+			require.Contains(t, got.out+got.errs, c.says)
+			require.Contains(t, got.out+got.errs, c.advice, "%s %s", sub, c.flags)
+		}
+	}
+	got := fencelock(t, "FENCELOCK_PASSWORD=right", "doctor", "-addr", server.Addr(), patience)
+	require.Zero(t, got.status, got.out+got.errs)
+}

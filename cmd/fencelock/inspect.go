@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, error) {
+	asJSON := flags.Bool("json", false, "one JSON object")
+	return func(ctx context.Context, s *session) (int, error) {
+		c, err := s.target.connect()
+		if err != nil {
+			return 0, err
+		}
+		defer c.close()
+		state, err := c.locker.Inspect(ctx, s.name)
+		if len(state.Masters) == 0 {
+			return 0, err
+		}
+		show := printState
+		if *asJSON {
+			show = printJSON
+		}
+		if failed := show(s.out, state); failed != nil {
+			return 0, failed
+		}
+		if err == nil && len(state.Holders) == 0 && len(state.Waiters) == 0 {
+			return statusNo, nil
+		}
+		return statusOK, err
+	}
+}
+
+func printState(out io.Writer, s rwlock.State) error {
+	switch {
+	case len(s.Holders) > 0:
+		fmt.Fprintf(out, "%s: held for %v, token %d\n", printable(s.Name), s.Mode, s.Token)
+	case s.Token > 0:
+		fmt.Fprintf(out, "%s: free, last token %d\n", printable(s.Name), s.Token)
+	default:
+		fmt.Fprintf(out, "%s: free, without a token\n", printable(s.Name))
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(s.Holders) > 0 {
+		fmt.Fprintln(w, "HOLDER\tMODE\tHELD\tLEFT\tHOLD\tOWNER\tNESTED")
+	}
+	for _, h := range s.Holders {
+		nested := fmt.Sprint(h.Count)
+		if h.Cohort {
+			nested = "shared"
+		}
+		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n",
+			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, nested)
+	}
+	if len(s.Waiters) > 0 {
+		fmt.Fprintln(w, "WAITER\tMODE\tWAITED\t\tHOLD\tOWNER\t")
+	}
+	for _, q := range s.Waiters {
+		fmt.Fprintf(w, "%s\t%v\t%s\t\t%s\t%s\t\n", printable(q.Meta), q.Mode, brief(q.Waited), q.Hold, q.Owner)
+	}
+	if len(s.Masters) > 1 {
+		fmt.Fprintln(w, "MASTER\tHOLDERS\tWAITERS\tTOKEN")
+		for _, m := range s.Masters {
+			if m.Err != nil {
+				fmt.Fprintf(w, "%s\t%s\n", m.Addr, plain(m.Err))
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", m.Addr, len(m.Holders), len(m.Waiters), m.Token)
+		}
+	}
+	return w.Flush()
+}

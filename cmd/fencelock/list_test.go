@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// queue has an acquisition wait until the test ends.
+func queue(t *testing.T, l *rwlock.Locker, name string, opts ...rwlock.LockOption) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = l.Lock(ctx, name, opts...)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	require.Eventually(t, func() bool {
+		state, err := l.Inspect(ctx, name)
+		return err == nil && len(state.Waiters) > 0
+	}, testkit.Patience, time.Millisecond)
+}
+
+func hold(t *testing.T, l *rwlock.Locker, name string, opts ...rwlock.LockOption) *rwlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context(), name, opts...)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestOneRedis(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	app := application(t, server.Option())
+	orders := hold(t, app, "orders", rwlock.WithMeta("web-1"))
+	queue(t, app, "orders", rwlock.WithMeta("web-2"))
+	_, err := app.RLock(t.Context(), "report", rwlock.WithMeta("\x1b[31mred\ttab"))
+	require.NoError(t, err)
+	free := hold(t, app, "free")
+	require.NoError(t, free.Release(t.Context()))
+	at := "REDIS_URL=redis://" + server.Addr()
+
+	all := fencelock(t, at, "list", patience)
+	require.Zero(t, all.status, all.errs)
+	require.Regexp(t, `(?m)^NAME +MODE +HOLDER +HELD +LEFT +TOKEN +WAITING +LONGEST$`, all.out)
+	require.Regexp(t, `(?m)^orders +write +web-1 +\S+ +(59m|1h)\S+ +`+orders.Token().String()+` +1 +\S+$`, all.out)
+	require.Regexp(t, `(?m)^report +read +"\\x1b\[31mred\\ttab" .* - +-$`, all.out)
+	require.Equal(t, 3, strings.Count(all.out, "\n"))
+
+	for _, c := range []struct {
+		flags, contains, lacks string
+	}{
+		{"-prefix or", "orders", "report"},
+		{"-prefix *", "", "orders"},
+		{"-waiting", "orders", "report"},
+		{"-older-than 1h", "", "orders"},
+		{"-older-than 1ns", "orders", "nothing"},
+		{"-free", "free", "nothing"},
+		{"-keys other", "", "orders"},
+		{"-db 1", "", "orders"},
+	} {
+		got := fencelock(t, append([]string{at, "list", patience}, strings.Fields(c.flags)...)...)
+		require.Zero(t, got.status, "%s: %s", c.flags, got.errs)
+		require.Contains(t, got.out, c.contains, c.flags)
+		require.NotContains(t, got.out, c.lacks, c.flags)
+	}
+
+	got := fencelock(t, "list", "-json", "-prefix", "orders", "-addr", server.Addr(), patience)
+	var state jsonState
+	require.NoError(t, json.Unmarshal([]byte(got.out), &state))
+	require.Equal(t, "write", state.Mode)
+	require.EqualValues(t, orders.Token(), state.Token)
+	require.Equal(t, "web-1", state.Holders[0].Meta)
+	require.Equal(t, "web-2", state.Waiters[0].Meta)
+
+	got = fencelock(t, at, "inspect", "orders", patience)
+	require.Zero(t, got.status, got.errs)
+	require.Contains(t, got.out, "orders: held for write, token "+orders.Token().String())
+	require.Contains(t, got.out, state.Holders[0].Hold)
+	require.Contains(t, got.out, state.Waiters[0].Hold)
+	got = fencelock(t, at, "inspect", patience, "free", "-json")
+	require.Equal(t, statusNo, got.status)
+	require.Contains(t, got.out, `"holders":[]`)
+	require.Equal(t, statusNo, fencelock(t, at, "inspect", "never", patience).status)
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	app := application(t, server.Option())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs output
+	ended := make(chan int, 1)
+	args := []string{"watch", "orders", "-every", "1ms", "-addr", server.Addr(), patience}
+	go func() { ended <- run(ctx, args, func(string) string { return "" }, &out, &errs) }()
+	shows := func(text string) {
+		require.Eventually(t, func() bool { return strings.Contains(out.String(), text) }, testkit.Patience, time.Millisecond)
+	}
+	shows("free     last token 0")
+	first := hold(t, app, "orders", rwlock.WithMeta("web-1"))
+	shows("holds    write  web-1")
+	queue(t, app, "orders", rwlock.WithMeta("web-2"))
+	shows("waits    write  web-2")
+	require.NoError(t, first.Release(t.Context()))
+	shows("gone     write  web-1")
+	shows("holds    write  web-2")
+	server.Kill()
+	require.Eventually(t, func() bool { return errs.String() != "" }, testkit.Patience, time.Millisecond)
+	cancel()
+	<-ended
+	require.Equal(t, 5, strings.Count(out.String(), "\n"), out.String())
+
+	got := fencelock(t, "watch", "orders", "-every", "0s")
+	require.Equal(t, statusUsage, got.status)
+}
+
+func TestEveryDeployment(t *testing.T) {
+	t.Parallel()
+	testredis.Require(t)
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := testredis.StartSentinel(t, binary(t))
+		hold(t, application(t, s.Option()), "orders")
+		option := s.Option()
+		at := "FENCELOCK_URL=redis-sentinel://" + strings.Join(option.InitAddress, ",") + "/" + option.Sentinel.MasterSet
+		require.Contains(t, fencelock(t, at, "list", patience).out, "orders")
+		got := fencelock(t, at, "doctor", patience)
+		require.NotContains(t, got.out, "error", got.errs)
+		require.Equal(t, 2, strings.Count(got.out, "replicas     127.0.0.1:"), got.out)
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		c := testredis.StartCluster(t, binary(t), 1)
+		app := application(t, c.Option())
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // on all nodes
+			hold(t, app, name)
+		}
+		at := "REDIS_URL=redis-cluster://" + c.Nodes()[0].Addr()
+		got := fencelock(t, at, "list", patience)
+		require.Equal(t, 7, strings.Count(got.out, "\n"), got.out+got.errs)
+		got = fencelock(t, at, "doctor", patience)
+		require.NotContains(t, got.out, "error", got.errs)
+		require.Equal(t, 3, strings.Count(got.out, "messages     arrive"), got.out)
+		require.Equal(t, 3, strings.Count(got.out, "replicas     127.0.0.1:"), got.out)
+		got = fencelock(t, "doctor", patience, "-addr", c.Nodes()[0].Addr())
+		require.Equal(t, statusUsage, got.status)
+		require.Contains(t, got.errs, "-> add -cluster")
+	})
+}
+
+func TestThreeMasters(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	var servers []*testredis.Server
+	for range 3 {
+		s := testredis.StartBinary(t, binary(t))
+		servers, addrs = append(servers, s), append(addrs, s.Addr())
+	}
+	at := "-addr=" + strings.Join(addrs, ",")
+	got := fencelock(t, "doctor", at, patience)
+	require.Zero(t, got.status, got.out)
+	require.Equal(t, 3, strings.Count(got.out, "not used for locks so far"))
+
+	var option rueidis.ClientOption
+	option.Dialer.Timeout = testkit.Patience
+	clients, err := redlock.Dial(addrs, option)
+	require.NoError(t, err)
+	for _, c := range clients {
+		t.Cleanup(c.Close)
+	}
+	app, err := redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = app.Close() })
+	hold(t, app, "orders", rwlock.WithMeta("web-1"))
+	got = fencelock(t, "doctor", at, patience)
+	require.Zero(t, got.status, got.out)
+	require.Regexp(t, `(?m)^ok +\S+ and \S+ +clock `, got.out)
+	require.Contains(t, got.out, "in seat ")
+
+	servers[1].Kill()
+	got = fencelock(t, "list", at, patience)
+	require.Equal(t, statusFailed, got.status)
+	require.Contains(t, got.out, "web-1", "the others show it")
+	require.Contains(t, got.errs, addrs[1])
+	got = fencelock(t, "inspect", "orders", at, patience)
+	require.Zero(t, got.status, got.errs)
+	require.Regexp(t, `(?m)^`+addrs[1]+` .*refused`, got.out)
+	got = fencelock(t, "doctor", at, patience)
+	require.Equal(t, statusFailed, got.status)
+	require.Regexp(t, `(?m)^error +`+addrs[1]+` +connection .*refused`, got.out)
+
+	servers[1].Restart()
+	got = fencelock(t, "doctor", at, patience)
+	require.Equal(t, statusNo, got.status, got.out)
+	require.Regexp(t, `(?m)^warning +`+addrs[1]+` +vote .*lost its data`, got.out)
+
+	commandOn(t, servers[2], "HSET", "fencelock:master", "set", "other")
+	got = fencelock(t, "doctor", at, patience)
+	require.Equal(t, statusFailed, got.status)
+	require.Regexp(t, `(?m)^error +`+addrs[2]+` +vote .*another set`, got.out)
+}

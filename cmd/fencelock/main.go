@@ -1,0 +1,167 @@
+// Command fencelock shows the locks of a Redis, and what is wrong with a Redis for locks. It needs no other process, so
+// the application may be down.
+//
+//	fencelock list           the locks in use: their holders, since when, and how many wait
+//	fencelock inspect NAME   one lock: its holders, its waiters in order, and each master's own view
+//	fencelock watch NAME     one lock: a line for each change, until it is interrupted
+//	fencelock doctor         checks each server, and says what to do about what it finds
+//
+// Flags may stand before and after a name; -h after a sub-command lists its flags. The Redis is that of -addr, of the
+// environment variable FENCELOCK_URL, of REDIS_URL, or 127.0.0.1:6379, in this order:
+//
+//	redis://user:password@host:6379/0                        one server; rediss:// is TLS
+//	redis://host-a:6379,host-b:6379,host-c:6379              a quorum of masters
+//	redis-sentinel://user:password@host-a:26379,host-b/name  the master that the sentinels call name
+//	redis-cluster://host-a:6379,host-b:6379                  a Cluster, by some of its nodes
+//
+// The exit status is 0 if all is well; 1 if a server did not answer or refused, or doctor has found an error; 2 for a
+// wrong command line; 3 if the lock of inspect is free, or doctor has found warnings and no errors.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// The exit statuses.
+const (
+	statusOK     = 0
+	statusFailed = 1
+	statusUsage  = 2
+	statusNo     = 3 // the lock is free; doctor has only warnings
+)
+
+// command is one sub-command. define adds its own flags to those of the connection, and returns what runs it.
+type command struct {
+	name, arguments, about string
+	define                 func(*flag.FlagSet) func(context.Context, *session) (int, error)
+}
+
+var commands = []command{
+	{"list", "", "the locks in use: their holders, since when, and how many wait", defineList},
+	{"inspect", "NAME", "one lock: its holders, its waiters in order, and each master's own view", defineInspect},
+	{"watch", "NAME", "one lock: a line for each change", defineWatch},
+	{"doctor", "", "checks each server, and says what to do about what it finds", defineDoctor},
+}
+
+// session is what a sub-command works with.
+type session struct {
+	target target
+	name   string // the argument, of a sub-command that has one
+	out    io.Writer
+	errs   io.Writer
+}
+
+// errUsage marks a mistake in the command line, for which the usage has been printed or the message says enough.
+var errUsage = errors.New("usage")
+
+// run is the whole command. getenv is os.Getenv.
+func run(ctx context.Context, args []string, getenv func(string) string, out, errs io.Writer) int {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	for _, c := range commands {
+		if c.name == name {
+			status, err := c.run(ctx, args[1:], getenv, out, errs)
+			return report(ctx, status, err, errs)
+		}
+	}
+	w := errs
+	if name == "help" || name == "-h" || name == "-help" || name == "--help" {
+		w = out
+	} else if name != "" {
+		fmt.Fprintf(errs, "fencelock: there is no sub-command %q\n\n", name)
+	}
+	fmt.Fprint(w, "usage: fencelock SUB-COMMAND [flags]\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-14s %s\n", strings.TrimSpace(c.name+" "+c.arguments), c.about)
+	}
+	fmt.Fprint(w, "\nfencelock SUB-COMMAND -h lists its flags. The Redis: -addr, or FENCELOCK_URL or REDIS_URL.\n")
+	if w == out {
+		return statusOK
+	}
+	return statusUsage
+}
+
+// report prints the error and returns the status that the process ends with.
+func report(ctx context.Context, status int, err error, errs io.Writer) int {
+	switch {
+	case err == nil:
+		return status
+	case errors.Is(err, flag.ErrHelp):
+		return statusOK
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()): // interrupted
+		return statusFailed
+	case errors.Is(err, errUsage):
+		return statusUsage
+	}
+	text := plain(err)
+	if unusable, ok := errors.AsType[*connectionError](err); ok {
+		text = unusable.Error()
+	}
+	fmt.Fprintf(errs, "fencelock: %s\n", text)
+	if errors.Is(err, rwlock.ErrOption) {
+		return statusUsage
+	}
+	return statusFailed
+}
+
+func (c *command) run(
+	ctx context.Context, args []string, getenv func(string) string, out, errs io.Writer,
+) (int, error) {
+	flags := flag.NewFlagSet("fencelock "+c.name, flag.ContinueOnError)
+	flags.SetOutput(errs)
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: %s\n%s\n\n", strings.TrimSpace(flags.Name()+" [flags] "+c.arguments), c.about)
+		flags.PrintDefaults()
+	}
+	s := &session{out: out, errs: errs}
+	given := s.target.define(flags)
+	work := c.define(flags)
+	var names []string
+	for rest := args; ; rest = flags.Args()[1:] { // flags may stand after a name
+		if err := flags.Parse(rest); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return 0, err
+			}
+			return 0, errUsage // the flag package has printed it
+		}
+		if flags.NArg() == 0 {
+			break
+		}
+		names = append(names, flags.Arg(0))
+	}
+	wrong := func(text string) (int, error) {
+		fmt.Fprintf(errs, "fencelock %s: %s\n", c.name, text)
+		return 0, errUsage
+	}
+	switch {
+	case c.arguments == "" && len(names) > 0:
+		return wrong(fmt.Sprintf("takes no argument %q", names[0]))
+	case c.arguments != "" && len(names) != 1:
+		return wrong(fmt.Sprintf("takes one name, and %d are given", len(names)))
+	case len(names) == 1:
+		s.name = names[0]
+	}
+	if err := s.target.complete(given(), getenv); err != nil {
+		return wrong(err.Error())
+	}
+	return work(ctx, s)
+}

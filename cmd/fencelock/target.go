@@ -1,0 +1,356 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// target is the Redis that is asked, and the user that asks.
+type target struct {
+	addrs          addresses
+	sentinel       string // the name of the master, if addrs are sentinels
+	cluster        bool   // addrs are nodes of a Cluster
+	user, password string
+	sentinelUser   string
+	sentinelPass   string
+	db             int
+	tls            bool
+	caFile         string
+	certFile       string
+	keyFile        string
+	serverName     string
+	prefix         string
+	timeout        time.Duration
+}
+
+// addresses is a flag that may be given several times, with one or more addresses each.
+type addresses []string
+
+func (a *addresses) String() string { return strings.Join(*a, ",") }
+
+func (a *addresses) Set(text string) error {
+	for addr := range strings.SplitSeq(text, ",") {
+		if addr == "" {
+			return errors.New("an address is empty")
+		}
+		*a = append(*a, addr)
+	}
+	return nil
+}
+
+// define adds the flags of the connection. given returns the names of the flags that were set, after they were parsed.
+func (t *target) define(flags *flag.FlagSet) (given func() map[string]bool) {
+	flags.Var(&t.addrs, "addr", "`host:port` of the server; several, with commas between them, are the masters of a\n"+
+		"quorum, or sentinels with -sentinel, or nodes with -cluster")
+	flags.StringVar(&t.sentinel, "sentinel", "", "the `name` of the master at the sentinels")
+	flags.BoolVar(&t.cluster, "cluster", false, "the servers are nodes of one Cluster")
+	flags.StringVar(&t.user, "user", "", "the user at the servers")
+	flags.StringVar(&t.password, "password", "", "its password; better in FENCELOCK_PASSWORD, which other users of this\n"+
+		"machine do not see")
+	flags.StringVar(&t.sentinelUser, "sentinel-user", "", "the user at the sentinels")
+	flags.StringVar(&t.sentinelPass, "sentinel-password", "", "its password, or in FENCELOCK_SENTINEL_PASSWORD")
+	flags.IntVar(&t.db, "db", 0, "the number of the database")
+	flags.BoolVar(&t.tls, "tls", false, "connect by TLS")
+	flags.StringVar(&t.caFile, "ca", "", "the `file` with the certificates to trust, for -tls")
+	flags.StringVar(&t.certFile, "cert", "", "the `file` with a certificate for this client, for -tls")
+	flags.StringVar(&t.keyFile, "key", "", "the `file` with its key")
+	flags.StringVar(&t.serverName, "server-name", "", "the name in the servers' certificate, for -tls")
+	flags.StringVar(&t.prefix, "keys", "fencelock", "the first part of the `keys`: WithPrefix of the application")
+	flags.DurationVar(&t.timeout, "timeout", 2*time.Second, "for each answer of a server")
+	return func() map[string]bool {
+		set := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
+		return set
+	}
+}
+
+// complete fills in from the environment what no flag has set. A flag goes before a part of the address.
+func (t *target) complete(given map[string]bool, getenv func(string) string) error {
+	if !given["addr"] {
+		variable := "FENCELOCK_URL"
+		text := getenv(variable)
+		if text == "" {
+			variable = "REDIS_URL"
+			text = getenv(variable)
+		}
+		if text != "" {
+			if err := t.read(text, given); err != nil {
+				return fmt.Errorf("%s: %w", variable, err) // never the text: it may have a password
+			}
+		}
+	}
+	if t.password == "" {
+		t.password = getenv("FENCELOCK_PASSWORD")
+	}
+	if t.sentinelPass == "" {
+		t.sentinelPass = getenv("FENCELOCK_SENTINEL_PASSWORD")
+	}
+	if len(t.addrs) == 0 {
+		t.addrs = addresses{""}
+	}
+	port := "6379"
+	if t.sentinel != "" {
+		port = "26379"
+	}
+	for i, addr := range t.addrs {
+		t.addrs[i] = withDefaults(addr, port)
+	}
+	switch {
+	case t.sentinel != "" && t.cluster:
+		return errors.New("-sentinel and -cluster exclude each other")
+	case t.timeout <= 0:
+		return errors.New("-timeout must be positive")
+	case !t.tls && (t.caFile != "" || t.certFile != "" || t.keyFile != "" || t.serverName != ""):
+		return errors.New("-ca, -cert, -key and -server-name need -tls")
+	}
+	return nil
+}
+
+func withDefaults(addr, port string) string {
+	host, own, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, own = strings.Trim(addr, "[]"), port
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, own)
+}
+
+// read reads a URL. The url package knows no list of hosts.
+func (t *target) read(text string, given map[string]bool) error {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return errors.New("must begin with redis://, rediss://, redis-sentinel:// or redis-cluster://")
+	}
+	kind := strings.ReplaceAll(scheme, "+", "-")
+	encrypted := strings.HasPrefix(kind, "rediss")
+	switch strings.Replace(kind, "rediss", "redis", 1) {
+	case "redis":
+	case "redis-sentinel", "redis-cluster":
+	default:
+		return fmt.Errorf("unknown scheme %q", scheme)
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	rest, path, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, password, _ := strings.Cut(rest[:at], ":")
+		if err := unescape(&t.user, user, given["user"]); err != nil {
+			return err
+		}
+		if err := unescape(&t.password, password, given["password"]); err != nil {
+			return err
+		}
+		rest = rest[at+1:]
+	}
+	if !given["tls"] {
+		t.tls = encrypted
+	}
+	if err := t.addrs.Set(rest); err != nil {
+		return err
+	}
+	db := path
+	switch {
+	case strings.HasSuffix(kind, "-cluster"):
+		t.cluster = true
+	case strings.HasSuffix(kind, "-sentinel"):
+		var name string
+		name, db, _ = strings.Cut(path, "/")
+		if name == "" && !given["sentinel"] {
+			return errors.New("the name of the master must follow the sentinels: redis-sentinel://host:26379/name")
+		}
+		if err := unescape(&t.sentinel, name, given["sentinel"]); err != nil {
+			return err
+		}
+	}
+	if db == "" || given["db"] {
+		return nil
+	}
+	number, err := strconv.Atoi(db)
+	if err != nil {
+		return errors.New("the path must be the number of a database")
+	}
+	t.db = number
+	return nil
+}
+
+// unescape sets a part of a URL, unless a flag has set it. Its errors do not quote the part: it may be a password.
+func unescape(part *string, text string, given bool) error {
+	if given {
+		return nil
+	}
+	decoded, err := url.PathUnescape(text)
+	if err != nil {
+		return errors.New("the user, the password or the name has a wrong escape sequence with %")
+	}
+	*part = decoded
+	return nil
+}
+
+// quorum reports whether the addresses are masters that decide together.
+func (t *target) quorum() bool { return len(t.addrs) > 1 && t.sentinel == "" && !t.cluster }
+
+func (t *target) option() (o rueidis.ClientOption, err error) {
+	o.Username, o.Password, o.SelectDB, o.ClientName = t.user, t.password, t.db, "fencelock"
+	o.Dialer.Timeout = t.timeout
+	if t.tls {
+		if o.TLSConfig, err = t.tlsConfig(); err != nil {
+			return o, err
+		}
+	}
+	if t.sentinel != "" {
+		o.Sentinel = rueidis.SentinelOption{
+			MasterSet: t.sentinel, Username: t.sentinelUser, Password: t.sentinelPass, TLSConfig: o.TLSConfig,
+		}
+	}
+	return o, nil
+}
+
+func (t *target) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{ServerName: t.serverName, MinVersion: tls.VersionTLS12}
+	if t.caFile != "" {
+		pem, err := os.ReadFile(t.caFile)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", t.caFile)
+		}
+	}
+	if t.certFile != "" || t.keyFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.certFile, t.keyFile)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// connection is a locker over the target.
+type connection struct {
+	locker  *rwlock.Locker
+	masters []rueidis.Client
+	failed  []error // by master: why it does not answer; nil if it does
+}
+
+// connect dials the masters. It succeeds with one of several that answers.
+func (t *target) connect() (*connection, error) {
+	option, err := t.option()
+	if err != nil {
+		return nil, err
+	}
+	addrs := []string(t.addrs)
+	if t.sentinel != "" || t.cluster {
+		option.InitAddress, addrs = addrs, []string{""}
+	}
+	c := new(connection)
+	if err = c.dial(addrs, option); err == nil {
+		options := []rwlock.Option{rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout)}
+		if t.quorum() {
+			c.locker, err = redlock.New(c.masters, options...)
+		} else {
+			c.locker, err = rwlock.New(c.masters[0], options...)
+		}
+	}
+	if err == nil && !slices.Contains(c.failed, nil) {
+		err = joined.Errors(c.failed...)
+	}
+	if err != nil {
+		c.close()
+		return nil, &connectionError{err, t.advice(err)}
+	}
+	return c, nil
+}
+
+// connectionError is a target that cannot be used, and what to do about it.
+type connectionError struct {
+	cause  error
+	advice string
+}
+
+func (e *connectionError) Error() string { return plain(e.cause) + "\n-> " + e.advice }
+
+func (e *connectionError) Unwrap() error { return e.cause }
+
+// plain returns the text of an error without what names the package or its options.
+func plain(err error) string {
+	return apiSpeak.Replace(err.Error())
+}
+
+var apiSpeak = strings.NewReplacer(
+	"rwlock: no usable answer from Redis; ", "", "rwlock: ", "",
+	", the limit of base.Dialer.Timeout and base.Sentinel.Dialer.Timeout", "", ", the limit of base.Dialer.Timeout", "",
+)
+
+// advice says what to do about a server that cannot be used.
+func (t *target) advice(err error) string {
+	text := err.Error()
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+	}
+	switch {
+	case has("WRONGPASS"):
+		return "check -user and -password (FENCELOCK_PASSWORD)"
+	case has("NOAUTH"):
+		return "the server wants a password: -password or FENCELOCK_PASSWORD, and -user if it is not the default user"
+	case has("NOPERM"):
+		return "give the user the rights that SECURITY.md lists for this deployment"
+	case has("x509", "certificate"):
+		return "name the certificates to trust with -ca, or the name in the server's certificate with -server-name"
+	case has("is a node of a Cluster"):
+		return "add -cluster"
+	case has("is a sentinel"):
+		return "add -sentinel and the name of the master"
+	case has("are no sentinels"):
+		return "leave -sentinel out"
+	case has("are no Cluster"):
+		return "leave -cluster out"
+	case has("odd number"):
+		return "one server, or all masters of the quorum; servers that are one Cluster need -cluster, sentinels -sentinel"
+	case t.tls && has("no reply", "handshake", "EOF"):
+		return "does the server speak TLS at this port? If not, leave -tls out, or write redis:// instead of rediss://"
+	case !t.tls && has("no reply", "EOF", "reset", "closed"):
+		return "the server does not answer: if it speaks TLS at this port, add -tls"
+	default:
+		return "is the server running, is the address right, and does a firewall let this machine through?"
+	}
+}
+
+// dial makes a client for each master. It fails where there can be none, not where a master does not answer.
+func (c *connection) dial(addrs []string, option rueidis.ClientOption) error {
+	for _, addr := range addrs {
+		client, err := rwlock.Dial(addr, option)
+		if client == nil {
+			return err
+		}
+		c.masters, c.failed = append(c.masters, client), append(c.failed, err)
+	}
+	return nil
+}
+
+func (c *connection) close() {
+	if c.locker != nil {
+		_ = c.locker.Close()
+	}
+	for _, client := range c.masters {
+		client.Close()
+	}
+}
