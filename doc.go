@@ -15,6 +15,8 @@
 //	redlock.New(masters)               the same locker over a quorum of independent masters
 //	fencing                            the service that stores the data and checks tokens
 //
+// Package lockdebug serves a page about the locks of one process.
+//
 // Every form but the last ends in a lease of package rwlock. The context given to an acquisition bounds only the wait.
 // The work runs under the lease's own context, which carries the fence and is cancelled, with the cause, when the lease
 // ends. Do passes that context to its function.

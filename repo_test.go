@@ -67,8 +67,8 @@ func TestEveryFaultIsInTheCatalogue(t *testing.T) {
 }
 
 // namedPath is a path of the repository in a page: in backquotes, with a slash, without a pattern or a version.
-var namedPath = regexp.MustCompile("`((?:rwlock|redlock|reentrant|fencing|internal|scripts|bench|chaos|docs|tools)/" +
-	"[a-zA-Z_/]+[a-zA-Z0-9_/-]*(?:\\.go|\\.lua|\\.md)?)`")
+var namedPath = regexp.MustCompile("`((?:rwlock|redlock|reentrant|lockdebug|fencing|internal|scripts|bench|chaos|" +
+	"docs|tools)/[a-zA-Z_/]+[a-zA-Z0-9_/-]*(?:\\.go|\\.lua|\\.md)?)`")
 
 func TestContributingNamesWhatThereIs(t *testing.T) {
 	page, err := os.ReadFile("CONTRIBUTING.md")

@@ -59,6 +59,9 @@ func (l *Locker) Leases() iter.Seq[LeaseState] {
 			}
 		}
 		for m := range l.mutexes.each() {
+			if l.mutexes.isClosed() { // its waiters are about to fail
+				return
+			}
 			if !m.eachState(yield) {
 				return
 			}

@@ -1,0 +1,30 @@
+package lockdebug
+
+import (
+	"bytes"
+	"html/template"
+)
+
+// Render returns the page with this text in every value that comes from outside.
+func Render(value string) (html []byte, err error) {
+	s := snapshot{
+		Process: value, Search: value, LeasesTotal: 2, WaitersTotal: 2,
+		Leases: []leaseRow{{
+			Name: value, Mode: value, Owner: value, Hold: "1" + value, Meta: value, Error: value, RenewalLate: true,
+		}},
+		Waiters: []waiterRow{{
+			Name: value, Mode: value, Owner: value, Hold: "1" + value, Meta: value,
+			Behind: &behindRow{Owner: value, Hold: value, Meta: value, Mode: value},
+		}},
+		Losses: []lossRow{{
+			Name: value, Mode: value, Owner: value, Hold: "1" + value, Meta: value, Reason: value, Error: value,
+		}},
+		StatRows: []statRow{{value, 1}},
+	}
+	var body bytes.Buffer
+	err = page.Execute(&body, pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
+	return body.Bytes(), err
+}
+
+// Duration is what the page shows for a number of milliseconds.
+func Duration(ms int64) string { return shownDuration(ms) }

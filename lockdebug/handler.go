@@ -1,0 +1,140 @@
+package lockdebug
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// Handler returns a page about the locks of this process, for the methods GET and HEAD. It refreshes itself, and works
+// without scripts too. Query parameters:
+//
+//	format=json  the same as JSON: durations in milliseconds (_ms), times in RFC 3339; new fields may be added
+//	q=TEXT       only rows that contain the text, in any case: in name, owner, hold, token, meta, reason or error
+//
+// At most 500 leases and 500 waiters are shown: late and lost ones first, then the oldest; the totals count them all.
+// Every value is shown as text, with unprintable characters escaped, under a Content-Security-Policy that allows only
+// the page's own script and style. Another method is answered 405, and bad parameters 400, with the reason as text.
+//
+// A request costs time in proportion to the number of leases and waiters, and memory that does not grow with it. It
+// holds up no lock. After the Close of the Locker the page shows its last losses and counters.
+func Handler(l *rwlock.Locker) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setHeaders(w.Header())
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, fmt.Sprintf("method %q: must be GET or HEAD", r.Method), http.StatusMethodNotAllowed)
+			return
+		}
+		if l == nil {
+			http.Error(w, "locker: nil: must be a locker", http.StatusInternalServerError)
+			return
+		}
+		format, search, err := parameters(r.URL)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		serve(w, format, takeSnapshot(l, search))
+	})
+}
+
+// setHeaders sets what every answer has.
+func setHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// format is what an answer is written in.
+type format string
+
+const (
+	asHTML format = "html"
+	asJSON format = "json"
+)
+
+// maxSearch bounds a search text, in bytes: no name of a lock is longer.
+const maxSearch = 512
+
+// parameters reads the query of a request.
+func parameters(u *url.URL) (as format, search string, err error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", "", fmt.Errorf("query: %w", err)
+	}
+	as, search = asHTML, query.Get("q")
+	if query.Has("format") {
+		as = format(query.Get("format"))
+	}
+	switch {
+	case as != asHTML && as != asJSON:
+		return "", "", fmt.Errorf("format %q: must be html or json", string(as))
+	case len(search) > maxSearch:
+		return "", "", fmt.Errorf("q of %d bytes: must be at most %d bytes", len(search), maxSearch)
+	}
+	return as, search, nil
+}
+
+// serve writes the answer in one piece, so that a slow reader keeps nothing but its bytes.
+func serve(w http.ResponseWriter, as format, s snapshot) {
+	var body bytes.Buffer
+	var err error
+	if as == asJSON {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		err = json.NewEncoder(&body).Encode(s)
+	} else {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		err = page.Execute(&body, pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(body.Bytes()) // the reader has gone
+}
+
+//go:embed page.html
+var pageText string
+
+//go:embed page.css
+var style string
+
+//go:embed page.js
+var script string
+
+// pageData is what the page is made from. Style and Script are files of this package, and no input.
+type pageData struct {
+	snapshot
+	Style  template.CSS
+	Script template.JS
+}
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"duration": shownDuration, "text": printable, "moment": shownMoment, "label": statLabel,
+}).Parse(pageText))
+
+// contentSecurityPolicy lets nothing run and nothing load but the page's own script and style, by their hashes, and the
+// page's own address.
+var contentSecurityPolicy = strings.Join([]string{
+	"default-src 'none'", "script-src " + hashOf(script), "style-src " + hashOf(style), "connect-src 'self'",
+	"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
+}, "; ")
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

@@ -1,0 +1,303 @@
+package lockdebug
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// snapshot is what an answer shows.
+type snapshot struct {
+	Process      string         `json:"process"` // host:pid
+	Now          time.Time      `json:"now"`
+	Search       string         `json:"search"`
+	Leases       []leaseRow     `json:"leases"`
+	LeasesTotal  int            `json:"leases_total"` // that the search has found, of which Leases may be a part
+	Waiters      []waiterRow    `json:"waiters"`
+	WaitersTotal int            `json:"waiters_total"`
+	Losses       []lossRow      `json:"losses"` // the newest first
+	Stats        map[string]any `json:"stats"`
+	StatRows     []statRow      `json:"-"`
+}
+
+type leaseRow struct {
+	Name        string        `json:"name"`
+	Mode        string        `json:"mode"`
+	Token       fencing.Token `json:"token"` // 0: of a lock that is kept without a user
+	Owner       string        `json:"owner"`
+	Hold        string        `json:"hold"`
+	Meta        string        `json:"meta"`
+	Since       time.Time     `json:"since"`
+	HeldMS      int64         `json:"held_ms"`
+	LeftMS      int64         `json:"left_ms"` // 0 after a loss
+	Lost        bool          `json:"lost"`    // the holders of an RWMutex have not unlocked it
+	RenewalLate bool          `json:"renewal_late"`
+	Error       string        `json:"error,omitempty"`
+	Count       int           `json:"count"`
+	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
+	Lingering   bool          `json:"lingering"`
+}
+
+type waiterRow struct {
+	Name        string     `json:"name"`
+	Mode        string     `json:"mode"`
+	Owner       string     `json:"owner,omitempty"`
+	Hold        string     `json:"hold,omitempty"` // none: it waits for goroutines of this process
+	Meta        string     `json:"meta"`
+	Since       time.Time  `json:"since"`
+	WaitedMS    int64      `json:"waited_ms"`
+	Shared      bool       `json:"shared"`
+	Converting  bool       `json:"converting"`
+	Unreachable bool       `json:"unreachable"` // no quorum answers
+	Behind      *behindRow `json:"behind,omitempty"`
+}
+
+// behindRow is a holder that was in the way when the waiter queued.
+type behindRow struct {
+	Owner string `json:"owner"`
+	Hold  string `json:"hold"`
+	Meta  string `json:"meta"`
+	Mode  string `json:"mode"`
+}
+
+type lossRow struct {
+	At     time.Time     `json:"at"`
+	AgoMS  int64         `json:"ago_ms"`
+	Name   string        `json:"name"`
+	Mode   string        `json:"mode"`
+	Token  fencing.Token `json:"token"`
+	Owner  string        `json:"owner"`
+	Hold   string        `json:"hold"`
+	Meta   string        `json:"meta"`
+	Reason string        `json:"reason"`
+	Error  string        `json:"error"`
+}
+
+type statRow struct {
+	Name  string
+	Value any
+}
+
+// maxRows bounds how many leases and how many waiters an answer shows.
+const maxRows = 500
+
+// takeSnapshot reads the locker. It keeps only the rows that it shows.
+func takeSnapshot(l *rwlock.Locker, search string) snapshot {
+	now, wanted := time.Now(), strings.ToLower(search)
+	leases, waiters := newTop(byUrgency), newTop(byUrgency)
+	for s := range l.Leases() {
+		rows := leases
+		if s.Waiting {
+			rows = waiters
+		}
+		if stateContains(s, wanted) {
+			rows.add(s)
+		}
+	}
+	s := snapshot{
+		Process: processName(), Now: now, Search: search, Leases: []leaseRow{}, LeasesTotal: leases.total,
+		Waiters: []waiterRow{}, WaitersTotal: waiters.total, Losses: []lossRow{}, Stats: map[string]any{},
+		StatRows: statRows("", reflect.ValueOf(l.Stats())),
+	}
+	for _, row := range s.StatRows {
+		s.Stats[row.Name] = row.Value
+	}
+	for _, lease := range leases.sorted() {
+		s.Leases = append(s.Leases, newLeaseRow(lease, now))
+	}
+	for _, waiter := range waiters.sorted() {
+		s.Waiters = append(s.Waiters, newWaiterRow(waiter, now))
+	}
+	for _, loss := range l.Losses() {
+		if row := newLossRow(loss, now); containsAny(wanted, row.Name, row.Mode, row.Token.String(), row.Owner, row.Hold,
+			row.Meta, row.Error) {
+			s.Losses = append(s.Losses, row)
+		}
+	}
+	return s
+}
+
+func processName() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// stateContains reports whether a search finds the row of a lease or a waiter.
+func stateContains(s rwlock.LeaseState, wanted string) bool {
+	if containsAny(wanted, s.Name, s.Mode.String(), s.Owner, s.Hold, s.Meta) {
+		return true
+	}
+	if s.Token > 0 && containsAny(wanted, s.Token.String()) || s.Err != nil && containsAny(wanted, s.Err.Error()) {
+		return true
+	}
+	return s.Behind != nil && containsAny(wanted, s.Behind.Owner, s.Behind.Hold, s.Behind.Meta)
+}
+
+// containsAny reports whether a text contains wanted, which is in lower case. Every text contains "".
+func containsAny(wanted string, texts ...string) bool {
+	return wanted == "" || slices.ContainsFunc(texts, func(text string) bool {
+		return strings.Contains(strings.ToLower(text), wanted)
+	})
+}
+
+// byUrgency orders what an operator looks for first: what is lost or late, and then what has lasted longest.
+func byUrgency(a, b rwlock.LeaseState) int {
+	rank := func(s rwlock.LeaseState) int {
+		switch {
+		case s.Err != nil && !s.RenewalLate:
+			return 0
+		case s.RenewalLate, s.Unreachable:
+			return 1
+		default:
+			return 2
+		}
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Hold, b.Hold))
+}
+
+// top keeps the first maxRows of any number of states.
+type top struct {
+	order func(a, b rwlock.LeaseState) int
+	rows  []rwlock.LeaseState // at most twice maxRows
+	total int
+}
+
+func newTop(order func(a, b rwlock.LeaseState) int) *top { return &top{order: order} }
+
+func (t *top) add(s rwlock.LeaseState) {
+	t.total++
+	if t.rows = append(t.rows, s); len(t.rows) == 2*maxRows {
+		t.rows = slices.Clip(t.sorted())
+	}
+}
+
+func (t *top) sorted() []rwlock.LeaseState {
+	slices.SortStableFunc(t.rows, t.order)
+	return t.rows[:min(len(t.rows), maxRows)]
+}
+
+func newLeaseRow(s rwlock.LeaseState, now time.Time) leaseRow {
+	row := leaseRow{
+		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
+		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
+		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering,
+	}
+	if !s.Deadline.IsZero() {
+		row.LeftMS = millis(s.Deadline.Sub(now))
+	}
+	if s.Err != nil {
+		row.Error = s.Err.Error()
+	}
+	return row
+}
+
+func newWaiterRow(s rwlock.LeaseState, now time.Time) waiterRow {
+	row := waiterRow{
+		Name: s.Name, Mode: s.Mode.String(), Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
+		WaitedMS: millis(now.Sub(s.Since)), Shared: s.Cohort, Converting: s.Converting, Unreachable: s.Unreachable,
+	}
+	if b := s.Behind; b != nil {
+		row.Behind = &behindRow{Owner: b.Owner, Hold: b.Hold, Meta: b.Meta, Mode: b.Mode.String()}
+	}
+	return row
+}
+
+func newLossRow(l rwlock.Loss, now time.Time) lossRow {
+	return lossRow{
+		At: l.At, AgoMS: millis(now.Sub(l.At)), Name: l.Name, Mode: l.Mode.String(), Token: l.Err.Token, Owner: l.Owner,
+		Hold: l.Hold, Meta: l.Meta, Reason: string(l.Err.Reason), Error: l.Err.Error(),
+	}
+}
+
+func millis(d time.Duration) int64 { return max(0, d.Milliseconds()) }
+
+// statRows returns the counters of a struct by their names, also of the structs and maps in it: a counter that is added
+// to the Stats of a Locker is shown without a change here.
+func statRows(prefix string, of reflect.Value) (rows []statRow) {
+	switch of.Kind() {
+	case reflect.Struct:
+		for i := range of.NumField() {
+			if !of.Type().Field(i).IsExported() {
+				continue
+			}
+			rows = append(rows, statRows(joinedName(prefix, of.Type().Field(i).Name), of.Field(i))...)
+		}
+	case reflect.Map:
+		for _, key := range of.MapKeys() {
+			rows = append(rows, statRows(joinedName(prefix, fmt.Sprint(key)), of.MapIndex(key))...)
+		}
+		slices.SortFunc(rows, func(a, b statRow) int { return cmp.Compare(a.Name, b.Name) })
+	default:
+		rows = append(rows, statRow{prefix, of.Interface()})
+	}
+	return rows
+}
+
+// joinedName returns the name of a counter in the style of JSON: HandedOff is handed_off.
+func joinedName(prefix, name string) string {
+	var b strings.Builder
+	b.WriteString(prefix)
+	for i, r := range name {
+		switch {
+		case unicode.IsUpper(r) || i == 0:
+			if b.Len() > 0 {
+				b.WriteByte('_')
+			}
+			b.WriteRune(unicode.ToLower(r))
+		case r == ' ':
+			b.WriteByte('_')
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// What follows formats values for the page.
+
+// statLabel returns the name of a counter in words.
+func statLabel(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// printable returns a text with the characters escaped that are not seen, or that would turn the text around them.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}
+
+// shownMoment returns a time for a tooltip and for scripts.
+func shownMoment(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// shownDuration returns a number of milliseconds with two units at most.
+func shownDuration(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return d.String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 24*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	default:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	}
+}
