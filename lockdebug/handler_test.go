@@ -18,12 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/lockdebug"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-lockdebug")
+	goleak.VerifyTestMain(m)
+}
 
 // answer is the handler's answer.
 func answer(l *rwlock.Locker, method, address string) *httptest.ResponseRecorder {

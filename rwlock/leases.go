@@ -190,7 +190,8 @@ type Loss struct {
 	Err        *LostError
 }
 
-// Losses returns the last losses of this process, at most 64, the newest first. It asks no server.
+// Losses returns the last losses of this process, at most 64, the newest first. It asks no server. The end of a lease
+// WithoutRenewal with its TTL is no loss.
 func (l *Locker) Losses() (all []Loss) {
 	if l.isZero() {
 		return nil

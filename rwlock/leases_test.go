@@ -419,6 +419,8 @@ func TestLossesAreTheLastOnes(t *testing.T) {
 		lease := p.Take("n", rwlock.Read, rwlock.WithMaxHold(time.Second), rwlock.WithMeta("<here>"))
 		w.Pass(2 * time.Second)
 		w.Release(p.Take("released", rwlock.Write))
+		p.Take("ends as planned", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(500*time.Millisecond))
+		w.Pass(time.Second)
 		all := p.Losses()
 		require.Len(w, all, 1)
 		loss := all[0]
@@ -428,7 +430,7 @@ func TestLossesAreTheLastOnes(t *testing.T) {
 		require.Equal(w, lease.Token(), loss.Token)
 		require.Equal(w, rwlock.Read, loss.Mode)
 		require.Equal(w, "<here>", loss.Meta)
-		require.Equal(w, time.Now().Add(-time.Second), loss.At.Round(0))
+		require.Equal(w, time.Now().Add(-2*time.Second), loss.At.Round(0))
 		for i := range kept + 10 {
 			p.Take(strconv.Itoa(i), rwlock.Write, rwlock.WithMaxHold(time.Millisecond))
 			w.Pass(2 * time.Millisecond)

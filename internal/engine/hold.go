@@ -240,7 +240,9 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
 		h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
-		h.e.losses.add(h, loss)
+		if loss.Reason != Expired {    // an end as planned
+			h.e.losses.add(h, loss)
+		}
 		h.e.observers.lost(h, loss)
 	}
 	h.finish(loss)
