@@ -10,24 +10,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleLink is how docs/fencing.md names the example that its code is from.
+// exampleLink is how a page names the example that its code is from.
 var exampleLink = regexp.MustCompile(`\[(Example\w*)\]\((\.\./[^)]*_test\.go)\)`)
 
-// What the page shows must be what go test runs: each example that it names must
-// exist, and each of its Go blocks must be part of the file named last above it.
+// What the pages show must be what go test runs: each example that they name must
+// exist, and each of their Go blocks must be part of the file named last above it.
 func TestRecipesAreTakenFromExamples(t *testing.T) {
-	// A downloaded module is without the nested ones, whose examples are on the page.
+	// A downloaded module is without the nested ones, whose examples are on the pages.
 	if _, err := os.Stat("../go.work"); os.IsNotExist(err) {
 		_, err := os.Stat("../.git")
 		require.Error(t, err, "a clone has the nested modules")
 		t.Skip("no ../go.work: run it in a clone of the repository")
 	}
-	const page = "../docs/fencing.md"
+	require.GreaterOrEqual(t, blocksOf(t, "../docs/fencing.md"), 10)
+	require.GreaterOrEqual(t, blocksOf(t, "../docs/cron.md"), 2)
+}
+
+// blocksOf checks the Go blocks of a page and returns their number.
+func blocksOf(t *testing.T, page string) (blocks int) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-
 	var source string
-	blocks, inBlock, block := 0, false, []string(nil)
+	inBlock, block := false, []string(nil)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimRight(line, "\n")
 		for _, link := range exampleLink.FindAllStringSubmatch(line, -1) {
@@ -50,7 +54,7 @@ func TestRecipesAreTakenFromExamples(t *testing.T) {
 			block = append(block, line)
 		}
 	}
-	require.GreaterOrEqual(t, blocks, 10)
+	return blocks
 }
 
 // withoutIndentation lets a page show a part of a function without its tabs.

@@ -1,0 +1,177 @@
+package redisguard_test
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+var cronTicks = flag.Int("redisguard.ticks", 0, "how many ticks processes run on a server, of which none is missed")
+
+// cronWorker is set in the environment of a process: its recipe, the server and how late its clock is.
+const cronWorker = "REDISGUARD_CRON"
+
+var recipes = map[string]func(client rueidis.Client) (tick, func() error){
+	"register": byRegister,
+}
+
+// TestCronWorker is a process of TestCronOfProcesses. It prints the tick when its work begins and when it ends.
+func TestCronWorker(t *testing.T) {
+	told := strings.Fields(os.Getenv(cronWorker))
+	if len(told) == 0 {
+		t.Skip("only as a process of another test")
+	}
+	late, err := time.ParseDuration(told[2])
+	require.NoError(t, err)
+	option := testredis.ClientOption(told[1])
+	client, err := rueidis.NewClient(option)
+	require.NoError(t, err)
+	defer client.Close()
+	run, closeAll := recipes[told[0]](client)
+	ctx, _ := signal.NotifyContext(t.Context(), syscall.SIGTERM) // for good: the signal may come twice
+	fmt.Println("ready")
+	atEachTick(ctx, late, func(due time.Time) {
+		_, err := run(context.WithoutCancel(ctx), due, func(context.Context) error {
+			fmt.Println("begin", due.UnixMicro())
+			time.Sleep(cronWork)
+			fmt.Println("end", due.UnixMicro())
+			return nil
+		})
+		require.NoError(t, err)
+	})
+	require.NoError(t, closeAll())
+	fmt.Println("closed")
+}
+
+// cronProcess is a process that runs ticks.
+type cronProcess struct {
+	*exec.Cmd
+	late   time.Duration
+	killed bool
+	text   []string
+}
+
+// cronEvent is a line of a process, or its end.
+type cronEvent struct {
+	of   *cronProcess
+	line string // "" when it has ended
+}
+
+func startCronProcess(t *testing.T, recipe, addr string, late time.Duration, events chan<- cronEvent) *cronProcess {
+	t.Helper()
+	p := &cronProcess{Cmd: exec.Command(os.Args[0], "-test.run=^TestCronWorker$"), late: late}
+	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %v", cronWorker, recipe, addr, late))
+	output, err := p.StdoutPipe()
+	require.NoError(t, err)
+	p.Stderr = os.Stderr
+	require.NoError(t, p.Start())
+	go func() {
+		lines := bufio.NewScanner(output)
+		for lines.Scan() {
+			events <- cronEvent{p, lines.Text()}
+		}
+		_, _ = io.Copy(io.Discard, output)
+		events <- cronEvent{p, ""}
+	}()
+	return p
+}
+
+// Three processes with clocks 100 ms apart run ticks on a server, while SIGKILL and SIGTERM end them, at work and idle.
+// A run that was killed counts as one. No tick runs twice, however slow the machine is; that none is missed is required
+// where the flag asks for it.
+func TestCronOfProcesses(t *testing.T) {
+	for recipe := range recipes {
+		t.Run(recipe, func(t *testing.T) {
+			t.Parallel()
+			ticks := max(*cronTicks, 3)
+			runs, ends := cronOfProcesses(t, recipe, ticks)
+			t.Logf("%d ticks, %v", len(runs), ends)
+			if *cronTicks > 0 {
+				requireOnce(t, ticks, runs)
+			}
+			for due, n := range runs {
+				require.Equal(t, 1, n, "the tick at %v", due)
+			}
+		})
+	}
+}
+
+// cronOfProcesses returns how often each tick ran, and how processes have ended.
+func cronOfProcesses(t *testing.T, recipe string, ticks int) (runs map[time.Time]int, ends map[string]int) {
+	addr := testredis.Start(t).Addr()
+	events := make(chan cronEvent)
+	alive := map[*cronProcess]bool{}
+	for i := range cronCrowd {
+		alive[startCronProcess(t, recipe, addr, time.Duration(i)*cronOffset, events)] = true
+	}
+	runs, ends = map[time.Time]int{}, map[string]int{}
+	for begun := 0; len(alive) > 0; {
+		event := <-events
+		p := event.of
+		p.text = append(p.text, event.line)
+		var due int64
+		if _, err := fmt.Sscanf(event.line, "begin %d", &due); err == nil {
+			begun++
+			runs[time.UnixMicro(due)]++
+			if begun < ticks {
+				disturb(t, alive, p, begun, ends)
+			}
+			if begun == ticks {
+				for p := range alive {
+					_ = p.Process.Signal(syscall.SIGTERM)
+				}
+			}
+		}
+		if event.line != "" {
+			continue
+		}
+		err := p.Wait()
+		require.Equal(t, p.killed, err != nil, "%v: %v", err, p.text)
+		delete(alive, p)
+		if begun < ticks {
+			alive[startCronProcess(t, recipe, addr, p.late, events)] = true
+		}
+	}
+	return runs, ends
+}
+
+// disturb ends a process at some ticks: the one that has begun its work, or another.
+func disturb(t *testing.T, alive map[*cronProcess]bool, worker *cronProcess, tick int, ends map[string]int) {
+	t.Helper()
+	idle := worker
+	for p := range alive {
+		if p != worker {
+			idle = p
+		}
+	}
+	switch tick % 6 {
+	case 1:
+		worker.killed = true
+		require.NoError(t, worker.Process.Kill())
+		ends["killed at work"]++
+	case 2:
+		require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
+		ends["terminated at work"]++
+	case 4:
+		idle.killed = true
+		require.NoError(t, idle.Process.Kill())
+		ends["killed"]++
+	case 5:
+		require.NoError(t, idle.Process.Signal(syscall.SIGTERM))
+		ends["terminated"]++
+	}
+}

@@ -1,0 +1,81 @@
+package redisguard_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+)
+
+// cron runs a job once per tick, whichever of many processes is the first.
+type cron struct {
+	guard *redisguard.Guard
+	job   string
+}
+
+// claimTick gives a tick to the first attempt that asks for it. The same attempt may ask again, with the same answer.
+// The guard has refused older ticks by then.
+var claimTick = redisguard.NewScript(`
+local claimed = redis.call('HMGET', KEYS[1], 'tick', 'attempt')
+if claimed[1] ~= ARGV[1] then
+  redis.call('HSET', KEYS[1], 'tick', ARGV[1], 'attempt', ARGV[2])
+  return 1
+end
+return claimed[2] == ARGV[2] and 1 or 0`)
+
+// tick runs work if no process has claimed the tick yet. Its number, which is the fence of the work too, is the time at
+// which it is due, the same in every process. ctx bounds how long the claim is tried while the server does not answer.
+func (c cron) tick(ctx context.Context, due time.Time, work func(context.Context) error) (ran bool, err error) {
+	f := fencing.Fence{Resource: "cron/" + c.job, Token: fencing.Token(due.UnixMicro()), Mode: fencing.Write}
+	keys, args := []string{"cron:{" + c.job + "}"}, []string{f.Token.String(), rand.Text()}
+	for {
+		reply, err := c.guard.Do(ctx, f, claimTick, keys, args)
+		switch {
+		case err == nil:
+			if first, err := reply.AsBool(); err != nil || !first {
+				return false, err
+			}
+			return true, work(fencing.NewContext(ctx, f))
+		case errors.Is(err, fencing.ErrStale):
+			return false, nil // a later tick has been claimed
+		case errors.Is(err, fencing.ErrMalformed) || errors.Is(err, redisguard.ErrEvicts):
+			return false, err
+		}
+		select { // the claim may have been made, and its answer lost
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return false, err
+		}
+	}
+}
+
+// A job that runs once per tick, in one of many processes whose clocks differ: the tick is claimed by its number, so no
+// time has to be kept free of it.
+func Example_cron() {
+	client, end := exampleClient()
+	defer end()
+	guard, err := redisguard.New(client)
+	if err != nil {
+		panic(err)
+	}
+	due := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC) // time.Now().Truncate(time.Hour), in each process
+	for _, process := range []string{"the first", "one that is 50 ms late"} {
+		ran, err := cron{guard, "report"}.tick(context.Background(), due, func(ctx context.Context) error {
+			fence, err := fencing.Require(ctx, "cron/report") // of this tick, for the storage
+			fmt.Println(process, "runs the job with token", fence.Token, err)
+			return nil
+		})
+		fmt.Println(ran, err)
+	}
+	ran, err := cron{guard, "report"}.tick(context.Background(), due.Add(-time.Hour), nil) // one that was paused
+	fmt.Println(ran, err)
+	// Output:
+	// the first runs the job with token 1793502000000000 <nil>
+	// true <nil>
+	// false <nil>
+	// false <nil>
+}
