@@ -259,6 +259,7 @@ func (w *worker) dial(master endpoint) (rueidis.Client, error) {
 		return rwlock.Dial("", option)
 	}
 	option.ForceSingleClient = single
+	option.Sentinel.TopologyRefreshInterval = time.Second // docs/deployments.md asks for it
 	option.DisableCache, option.Dialer.Timeout, option.ConnWriteTimeout = true, time.Second, 2*time.Second
 	return rueidis.NewClient(option)
 }

@@ -20,6 +20,8 @@ const Slots = 16384
 // clusterMasters is the number of masters of a Cluster: the least that can agree on a failover.
 const clusterMasters = 3
 
+const nodeTimeout = "cluster-node-timeout"
+
 // manualFailover is the time after which a replica has given up a requested failover that did not succeed: 5 s, plus
 // one.
 const manualFailover = 6 * time.Second
@@ -74,7 +76,7 @@ func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 	node.prepare = func() (err error) {
 		node.bus, err = node.reservePort()
 		node.args = append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(node.bus),
+			"--cluster-enabled", "yes", "--" + nodeTimeout, "5000", "--cluster-port", strconv.Itoa(node.bus),
 			"--cluster-allow-replica-migration", "no",
 			"--cluster-replica-validity-factor", "0", // else a replica whose first elections fail never stands again
 		}, args...)
@@ -177,7 +179,9 @@ func (c *Cluster) owners(node *clusterNode) string {
 func (c *Cluster) NodeTimeout(d time.Duration) {
 	c.t.Helper()
 	for _, node := range c.nodes {
-		c.must(node.Server, "CONFIG", "SET", "cluster-node-timeout", strconv.FormatInt(d.Milliseconds(), 10))
+		ms := strconv.FormatInt(d.Milliseconds(), 10)
+		c.must(node.Server, "CONFIG", "SET", nodeTimeout, ms)
+		node.args[slices.Index(node.args, "--"+nodeTimeout)+1] = ms // for its next start
 	}
 }
 
@@ -202,32 +206,63 @@ func (c *Cluster) Failover(master *Server) *Server {
 		c.t.Fatalf("testredis: %s has no replica", master.Addr())
 	}
 	var asked time.Time
+	slot := c.firstSlot(master)
 	await(c.t, replica.Addr()+" takes the place of "+master.Addr(), func() bool {
-		if time.Since(asked) > manualFailover {
+		if replica.role() != "master" && time.Since(asked) > manualFailover {
 			if _, err := replica.Command("CLUSTER", "FAILOVER"); err == nil {
 				asked = time.Now()
 			}
 		}
-		return replica.role() == "master"
+		// Not before another node agrees: see claim. Such a replica steps back when it hears of its master.
+		owner := c.ownerBy(c.byServer(master), slot)
+		return owner != nil && owner.Server == replica
 	})
 	return c.AwaitTakeover(master)
+}
+
+// firstSlot returns a slot of the shard of a node, which Reshard and Move leave there if they are not told otherwise.
+func (c *Cluster) firstSlot(of *Server) int {
+	shard := slices.Index(c.nodes, c.byServer(of)) % clusterMasters
+	return shard * Slots / clusterMasters
+}
+
+func (c *Cluster) byServer(s *Server) *clusterNode {
+	return c.nodes[slices.IndexFunc(c.nodes, func(node *clusterNode) bool { return node.Server == s })]
 }
 
 // AwaitTakeover returns the new owner of the slots that a master lost, when all running nodes agree on it.
 func (c *Cluster) AwaitTakeover(of *Server) (by *Server) {
 	c.t.Helper()
-	shard := slices.IndexFunc(c.nodes, func(node *clusterNode) bool { return node.Server == of }) % clusterMasters
-	slot := shard * Slots / clusterMasters
+	slot, began := c.firstSlot(of), time.Now()
 	c.awaitAll("has another master than "+of.Addr(), func(node *clusterNode) bool {
 		owner := c.ownerBy(node, slot)
 		if owner != nil && owner.Server != of {
 			by = owner.Server
 			return true
 		}
+		if time.Since(began) > claimAgain {
+			c.claim(slot, of)
+			began = time.Now()
+		}
 		return node.Server == of // the failed master may never learn of the takeover
 	})
 	c.WaitReady()
 	return by
+}
+
+// claimAgain is how long a takeover may last before claim.
+const claimAgain = 3 * time.Second
+
+// claim gives the successor of a master, if it considers itself the owner of the slot, the largest epoch. Redis 7.0
+// needs it: a replica that was elected, was made a replica again, and loses its master within two node timeouts of that
+// election counts the old votes. It takes the slots in its old epoch, which no other node accepts, and does not stand
+// again.
+func (c *Cluster) claim(slot int, of *Server) {
+	for _, node := range c.nodes {
+		if node.Server != of && node.answers() && c.ownerBy(node, slot) == node {
+			_, _ = node.Command("CLUSTER", "BUMPEPOCH")
+		}
+	}
 }
 
 // awaitAll returns when the condition holds for every running node.

@@ -156,6 +156,14 @@ func TestCluster(t *testing.T) {
 		require.Same(t, owner, c.AwaitTakeover(replica))
 		untilWritable(t, client, "k0")
 		require.Len(t, c.Masters(), 3)
+
+		replica.Restart()
+		c.WaitReady()
+		require.Same(t, replica, c.Failover(owner))
+		c.NodeTimeout(4 * time.Second)
+		replica.Kill() // within 8 s of the election of the owner, which then counts those votes again
+		require.Same(t, owner, c.AwaitTakeover(replica))
+		untilWritable(t, client, "k0")
 	})
 }
 
