@@ -19,7 +19,7 @@ import (
 
 // teller transfers between accounts of one database.
 type teller struct {
-	db      *sql.DB
+	db      sqlguard.DB
 	guard   *sqlguard.Guard
 	dialect sqlguard.Dialect
 	inside  func() // called between the two updates
@@ -74,17 +74,14 @@ func Example_transfer() {
 	// 90 10
 }
 
-// lockBoth takes the locks of two accounts, in one order.
-func lockBoth(t *testing.T, locker *rwlock.Locker, opts ...rwlock.LockOption) context.Context {
-	t.Helper()
-	ctx := t.Context()
-	for id := range 2 {
-		lease, err := locker.Lock(t.Context(), fmt.Sprint("accounts/", id), opts...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = lease.Release(context.Background()) })
-		ctx = lease.Context(ctx)
-	}
-	return ctx
+// underLocks transfers under the locks of both accounts.
+func (t teller) underLocks(
+	ctx context.Context, locker *rwlock.Locker, from, to, amount int, opts ...rwlock.LockOption,
+) error {
+	names := []string{fmt.Sprint("accounts/", from), fmt.Sprint("accounts/", to)}
+	return locker.DoAll(ctx, names, func(ctx context.Context) error {
+		return t.transfer(ctx, from, to, amount)
+	}, opts...)
 }
 
 // The holder is paused between its two updates, past the end of its leases. The next holder transfers the other way:
@@ -107,14 +104,14 @@ func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, locker.Close()) })
 
-			paused := false
 			next := teller{newer, guard, store.Dialect, func() {}}
-			for !paused { // a server of a busy machine may find the holder idle before it is inside
-				ctx := lockBoth(t, locker, rwlock.WithTTL(time.Second), rwlock.WithoutRenewal())
-				err := teller{holder, guard, store.Dialect, func() {
-					paused = true
-					require.NoError(t, next.transfer(lockBoth(t, locker), 1, 0, 5))
-				}}.transfer(stopped(ctx), 0, 1, 70)
+			paused := teller{stopped{holder}, guard, store.Dialect, nil}
+			for inside := false; !inside; { // a server of a busy machine may find the holder idle before it is inside
+				paused.inside = func() {
+					inside = true
+					require.NoError(t, next.underLocks(t.Context(), locker, 1, 0, 5))
+				}
+				err := paused.underLocks(t.Context(), locker, 0, 1, 70, rwlock.WithTTL(time.Second), rwlock.WithoutRenewal())
 				require.Error(t, err)
 			}
 			require.Equal(t, []int{5, -5}, balances(t, newer))
@@ -122,5 +119,9 @@ func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
 	}
 }
 
-// stopped is the context of a process that stands still: it does not learn of the end of its leases.
-func stopped(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// stopped is the database of a process that stands still: its transactions do not learn of the end of a lease.
+type stopped struct{ *sql.DB }
+
+func (s stopped) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return s.DB.BeginTx(context.WithoutCancel(ctx), opts)
+}
