@@ -29,7 +29,7 @@ var scattered = map[string]int{
 	"internal/engine.Engine":      14,
 	"internal/engine.Lease":       6,
 	"internal/engine.acquisition": 3,
-	"internal/engine.hold":        8,
+	"internal/engine.hold":        9,
 	"internal/testkit.Process":    3,
 	"internal/testkit.World":      5,
 	"internal/transport.Master":   7,

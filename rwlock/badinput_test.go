@@ -99,6 +99,11 @@ func TestNewRefuses(t *testing.T) {
 				"WithMaxHold", "-1s", "must be positive",
 			},
 			{
+				"no minimum at all", client,
+				[]rwlock.Option{rwlock.WithMinHold(0)},
+				"WithMinHold", "0s", "must be positive",
+			},
+			{
 				"long meta", client,
 				[]rwlock.Option{rwlock.WithMeta(strings.Repeat("m", 257))},
 				"WithMeta", "257 bytes", "256 bytes",
@@ -137,6 +142,10 @@ func TestAcquisitionRefuses(t *testing.T) {
 				"conflict with each other", "orders",
 				[]rwlock.LockOption{rwlock.WithMaxHold(time.Hour), rwlock.WithoutRenewal()},
 				"WithMaxHold", "1h0m0s", "cannot be reached WithoutRenewal",
+			},
+			{
+				"long minimum", "orders",
+				[]rwlock.LockOption{rwlock.WithMinHold(24*time.Hour + 1)}, "WithMinHold", "24h0m0.000000001s", "at most 24h",
 			},
 			{"no name", "", nil, "name", "0 bytes", "1 to 512 bytes"},
 			{"long name", strings.Repeat("n", 513), nil, "name", "513 bytes", "1 to 512 bytes"},

@@ -46,7 +46,11 @@ func (e *AcquireError) Error() string {
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
 	if h := e.Holder; h != nil {
 		left := h.Remaining.Round(time.Millisecond)
-		fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, left)
+		if h.Ended {
+			fmt.Fprintf(&b, ": ended by %s (%q) before its minimum, kept for another %v", h.Owner, h.Meta, left)
+		} else {
+			fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, left)
+		}
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)

@@ -204,6 +204,26 @@ func ExampleLocker_Leases() {
 	// catalogue: for read by 2 of worker 1, 10s left, late: false
 }
 
+// A job that is over at once is not done again by a process whose clock is a little late.
+func ExampleWithMinHold() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+	report := func(context.Context) error {
+		fmt.Println("report sent")
+		return nil
+	}
+	for range 3 { // processes, at the same tick
+		ran, err := locker.TryDo(ctx, "report:daily", report, rwlock.WithMinHold(time.Hour))
+		fmt.Println(ran, err)
+	}
+	// Output:
+	// report sent
+	// true <nil>
+	// false <nil>
+	// false <nil>
+}
+
 func ExampleWithTrace() {
 	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
 		Acquired: func(_ context.Context, e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },

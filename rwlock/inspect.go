@@ -19,6 +19,7 @@ type Holder struct {
 	Mode        Mode          // Read or Write
 	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
 	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
+	Ended       bool          // released, and kept by WithMinHold until Remaining is over
 	Lingering   bool          // of an RWMutex of this locker: kept by WithLinger, without a current holder
 	Remaining   time.Duration // until the master drops it, unless it is renewed
 	Held        time.Duration // since the grant
@@ -185,7 +186,7 @@ func masterState(v engine.View) MasterState {
 // holder converts a hold of the engine. addLocalTo adds Lingering.
 func holder(h engine.Holder) Holder {
 	return Holder{
-		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort,
+		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort, Ended: h.Ended,
 		Remaining: h.Remaining, Held: h.Held,
 	}
 }

@@ -226,6 +226,9 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	if err != nil {
 		return err
 	}
+	if s.Join {
+		s.MinHold = 0 // the hold that it joins may have one
+	}
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry, r.Claimed = engine.Join, s.Claimed
 	}

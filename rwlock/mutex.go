@@ -83,9 +83,14 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 	if err := checkName(name); err != nil {
 		return refused(err)
 	}
-	s, err := l.lockSettings(l.defaults, opts)
+	defaults := l.defaults
+	defaults.MinHold = 0 // its goroutines hand the lock on
+	s, err := l.lockSettings(defaults, opts)
 	if err != nil {
 		return refused(err)
+	}
+	if s.MinHold > 0 {
+		return refused(&OptionError{"WithMinHold", s.MinHold, "is not for an RWMutex"})
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
 		m := &RWMutex{

@@ -69,6 +69,26 @@ func WithMaxHold(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = l.Positive("WithMaxHold", d) })
 }
 
+// WithMinHold keeps the name taken until d has passed since the grant, however soon the lease is released: for work
+// that is to be done once in a period, by many processes whose clocks differ a little. The lease itself ends with its
+// Release. Its hold then stands on the server as ended, unrenewed, until d after its grant by the server's clock, and
+// for at most d after the release: no client joins it, its owner included, and Inspect and the errors of other clients
+// show it with Holder.Ended. If the connection broke during the acquisition, so that its request may still be on its
+// way, the ended hold stands for a minute at most, even if that is longer.
+//
+// The same is left behind by a lease that is lost or that Close releases. A process that dies leaves its TTL, or the
+// minimum if that is longer. A lease that has lasted longer than d leaves nothing, and neither does a lease that Redis
+// has lost. d is no time to work in: a lease is trusted for its TTL and no longer. Upgrade and Downgrade do not begin a
+// new minimum. The holds that LockAll gives back while it waits leave nothing, and neither do the holds that join an
+// owner's hold from another process.
+//
+// d must be positive and at most 24 h. Given to New it is the default of all acquisitions but those of an RWMutex;
+// given to an RWMutex it is an *OptionError. Over a quorum, a minimum beyond the time of WithQuarantine needs a quorum
+// of masters that keep their data.
+func WithMinHold(d time.Duration) LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.MinHold = l.Positive("WithMinHold", d) })
+}
+
 // WithMeta sets the text that Inspect and the errors of other clients show for this holder: at most 256 bytes, host:pid
 // by default.
 func WithMeta(meta string) LockOption {

@@ -191,6 +191,7 @@ local token
 state, expiry, token, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
+  if token == 0 then return { 3, 0, 0, us } end
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
 if from then other = inTheWay() end

@@ -54,6 +54,12 @@ func TestCostInCommands(t *testing.T) {
 			named := e.commands(acquire(writer("01").by("a"))) + e.commands(release("01", 0))
 			require.LessOrEqual(e.t, named, 8, "a named owner")
 		}
+		e.run(acquire(writer("01")))
+		require.Equal(e.t, 8, e.commands(endHold("01", 0, ttl, ttl)), "a writer with a minimum")
+		e.run(release("01", 0))
+		e.run(acquire(reader("01")))
+		require.Equal(e.t, 11, e.commands(endHold("01", 0, ttl, ttl)), "a reader with a minimum")
+		e.run(release("01", 0))
 		e.run(acquire(reader("01")))
 		require.LessOrEqual(e.t, e.commands(acquire(reader("02"))), 7, "beside another reader")
 		require.Equal(e.t, 4, e.commands(release("02", 0)))

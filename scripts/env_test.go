@@ -360,6 +360,11 @@ func release(hold string, tombstone int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0)
 }
 
+// endHold is release of a hold with a minimum: least after its grant, and rest from now at most.
+func endHold(hold string, tombstone, least, rest int) call {
+	return on("n", scripts.Release, ulid(hold), tombstone, 0, fmt.Sprint(least, " ", rest))
+}
+
 // releaseMany is release of several holds in one call.
 func releaseMany(first string, others ...string) call {
 	c := release(first, 0)

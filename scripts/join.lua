@@ -38,6 +38,7 @@ for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do
 end
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
+  if value == 0 then return { 3, 0, 0, us } end
   return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
 end
 -- The owner must hold the lock now: it reads, it writes, or its write is being converted.

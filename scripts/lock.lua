@@ -50,6 +50,8 @@
 --   client that gives up keeps the old hold. A final '~' is added by the master: the hold has given a grant back, see
 --   mint.
 --   route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel.
+--   An ended hold has the token 0 and the route '-'. Its client has released it, and it stands until its minimum: no
+--   script renews, raises or joins it, or takes it back. It is not among the holds of its owner.
 -- Times are ms of the server's clock.
 -- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory. So the write hold
 -- has three fields.

@@ -29,7 +29,7 @@ if writes then
 elseif value then
   expiry = call('ZSCORE', KEYS[2], id) or expiry -- as in find
 end
-if not expiry or expiry - ms <= 0 or value - token > 0 then return { 0, 0, 0, us } end
+if not expiry or expiry - ms <= 0 or value == '0' or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
 if kept then return { 0, 0, 0, us } end -- it is being converted: no client waits for a raise

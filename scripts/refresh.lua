@@ -59,7 +59,7 @@ for i = 5, #ARGV do
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)
   -- A master that has no vote may have restored a grant that had ended.
-  if (state == 'w' or state == 'g') and expiry > ms then
+  if (state == 'w' or state == 'g') and expiry > ms and value > 0 then
     if refusal then status = 0 else status, token, left = 1, value, expiry - ms end
   elseif isWaiter(state) then
     status = 0

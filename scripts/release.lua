@@ -1,15 +1,18 @@
--- release.lua: ends a hold, granted or still waiting, and hands the lock to the waiters that may enter now.
+-- release.lua: ends a hold, granted or still waiting, and hands the lock to the waiters that may enter now. A hold with
+-- a minimum goes on to stand as ended until then.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
 --        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; then other
---        holds of this client, at most 1000, with known answers: a crowd that gives up
+--        holds of this client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted
+--        hold stands until least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua
--- Twice  the second call finds the hold gone; no other hold is touched
+-- Twice  the second call finds the hold gone, or ended; no other hold is touched
 -- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
 --        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
---        that were waiting, and for each other hold its drop; works while Redis is out of memory
+--        that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for a reader ZADD PEXPIRE
+--        more; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
@@ -116,14 +119,40 @@ local function giveBack(hold)
   return 2
 end
 
-local status = giveBack(id)
-for i = 5, #ARGV do
+-- Keeps a granted hold as ended until its minimum. Returns false if it has none left. While an acquire of the hold may
+-- be on its way, the ended hold stands in place of a tombstone.
+local function keepEnded(least, rest)
+  local state, _, token, since, details = find(id)
+  if state ~= 'w' and state ~= 'g' then return false end
+  if token == 0 then return true end
+  local expiry = math.max(math.min(since + least, ms + rest), leaves and ms + ARGV[3] or 0)
+  if expiry <= ms then return false end
+  uncount(id, details, int(token))
+  details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 -')
+  if state == 'w' then
+    setWriter(id, expiry, since, details)
+    keepToken(0)
+  else
+    call('ZADD', holdsKey, int(expiry), id)
+    keep(holdsKey, false, expiry - ms)
+    fields[id] = 'g ' .. int(expiry) .. ' 0 ' .. since .. ' ' .. details
+    if h.c then fields.c = '0' end -- the order of the expiries has changed
+  end
+  keep(lock, false, expiry - ms)
+  return true
+end
+
+local least, rest = match(ARGV[5] or '', '^(%d+) (%d+)$')
+if least then purge() end -- before a member is added
+local ended = least and keepEnded(least, rest)
+local status = ended and 1 or giveBack(id)
+for i = 5, least and 0 or #ARGV do
   had[ARGV[i]] = has[i - 1]
   giveBack(ARGV[i])
 end
 if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end
 purge()
-if leaves and (status == 0 or ARGV[4] == '1') then
+if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end

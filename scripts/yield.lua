@@ -45,7 +45,7 @@ elseif isWaiter(state) then
 end
 store(0)
 state, expiry, token = find(id)
-if (state == 'w' or state == 'g') and expiry > ms then
+if (state == 'w' or state == 'g') and expiry > ms and token > 0 then
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
 if isWaiter(state) then return { 0, 0, wake(), us } end

@@ -65,10 +65,10 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	observed := e.observers.hooks.ofHolds()
-	if r.Owner != "" || r.Block > 0 || observed {
+	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || observed {
 		a.seen = r.Seen
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
-		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal}
+		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal, firstGrant: r.firstGrant}
 		if observed {
 			h.extra.ctx = context.WithoutCancel(ctx)
 		}
@@ -251,11 +251,11 @@ func (a *acquisition) args(into []string) []string {
 	h := a.hold
 	if a.entry == Join {
 		return wire.Join{
-			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.terms.ttlArg, Details: a.detail, Token: a.claimed,
+			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.ttlArg(), Details: a.detail, Token: a.claimed,
 		}.Args(into)
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: h.terms.ttlArg, Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
+		Hold: h.id, TTL: h.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
 	}.Args(into)
 }
 
@@ -293,7 +293,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		read = wire.ReadJoin
 	}
 	reply, err := readHold(r, read)
-	answer := h.e.answer(m, h.key.LockHash(), reply, err, sent)
+	answer := h.answer(m, reply, err, sent)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was

@@ -21,6 +21,7 @@ type pendingRelease struct {
 	hold      string
 	tombstone wire.Tombstone
 	until     clock.Instant // the hold has expired there by then
+	minimum   minimum
 
 	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
 	left       func()      // sends the single attempts that wait for the answer; nil if none may wait
@@ -35,10 +36,10 @@ func (h *hold) releaseOn(m *transport.Master) pendingRelease {
 		withdrawn.begin()
 	}
 	return pendingRelease{
-		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn,
+		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn, minimum: h.minimum(),
 		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
 		// is still on its way.
-		until: h.e.clock.Now().Add(h.terms.TTL + h.e.cfg.NodeTimeout),
+		until: h.e.clock.Now().Add(max(h.terms.TTL, h.minimumLeft()) + h.e.cfg.NodeTimeout),
 	}
 }
 
@@ -60,7 +61,9 @@ func (h *hold) tombstoneOn(m *transport.Master) wire.Tombstone {
 
 // tombstoneTTL returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
 // beyond the TTL of its grant, or once its connection is closed.
-func tombstoneTTL(t *Terms) wire.Millis { return wire.FormatMillis(min(t.TTL, lateness)) }
+func tombstoneTTL(t *Terms) wire.Millis {
+	return wire.FormatMillis(min(max(t.TTL, t.MinHold), lateness))
+}
 
 // lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
 // client's connection is closed.
@@ -284,7 +287,7 @@ func (q *releaseQueue) sendLocked(most int) {
 		}
 		q.underWay += len(batch)
 		first := batch[0]
-		release := wire.Release{Hold: first.hold, Tombstone: first.tombstone}
+		release := wire.Release{Hold: first.hold, Tombstone: first.tombstone, Minimum: first.minimum.at(now)}
 		for _, r := range batch[1:] {
 			release.Others = append(release.Others, r.hold)
 		}
@@ -299,11 +302,12 @@ func (q *releaseQueue) sendLocked(most int) {
 }
 
 // takeLocked removes and returns the first waiting release and the releases behind it that the same call can carry:
-// releases of the same lock without a tombstone. It drops releases that have expired.
+// releases of the same lock without a tombstone or a minimum. It drops releases that have expired.
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
-		if len(batch) > 0 && (r.key != batch[0].key || !r.tombstone.IsZero()) {
+		alone := !r.tombstone.IsZero() || r.minimum.least > 0
+		if len(batch) > 0 && (r.key != batch[0].key || alone || batch[0].minimum.least > 0) {
 			break
 		}
 		q.waiting[0] = nil
@@ -362,6 +366,8 @@ type recentRelease struct {
 	hold  string
 	node  *transport.Node // the node that confirmed the release
 	until clock.Instant   // the hold has expired by then
+
+	minimum minimum
 }
 
 // recentMost bounds how many releases are remembered: the releases of a second or two, which is how long a client takes
@@ -371,7 +377,7 @@ const recentMost = 1024
 func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	one := recentRelease{r.key, r.hold, n, r.until}
+	one := recentRelease{r.key, r.hold, n, r.until, r.minimum}
 	if len(x.ring) < recentMost {
 		x.ring = append(x.ring, one)
 		return
@@ -392,7 +398,7 @@ func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingR
 		// The hold has expired by itself, so its release is dropped.
 		case r.until.Passed(now):
 		case m.Replaced(r.node, r.key.LockHash()):
-			again = append(again, &pendingRelease{m: m, key: r.key, hold: r.hold, until: r.until})
+			again = append(again, &pendingRelease{m: m, key: r.key, hold: r.hold, until: r.until, minimum: r.minimum})
 		default:
 			kept = append(kept, r)
 		}

@@ -59,6 +59,9 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		return r, l.done.err()
 	}
 	r = Request{Name: h.name, Mode: mode, Terms: h.terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
+	if h.terms.MinHold > 0 {
+		r.firstGrant = h.extra.firstGrant
+	}
 	if r.Block > 0 {
 		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
 		r.withdrawal = new(withdrawal)

@@ -17,6 +17,7 @@
 //	renew.go       when a hold is extended, the round under way, and what a failed round says
 //	release.go     the ways to give a lease back; leaving, the releases for which single attempts wait
 //	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
+//	minimum.go     what a lease with a minimum leaves behind
 //	convert.go     the second hold of a lease, in the other mode, and the exchange
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts

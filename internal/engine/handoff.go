@@ -113,9 +113,10 @@ func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Ins
 	}
 	id := h.id
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
+	ttl := wire.FormatMillis(max(h.terms.TTL, h.minimumLeft()) + time.Millisecond)
 	renewal := &transport.Renewal{
 		Renewal: wire.Renewal{
-			Key: h.key, Hold: id, TTL: wire.FormatMillis(h.terms.TTL + time.Millisecond), Token: token,
+			Key: h.key, Hold: id, TTL: ttl, Token: token,
 		},
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { h.confirmed(m, id, token, renewed, err, sent) },

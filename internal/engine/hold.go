@@ -50,7 +50,8 @@ type extra struct {
 	owner      string          // a ULID that the caller named, or ""
 	ctx        context.Context // of the acquisition, without its end; for hooks, nil if there are none
 	shared     sharedHold
-	withdrawal *withdrawal // of a conversion of a shared hold to this one
+	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
+	withdrawal *withdrawal   // of a conversion of a shared hold to this one
 }
 
 // owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
@@ -141,6 +142,9 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	h.trust.set(until)
 	if h.extra != nil {
 		h.extra.shared.first = h.ballot.Votes().First(token)
+	}
+	if h.terms.MinHold > 0 && h.extra.firstGrant == 0 {
+		h.extra.firstGrant = max(now.Mono, 1)
 	}
 	// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
 	if limit := h.terms.MaxHold; limit > 0 && h.isStanding() {
@@ -246,6 +250,9 @@ func (h *hold) lose(loss *Loss) {
 		h.e.observers.lost(h, loss)
 	}
 	h.finish(loss)
+	if loss.Reason == Taken {
+		h.waiveMinimum()
+	}
 	h.releaseInBackground()
 }
 
@@ -338,7 +345,7 @@ func (h *hold) post(
 	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
 	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
-		a := h.e.answer(m, h.key.LockHash(), reply, err, sent)
+		a := h.answer(m, reply, err, sent)
 		h.lease.mu.Lock()
 		defer h.lease.mu.Unlock()
 		if id == h.id && h.phase != ended {
@@ -388,13 +395,12 @@ func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
 	return reply, err
 }
 
-// answer converts the reply to an answer for the ballot. sent is the time just before the request left, lock is its
-// first key. It is the only place that knows both the statuses of the scripts and the statuses of the ballot, so the
-// ballot does not depend on the scripts.
-func (e *Engine) answer(
-	m *transport.Master, lock string, reply wire.HoldReply, err error, sent clock.Instant,
-) ballot.Answer {
-	m.Sample(lock, sent, reply.Micros)
+// answer converts the reply to an answer for the ballot. sent is the time just before the request left. It is the only
+// place that knows both the statuses of the scripts and the statuses of the ballot, so the ballot does not depend on
+// the scripts.
+func (h *hold) answer(m *transport.Master, reply wire.HoldReply, err error, sent clock.Instant) ballot.Answer {
+	e := h.e
+	m.Sample(h.key.LockHash(), sent, reply.Micros)
 	if err != nil {
 		return e.noAnswer(m, err)
 	}
@@ -403,7 +409,8 @@ func (e *Engine) answer(
 	}
 	switch reply.Status {
 	case wire.Granted:
-		return ballot.Answer{Status: ballot.IsGranted, Token: reply.Token, Until: e.drift.Trusted(sent, reply.Left)}
+		left := min(reply.Left, h.terms.TTL) // a minimum is no reason for trust
+		return ballot.Answer{Status: ballot.IsGranted, Token: reply.Token, Until: e.drift.Trusted(sent, left)}
 	case wire.Queued:
 		return ballot.Answer{Status: ballot.IsQueued}
 	case wire.Absent:

@@ -120,6 +120,7 @@ func (l *Lease) ReleaseSoon() {
 // releaseSoon ends a hold that is held, under mu, and gives it back in the background.
 func (h *hold) releaseSoon() {
 	if h.stillHeld() {
+		h.waiveMinimum()
 		h.finish(ErrReleased)
 		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
 	}
@@ -178,7 +179,7 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 	h.lease.mu.Unlock()
 	keys := h.e.keys.All(r.key)
 	var array [3]string
-	args := wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(array[:0])
+	args := r.request(h.e.clock).Args(array[:0])
 	result, sent := m.Do(ctx, h.e.scriptsOf(m).release, h.e.keys.OfScript(&keys), wire.Vote{}, args)
 	if result.NonRedisError() != nil && ctx.Err() != nil {
 		silence := &transport.NoReply{After: h.e.clock.Now().Mono - sent.Mono}
@@ -220,7 +221,7 @@ func (h *hold) releaseCall(
 	r := h.releaseOn(m)
 	return transport.Call{
 		Script: h.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
-		Args: wire.Release{Hold: r.hold, Tombstone: r.tombstone}.Args(nil), Urgent: true,
+		Args: r.request(h.e.clock).Args(nil), Urgent: true,
 		Done: func(result rueidis.RedisResult, sent clock.Instant) {
 			had, failure := h.e.released(r, result, sent)
 			done(m.Index, had, failure)

@@ -124,7 +124,7 @@ func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 		return
 	}
 	renewal := &transport.Renewal{
-		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: h.terms.ttlArg, Token: h.token()},
+		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: h.ttlArg(), Token: h.token()},
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { h.renewed(m, renewed, err, sent) },
 	}
@@ -251,7 +251,7 @@ func (h *hold) regain(now clock.Instant) {
 		if details == "" {
 			details = h.details(h.e.route(h.key.LockHash()), "")
 		}
-		regain := wire.Regain{Hold: h.id, TTL: h.terms.ttlArg, Token: h.token(), Details: details, Trusted: trusted}
+		regain := wire.Regain{Hold: h.id, TTL: h.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
 			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}

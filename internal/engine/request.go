@@ -27,7 +27,8 @@ type Request struct {
 	// shared. It is called under the lease's mutex and must not block.
 	TokenInUse func() fencing.Token
 
-	withdrawal *withdrawal // of a conversion of a shared hold
+	withdrawal *withdrawal   // of a conversion of a shared hold
+	firstGrant time.Duration // of the hold that is converted, where it has a minimum
 }
 
 // Entry says how a request enters the lock.
@@ -47,6 +48,7 @@ type Terms struct {
 	TTL     time.Duration
 	MaxWait time.Duration // 0: until the context ends
 	MaxHold time.Duration // 0: without end
+	MinHold time.Duration // 0: a release frees the lock
 	Meta    string
 	Renew   bool
 

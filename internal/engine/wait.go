@@ -348,6 +348,7 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		for i, waiter := range batch {
 			state := reply.Waiters[i]
 			granted = granted || state.Status == wire.Granted
+			state.Left = min(state.Left, waiter.a.hold.terms.TTL) // a minimum is no reason for trust
 			if waiter.refreshed(w, w.e.refreshAnswer(state, sent)) {
 				unknown = append(unknown, waiter.a)
 			}

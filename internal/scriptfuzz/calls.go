@@ -47,6 +47,9 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		return m.answer(3)
 	}
 	if own = m.find(r.id); own != nil && own.state == granted {
+		if own.ended {
+			return m.answer(3)
+		}
 		return m.answerGrant(own, own.first)
 	}
 	inTheWay := m.byExpiry()
@@ -151,6 +154,9 @@ func (m *lock) join(r hold, life, token int64) reply {
 		return m.answer(3)
 	}
 	own = m.find(r.id)
+	if own != nil && own.ended {
+		return m.answer(3)
+	}
 	if own != nil && own.state == granted {
 		return append(m.answerGrant(own, 0), max(m.counted(r.owner), 1), own.mode)
 	}
@@ -177,9 +183,20 @@ func (m *lock) join(r hold, life, token int64) reply {
 }
 
 // release ends holds of one client. found says whether the script found the first one although it had expired.
-func (m *lock) release(id string, tomb int64, several bool, others []string, found bool) reply {
+func (m *lock) release(id string, tomb int64, several bool, others []string, min minimum, found bool) reply {
+	if min.rest > 0 {
+		m.purge()
+	}
 	was := m.find(id)
 	hadWaiters := len(m.queue) > 0
+	if m.keepEnded(was, tomb, min) {
+		m.admit(false)
+		more := any(m.more())
+		if !hadWaiters && m.verdict.unread {
+			more = oneOf{int64(0), int64(2)}
+		}
+		return reply{int64(1), m.us, more}
+	}
 	code := m.giveBack(id)
 	for _, other := range others {
 		m.giveBack(other)
@@ -201,6 +218,29 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, fou
 		more = oneOf{int64(0), int64(2)}
 	}
 	return reply{want, oneOf{int64(0), m.us}, more}
+}
+
+// minimum is until when a released hold stands: least after its grant, and rest from now at most.
+type minimum struct{ least, rest int64 }
+
+// keepEnded keeps a granted hold as ended, and reports whether it does.
+func (m *lock) keepEnded(h *hold, tomb int64, min minimum) bool {
+	if h == nil || h.state != granted || min.rest == 0 || h.ended {
+		return h != nil && h.ended && min.rest > 0
+	}
+	expiry := h.since + min.least
+	if expiry > m.ms()+min.rest {
+		expiry = m.ms() + min.rest
+	}
+	if tomb > 0 && expiry < m.ms()+tomb {
+		expiry = m.ms() + tomb
+	}
+	if expiry <= m.ms() {
+		return false
+	}
+	m.count(h, -1)
+	h.ended, h.token, h.first, h.route, h.expiry, h.latest = true, 0, 0, "-", expiry, expiry
+	return true
 }
 
 func (m *lock) giveBack(id string) int64 {
@@ -244,7 +284,7 @@ func (m *lock) renew(all []renewal) reply {
 		case m.verdict.changed:
 			r = append(r, int64(3))
 			continue
-		case h == nil || h.token != one.token:
+		case h == nil || h.ended || h.token != one.token:
 			r = append(r, int64(0))
 			continue
 		}
@@ -296,6 +336,8 @@ func (m *lock) refresh(ids []string, route string, farLife int64, far bool) repl
 	for _, id := range ids {
 		h := m.find(id)
 		switch {
+		case h != nil && h.ended:
+			r = append(r, int64(2), int64(0), int64(0))
 		case h != nil && h.state == granted && m.verdict.code == 0:
 			r = append(r, int64(1), h.token, h.expiry-m.ms())
 		case h != nil && h.state == granted || h.waits():
@@ -314,7 +356,7 @@ func (m *lock) raise(id string, token int64) reply {
 	}
 	h := m.stands(id)
 	switch {
-	case h == nil || h.token > token:
+	case h == nil || h.ended || h.token > token:
 		return m.answer(0)
 	case h.token == token:
 		return m.answerGrant(h, 0)
@@ -346,7 +388,7 @@ func (m *lock) yield(id string, token int64) reply {
 	case h.waits():
 		m.await(h, false)
 		m.admit(false)
-	case h != nil && h.state == granted && h.token == token:
+	case h != nil && h.state == granted && !h.ended && h.token == token:
 		left := h.expiry - m.ms()
 		m.drop(id)
 		h.again = true
@@ -359,7 +401,7 @@ func (m *lock) yield(id string, token int64) reply {
 		}
 	}
 	switch h = m.find(id); {
-	case h != nil && h.state == granted:
+	case h != nil && h.state == granted && !h.ended:
 		return m.answerGrant(h, h.first)
 	case h.waits():
 		return reply{int64(0), int64(0), m.wake(), m.us}
@@ -380,7 +422,7 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 	own := m.find(r.id)
 	if own != nil && own.state == granted {
 		m.admit(false)
-		if own.token == token {
+		if own.token == token && !own.ended {
 			return m.answerGrant(own, 0)
 		}
 		return m.answer(0)
@@ -418,8 +460,12 @@ func (m *lock) inspect() reply {
 		if h.block > 0 {
 			shared = 1
 		}
+		channel := h.route
+		if !h.ended {
+			channel = channel[1:]
+		}
 		holders = append(holders, reply{
-			h.id, owner, h.mode, h.route[1:], unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
+			h.id, owner, h.mode, channel, unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
 		})
 	}
 	all := slices.Clone(m.queue)

@@ -301,11 +301,11 @@ func (p *Player) compareWaiters(d dump) error {
 func (p *Player) compareOwners(d dump) error {
 	counts, fields := map[string]int64{}, map[string]int64{}
 	for id, r := range d.records {
-		if r.state == granted && r.owner(id) != "" {
+		if r.state == granted && r.token > 0 && r.owner(id) != "" {
 			counts[r.owner(id)]++
 		}
 	}
-	if id, r, ok := d.writeHold(); ok && r.owner(id) != "" {
+	if id, r, ok := d.writeHold(); ok && r.token > 0 && r.owner(id) != "" {
 		counts[r.owner(id)]++
 	}
 	for field, text := range d.fields {

@@ -244,6 +244,9 @@ func (g *generator) release() step {
 			}
 		}
 	}
+	if h := g.p.m.stands(holdID(s.Hold)); h != nil && h.block == 0 && len(s.Others) == 0 && g.one(3) {
+		s.Least, s.Rest = pick(g, ttls...), pick(g, ttls...)
+	}
 	if g.one(12) { // the release overtakes its acquire
 		late := g.fresh(scripts.Acquire)
 		if g.one(3) {

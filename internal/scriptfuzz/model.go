@@ -33,6 +33,7 @@ type hold struct {
 	id, mode, owner, from, route, meta string
 	block, claim                       int64
 	again                              bool // it has given a grant back
+	ended                              bool // it was released, and stands until its minimum
 	state                              state
 	expiry                             int64
 	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
@@ -68,8 +69,8 @@ func (h *hold) named() string {
 	return h.owner
 }
 
-// isDeaf reports whether the server counts that no process receives the messages of the hold.
-func (h *hold) isDeaf() bool { return h.route == deafRoute }
+// isDeaf reports whether no process receives the messages of the hold, as the server counts.
+func (h *hold) isDeaf() bool { return h.route == deafRoute || h.ended }
 
 // group counts the holds of an owner with one token and mode.
 type group struct {
@@ -165,7 +166,7 @@ func (m *lock) drop(id string) {
 // count notes that a named owner has a hold more, or one less.
 func (m *lock) count(h *hold, by int) {
 	owner := h.named()
-	if owner == "" {
+	if owner == "" || h.ended {
 		return
 	}
 	groups := m.owners[owner]

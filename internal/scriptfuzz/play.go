@@ -364,6 +364,9 @@ func (p *Player) arguments(s step) []any {
 		for _, other := range holdIDs(s.Others) {
 			args = append(args, other)
 		}
+		if s.Rest > 0 {
+			args = append(args, fmt.Sprint(s.Least, " ", s.Rest))
+		}
 		return args
 	case scripts.Refresh:
 		args := []any{routeArg(s), s.FarLife, flag(s.Far)}
@@ -417,7 +420,8 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Regain:
 		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted)
 	case scripts.Release:
-		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), got[0] == int64(1) && p.m.ended[id] != nil)
+		found := got[0] == int64(1) && p.m.ended[id] != nil
+		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
 	case scripts.Refresh:
 		return p.m.refresh(holdIDs(s.Others), routeArg(s), s.FarLife, s.Far)
 	case scripts.Renew:

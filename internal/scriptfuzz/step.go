@@ -45,8 +45,10 @@ type step struct {
 	Order   string      `json:"order,omitempty"`
 	Tomb    int64       `json:"tomb,omitempty"`
 	Several bool        `json:"several,omitempty"` // acquires may be on their way
-	Of      int         `json:"of,omitempty"`      // the token that this hold was last granted
-	Plus    int64       `json:"plus,omitempty"`    // is added to the token
+	Least   int64       `json:"least,omitempty"`   // of a release with a minimum
+	Rest    int64       `json:"rest,omitempty"`
+	Of      int         `json:"of,omitempty"`   // the token that this hold was last granted
+	Plus    int64       `json:"plus,omitempty"` // is added to the token
 	FarLife int64       `json:"farLife,omitempty"`
 	Far     bool        `json:"far,omitempty"`
 	Trusted bool        `json:"trusted,omitempty"`

@@ -41,6 +41,7 @@ type Lock struct {
 	TTL     time.Duration
 	MaxWait time.Duration // 0: until the context ends
 	MaxHold time.Duration // 0: no limit
+	MinHold time.Duration // 0: a release frees the lock
 	Meta    string
 	Renew   bool
 	Linger  time.Duration // 0: the last Unlock of an RWMutex gives the lock back
@@ -61,6 +62,7 @@ type Outer interface {
 const (
 	MinTTL        = 100 * time.Millisecond
 	MaxTTL        = 24 * time.Hour
+	MaxMinHold    = 24 * time.Hour
 	MaxMeta       = 256
 	DefaultTTL    = 10 * time.Second
 	DefaultDrift  = 0.01
@@ -139,7 +141,9 @@ func (l *Locker) releaseTimeout() time.Duration {
 
 // Terms returns the settings of the lock that the engine needs.
 func (l *Lock) Terms() *engine.Terms {
-	return engine.Terms{TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, Meta: l.Meta, Renew: l.Renew}.Prepare()
+	return engine.Terms{
+		TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, MinHold: l.MinHold, Meta: l.Meta, Renew: l.Renew,
+	}.Prepare()
 }
 
 // Invalid is a setting that breaks a rule.
@@ -227,6 +231,8 @@ func (l *Lock) Check() *Invalid {
 	case l.MaxHold > l.TTL && !l.Renew:
 		rule := fmt.Sprintf("cannot be reached WithoutRenewal: the lease ends after its TTL of %v", l.TTL)
 		return &Invalid{"WithMaxHold", l.MaxHold, rule}
+	case l.MinHold > MaxMinHold:
+		return &Invalid{"WithMinHold", l.MinHold, fmt.Sprintf("must be at most %v", MaxMinHold)}
 	case l.Linger > 0 && !l.Renew:
 		return &Invalid{"WithLinger", l.Linger, "needs renewal: it cannot be combined with WithoutRenewal"}
 	case len(l.Meta) > MaxMeta:

@@ -55,7 +55,7 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 		owner = hold
 	}
 	return &Holder{
-		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Cohort: d.Block > 0,
+		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Cohort: d.Block > 0, Ended: d.Route == noRoute,
 		Remaining: remaining, Held: held,
 	}
 }

@@ -1,13 +1,22 @@
 package wire
 
-import "github.com/redis/rueidis"
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+)
 
 // Release ends a hold, granted or waiting, and hands the lock to the waiters that may enter: release.lua.
 type Release struct {
 	Hold      string
 	Tombstone Tombstone
 	Others    []string // other holds of this client for the lock, without tombstones; at most 1000
+	Minimum   Minimum  // without Others
 }
+
+// Minimum has a master keep a granted hold as ended until Least has passed since its grant, and for at most Rest from
+// now. The zero value keeps nothing.
+type Minimum struct{ Least, Rest time.Duration }
 
 // Tombstone is what a release leaves for an acquire of its hold that arrives later. The zero value leaves nothing.
 type Tombstone struct {
@@ -24,7 +33,11 @@ func (q Release) Args(to []string) []string {
 	if q.Tombstone.IsZero() {
 		ttl = NoMillis
 	}
-	return append(append(to, q.Hold, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
+	to = append(append(to, q.Hold, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
+	if q.Minimum.Rest > 0 {
+		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(q.Minimum.Rest)))
+	}
+	return to
 }
 
 // Released is what the hold of a Release was.

@@ -165,6 +165,7 @@ type Holder struct {
 	Mode              fencing.Mode
 	Count             int
 	Cohort            bool // the goroutines of a process share it
+	Ended             bool // its client has released it, and it stands until its minimum
 	Remaining, Held   time.Duration
 }
 

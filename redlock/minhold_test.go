@@ -1,0 +1,73 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A quorum keeps the name for the minimum, whichever master is missing when the lease is taken, released or asked for.
+func TestMinHoldOverAQuorum(t *testing.T) {
+	const least = 30 * time.Second
+	for name, c := range map[string]struct{ before, between, after int }{
+		"all masters":                 {-1, -1, -1},
+		"one is missing":              {0, 0, 0},
+		"another one is missing then": {0, 0, 1},
+		"one is missing at the end":   {-1, 1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				p, q := w.Process(), w.Process()
+				p.WarmUp()
+				q.WarmUp()
+				missing := func(p *process, master int) {
+					p.Restore(0, 1, 2)
+					if master >= 0 {
+						p.CutOff(master)
+					}
+				}
+				missing(p, c.before)
+				lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
+				granted := time.Now()
+				missing(p, c.between)
+				_ = lease.Release(w.Ctx)
+				missing(p, -1)
+				w.Pass(5 * time.Second)
+				missing(q, c.after)
+				_, err := q.TryLock(w.Ctx, "n")
+				require.Error(w, err)
+				missing(q, -1)
+				waits := q.Acquire(w.Ctx, "n", rwlock.Write)
+				next := waits.Granted()
+				require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
+				require.Less(w, waits.At.Sub(granted), least+3*time.Second)
+				w.Release(next)
+			})
+		})
+	}
+}
+
+// A master that lost the hold and has it again keeps the first minimum.
+func TestMinHoldOfAHoldThatWasRegained(t *testing.T) {
+	const least = 30 * time.Second
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
+		granted := time.Now()
+		w.Pass(w.TTL / 2)
+		for master := range 2 {
+			w.Minis[master].Miniredis().Del("fencelock:{n}")
+			w.Pass(w.TTL)
+		}
+		require.NoError(w, lease.Err())
+		w.Release(lease)
+		waits := q.Acquire(w.Ctx, "n", rwlock.Write)
+		next := waits.Granted()
+		require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
+		require.Less(w, waits.At.Sub(granted), least+3*time.Second)
+		w.Release(next)
+	})
+}

@@ -1,0 +1,253 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// A released lease leaves its hold behind until its minimum: nobody enters or joins it, and those who wait see it.
+func TestMinHoldKeepsTheName(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			w.FlushAll()
+			lease := p.Take("n", mode, rwlock.WithMinHold(time.Hour))
+			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL, "the minimum is no trust")
+			require.NoError(w, lease.Renew(w.Ctx))
+			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+			id := w.Inspect("n").Holders[0].Hold
+			require.False(w, w.Inspect("n").Holders[0].Ended)
+			w.Release(lease)
+			require.ErrorIs(w, lease.Err(), rwlock.ErrReleased)
+			w.Release(lease)
+			for _, other := range []*process{p, q} {
+				_, err := other.TryLock(w.Ctx, "n")
+				refused := new(rwlock.AcquireError)
+				require.ErrorAs(w, err, &refused)
+				require.NotNil(w, refused.Holder)
+				require.True(w, refused.Holder.Ended)
+				require.Equal(w, id, refused.Holder.Hold)
+				require.Greater(w, refused.Holder.Remaining, time.Hour*9/10)
+				require.LessOrEqual(w, refused.Holder.Remaining, time.Hour)
+				require.ErrorContains(w, err, "before its minimum, kept for another")
+			}
+			state := w.Inspect("n")
+			require.Len(w, state.Holders, 1)
+			require.True(w, state.Holders[0].Ended)
+			require.Equal(w, id, state.Holders[0].Hold)
+			waiting := q.Queue("n", rwlock.Write, rwlock.WithMaxWait(w.TTL))
+			require.ErrorIs(w, waiting.Failed(), rwlock.ErrNotAcquired)
+		}
+		w.FlushAll()
+	})
+}
+
+// The minimum counts from the grant, by the server's clock, and is over to the millisecond.
+func TestMinHoldEndsInTime(t *testing.T) {
+	const least = 30 * time.Second
+	inFakeTime(t, func(w *world) {
+		for name, c := range map[string]struct {
+			opts []rwlock.LockOption
+			end  func(p *process, lease *rwlock.Lease)
+			free time.Duration // after the grant
+		}{
+			"released at once": {nil, func(_ *process, l *rwlock.Lease) { w.Release(l) }, least},
+			"released after a while": {nil, func(_ *process, l *rwlock.Lease) {
+				w.Pass(least / 2)
+				w.Release(l)
+			}, least},
+			"upgraded": {nil, func(_ *process, l *rwlock.Lease) {
+				w.Pass(least / 3)
+				require.NoError(w, l.Downgrade(w.Ctx))
+				w.Pass(least / 3)
+				require.NoError(w, l.Upgrade(w.Ctx))
+				w.Release(l)
+			}, least},
+			"closed": {nil, func(p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) }, least},
+			"lost at its limit": {
+				[]rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
+				func(_ *process, l *rwlock.Lease) { w.UntilOver(l) }, least,
+			},
+			"not renewed": {
+				[]rwlock.LockOption{rwlock.WithoutRenewal()},
+				func(_ *process, l *rwlock.Lease) { w.UntilOver(l) }, least,
+			},
+			"a process that dies": {nil, func(p *process, _ *rwlock.Lease) { p.Die() }, least},
+			"a process that dies after renewals": {nil, func(p *process, _ *rwlock.Lease) {
+				w.Pass(least * 2 / 3)
+				p.Die()
+			}, least},
+			"a release that is not answered": {nil, func(p *process, l *rwlock.Lease) {
+				p.Link.Blackhole(testredis.Both)
+				require.Error(w, l.Release(w.Ctx))
+				w.Pass(w.TTL / 2)
+				p.Link.Restore()
+			}, least},
+		} {
+			p, q := w.Process(), w.Process()
+			lease := p.Take(name, rwlock.Write, append(c.opts, rwlock.WithMinHold(least))...)
+			granted := time.Now()
+			c.end(p, lease)
+			waits := q.Acquire(w.Ctx, name, rwlock.Write)
+			next := waits.Granted()
+			took := waits.At.Sub(granted)
+			require.GreaterOrEqual(w, took, c.free-time.Millisecond, name)
+			require.Less(w, took, c.free+c.free/50+w.Refresh(), name)
+			w.Release(next)
+		}
+	})
+}
+
+// A minimum that is over, or that belongs to no lease that a caller had, keeps nothing.
+func TestMinHoldLeavesNothingElse(t *testing.T) {
+	const least = time.Hour
+	inFakeTime(t, func(w *world) {
+		minimum := rwlock.WithMinHold(least)
+		for name, act := range map[string]func(p *process){
+			"a lease that lasted longer": func(p *process) {
+				lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(w.TTL/2))
+				w.Pass(w.TTL)
+				w.Release(lease)
+			},
+			"a hold that was converted": func(p *process) {
+				lease := p.Take("n", rwlock.Write, minimum)
+				require.NoError(w, lease.Downgrade(w.Ctx))
+				require.Len(w, w.Inspect("n").Holders, 1)
+				w.FlushAll()
+			},
+			"a waiter that gave up": func(p *process) {
+				held := w.Process().Take("n", rwlock.Write)
+				_, err := p.Lock(w.Soon(time.Second), "n", minimum)
+				require.Error(w, err)
+				w.Release(held)
+			},
+			"an answer that came too late": func(p *process) {
+				p.Link.DelayDir(testredis.ToClient, 3*time.Second)
+				_, err := p.Lock(w.Soon(2*time.Second), "n", minimum)
+				require.Error(w, err)
+				p.Link.DelayDir(testredis.ToClient, 0)
+				w.Pass(2 * time.Second)
+			},
+			"several locks of which one is taken": func(p *process) {
+				held := w.Process().Take("z", rwlock.Write)
+				_, err := p.TryLockAll(w.Ctx, []string{"n", "z"}, minimum)
+				require.Error(w, err)
+				_, err = p.LockAll(w.Soon(2*time.Second), []string{"n", "z"}, minimum)
+				require.Error(w, err)
+				w.Release(held)
+			},
+			"a hold that joined": func(p *process) {
+				owner := reentrant.NewOwner()
+				outer, err := reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")
+				require.NoError(w, err)
+				inner, err := reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)
+				require.NoError(w, err)
+				require.NoError(w, inner.Release(w.Ctx))
+				require.NoError(w, outer.Release(w.Ctx))
+			},
+		} {
+			p := w.Process()
+			act(p)
+			w.Settle()
+			_, err := w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))
+			require.NoError(w, err, name)
+			w.Pass(time.Second)
+		}
+	})
+}
+
+// A hand-off begins the minimum of the waiter, from its own grant.
+func TestMinHoldOfAHandOff(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const least = 30 * time.Second
+		held := w.Process().Take("n", rwlock.Write)
+		first := w.Process().Queue("n", rwlock.Write, rwlock.WithMinHold(least))
+		second := w.Process().Queue("n", rwlock.Write)
+		w.Pass(5 * time.Second)
+		w.Release(held)
+		released := time.Now()
+		w.Release(first.Granted())
+		next := second.Granted()
+		require.GreaterOrEqual(w, second.At.Sub(released), least)
+		require.Less(w, second.At.Sub(released), least+w.Refresh())
+		w.Release(next)
+	})
+}
+
+// The last release of a reentrant owner keeps the name. The owner does not join what it has ended.
+func TestMinHoldOfAReentrantOwner(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		nested := reentrant.New(p.Locker)
+		owner := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
+		require.NoError(w, nested.Do(owner, "n", func(ctx context.Context) error {
+			require.NoError(w, nested.Do(ctx, "n", func(context.Context) error { return nil }))
+			require.False(w, w.Inspect("n").Holders[0].Ended)
+			return nil
+		}, rwlock.WithMinHold(time.Hour)))
+		require.True(w, w.Inspect("n").Holders[0].Ended)
+		_, err := nested.TryLock(owner, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		ran, err := nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })
+		require.NoError(w, err)
+		require.False(w, ran)
+	})
+}
+
+// An RWMutex hands its lock on, so it has no minimum.
+func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		err := w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx)
+		refused := new(rwlock.OptionError)
+		require.ErrorAs(w, err, &refused)
+		require.Equal(w, "WithMinHold", refused.Option)
+		m := w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n")
+		require.NoError(w, m.Lock(w.Ctx))
+		require.NoError(w, m.Unlock(w.Ctx))
+		w.Settle()
+		require.Empty(w, w.Inspect("n").Holders)
+	})
+}
+
+// Of many processes whose clocks differ one does the work of a tick, also if it ends at once or its process is killed.
+func TestMinHoldRunsATickOnce(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const period, least, ticks = 10 * time.Second, 8 * time.Second, 40
+		w.TTL = 5 * time.Second
+		runs := make(map[int]int)
+		done := make(chan struct{})
+		start := time.Now()
+		for i := range 3 {
+			offset := time.Duration(i) * 100 * time.Millisecond
+			go func() {
+				defer func() { done <- struct{}{} }()
+				p := w.Process(rwlock.WithTTL(w.TTL))
+				for tick := range ticks {
+					time.Sleep(time.Until(start.Add(time.Duration(tick+1)*period + offset)))
+					work := func(context.Context) error {
+						runs[tick]++
+						if tick%5 == i {
+							p.Die()
+							p = w.Process(rwlock.WithTTL(w.TTL))
+						}
+						return nil
+					}
+					_, _ = p.TryDo(w.Ctx, "job", work, rwlock.WithMinHold(least))
+				}
+			}()
+		}
+		for range 3 {
+			<-done
+		}
+		for tick := range ticks {
+			require.Equal(w, 1, runs[tick], "tick %d", tick)
+		}
+	})
+}
