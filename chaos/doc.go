@@ -13,8 +13,8 @@
 // there without -replicas, and the order of tokens is not judged over any failover of a single master. Nor is exclusion
 // judged while the clock of a server is set. What a guard accepts is always judged.
 //
-// Worker processes take locks in every form: leases, RWMutexes with and without linger, conversions, nested sections of
-// one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial, the
+// Worker processes take locks in every form: leases, several locks at once, RWMutexes with and without linger,
+// conversions, nested sections of one owner in two processes, lockers that are closed while they are used. Every second worker has clients of Dial, the
 // others have plain ones. At the same time faults strike servers, links and workers, in an order drawn from a seed.
 // Each worker records the times at which it trusted each of its locks, and reads and writes two registers under each
 // lock, one with a guard. At the end every lock is taken once more, and the whole record is judged: exclusion, the

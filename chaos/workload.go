@@ -49,11 +49,13 @@ func (c *client) step() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	switch c.rng.IntN(10) {
+	switch c.rng.IntN(11) {
 	case 0, 1:
 		c.lease(ctx, name, limit)
 	case 2:
 		c.tick(ctx, name, limit)
+	case 10:
+		c.many(ctx, limit)
 	case 3, 4, 5:
 		c.mutex(ctx, "m"+name, limit)
 	case 6, 7:

@@ -72,7 +72,7 @@ func TestOwnersWaitInOrder(t *testing.T) {
 		m := must(w)(p.Lock(ctx, "m"))
 		held := q.Take("a", rwlock.Write)
 		for _, names := range [][]string{{"a"}, {"a", "z"}, {"z", "m", "a"}} {
-			_, err := p.LockAll(ctx, names)
+			_, err := p.LockAll(ctx, names, rwlock.WithMaxWait(time.Second))
 			require.ErrorIs(w, err, rwlock.ErrLockOrder)
 			require.ErrorContains(w, err, `lock "a" is not free, and the owner holds lock "m"`)
 			_, err = p.TryLockAll(ctx, names)

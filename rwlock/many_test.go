@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -218,7 +219,7 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 	errEnough := errors.New("enough")
 	for _, c := range []struct {
 		name  string
-		opts  []rwlock.LockOption
+		opts  []rwlock.LockOption // with a limit of time, which only fake time keeps
 		end   func(x *waiting)
 		fails func(x *waiting, err error)
 	}{
@@ -260,7 +261,11 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			everywhere(t, func(w *world) {
+			in := everywhere
+			if len(c.opts) > 0 {
+				in = inFakeTime
+			}
+			in(t, func(w *world) {
 				p, q := w.Process(), w.Process()
 				held := q.Take("b", rwlock.Write)
 				ctx, cancel := context.WithCancelCause(w.Ctx)
@@ -377,7 +382,7 @@ func TestNestedWaitsKeepTheOrder(t *testing.T) {
 
 		held := q.Take("a", rwlock.Write)
 		for _, names := range [][]string{{"a"}, {"a", "z"}} {
-			all, err := p.LockAll(ctx, names)
+			all, err := p.LockAll(ctx, names, rwlock.WithMaxWait(time.Second))
 			require.Nil(w, all)
 			require.ErrorIs(w, err, rwlock.ErrLockOrder)
 			require.ErrorContains(w, err, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
@@ -462,7 +467,11 @@ func TestSeveralLocksRefuse(t *testing.T) {
 
 // The most names that one call takes, which are more than a batch has.
 func TestAThousandLocks(t *testing.T) {
-	everywhere(t, func(w *world) {
+	if testing.Short() {
+		t.Skip("the batches of the pipeline have tests of their own")
+	}
+	t.Parallel()
+	onServer(t, testredis.Start(t), func(w *world) {
 		p, q := w.Process(), w.Process()
 		names := make([]string, 1000)
 		for i := range names {
