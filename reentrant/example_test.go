@@ -266,3 +266,26 @@ func ExampleNewOwner() {
 	fmt.Println(len(one.String()), one == other)
 	// Output: 26 false
 }
+
+// A function that moves stock takes both shelves, also where its caller holds one of them already.
+func ExampleLocker_DoAll() {
+	s := server()
+	defer s.Close()
+	remote, stop := connect(s)
+	defer stop()
+	locker := reentrant.New(remote)
+
+	move := func(ctx context.Context, from, to string) error {
+		return locker.DoAll(ctx, []string{from, to}, func(ctx context.Context) error {
+			fmt.Println("moving from", from, "to", to, "under both locks:", ctx.Err() == nil)
+			return nil
+		})
+	}
+	err := locker.Do(context.Background(), "shelf:1", func(ctx context.Context) error {
+		return move(ctx, "shelf:2", "shelf:1") // nests in the lock of shelf:1, and takes that of shelf:2
+	})
+	fmt.Println(err)
+	// Output:
+	// moving from shelf:2 to shelf:1 under both locks: true
+	// <nil>
+}

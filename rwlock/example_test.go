@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -46,6 +47,54 @@ func ExampleLocker_Do() {
 	fmt.Println(err)
 	// Output:
 	// sending invoice 7, lock held: true
+	// <nil>
+}
+
+// A transfer between two accounts, with the fences of both. Another call may name them the other way round: neither
+// waits for the other with one account in its hand.
+func ExampleLocker_DoAll() {
+	locker, stop := embedded()
+	defer stop()
+
+	balance := map[string]int{"account:anna": 100, "account:berta": 20}
+	var storage fencing.Watermark // refuses a holder that was paused until others had written
+	transfer := func(from, to string, amount int) error {
+		return locker.DoAll(context.Background(), []string{from, to}, func(ctx context.Context) error {
+			fences := slices.Collect(fencing.All(ctx))
+			return storage.DoAll(ctx, fences, func(context.Context) error {
+				balance[from] -= amount
+				balance[to] += amount
+				return nil
+			})
+		})
+	}
+	fmt.Println(transfer("account:berta", "account:anna", 5), transfer("account:anna", "account:berta", 30))
+	fmt.Println(balance)
+	// Output:
+	// <nil> <nil>
+	// map[account:anna:75 account:berta:45]
+}
+
+// Several leases that the caller holds itself. One that is not free refuses all.
+func ExampleLocker_TryLockAll() {
+	locker, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+
+	all, err := locker.TryLockAll(ctx, []string{"shelf:2", "shelf:1"})
+	if err != nil {
+		panic(err)
+	}
+	for _, lease := range all.Leases() {
+		fmt.Println(lease.Name(), lease.Mode())
+	}
+	_, err = locker.TryLockAll(ctx, []string{"shelf:1", "shelf:3"})
+	fmt.Println(errors.Is(err, rwlock.ErrNotAcquired))
+	fmt.Println(all.Release(ctx))
+	// Output:
+	// shelf:2 write
+	// shelf:1 write
+	// true
 	// <nil>
 }
 
