@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // cron runs a job once per tick, whichever of many processes is the first.
@@ -77,5 +78,50 @@ func Example_cron() {
 	// the first runs the job with token 1793502000000000 <nil>
 	// true <nil>
 	// false <nil>
+	// false <nil>
+}
+
+// cronLock runs a job once per tick under a lock that stays taken for a while after the job has ended.
+type cronLock struct {
+	locker *rwlock.Locker
+	job    string
+}
+
+// tick runs work if no process has the lock of the tick. Attempts without an answer are repeated for a moment, which
+// adds to the time by which clocks may differ.
+func (c cronLock) tick(ctx context.Context, work func(context.Context) error) (ran bool, err error) {
+	for begun := time.Now(); ; {
+		ran, err := c.locker.TryDo(ctx, c.job, work, rwlock.WithTTL(500*time.Millisecond),
+			rwlock.WithMinHold(500*time.Millisecond)) // at ticks 1 s apart, for clocks 200 ms apart
+		if ran || !errors.Is(err, rwlock.ErrNoQuorum) || time.Since(begun) > 100*time.Millisecond {
+			return ran, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return false, err
+		}
+	}
+}
+
+// The same by a lock: it stays taken when the job has ended, until each clock has passed the tick.
+func Example_cronByLock() {
+	client, end := exampleClient()
+	defer end()
+	locker, err := rwlock.New(client)
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locker.Close() }()
+	for _, process := range []string{"the first", "one that is 50 ms late"} {
+		ran, err := cronLock{locker, "report"}.tick(context.Background(), func(context.Context) error {
+			fmt.Println(process, "runs the job")
+			return nil
+		})
+		fmt.Println(ran, err)
+	}
+	// Output:
+	// the first runs the job
+	// true <nil>
 	// false <nil>
 }

@@ -120,7 +120,7 @@ func TestReadersOfSeveralResourcesAreOvertaken(t *testing.T) {
 // The claims of each are in one order, so none is the victim of a deadlock, and the rows of the work are behind them.
 func TestTransfersInOppositeDirections(t *testing.T) {
 	t.Parallel()
-	const transfers, workers = 20, 8
+	const transfers, workers = 10, 8
 	onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		makeAccounts(t, db, 2)
 		var ran atomic.Int64
