@@ -177,7 +177,7 @@ func newTop(order func(a, b rwlock.LeaseState) int) *top { return &top{order: or
 func (t *top) add(s rwlock.LeaseState) {
 	t.total++
 	if t.rows = append(t.rows, s); len(t.rows) == 2*maxRows {
-		t.rows = slices.Clip(t.sorted())
+		t.rows = t.sorted()
 	}
 }
 
