@@ -186,6 +186,7 @@ func TestLeasesShowTheWaitOfALeaderFromItsArrival(t *testing.T) {
 func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
+		p.WarmUp()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		require.NoError(w, mu.RLock(w.Ctx))
 		require.NoError(w, mu.RUnlock(w.Ctx))
