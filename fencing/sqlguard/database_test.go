@@ -18,7 +18,9 @@ import (
 type database struct {
 	sent    atomic.Int64
 	mu      sync.Mutex
-	log     []string        // guarded by mu
+	log     []string // guarded by mu
+	failing int      // the statement with this number fails, counted from 1
+	failure error
 	missing map[string]bool // guard rows that only an INSERT makes
 }
 
@@ -29,8 +31,10 @@ func (d *database) note(word string) {
 }
 
 // wrote logs a statement and returns its word: the resource, which is the argument that is bytes, or what else it is.
-func (d *database) wrote(query string, args []driver.NamedValue) (word string) {
-	d.sent.Add(1)
+func (d *database) wrote(query string, args []driver.NamedValue) (word string, err error) {
+	if d.sent.Add(1) == int64(d.failing) {
+		return "", d.failure
+	}
 	word = "mark"
 	if strings.Contains(query, "pragma_schema_version") {
 		word = "changes"
@@ -41,7 +45,7 @@ func (d *database) wrote(query string, args []driver.NamedValue) (word string) {
 		}
 	}
 	d.note(word)
-	return word
+	return word, nil
 }
 
 func (d *database) open(t *testing.T) *sql.DB {
@@ -62,13 +66,18 @@ type connection struct {
 }
 
 func (c *connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	c.sent.Add(1)
+	if c.sent.Add(1) == int64(c.failing) {
+		return nil, c.failure
+	}
 	c.note("begin")
 	return c, nil
 }
 
 func (c *connection) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	name := c.wrote(query, args)
+	name, err := c.wrote(query, args)
+	if err != nil {
+		return nil, err
+	}
 	c.keepMark(args)
 	if c.missing[name] && strings.HasPrefix(query, "UPDATE") {
 		return notFound{}, nil
@@ -78,7 +87,9 @@ func (c *connection) ExecContext(_ context.Context, query string, args []driver.
 }
 
 func (c *connection) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.wrote(query, args)
+	if _, err := c.wrote(query, args); err != nil {
+		return nil, err
+	}
 	switch {
 	case strings.Contains(query, "current_setting('fencelock.mark'"):
 		return &row{driver.Value(c.mark)}, nil

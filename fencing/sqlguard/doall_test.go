@@ -3,6 +3,7 @@ package sqlguard_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,4 +131,53 @@ func TestMissingRowsAreMadeBefore(t *testing.T) {
 		require.Equal(t, "begin a b rollback a b begin a b mark mark commit",
 			strings.Join(d.log[:12], " "))
 	}
+}
+
+// Wherever a statement fails, the transaction that was begun ends, and the connection is free. A conflict before the
+// work is retried, any other failure and each later one is returned.
+func TestAStatementThatFailsEndsItsTransaction(t *testing.T) {
+	for _, fences := range [][]fencing.Fence{
+		{fence("a", fencing.Write)},
+		{fence("a", fencing.Write), fence("b", fencing.Read), fence("c", fencing.Write)},
+		{fence("a", fencing.Read), fence("b", fencing.Read)},
+	} {
+		for _, failure := range []error{methodState("40001"), errors.New("the connection is gone")} {
+			onEveryDialect(t, func(t *testing.T, _ *database, _ *sql.DB, guard *sqlguard.Guard) {
+				if sqlguard.IsConflict(failure) && strings.Contains(t.Name(), "SQLite") {
+					t.Skip("SQLite has no conflicts")
+				}
+				whole, before := database{}, 0
+				require.NoError(t, guard.DoAll(t.Context(), whole.open(t), fences, func(context.Context, *sql.Tx) error {
+					before = int(whole.sent.Load())
+					return nil
+				}))
+				for at := 1; at <= int(whole.sent.Load()); at++ {
+					d := database{failing: at, failure: failure}
+					db, ran := d.open(t), false
+					err := guard.DoAll(t.Context(), db, fences, func(context.Context, *sql.Tx) error {
+						ran = true
+						return nil
+					})
+					require.Zero(t, db.Stats().InUse)
+					require.Equal(t, count(d.log, "begin"), count(d.log, "commit")+count(d.log, "rollback"), "%v", d.log)
+					if retried := at <= before && sqlguard.IsConflict(failure); retried {
+						require.NoError(t, err)
+						require.True(t, ran)
+						continue
+					}
+					require.ErrorIs(t, err, failure)
+					require.Equal(t, at > before, ran)
+				}
+			})
+		}
+	}
+}
+
+func count(log []string, word string) (n int) {
+	for _, found := range log {
+		if found == word {
+			n++
+		}
+	}
+	return n
 }
