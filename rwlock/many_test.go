@@ -236,6 +236,10 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 			require.ErrorContains(x.w, err, "WithMaxWait limit of 1s reached")
 			require.GreaterOrEqual(x.w, refused.Waited, time.Second)
 		}},
+		{
+			"WithMaxWait and a minimum", []rwlock.LockOption{rwlock.WithMaxWait(time.Second), rwlock.WithMinHold(time.Hour)},
+			func(*waiting) {}, func(x *waiting, err error) { require.ErrorIs(x.w, err, rwlock.ErrNotAcquired) },
+		},
 		{"Close", nil, func(x *waiting) { require.NoError(x.w, x.p.Close()) }, func(x *waiting, err error) {
 			require.ErrorIs(x.w, err, rwlock.ErrClosed)
 		}},
@@ -272,6 +276,7 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 				defer cancel(nil)
 				x := &waiting{w, p, cancel, takeAll(p, ctx, names, c.opts...)}
 				w.UntilWaiting("b", 1)
+				w.Eventually("the process knows that it waits", func() bool { return p.Stats().Waiting == 1 })
 				c.end(x)
 				c.fails(x, x.call.failed(w))
 				for _, name := range []string{"a", "c"} {

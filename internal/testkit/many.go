@@ -37,6 +37,7 @@ func (c *ManyCrowd) Run(w *World) {
 	var all sync.WaitGroup
 	for i := range c.Processes {
 		p := w.Process()
+		p.WarmUp() // a set of masters that is being founded refuses single attempts
 		for k := range c.Goroutines {
 			all.Go(func() { c.play(p, rand.New(rand.NewPCG(c.Seed, uint64(i*c.Goroutines+k)))) })
 		}
