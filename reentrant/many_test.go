@@ -241,3 +241,64 @@ func TestSeveralLocksRefuse(t *testing.T) {
 		require.NoError(w, (*reentrant.MultiHold)(nil).Release(ctx))
 	})
 }
+
+// steppedContext calls at once in the given call of its methods.
+type steppedContext struct {
+	context.Context
+	calls, at int
+	call      func()
+}
+
+func (c *steppedContext) step() {
+	if c.calls++; c.calls == c.at {
+		c.call()
+	}
+}
+
+func (c *steppedContext) Err() error {
+	c.step()
+	return c.Context.Err()
+}
+
+func (c *steppedContext) Value(key any) any {
+	c.step()
+	return c.Context.Value(key)
+}
+
+// Whatever happens at whatever step, no section of the owner is left half open, and no lock is held.
+func TestSeveralLocksAtEveryStep(t *testing.T) {
+	errStep := errors.New("at this step")
+	for name, call := range map[string]func(cancel context.CancelCauseFunc){
+		"panic":      func(context.CancelCauseFunc) { panic(errStep) },
+		"end of ctx": func(cancel context.CancelCauseFunc) { cancel(errStep) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := start(w)
+				owner, _ := owned(w)
+				must(w)(p.Lock(owner, "b"))
+				for step, reached := 1, true; reached; step++ {
+					ctx, cancel := context.WithCancelCause(owner)
+					stepped := &steppedContext{Context: ctx, at: step, call: func() { call(cancel) }}
+					func() {
+						defer func() { _ = recover() }()
+						m, err := p.LockAll(stepped, []string{"a", "b", "c"})
+						if err == nil {
+							err = m.Release(owner)
+						}
+						require.True(w, err == nil || errors.Is(err, errStep), "%v", err)
+					}()
+					reached = stepped.calls >= step
+					cancel(nil)
+					w.Settle()
+					require.Empty(w, p.inspect("a").Holders, "step %d", step)
+					require.Empty(w, p.inspect("c").Holders, "step %d", step)
+					inner := must(w)(p.Lock(owner, "b"))
+					require.Equal(w, 2, inner.Depth(), "step %d", step)
+					require.NoError(w, inner.Release(owner))
+					require.NoError(w, all(w)(p.LockAll(owner, []string{"a", "c"}, rwlock.WithMaxWait(time.Second))).Release(owner))
+				}
+			})
+		})
+	}
+}

@@ -237,7 +237,8 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 			require.GreaterOrEqual(x.w, refused.Waited, time.Second)
 		}},
 		{
-			"WithMaxWait and a minimum", []rwlock.LockOption{rwlock.WithMaxWait(time.Second), rwlock.WithMinHold(time.Hour)},
+			"WithMaxWait and a minimum",
+			[]rwlock.LockOption{rwlock.WithMaxWait(time.Second), rwlock.WithMinHold(time.Hour)},
 			func(*waiting) {}, func(x *waiting, err error) { require.ErrorIs(x.w, err, rwlock.ErrNotAcquired) },
 		},
 		{"Close", nil, func(x *waiting) { require.NoError(x.w, x.p.Close()) }, func(x *waiting, err error) {
@@ -255,14 +256,20 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 			require.Equal(x.w, rwlock.Taken, lost.Reason)
 			require.NotErrorIs(x.w, err, rwlock.ErrNotAcquired)
 		}},
-		{"a lock before that is not renewed", []rwlock.LockOption{rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)},
+		{
+			"a lock before that is not renewed",
+			[]rwlock.LockOption{rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)},
 			func(*waiting) {}, func(x *waiting, err error) {
 				require.Equal(x.w, rwlock.Expired, x.w.Loss(err).Reason)
-			}},
-		{"WithMaxHold of a lock before", []rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
+			},
+		},
+		{
+			"WithMaxHold of a lock before",
+			[]rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
 			func(*waiting) {}, func(x *waiting, err error) {
 				require.Equal(x.w, rwlock.MaxHold, x.w.Loss(err).Reason)
-			}},
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := everywhere
