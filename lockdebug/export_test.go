@@ -8,7 +8,7 @@ import (
 // Render returns the page with this text in every value that comes from outside.
 func Render(value string) (html []byte, err error) {
 	s := snapshot{
-		Process: value, Search: value, LeasesTotal: 2, WaitersTotal: 2,
+		Process: value, Errors: []string{value}, Search: value, LeasesTotal: 2, WaitersTotal: 2,
 		Leases: []leaseRow{{
 			Name: value, Mode: value, Owner: value, Hold: "1" + value, Meta: value, Error: value, RenewalLate: true,
 		}},
@@ -22,7 +22,7 @@ func Render(value string) (html []byte, err error) {
 		StatRows: []statRow{{value, 1}},
 	}
 	var body bytes.Buffer
-	err = page.Execute(&body, pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
+	err = page.Execute(&body, &pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
 	return body.Bytes(), err
 }
 

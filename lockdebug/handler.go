@@ -2,6 +2,7 @@ package lockdebug
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -15,19 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Handler returns a page about the locks of this process, for the methods GET and HEAD. It refreshes itself, and works
-// without scripts too. Query parameters:
-//
-//	format=json  the same as JSON: durations in milliseconds (_ms), times in RFC 3339; new fields may be added
-//	q=TEXT       only rows that contain the text, in any case: in name, owner, hold, token, meta, reason or error
-//
-// At most 500 leases and 500 waiters are shown: late and lost ones first, then the oldest; the totals count them all.
-// Every value is shown as text, with unprintable characters escaped, under a Content-Security-Policy that allows only
-// the page's own script and style. Another method is answered 405, and bad parameters 400, with the reason as text.
-//
-// A request costs time in proportion to the number of leases and waiters, and memory that does not grow with it. It
-// holds up no lock. After the Close of the Locker the page shows its last losses and counters.
-func Handler(l *rwlock.Locker) http.Handler {
+func handler(l *rwlock.Locker, take func(ctx context.Context, search string) (snapshot, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header())
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -44,7 +33,12 @@ func Handler(l *rwlock.Locker) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		serve(w, format, takeSnapshot(l, search))
+		s, err := take(r.Context(), search)
+		if err != nil { // the reader has gone
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		serve(w, format, s)
 	})
 }
 
@@ -98,7 +92,7 @@ func serve(w http.ResponseWriter, as format, s snapshot) {
 		err = json.NewEncoder(&body).Encode(s)
 	} else {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err = page.Execute(&body, pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
+		err = page.Execute(&body, &pageData{snapshot: s, Style: template.CSS(style), Script: template.JS(script)})
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

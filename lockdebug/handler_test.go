@@ -279,6 +279,52 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+// The page about a Redis has what every process holds and waits for, and names the servers that do not answer.
+func TestListHandler(t *testing.T) {
+	testkit.InFakeTime(t, 3, func(w *testkit.World) {
+		p, q := w.Process(), w.Process()
+		held := p.Take("held", rwlock.Write, rwlock.WithMeta(meta))
+		q.Take("read", rwlock.Read, rwlock.WithMeta("reader"))
+		w.Call(w.Ctx, func(ctx context.Context) error { _, err := q.Lock(ctx, "held"); return err })
+		w.Pass(time.Second)
+		handler := lockdebug.ListHandler(w.Process().Locker, "redis-1:6379")
+		get := func(query string) *httptest.ResponseRecorder {
+			got := httptest.NewRecorder()
+			handler.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/"+query, nil))
+			require.Equal(w, http.StatusOK, got.Code, got.Body)
+			return got
+		}
+		var all object
+		require.NoError(w, json.Unmarshal(get("?format=json").Body.Bytes(), &all))
+		require.Equal(w, "redis-1:6379", all["redis"])
+		require.NotContains(w, all, "process")
+		require.NotContains(w, all, "errors")
+		require.Len(w, rows(all, "leases"), 2)
+		for _, row := range rows(all, "leases") {
+			require.Equal(w, 1000.0, row["held_ms"])
+			require.Equal(w, row["name"] == "held", row["token"] == held.Token().String(), row)
+		}
+		waits := rows(all, "waiters")
+		require.Len(w, waits, 1)
+		require.Equal(w, held.Owner(), waits[0]["behind"].(object)["hold"])
+
+		body := get("").Body.String()
+		require.Contains(w, body, "<h1>Locks of <bdi>redis-1:6379</bdi></h1>")
+		require.NotContains(w, body, "Last losses")
+		require.NotContains(w, body, "<script>alert")
+		require.NoError(w, json.Unmarshal(get("?format=json&q=reader").Body.Bytes(), &all))
+		require.Len(w, rows(all, "leases"), 1)
+		require.Empty(w, rows(all, "waiters"))
+
+		w.Minis[2].Crash()
+		require.NoError(w, json.Unmarshal(get("?format=json").Body.Bytes(), &all))
+		require.Len(w, rows(all, "leases"), 2)
+		require.NotEmpty(w, all["errors"])
+		require.Contains(w, get("").Body.String(), `<p class="error">mini-2:6379: `)
+		w.Minis[2].Recover()
+	})
+}
+
 // No value adds an element, an attribute or a comment to the page: it has the same special characters as with a word.
 func FuzzPageEscapesEveryValue(f *testing.F) {
 	for _, seed := range []string{

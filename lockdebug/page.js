@@ -2,7 +2,7 @@
 // Refreshes the page: it gets the same address again and changes what differs, so that a selection and the place on the
 // page stay. The server makes all of the text, so there is one place where values are escaped.
 (() => {
-  const most = 10000, pause = 1000;
+  const most = 60000, pause = 1000;
   const main = document.querySelector('main');
   const status = document.getElementById('status');
   const search = document.getElementById('q');

@@ -3,13 +3,11 @@ package lockdebug
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"reflect"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -17,7 +15,9 @@ import (
 
 // snapshot is what an answer shows.
 type snapshot struct {
-	Process      string         `json:"process"` // host:pid
+	Process      string         `json:"process,omitempty"` // host:pid
+	Redis        string         `json:"redis,omitempty"`   // instead, of ListHandler
+	Errors       []string       `json:"errors,omitempty"`  // of servers
 	Now          time.Time      `json:"now"`
 	Search       string         `json:"search"`
 	Leases       []leaseRow     `json:"leases"`
@@ -28,6 +28,9 @@ type snapshot struct {
 	Stats        map[string]any `json:"stats"`
 	StatRows     []statRow      `json:"-"`
 }
+
+// Title is what the page is about.
+func (s *snapshot) Title() string { return cmp.Or(s.Redis, s.Process) }
 
 type leaseRow struct {
 	Name        string        `json:"name"`
@@ -90,11 +93,11 @@ type statRow struct {
 // maxRows bounds how many leases and how many waiters an answer shows.
 const maxRows = 500
 
-// takeSnapshot reads the locker. It keeps only the rows that it shows.
-func takeSnapshot(l *rwlock.Locker, search string) snapshot {
-	now, wanted := time.Now(), strings.ToLower(search)
+// newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
+func newSnapshot(all iter.Seq[rwlock.LeaseState], search string, now time.Time) snapshot {
+	wanted := strings.ToLower(search)
 	leases, waiters := newTop(byUrgency), newTop(byUrgency)
-	for s := range l.Leases() {
+	for s := range all {
 		rows := leases
 		if s.Waiting {
 			rows = waiters
@@ -104,12 +107,8 @@ func takeSnapshot(l *rwlock.Locker, search string) snapshot {
 		}
 	}
 	s := snapshot{
-		Process: processName(), Now: now, Search: search, Leases: []leaseRow{}, LeasesTotal: leases.total,
-		Waiters: []waiterRow{}, WaitersTotal: waiters.total, Losses: []lossRow{}, Stats: map[string]any{},
-		StatRows: statRows("", reflect.ValueOf(l.Stats())),
-	}
-	for _, row := range s.StatRows {
-		s.Stats[row.Name] = row.Value
+		Now: now, Search: search, Leases: []leaseRow{}, LeasesTotal: leases.total, Waiters: []waiterRow{},
+		WaitersTotal: waiters.total, Losses: []lossRow{}, Stats: map[string]any{},
 	}
 	for _, lease := range leases.sorted() {
 		s.Leases = append(s.Leases, newLeaseRow(lease, now))
@@ -117,18 +116,7 @@ func takeSnapshot(l *rwlock.Locker, search string) snapshot {
 	for _, waiter := range waiters.sorted() {
 		s.Waiters = append(s.Waiters, newWaiterRow(waiter, now))
 	}
-	for _, loss := range l.Losses() {
-		if row := newLossRow(loss, now); containsAny(wanted, row.Name, row.Mode, row.Token.String(), row.Owner, row.Hold,
-			row.Meta, row.Error) {
-			s.Losses = append(s.Losses, row)
-		}
-	}
 	return s
-}
-
-func processName() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
 // stateContains reports whether a search finds the row of a lease or a waiter.
@@ -212,56 +200,7 @@ func newWaiterRow(s rwlock.LeaseState, now time.Time) waiterRow {
 	return row
 }
 
-func newLossRow(l rwlock.Loss, now time.Time) lossRow {
-	return lossRow{
-		At: l.At, AgoMS: millis(now.Sub(l.At)), Name: l.Name, Mode: l.Mode.String(), Token: l.Err.Token, Owner: l.Owner,
-		Hold: l.Hold, Meta: l.Meta, Reason: string(l.Err.Reason), Error: l.Err.Error(),
-	}
-}
-
 func millis(d time.Duration) int64 { return max(0, d.Milliseconds()) }
-
-// statRows returns the counters of a struct by their names, also of the structs and maps in it: a counter that is added
-// to the Stats of a Locker is shown without a change here.
-func statRows(prefix string, of reflect.Value) (rows []statRow) {
-	switch of.Kind() {
-	case reflect.Struct:
-		for i := range of.NumField() {
-			if !of.Type().Field(i).IsExported() {
-				continue
-			}
-			rows = append(rows, statRows(joinedName(prefix, of.Type().Field(i).Name), of.Field(i))...)
-		}
-	case reflect.Map:
-		for _, key := range of.MapKeys() {
-			rows = append(rows, statRows(joinedName(prefix, fmt.Sprint(key)), of.MapIndex(key))...)
-		}
-		slices.SortFunc(rows, func(a, b statRow) int { return cmp.Compare(a.Name, b.Name) })
-	default:
-		rows = append(rows, statRow{prefix, of.Interface()})
-	}
-	return rows
-}
-
-// joinedName returns the name of a counter in the style of JSON: HandedOff is handed_off.
-func joinedName(prefix, name string) string {
-	var b strings.Builder
-	b.WriteString(prefix)
-	for i, r := range name {
-		switch {
-		case unicode.IsUpper(r) || i == 0:
-			if b.Len() > 0 {
-				b.WriteByte('_')
-			}
-			b.WriteRune(unicode.ToLower(r))
-		case r == ' ':
-			b.WriteByte('_')
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
 
 // What follows formats values for the page.
 

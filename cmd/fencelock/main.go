@@ -5,6 +5,7 @@
 //	fencelock inspect NAME   one lock: its holders, its waiters in order, and each master's own view
 //	fencelock watch NAME     one lock: a line for each change, until it is interrupted
 //	fencelock doctor         checks each server, and says what to do about what it finds
+//	fencelock serve          a page about the locks in use, for a browser on this machine
 //
 // Flags may stand before and after a name; -h after a sub-command lists its flags. The Redis is that of -addr, of the
 // environment variable FENCELOCK_URL, of REDIS_URL, or 127.0.0.1:6379, in this order:
@@ -58,6 +59,7 @@ var commands = []command{
 	{"inspect", "NAME", "one lock: its holders, its waiters in order, and each master's own view", defineInspect},
 	{"watch", "NAME", "one lock: a line for each change", defineWatch},
 	{"doctor", "", "checks each server, and says what to do about what it finds", defineDoctor},
+	{"serve", "", "a page about the locks in use, for a browser on this machine", defineServe},
 }
 
 // session is what a sub-command works with.

@@ -1,0 +1,78 @@
+package lockdebug
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// ListHandler returns a page like that of Handler about the locks of every process that are in use in the Redis of this
+// Locker, under its prefix: their holders and waiters, as Locker.List shows them. title names the Redis. A server that
+// does not answer is named on the page, and in the field errors of the JSON.
+//
+// Each request makes the servers look at all their keys, one request at a time; the page asks again after ten times the
+// time that an answer took. The user of the client needs the right to SCAN.
+func ListHandler(l *rwlock.Locker, title string) http.Handler {
+	turn := make(chan struct{}, 1)
+	return handler(l, func(ctx context.Context, search string) (snapshot, error) {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return snapshot{}, context.Cause(ctx)
+		}
+		defer func() { <-turn }()
+		return redisSnapshot(ctx, l, title, search), nil
+	})
+}
+
+// maxErrors bounds how many errors of servers an answer shows.
+const maxErrors = 20
+
+// redisSnapshot is about the locks of every process.
+func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) snapshot {
+	now := time.Now()
+	var errs []string
+	s := newSnapshot(func(yield func(rwlock.LeaseState) bool) {
+		for state, err := range l.List(ctx, "") {
+			if err != nil && len(errs) < maxErrors {
+				errs = append(errs, err.Error())
+			}
+			if !eachHold(state, now, yield) {
+				return
+			}
+		}
+	}, search, now)
+	s.Redis, s.Errors = title, errs
+	return s
+}
+
+// eachHold yields the holders and the waiters of a lock as if they were of this process, and reports whether the loop
+// goes on.
+func eachHold(s rwlock.State, now time.Time, yield func(rwlock.LeaseState) bool) bool {
+	for _, h := range s.Holders {
+		lease := rwlock.LeaseState{
+			Name: s.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Since: now.Add(-h.Held),
+			Deadline: now.Add(h.Remaining), Count: h.Count, Cohort: h.Cohort,
+		}
+		if h.Mode == rwlock.Write { // a read before the last one has a smaller token
+			lease.Token = s.Token
+		}
+		if !yield(lease) {
+			return false
+		}
+	}
+	for _, w := range s.Waiters {
+		waiter := rwlock.LeaseState{
+			Name: s.Name, Mode: w.Mode, Owner: w.Owner, Hold: w.Hold, Meta: w.Meta, Since: now.Add(-w.Waited), Waiting: true,
+		}
+		if len(s.Holders) > 0 {
+			waiter.Behind = &s.Holders[0]
+		}
+		if !yield(waiter) {
+			return false
+		}
+	}
+	return true
+}
