@@ -121,7 +121,7 @@ func (l *Locker) acquireAll(
 func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
 	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
 		lease := c.lease
-		if lease.locker != l || lease.Name() < name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
+		if lease.locker != l || lease.Name() <= name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
 			continue
 		}
 		if c.stands() {

@@ -69,44 +69,6 @@ func heldOf(w *world, names ...string) (held []string) {
 	return held
 }
 
-func TestSeveralLocksAreTakenTogether(t *testing.T) {
-	everywhere(t, func(w *world) {
-		var trace testkit.Trace
-		p, q := w.Process(trace.Option()), w.Process()
-		names := []string{"c", "a", "b"}
-		all, err := p.LockAll(w.Ctx, names)
-		require.NoError(w, err)
-		ctx := all.Context(w.Ctx)
-		for i, lease := range all.Leases() {
-			require.Equal(w, names[i], lease.Name(), "the order of the caller")
-			require.Equal(w, rwlock.Write, lease.Mode())
-			fence, ok := fencing.FromContext(ctx, names[i])
-			require.True(w, ok)
-			require.Equal(w, lease.Fence(), fence)
-			_, err := q.TryLock(w.Ctx, names[i])
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-			_, err = p.Lock(ctx, names[i])
-			require.ErrorIs(w, err, rwlock.ErrNested)
-		}
-		require.NoError(w, all.Err())
-		require.NoError(w, ctx.Err())
-
-		require.NoError(w, all.Release(w.Ctx))
-		require.ErrorIs(w, all.Err(), rwlock.ErrReleased)
-		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
-		w.UntilClosed(all.Done())
-		require.NoError(w, all.Release(w.Ctx), "nothing is left to release")
-		for _, name := range names {
-			require.True(w, isFree(w, name))
-			w.Eventually("both events", func() bool { return len(trace.Events(name)) == 2 })
-			require.Equal(w, "acquired", trace.Events(name)[0].What)
-			require.Equal(w, "released", trace.Events(name)[1].What)
-		}
-		require.Equal(w, uint64(3), p.Stats().Acquired)
-		require.Zero(w, p.Stats().Held)
-	})
-}
-
 // writes counts what a client writes to its connections.
 type writes struct{ n atomic.Int64 }
 
@@ -175,6 +137,25 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAllocationsOfSeveralLocks(t *testing.T) {
+	if testkit.RaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	locker := testkit.Dial(t, testredis.Start(t).Addr(), rueidis.ClientOption{})
+	ctx, names := t.Context(), []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+	allocations := testing.AllocsPerRun(100, func() {
+		all, err := locker.LockAll(ctx, names)
+		if err == nil {
+			err = all.Release(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Logf("%.1f allocations for each lock", allocations/10)
+	require.LessOrEqual(t, allocations, 350.0)
 }
 
 // While the call waits it holds only what comes before that lock, in byte order.
@@ -337,26 +318,6 @@ func TestTryAllIsAllOrNone(t *testing.T) {
 			kinds[e.What]++
 		}
 		require.Equal(w, uint64(3*3+3*2*2), p.Stats().Acquired, "of TryLockAll and TryOnce")
-	})
-}
-
-func TestSeveralReadersShare(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		names := []string{"a", "b", "c"}
-		first, err := p.RLockAll(w.Ctx, names)
-		require.NoError(w, err)
-		second, err := q.RLockAll(w.Ctx, names)
-		require.NoError(w, err)
-		third, err := p.TryRLockAll(w.Ctx, names)
-		require.NoError(w, err)
-		c := takeAll(w.Process(), w.Ctx, names)
-		w.UntilWaiting("a", 1)
-		for _, all := range []*rwlock.MultiLease{first, second, third} {
-			require.NoError(w, all.Err())
-			require.NoError(w, all.Release(w.Ctx))
-		}
-		require.NoError(w, c.granted(w).Release(w.Ctx))
 	})
 }
 

@@ -56,9 +56,9 @@ func WithTTL(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.TTL = d })
 }
 
-// WithMaxWait bounds how long Lock, RLock, Do, RDo, an RWMutex and Upgrade wait, in addition to ctx. It must be
-// positive; there is no bound by default. At its end the error is an *AcquireError or a *QuorumError and matches no
-// context error. TryLock and TryRLock ignore it.
+// WithMaxWait bounds how long Lock, RLock, Do, RDo, their forms for several locks, an RWMutex and Upgrade wait, in
+// addition to ctx. It must be positive; there is no bound by default. At its end the error is an *AcquireError or a
+// *QuorumError and matches no context error. Single attempts ignore it.
 func WithMaxWait(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = l.Positive("WithMaxWait", d) })
 }

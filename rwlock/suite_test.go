@@ -40,6 +40,8 @@ var suite = []struct {
 	{"the context of a lease ends with it", leaseContext},
 	{"RWMutex excludes goroutines and processes", mutexExcludes},
 	{"RWMutex unlocks what it holds and nothing else", mutexUnlocks},
+	{"several locks are taken together", severalTogether},
+	{"several readers share several locks", severalReaders},
 	{"Inspect shows holders and waiters", inspectShows},
 	{"List shows what is held and waited for", listShows},
 	{"Stats counts", statsCount},
