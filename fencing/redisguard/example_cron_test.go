@@ -91,8 +91,8 @@ type cronLock struct {
 // adds to the time by which clocks may differ.
 func (c cronLock) tick(ctx context.Context, work func(context.Context) error) (ran bool, err error) {
 	for begun := time.Now(); ; {
-		ran, err := c.locker.TryDo(ctx, c.job, work, rwlock.WithTTL(500*time.Millisecond),
-			rwlock.WithMinHold(500*time.Millisecond)) // at ticks 1 s apart, for clocks 200 ms apart
+		ran, err := c.locker.TryDo(ctx, c.job, work, rwlock.WithTTL(time.Second),
+			rwlock.WithMinHold(time.Second)) // at ticks 2 s apart
 		if ran || !errors.Is(err, rwlock.ErrNoQuorum) || time.Since(begun) > 100*time.Millisecond {
 			return ran, err
 		}
