@@ -95,6 +95,13 @@ func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
 		return
 	}
 	s.Granted, s.Token = now(), uint64(lease.Token())
+	switch c.rng.IntN(8) {
+	case 0:
+		_ = lease.SetTTL(ctx, max(c.w.cfg.TTL/2, 100*time.Millisecond))
+	case 1: // shorter, and the longer one again
+		_ = lease.SetTTL(ctx, max(c.w.cfg.TTL/2, 100*time.Millisecond))
+		_ = lease.SetTTL(ctx, c.w.cfg.TTL)
+	}
 	c.work(&s, lease.Context(context.Background()))
 	if c.rng.IntN(4) == 0 {
 		_ = lease.Renew(ctx)
@@ -102,11 +109,15 @@ func (c *client) lease(ctx context.Context, name string, limit time.Duration) {
 	c.ended(s, lease.Release(context.Background()))
 }
 
-// tick does work that one client does and the others leave out.
+// tick does work that one client does and the others leave out, for a time with a minimum.
 func (c *client) tick(ctx context.Context, name string, limit time.Duration) {
 	write, do := c.rng.IntN(2) == 0, c.locker.TryRDo
 	if write {
 		do = c.locker.TryDo
+	}
+	var options []rwlock.LockOption
+	if c.rng.IntN(2) == 0 {
+		options = append(options, rwlock.WithMinHold(time.Millisecond+rand.N(c.w.cfg.TTL/8)))
 	}
 	s := c.span(name, "tick", write)
 	ran, err := do(ctx, name, func(held context.Context) error {
@@ -117,7 +128,7 @@ func (c *client) tick(ctx context.Context, name string, limit time.Duration) {
 		s.Granted, s.Token = now(), uint64(fence.Token)
 		c.work(&s, held)
 		return nil
-	})
+	}, options...)
 	switch {
 	case ran:
 		c.ended(s, err)

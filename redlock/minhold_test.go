@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -69,5 +70,30 @@ func TestMinHoldOfAHoldThatWasRegained(t *testing.T) {
 		require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
 		require.Less(w, waits.At.Sub(granted), least+3*time.Second)
 		w.Release(next)
+	})
+}
+
+// A TTL beyond the quarantine is refused: a master that forgets the hold would vote before it has ended.
+func TestSetTTLOverAQuorum(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(redlock.WithQuarantine(time.Minute))
+		lease := p.Take("n", rwlock.Write)
+		refused := new(rwlock.OptionError)
+		require.ErrorAs(w, lease.SetTTL(w.Ctx, time.Minute+1), &refused)
+		require.Contains(w, refused.Rule, "quarantine")
+		w.Pass(100 * time.Millisecond) // the last answers of the acquisition
+		p.CutOff(1)
+		require.NoError(w, lease.SetTTL(w.Ctx, time.Minute))
+		require.Greater(w, time.Until(lease.Deadline()), 59*time.Second)
+		p.Restore(1)
+		w.Pass(time.Minute)
+		require.NoError(w, lease.SetTTL(w.Ctx, w.TTL))
+		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		w.Pass(100 * time.Millisecond)
+		p.CutOff(0, 2)
+		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL/2), rwlock.ErrNoQuorum)
+		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/2)
+		w.UntilOver(lease)
+		require.Equal(w, rwlock.NoQuorum, w.Loss(lease.Err()).Reason)
 	})
 }

@@ -255,6 +255,9 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	if p.rng.IntN(5) == 0 {
 		opts = append(opts, rwlock.WithoutRenewal())
 	}
+	if p.rng.IntN(12) == 0 {
+		opts = append(opts, rwlock.WithMinHold(1+upTo(p.rng, simTTL)))
+	}
 	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
 	defer cancel()
 	at := s.checker.Begin(name)
@@ -264,6 +267,9 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 		return
 	}
 	s.checker.Acquired(at, lease)
+	for range p.rng.IntN(10) / 8 * 2 { // shorter, longer, or one after the other
+		_ = lease.SetTTL(wait, 100*time.Millisecond+upTo(p.rng, simTTL-100*time.Millisecond))
+	}
 	if p.rng.IntN(5) == 0 {
 		s.convert(ctx, p, lease)
 	}

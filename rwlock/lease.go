@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/settings"
 )
 
 // Lease is the client's side of one granted hold, from the grant to Release or loss. Its methods are safe for
@@ -156,6 +157,31 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.unusable()
 	}
 	return l.convertError(l.inner.Renew(ctx))
+}
+
+// SetTTL changes the TTL of the lease from now on, for example for a step that may not be interrupted for longer: it
+// renews the lease once, as Renew does and with the same errors, and all later renewals have the new TTL too. It must
+// be 100 ms to 24 h, over a quorum at most the quarantine, and with WithReplicas at least three times the timeout given
+// there; otherwise the error is an *OptionError, and nothing is sent or changed. WithoutRenewal the lease then ends
+// after the new TTL.
+//
+// Before a shorter TTL is sent, the Deadline falls to what it permits. If the renewal is not confirmed, the lease
+// stands until its Deadline, and further renewals are tried with the new TTL. If ctx ends while an earlier renewal is
+// under way, the TTL is unchanged. A longer TTL counts at once, except after renewals without an answer: one of those
+// may still arrive, so for about a minute from the change a renewal extends the Deadline by the TTL from before only.
+//
+// Upgrade and Downgrade keep the TTL. Of a reentrant owner all holds share the lease, and so the TTL. The lease of an
+// RWMutex cannot be changed.
+func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
+	if l.isUnusable() {
+		return l.unusable()
+	}
+	_, err := l.locker.lockSettings(settings.Lock{TTL: d, Renew: true}, nil)
+	if refused, ok := err.(*OptionError); ok {
+		refused.Option = "SetTTL"
+		return refused
+	}
+	return l.convertError(l.inner.SetTTL(ctx, d))
 }
 
 // Release gives the lock back, so that the next waiter can enter. It continues when ctx has ended, and waits at most

@@ -267,6 +267,12 @@ func (v *Vote) Renewed(token fencing.Token, a Answer, now clock.Instant) {
 	}
 }
 
+// Shorten ends the trust in the grant at this time at the latest, because the master may be asked to keep the hold no
+// longer.
+func (v *Vote) Shorten(until clock.Instant) {
+	v.Until.Mono, v.Until.Wall = min(v.Until.Mono, until.Mono), min(v.Until.Wall, until.Wall)
+}
+
 // Confirming records that the replicas are asked to confirm a grant that another request has brought about, before it
 // counts. It reports whether to ask. It is false where a request is in flight, because its answer may report more, and
 // where a later grant is known.

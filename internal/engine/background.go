@@ -39,7 +39,7 @@ func (h *hold) releaseOn(m *transport.Master) pendingRelease {
 		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn, minimum: h.minimum(),
 		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
 		// is still on its way.
-		until: h.e.clock.Now().Add(max(h.terms.TTL, h.minimumLeft()) + h.e.cfg.NodeTimeout),
+		until: h.e.clock.Now().Add(max(h.longestTTL(), h.minimumLeft()) + h.e.cfg.NodeTimeout),
 	}
 }
 
@@ -51,9 +51,9 @@ func (h *hold) releaseOn(m *transport.Master) pendingRelease {
 func (h *hold) tombstoneOn(m *transport.Master) wire.Tombstone {
 	switch vote := h.ballot.Vote(m.Index); {
 	case vote.MayArriveLate():
-		return wire.Tombstone{TTL: tombstoneTTL(h.terms), Several: true}
+		return wire.Tombstone{TTL: h.tombstoneTTL(), Several: true}
 	case vote.Unanswered():
-		return wire.Tombstone{TTL: tombstoneTTL(h.terms)}
+		return wire.Tombstone{TTL: h.tombstoneTTL()}
 	default:
 		return wire.Tombstone{}
 	}
@@ -61,8 +61,8 @@ func (h *hold) tombstoneOn(m *transport.Master) wire.Tombstone {
 
 // tombstoneTTL returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
 // beyond the TTL of its grant, or once its connection is closed.
-func tombstoneTTL(t *Terms) wire.Millis {
-	return wire.FormatMillis(min(max(t.TTL, t.MinHold), lateness))
+func (h *hold) tombstoneTTL() wire.Millis {
+	return wire.FormatMillis(min(max(h.longestTTL(), h.terms.MinHold), lateness))
 }
 
 // lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the

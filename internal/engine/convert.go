@@ -58,7 +58,13 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	if !h.stillHeld() {
 		return r, l.done.err()
 	}
-	r = Request{Name: h.name, Mode: mode, Terms: h.terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
+	terms := h.terms
+	if ttl := h.ttl(); ttl != terms.TTL {
+		changed := *terms
+		changed.TTL = ttl
+		terms = changed.Prepare()
+	}
+	r = Request{Name: h.name, Mode: mode, Terms: terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
 	if h.terms.MinHold > 0 {
 		r.firstGrant = h.extra.firstGrant
 	}
@@ -130,8 +136,11 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	}
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
 	into.done, from.done = from.done, new(doneState)
-	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
-	into.setTimer()        // the limit of the lease is that of this hold now
+	l.standing.Store(into)                    // before the end of the trust in the old hold, for readers without the mutex
+	if ttl := from.ttl(); ttl != into.ttl() { // it was set during the conversion
+		into.changeTTL(ttl, e.clock.Now())
+	}
+	into.setTimer() // the limit of the lease is that of this hold now
 	stands := from.trust.until()
 	from.finish(ErrReleased)
 	e.registry.forget(from.id)

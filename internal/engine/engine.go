@@ -50,7 +50,8 @@ type Engine struct {
 	renewalOutages outages            // of the servers that do not renew leases
 	evictions      evictions
 	unconfirmed    unconfirmed
-	leaving        []leaving // of each master
+	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
+	leaving        []leaving    // of each master
 	tokens         tokens
 	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	timers         *timerqueue.Queue

@@ -52,6 +52,7 @@ type extra struct {
 	shared     sharedHold
 	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
 	withdrawal *withdrawal   // of a conversion of a shared hold to this one
+	changed    *changedTTL   // of SetTTL, or nil
 }
 
 // owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
@@ -234,7 +235,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	case h.renewal.handOff:
 		loss.Limit, loss.HandOff = h.terms.handoffTTL, true
 	default:
-		loss.Limit = h.terms.TTL
+		loss.Limit = h.ttl()
 	}
 	return loss
 }

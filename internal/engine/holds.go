@@ -66,7 +66,7 @@ func (h *hold) state() (s HoldState, stands bool) {
 	}
 	waited := time.Duration(h.waited) * time.Millisecond
 	s.Age, s.Left = now.Mono-h.begun-waited, h.ends()-now.Mono
-	trusted := h.terms.TTL
+	trusted := h.ttl()
 	if h.renewal.handOff {
 		trusted = h.terms.handoffTTL
 	}

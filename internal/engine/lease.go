@@ -53,7 +53,11 @@ func (l *Lease) Name() string { return l.standing.Load().name }
 func (l *Lease) Mode() fencing.Mode { return l.standing.Load().mode }
 
 // Owner returns the owner's id.
-func (l *Lease) Owner() string { return l.standing.Load().owner() }
+func (l *Lease) Owner() string {
+	h := l.lock()
+	defer l.mu.Unlock()
+	return h.owner()
+}
 
 // Hold returns the id of the standing hold.
 func (l *Lease) Hold() string {

@@ -48,7 +48,7 @@ func (h *hold) minimumLeft() time.Duration {
 // ttlArg returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is
 // longer. The trust in the hold is that of the TTL.
 func (h *hold) ttlArg() wire.Millis {
-	if left := h.minimumLeft(); left > h.terms.TTL {
+	if left := max(h.ttl(), h.minimumLeft()); left != h.terms.TTL {
 		return wire.FormatMillis(left)
 	}
 	return h.terms.ttlArg

@@ -58,12 +58,13 @@ func (h *hold) planRenewal(now clock.Instant) {
 // riskAt returns when the hold is reported as at risk: a third of its time is left, and no renewal was confirmed since
 // the first third. A limit that ends the lease before its trust is no risk.
 func (h *hold) riskAt() time.Duration {
-	until, span := h.trust.until().Mono, h.terms.TTL
-	if h.renewal.handOff {
-		span = h.terms.handoffTTL
-	}
+	until := h.trust.until().Mono
 	if !h.renewal.safe || h.limit() <= until {
 		return clock.Never
+	}
+	span := h.trustedTTL(h.ttl(), h.e.clock.Now())
+	if h.renewal.handOff {
+		span = h.terms.handoffTTL
 	}
 	return until - span/3
 }
@@ -112,21 +113,33 @@ func (h *hold) startRound(now clock.Instant) *round {
 	r := &round{sent: now}
 	h.renewal.round = r
 	for _, m := range h.e.masters {
-		h.askToRenew(m, h.trust.until())
+		h.askToRenew(m, h.trust.until(), now)
 	}
 	return r
 }
 
 // askToRenew posts a renewal to one master. The renewal is useless after until. A master with a request in flight is
 // asked again when that request has renewed the lease.
-func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
-	if !h.ballot.Vote(m.Index).Renewing(h.token()) {
+//
+// A renewal that SetTTL has made shorter than the trust so far lowers the trust before it is sent. The master keeps the
+// hold for the TTL from its arrival on, which is after now.
+func (h *hold) askToRenew(m *transport.Master, until, now clock.Instant) {
+	vote := h.ballot.Vote(m.Index)
+	if !vote.Renewing(h.token()) {
 		return
+	}
+	ttl := h.ttl()
+	if h.extra != nil && h.extra.changed != nil {
+		// Less than the round's own trust, which only answers reach.
+		vote.Shorten(h.e.drift.Trusted(now, ttl).Add(-1))
+		if trusted, ok := h.ballot.Votes().TrustedUntil(h.token()); ok {
+			h.trust.set(trusted)
+		}
 	}
 	renewal := &transport.Renewal{
 		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: h.ttlArg(), Token: h.token()},
 		Deadline: until,
-		Done:     func(renewed bool, err error, sent clock.Instant) { h.renewed(m, renewed, err, sent) },
+		Done:     func(renewed bool, err error, sent clock.Instant) { h.renewed(m, ttl, renewed, err, sent) },
 	}
 	if id := h.id; h.block() > 0 {
 		renewal.Wanted = func() { h.hearContended(id) }
@@ -136,15 +149,19 @@ func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 
 // renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
 // may be later than the start of the round, because the request may have waited in the pipeline.
-func (h *hold) renewed(m *transport.Master, renewed bool, err error, sent clock.Instant) {
+func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err error, sent clock.Instant) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	now := h.e.clock.Now()
+	if err != nil && !transport.DidNotRun(err) {
+		h.e.unansweredAt.Store(int64(now.Mono))
+	}
 	// An answer after the deadline is too late, whether positive or not: another holder may have entered.
 	if h.expire(now); h.phase != held {
 		return
 	}
-	answer := ballot.Answer{Status: ballot.IsGranted, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
+	until := h.e.drift.Trusted(sent, h.trustedTTL(ttl, now))
+	answer := ballot.Answer{Status: ballot.IsGranted, Until: until}
 	switch {
 	case err != nil:
 		if transport.StaleMarker(err) {
@@ -167,7 +184,7 @@ func (h *hold) renewed(m *transport.Master, renewed bool, err error, sent clock.
 		if !ok {
 			until = h.trust.until()
 		}
-		h.askToRenew(m, until)
+		h.askToRenew(m, until, now)
 	}
 	h.settle(now)
 }
@@ -206,13 +223,13 @@ func (h *hold) settle(now clock.Instant) {
 // settleRound ends the round if a quorum has answered, or if none can any more. The round has succeeded once the
 // deadline has reached the round's own trust, no matter which masters moved it.
 func (h *hold) settleRound(before, now clock.Instant) {
-	r := h.renewal.round
+	r, ttl := h.renewal.round, h.trustedTTL(h.ttl(), now)
 	switch {
 	case r == nil && h.trust.until().Mono > before.Mono: // a quorum has answered, but after the node timeout
 		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
-		h.roundSucceeded(now, h.renewal.confirm && h.trust.left(now) < h.terms.TTL/2)
+		h.roundSucceeded(now, h.renewal.confirm && h.trust.left(now) < ttl/2)
 	case r == nil:
-	case h.trust.until().Mono >= h.e.drift.Trusted(r.sent, h.terms.TTL).Mono: // a quorum has renewed it since
+	case h.trust.until().Mono >= h.e.drift.Trusted(r.sent, ttl).Mono: // a quorum has renewed it since
 		h.roundSucceeded(now, false)
 		r.end(nil)
 	case !h.ballot.Votes().RenewalsUnderWay():
@@ -279,7 +296,7 @@ func (h *hold) roundStalled(now clock.Instant) {
 // not asked in the round, and did not confirm.
 func (h *hold) unrenewed(r *round) *Error {
 	causes, _ := h.renewal.failure.(NodeFailures)
-	asked := h.e.drift.Trusted(r.sent, h.terms.TTL)
+	asked := h.e.drift.Trusted(r.sent, h.trustedTTL(h.ttl(), h.e.clock.Now()))
 	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.quorum(), Nodes: causes}
 	failed.Kind, _ = h.e.refusal(causes)
 	for i := range h.e.masters {
@@ -472,4 +489,87 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
+}
+
+// changedTTL is the TTL that SetTTL has given to a hold. A renewal with an earlier, shorter one may arrive after a
+// renewal with this one, and set the expiry back.
+type changedTTL struct {
+	ttl      time.Duration
+	at       time.Duration // of the change, by the monotonic clock
+	shortest time.Duration // that such a renewal may have, while it may arrive
+	longest  time.Duration // that a master was ever asked for
+}
+
+// ttl returns for how long a renewal extends the hold, under mu.
+func (h *hold) ttl() time.Duration {
+	if h.extra == nil || h.extra.changed == nil {
+		return h.terms.TTL
+	}
+	return h.extra.changed.ttl
+}
+
+// longestTTL returns for how long a master may keep the hold after the last request, under mu.
+func (h *hold) longestTTL() time.Duration {
+	if h.extra == nil || h.extra.changed == nil {
+		return h.terms.TTL
+	}
+	return h.extra.changed.longest
+}
+
+// outlived is for how long after a change of the TTL a renewal from before it may arrive.
+const outlived = lateness + batchTimeout
+
+// trustedTTL returns for how long from its sending a renewal is trusted that has just been answered, under mu: for its
+// TTL, or for a shorter one of a renewal that may still arrive. There is none if all renewals of this engine have been
+// answered since a minute before the change.
+func (h *hold) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
+	if h.extra == nil || h.extra.changed == nil {
+		return ttl
+	}
+	c := h.extra.changed
+	unanswered := time.Duration(h.e.unansweredAt.Load())
+	if now.Mono < c.at+outlived && unanswered > 0 && unanswered > c.at-outlived {
+		return min(ttl, c.shortest)
+	}
+	return ttl
+}
+
+// changeTTL sets the TTL of all renewals from now on, under mu. Trust in the hold falls with the first of them.
+func (h *hold) changeTTL(ttl time.Duration, now clock.Instant) {
+	if h.extra == nil {
+		h.extra = new(extra)
+	}
+	c := &changedTTL{ttl: ttl, at: now.Mono, shortest: h.ttl(), longest: max(ttl, h.longestTTL())}
+	if before := h.extra.changed; before != nil && now.Mono < before.at+outlived {
+		c.shortest = min(c.shortest, before.shortest)
+	}
+	h.extra.changed = c
+}
+
+// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
+// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well.
+func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
+	for ctx.Err() == nil { // not under mu: it is the caller's code
+		h := l.lock()
+		now := h.e.clock.Now()
+		if h.expire(now); h.phase != held {
+			l.mu.Unlock()
+			break
+		}
+		r := h.renewal.round
+		if r == nil {
+			h.changeTTL(ttl, now)
+			l.mu.Unlock()
+			break
+		}
+		over := make(chan error, 1)
+		r.waiters = append(r.waiters, over)
+		l.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+		case <-l.Done():
+		}
+	}
+	return l.Renew(ctx)
 }

@@ -1,0 +1,154 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func TestSetTTL(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.Process()
+		for _, mode := range bothModes {
+			lease := p.Take("n", mode)
+			token := lease.Token()
+			for _, ttl := range []time.Duration{time.Hour, w.TTL * 2, w.TTL * 3, w.TTL} {
+				require.NoError(w, lease.SetTTL(w.Ctx, ttl))
+				require.LessOrEqual(w, time.Until(lease.Deadline()), ttl)
+				w.RequireLess(ttl*98/100, time.Until(lease.Deadline()), "it counts at once")
+				left := w.Inspect("n").Holders[0].Remaining
+				require.LessOrEqual(w, left, ttl)
+				require.Greater(w, left, ttl/2)
+				require.NoError(w, lease.Renew(w.Ctx))
+				require.LessOrEqual(w, time.Until(lease.Deadline()), ttl)
+			}
+			require.Equal(w, token, lease.Token())
+			w.Release(lease)
+			require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrReleased)
+		}
+		w.OnlyTokensLeft()
+	})
+}
+
+// The TTL stays for all later renewals, for conversions, and for what a process leaves that dies.
+func TestSetTTLStays(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		lease := p.Take("n", rwlock.Write)
+		const ttl = 40 * time.Second
+		require.NoError(w, lease.SetTTL(w.Ctx, ttl))
+		renewed := p.Stats().Renewed
+		w.Pass(10 * ttl)
+		require.NoError(w, lease.Err())
+		require.InDelta(w, 30, p.Stats().Renewed-renewed, 5)
+		require.NoError(w, lease.Downgrade(w.Ctx))
+		require.NoError(w, lease.Upgrade(w.Ctx))
+		require.Greater(w, time.Until(lease.Deadline()), ttl*98/100)
+		w.Pass(ttl)
+		require.Greater(w, time.Until(lease.Deadline()), ttl*6/10)
+		p.Die()
+		died := time.Now()
+		next := q.Acquire(w.Ctx, "n", rwlock.Write)
+		w.Release(next.Granted())
+		require.Greater(w, next.At.Sub(died), ttl*6/10)
+		require.LessOrEqual(w, next.At.Sub(died), ttl+w.Refresh())
+	})
+}
+
+// A shorter TTL ends the trust before the request for it leaves: the server may have it although no answer comes.
+func TestAShorterTTLIsNotTrustedLonger(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		for _, dir := range []testredis.Direction{testredis.ToServer, testredis.ToClient} {
+			p, q := w.Process(), w.Process()
+			lease := p.Take("n", rwlock.Write)
+			end := watch(lease)
+			next := q.Queue("n", rwlock.Write)
+			p.Link.Blackhole(dir)
+			ctx := w.Soon(100 * time.Millisecond)
+			require.ErrorIs(w, lease.SetTTL(ctx, w.TTL/5), context.DeadlineExceeded)
+			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/5-100*time.Millisecond)
+			p.Link.Blackhole(testredis.Both) // no release tells the server that it is over
+			w.UntilOver(lease)
+			granted := next.Granted()
+			require.True(w, end.before(next.At), "another holds it while the old context lives")
+			w.Release(granted)
+			p.Link.Restore()
+		}
+	})
+}
+
+// A renewal that was not answered may arrive later. Until it cannot, a longer TTL is not trusted beyond its TTL.
+func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.ToClient)
+		require.Error(w, lease.Renew(w.Ctx))
+		p.Link.Cut()
+		p.Link.Restore()
+		w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
+		require.NoError(w, lease.SetTTL(w.Ctx, time.Hour))
+		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		for range 6 {
+			w.Pass(w.TTL)
+			require.NoError(w, lease.Err())
+			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		}
+		w.Pass(2 * w.TTL)
+		require.Greater(w, time.Until(lease.Deadline()), time.Hour/2)
+	})
+}
+
+// A renewal under way has the TTL from before, so SetTTL waits for it.
+func TestSetTTLWaitsForARenewalUnderWay(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Delay(50 * time.Millisecond)
+		renewal := w.Call(w.Ctx, lease.Renew)
+		change := w.Call(w.Ctx, func(ctx context.Context) error { return lease.SetTTL(ctx, time.Hour) })
+		require.NoError(w, renewal.Result())
+		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		require.NoError(w, change.Result())
+		require.Greater(w, time.Until(lease.Deadline()), time.Hour*9/10)
+
+		renewal = w.Call(w.Ctx, lease.Renew)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		change = w.Call(ctx, func(ctx context.Context) error { return lease.SetTTL(ctx, w.TTL) })
+		cancel()
+		require.ErrorIs(w, change.Result(), context.Canceled)
+		require.NoError(w, renewal.Result())
+		require.Greater(w, time.Until(lease.Deadline()), time.Hour*9/10, "it had not begun")
+	})
+}
+
+// A TTL that no acquisition may have is refused before anything is sent or changed.
+func TestSetTTLRefuses(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		before := lease.Deadline()
+		p.Link.ResetCalls()
+		for _, ttl := range []time.Duration{-1, 0, time.Millisecond, 24*time.Hour + 1} {
+			refused := new(rwlock.OptionError)
+			require.ErrorAs(w, lease.SetTTL(w.Ctx, ttl), &refused)
+			require.Equal(w, "SetTTL", refused.Option)
+			require.Equal(w, ttl, refused.Value)
+		}
+		require.Empty(w, sent(p.Link))
+		require.WithinDuration(w, before, lease.Deadline(), 0)
+		require.ErrorIs(w, new(rwlock.Lease).SetTTL(w.Ctx, time.Second), rwlock.ErrOption)
+		require.ErrorIs(w, (*rwlock.Lease)(nil).SetTTL(w.Ctx, time.Second), rwlock.ErrOption)
+		w.FlushAll()
+		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrLost)
+		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrLost)
+		other := p.Take("n", rwlock.Write)
+		require.NoError(w, p.Close())
+		require.ErrorIs(w, other.SetTTL(w.Ctx, w.TTL), rwlock.ErrReleased)
+	})
+}
