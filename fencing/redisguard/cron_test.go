@@ -56,6 +56,7 @@ type cronWorld struct {
 
 	mu      sync.Mutex
 	runs    map[time.Time]int
+	got     map[time.Time][]string // by the processes
 	faults  map[string]int
 	down    bool // a process is: another one must not be
 	workers sync.WaitGroup
@@ -119,7 +120,7 @@ func (w *cronWorld) life(ctx context.Context, late time.Duration) {
 				}
 			}()
 		}
-		_, err := do(context.WithoutCancel(ctx), due, func(context.Context) error {
+		ran, err := do(context.WithoutCancel(ctx), due, func(context.Context) error {
 			w.mu.Lock()
 			w.runs[due]++
 			w.mu.Unlock()
@@ -141,6 +142,9 @@ func (w *cronWorld) life(ctx context.Context, late time.Duration) {
 			return nil
 		})
 		require.True(w.t, err == nil || killed, "%v", err)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.got[due] = append(w.got[due], fmt.Sprintf("the clock late by %v: ran %t, %v", late, ran, err))
 	})
 }
 
@@ -156,7 +160,8 @@ func cronRuns(
 ) (runs map[time.Time]int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &cronWorld{
-			t: t, mini: testredis.NewMini(t), recipe: recipe, runs: map[time.Time]int{}, faults: map[string]int{},
+			t: t, mini: testredis.NewMini(t), recipe: recipe,
+			runs: map[time.Time]int{}, got: map[time.Time][]string{}, faults: map[string]int{},
 			rng: rand.New(rand.NewPCG(seed, 0)),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ticks)*cronPeriod+cronPeriod/2)
@@ -169,6 +174,11 @@ func cronRuns(
 		t.Logf("seed %d: %d ticks, %v", seed, len(w.runs), w.faults)
 		require.Subset(t, slices.Collect(maps.Keys(w.faults)), []string{"killed", "terminated"})
 		runs = w.runs
+		for due, got := range w.got {
+			if runs[due] == 0 {
+				t.Logf("missed %v: %v", due, got)
+			}
+		}
 	})
 	return runs
 }

@@ -87,13 +87,16 @@ type cronLock struct {
 	job    string
 }
 
-// tick runs work if no process has the lock of the tick. Attempts without an answer are repeated for a moment, which
-// adds to the time by which clocks may differ.
+// tick runs work if no process has the lock of the tick. After an attempt without an answer it goes on asking for a
+// moment: until that attempt is given back, it may refuse the next one. The moment adds to the time by which clocks may
+// differ.
 func (c cronLock) tick(ctx context.Context, work func(context.Context) error) (ran bool, err error) {
+	unanswered := false
 	for begun := time.Now(); ; {
 		ran, err := c.locker.TryDo(ctx, c.job, work, rwlock.WithTTL(time.Second),
 			rwlock.WithMinHold(time.Second)) // at ticks 2 s apart
-		if ran || !errors.Is(err, rwlock.ErrNoQuorum) || time.Since(begun) > 100*time.Millisecond {
+		unanswered = unanswered || errors.Is(err, rwlock.ErrNoQuorum)
+		if ran || !unanswered || time.Since(begun) > 100*time.Millisecond {
 			return ran, err
 		}
 		select {
