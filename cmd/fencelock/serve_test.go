@@ -44,7 +44,7 @@ func TestServe(t *testing.T) {
 		request.Host = host
 		answer, err := client.Do(request)
 		require.NoError(t, err)
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
 		return answer.StatusCode, string(text)
