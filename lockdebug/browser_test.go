@@ -144,6 +144,12 @@ func (b *browser) read(from *os.File) {
 // call calls a method of the protocol and reads its result, unless result is nil.
 func (b *browser) call(method string, params object, result any) {
 	b.Helper()
+	require.Empty(b, b.tryCall(method, params, result), method)
+}
+
+// tryCall is call, and returns the error of the method instead of failing the test.
+func (b *browser) tryCall(method string, params object, result any) (failure string) {
+	b.Helper()
 	text, err := json.Marshal(params)
 	require.NoError(b, err)
 	answer := make(chan message, 1)
@@ -160,13 +166,16 @@ func (b *browser) call(method string, params object, result any) {
 	select {
 	case got, ok := <-answer:
 		require.True(b, ok, "%s: the browser has ended", method)
-		require.Nil(b, got.Error, method)
+		if got.Error != nil {
+			return got.Error.Message
+		}
 		if result != nil {
 			require.NoError(b, json.Unmarshal(got.Result, result), "%s", got.Result)
 		}
 	case <-time.After(patience):
 		b.Fatalf("%s: no answer", method)
 	}
+	return ""
 }
 
 // patience bounds the wait for an event that never comes.
@@ -175,20 +184,33 @@ const patience = time.Minute
 // evaluate returns the value of an expression in the page.
 func (b *browser) evaluate(expression string) any {
 	b.Helper()
+	value, failure := b.tryEvaluate(expression)
+	require.Empty(b, failure, expression)
+	return value
+}
+
+// tryEvaluate is evaluate, and returns why there is no value if the browser leaves the page at the same time.
+func (b *browser) tryEvaluate(expression string) (value any, failure string) {
+	b.Helper()
 	var got struct {
 		Result           struct{ Value any }
 		ExceptionDetails any
 	}
-	b.call("Runtime.evaluate", object{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got)
-	require.Nil(b, got.ExceptionDetails, expression)
-	return got.Result.Value
+	call := object{"expression": expression, "returnByValue": true, "awaitPromise": true}
+	if failure = b.tryCall("Runtime.evaluate", call, &got); failure == "" {
+		require.Nil(b, got.ExceptionDetails, expression)
+	}
+	return got.Result.Value, failure
 }
 
 // until returns when the expression is true in the page.
 func (b *browser) until(expression string) {
 	b.Helper()
 	limit := time.Now().Add(patience)
-	for b.evaluate("Boolean("+expression+")") != true {
+	for {
+		if value, _ := b.tryEvaluate("Boolean(" + expression + ")"); value == true {
+			return
+		}
 		if time.Now().After(limit) {
 			b.Fatalf("it never came about that %s in\n%s", expression, b.evaluate("document.documentElement.innerText"))
 		}
