@@ -119,6 +119,8 @@ func look(b *browser) {
 		require.LessOrEqual(b, b.evaluate("document.documentElement.scrollWidth"), float64(s.width), s.name)
 		dark := b.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)"
 		require.Equal(b, s.scheme == "dark", dark, s.name)
+		status := b.evaluate("getComputedStyle(document.getElementById('status')).backgroundColor")
+		require.Equal(b, "rgba(0, 0, 0, 0)", status, "no alarm without a cause")
 	}
 	b.screen(1280, 800, "light")
 }
