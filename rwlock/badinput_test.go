@@ -145,7 +145,8 @@ func TestAcquisitionRefuses(t *testing.T) {
 			},
 			{
 				"long minimum", "orders",
-				[]rwlock.LockOption{rwlock.WithMinHold(24*time.Hour + 1)}, "WithMinHold", "24h0m0.000000001s", "at most 24h",
+				[]rwlock.LockOption{rwlock.WithMinHold(24*time.Hour + 1)},
+				"WithMinHold", "24h0m0.000000001s", "at most 24h",
 			},
 			{"no name", "", nil, "name", "0 bytes", "1 to 512 bytes"},
 			{"long name", strings.Repeat("n", 513), nil, "name", "513 bytes", "1 to 512 bytes"},

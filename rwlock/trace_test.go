@@ -27,14 +27,16 @@ var failing = map[string]struct {
 			_, err := p.TryLock(w.Ctx, "n")
 			return err
 		},
-		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+		rwlock.ErrNotAcquired,
+		rwlock.FailedStats{Contended: 1},
 	},
 	"a single attempt of an RWMutex": {
 		func(w *world, p *process) error {
 			w.Process().Take("n", rwlock.Write)
 			return p.RWMutex("n").TryRLock(w.Ctx)
 		},
-		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+		rwlock.ErrNotAcquired,
+		rwlock.FailedStats{Contended: 1},
 	},
 	"ctx ends in the queue": {
 		func(w *world, p *process) error {
@@ -42,7 +44,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Soon(time.Second), "n")
 			return err
 		},
-		context.DeadlineExceeded, rwlock.FailedStats{Contended: 1},
+		context.DeadlineExceeded,
+		rwlock.FailedStats{Contended: 1},
 	},
 	"ctx has ended before": {
 		func(w *world, p *process) error {
@@ -51,7 +54,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(ctx, "n")
 			return err
 		},
-		errShutdown, rwlock.FailedStats{Contended: 1},
+		errShutdown,
+		rwlock.FailedStats{Contended: 1},
 	},
 	"the limit of the wait": {
 		func(w *world, p *process) error {
@@ -59,7 +63,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
 			return err
 		},
-		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+		rwlock.ErrNotAcquired,
+		rwlock.FailedStats{Contended: 1},
 	},
 	"no answer": {
 		func(w *world, p *process) error {
@@ -67,7 +72,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Soon(time.Second), "n")
 			return err
 		},
-		rwlock.ErrNoQuorum, rwlock.FailedStats{NoQuorum: 1},
+		rwlock.ErrNoQuorum,
+		rwlock.FailedStats{NoQuorum: 1},
 	},
 	"no answer within the limit of the wait": {
 		func(w *world, p *process) error {
@@ -75,7 +81,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
 			return err
 		},
-		rwlock.ErrNoQuorum, rwlock.FailedStats{NoQuorum: 1},
+		rwlock.ErrNoQuorum,
+		rwlock.FailedStats{NoQuorum: 1},
 	},
 	"closed while it waits": {
 		func(w *world, p *process) error {
@@ -84,7 +91,8 @@ var failing = map[string]struct {
 			require.NoError(w, p.Close())
 			return a.Failed()
 		},
-		rwlock.ErrClosed, rwlock.FailedStats{Closed: 1},
+		rwlock.ErrClosed,
+		rwlock.FailedStats{Closed: 1},
 	},
 	"closed before": {
 		func(w *world, p *process) error {
@@ -92,7 +100,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Ctx, "n")
 			return err
 		},
-		rwlock.ErrClosed, rwlock.FailedStats{Closed: 1},
+		rwlock.ErrClosed,
+		rwlock.FailedStats{Closed: 1},
 	},
 	"a key that holds something else": {
 		func(w *world, p *process) error {
@@ -100,7 +109,8 @@ var failing = map[string]struct {
 			_, err := p.Lock(w.Ctx, "n")
 			return err
 		},
-		rwlock.ErrConflict, rwlock.FailedStats{Refused: 1},
+		rwlock.ErrConflict,
+		rwlock.FailedStats{Refused: 1},
 	},
 	"a conversion": {
 		func(w *world, p *process) error {
@@ -112,7 +122,8 @@ var failing = map[string]struct {
 			require.True(w, first.IsWaiting())
 			return q.TryUpgrade(w.Ctx)
 		},
-		rwlock.ErrNotAcquired, rwlock.FailedStats{Contended: 1},
+		rwlock.ErrNotAcquired,
+		rwlock.FailedStats{Contended: 1},
 	},
 }
 
