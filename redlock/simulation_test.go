@@ -92,6 +92,7 @@ const (
 	diceDelay
 	diceFaults
 	diceConditions
+	diceBreaks
 )
 
 // run has the processes work under faults, and then checks that all is well again. begin starts the goroutines of one.
@@ -103,6 +104,9 @@ func (s *simulation) run(begin func(ctx context.Context, p *simPeer, work *sync.
 		var work sync.WaitGroup
 		for _, p := range s.peers {
 			begin(ctx, p, &work)
+		}
+		if rng := dice(s.seed, diceBreaks, 0); rng.IntN(2) == 0 {
+			work.Go(func() { s.breakHolds(ctx, rng) })
 		}
 		f.run(ctx)
 		end()

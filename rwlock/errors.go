@@ -74,6 +74,7 @@ const (
 	NoQuorum Reason = "no renewal was confirmed in time" // by Redis (of several: a quorum) before the deadline
 	Paused   Reason = "paused"                           // this process or machine was suspended past the deadline
 	MaxHold  Reason = "max hold"                         // the limit of WithMaxHold was reached
+	Broken   Reason = "broken"                           // an operator has broken the hold: see Locker.Break
 )
 
 // LostError reports the end of a lease that was not released. Another client may hold the lock since then. It does not
@@ -82,8 +83,10 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	Limit  time.Duration // the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if Taken
-	Err    error         // why the masters did not renew it, or that they evict keys: *NodeErrors, joined; or nil
+	// Limit is the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if Taken or Broken.
+	Limit time.Duration
+	// Err is why the masters did not renew it, or that they evict keys: *NodeErrors, joined; *BrokenError; or nil.
+	Err error
 
 	handOff bool // Limit is the time limit of a hand-off
 }
@@ -123,6 +126,12 @@ func (e *LostError) As(target any) bool {
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// BrokenError is the cause of a lease that an operator has broken, and of an acquisition that waited: see Locker.Break.
+type BrokenError struct{ By, Why string }
+
+// Error names the operator and the reason.
+func (e *BrokenError) Error() string { return fmt.Sprintf("broken by %q: %q", e.By, e.Why) }
 
 // OptionError reports an option, a name or another argument that breaks a rule. No request for a lock was sent, with
 // one exception: the rule that masters must be usable together is checked by requests to them, and a violation also

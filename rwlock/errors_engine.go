@@ -87,7 +87,7 @@ func waitEnd(err error) error {
 	if limit, ok := errors.AsType[*maxWaitError](err); ok {
 		return limit
 	}
-	return err
+	return nodeCause(err)
 }
 
 // What happens after a renewal or a release that is not confirmed.
@@ -112,7 +112,7 @@ func quorumError(e *engine.Error) error {
 	switch {
 	case e.Op == engine.OpRenew:
 		quorum.Err = errUnrenewed
-	case e.Op == engine.OpAcquire || e.Kind == engine.Conflict:
+	case e.Op == engine.OpAcquire || e.Op == engine.OpBreak || e.Kind == engine.Conflict:
 	case e.Unknown:
 		quorum.Err = errPending
 	default:
@@ -151,6 +151,8 @@ func nodeCause(err error) error {
 		return fmt.Errorf("not retried yet: %w", nodeCause(e.Cause))
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
+	case *engine.Breaker:
+		return &BrokenError{By: e.Who, Why: e.Why}
 	case *engine.Abstaining:
 		return &AbstainError{For: e.For, Err: e.Err}
 	}

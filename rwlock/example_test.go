@@ -406,3 +406,21 @@ func ExampleLocker_List() {
 	// Output:
 	// report/daily write worker-7 true
 }
+
+// An operator takes a lock away from a process that hangs.
+func ExampleLocker_Break() {
+	locker, stop := embedded(rwlock.WithMeta("ann@desk"), rwlock.WithTTL(300*time.Millisecond))
+	defer stop()
+	ctx := context.Background()
+	lease, _ := locker.Lock(ctx, "import")
+
+	state, _ := locker.Inspect(ctx, "import")
+	err := locker.Break(ctx, "import", state.Holders[0].Hold, "hangs since noon")
+	fmt.Println("broken:", err == nil) // its process has given it back, or its time is over
+	<-lease.Done()
+	var by *rwlock.BrokenError
+	fmt.Println(errors.As(lease.Err(), &by), by)
+	// Output:
+	// broken: true
+	// true broken by "ann@desk": "hangs since noon"
+}

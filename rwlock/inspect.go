@@ -7,7 +7,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
@@ -18,6 +21,8 @@ type Holder struct {
 	Meta        string        // of WithMeta, as the holder set it: escape it before printing
 	Mode        Mode          // Read or Write
 	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
+	Token       fencing.Token // of a block the last; 0 in an AcquireError and where Broken
+	Broken      bool          // of Inspect and List: it cannot be renewed any more, see Break
 	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
 	Ended       bool          // released, and kept by WithMinHold until Remaining is over
 	Lingering   bool          // of an RWMutex of this locker: kept by WithLinger, without a current holder
@@ -134,12 +139,12 @@ func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.fr
 // The user of the client needs the right to SCAN, which a lock does not need.
 func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
-		settings, err := l.checkList(namePrefix, opts)
+		s, err := l.checkList(namePrefix, opts)
 		if err != nil {
 			yield(State{}, err)
 			return
 		}
-		for listed := range l.engine.List(ctx, namePrefix, settings.free) {
+		for listed := range l.engine.List(ctx, namePrefix, s.free) {
 			state := State{}
 			if err = listed.Err; err != nil {
 				err = convertError(err)
@@ -170,6 +175,69 @@ func (l *Locker) checkList(namePrefix string, opts []ListOption) (s listSettings
 	return s, nil
 }
 
+// BreakOption is an option of Break.
+type BreakOption interface{ applyBreak(*breakSettings) }
+
+type breakSettings struct{ atOnce bool }
+
+type breakOption func(*breakSettings)
+
+func (o breakOption) applyBreak(s *breakSettings) { o(s) }
+
+// BreakNow makes Break free the lock at once, while the holder's process may still trust in its lease: until its next
+// renewal it may work beside the next holder. So the work is safe only as far as the storage checks the tokens.
+func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOnce = true }) }
+
+// Break takes a hold away from its process, for an operator. hold is the id that Inspect, List and AcquireError show.
+// reason is for the process, 1 to 256 bytes; the text of WithMeta names the operator.
+//
+// A granted hold cannot be renewed any more. It stands until its process gives it back or until it expires, and Break
+// returns then, so no other client gets the lock while the process trusts in it. The process hears of it by a message
+// or by its next renewal, and gives the hold back: its lease ends with the reason Broken and a *BrokenError. It may
+// acquire the lock again. A hold that stands only because of WithMinHold ends at once. A waiter leaves the queue, and
+// its acquisition fails with an *AcquireError whose cause is a *BrokenError.
+//
+// If ctx ends before, the error is its cause, and the hold stays unrenewable. A hold that no master of a quorum has is
+// ErrNotHeld. If fewer masters than a quorum answered, the error is a *QuorumError. To repeat a Break is harmless. An
+// argument that breaks a rule is an *OptionError, before anything is sent. After Close the error is ErrClosed.
+func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...BreakOption) error {
+	s, err := l.checkBreak(name, hold, reason, opts)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctxerr.Cause(ctx)
+	}
+	err = l.engine.Break(ctx, name, hold, engine.Breaker{Who: l.defaults.Meta, Why: reason}, s.atOnce)
+	if err == engine.ErrGone {
+		return fmt.Errorf("%w: hold %s of lock %q", ErrNotHeld, hold, name)
+	}
+	return convertError(err)
+}
+
+func (l *Locker) checkBreak(name, hold, reason string, opts []BreakOption) (s breakSettings, err error) {
+	if l.isZero() {
+		return s, errZeroLocker
+	}
+	if err := checkName(name); err != nil {
+		return s, err
+	}
+	if _, err := ulid.ParseStrict(hold); err != nil {
+		return s, &OptionError{"hold", fmt.Sprintf("%q", hold), "must be the id of a hold, as Inspect shows it"}
+	}
+	if reason == "" || len(reason) > settings.MaxMeta {
+		rule := fmt.Sprintf("must be 1 to %d bytes", settings.MaxMeta)
+		return s, &OptionError{"reason", fmt.Sprintf("%d bytes", len(reason)), rule}
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			return s, &OptionError{"option", "nil", "must not be nil"}
+		}
+		opt.applyBreak(&s)
+	}
+	return s, nil
+}
+
 // masterState returns one master's own view, without regard to the other masters: a search for a fault needs the
 // differences.
 func masterState(v engine.View) MasterState {
@@ -187,7 +255,7 @@ func masterState(v engine.View) MasterState {
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort, Ended: h.Ended,
-		Remaining: h.Remaining, Held: h.Held,
+		Token: h.Token, Broken: h.Broken, Remaining: h.Remaining, Held: h.Held,
 	}
 }
 

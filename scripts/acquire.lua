@@ -6,7 +6,8 @@
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
 --        an upgrade, and another reader's waits already {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
---        refused  {2, ...as queued}, released before its acquire arrived {3, 0, 0, server us}, 4 and 5 as in vote.lua
+--        refused  {2, ...as queued}, released before its acquire arrived {3, 0, 0, server us}, broken, or the hold that
+--        it converts is, {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
 -- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
 --        it was sidelined and another upgrade has arrived before it
 -- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first shared hold HSET more; behind a
@@ -178,20 +179,21 @@ end
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
+local who = asked
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it
 purge()
 admit()
 if state == 'x' and expiry > ms then
   store()
-  return { 3, 0, 0, us }
+  return { 3, 0, 0, us, who ~= '-' and who or nil }
 end
 
 local token
 state, expiry, token, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
-  if token == 0 then return { 3, 0, 0, us } end
+  if token == 0 then return { 3, 0, 0, us, brokenBy(id) } end
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
 if from then other = inTheWay() end
@@ -216,6 +218,10 @@ if enters then makes, members = holdsKey, readers end
 if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(makes, members) then
   store()
   return redis.error_reply(moving)
+end
+if enters and from and (wHold == from and wToken == 0 or match(recordOf(from) or '', '^g %d+ 0 ')) then
+  store()
+  return { 3, 0, 0, us, brokenBy(from) }
 end
 if enters then
   local first

@@ -30,10 +30,11 @@ const (
 	Yield   Name = "yield"   // put it back behind an older one
 	Regain  Name = "regain"  // take it again on a master that has lost it
 	Marker  Name = "marker"  // read or write what a master stores about itself
+	Break   Name = "break"   // take it away from its process
 	Inspect Name = "inspect" // show a lock, change nothing
 )
 
-var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Inspect}
+var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Break, Inspect}
 
 // include begins a line that names a file and stands for its whole text.
 const include = "-- include: "

@@ -27,7 +27,9 @@
 --
 -- States: g granted (its expiry is the score in holds, and the expiry in the record is not before that), q waiting,
 -- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
--- x released before its acquire arrived (a tombstone). The token in a waiter's record is its place.
+-- x released before its acquire arrived, or broken (a tombstone). The token in a waiter's record is its place.
+-- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
+-- b:<hold> is a tombstone for a broken one. The details of a tombstone say who broke the hold and why, or are '-'.
 -- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
 -- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
 -- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an
@@ -184,6 +186,9 @@ local function find(id)
   return state, tonumber(expiry), tonumber(token), since, details
 end
 
+-- Returns who broke a hold and why.
+local function brokenBy(id) return match(recordOf('b:' .. id) or '', '^x %d+ %d+ %d+ (%d+:.*)$') end
+
 -- A key lives an hour, or as long as its longest member: the token must outlive the hold, and an expired member must
 -- still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without GT.
 local function keep(key, new, ttl)
@@ -270,15 +275,26 @@ local function uncount(id, details, token)
   if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
 end
 
+-- Removes the tombstone of a broken hold that is dropped.
+local function unmark(id)
+  local mark = 'b:' .. id
+  if not recordOf(mark) then return end
+  call('ZREM', asideKey, mark)
+  aside = aside - 1
+  fields[mark] = false
+end
+
 -- With leavers, an id of the queue is added to these instead of being removed: the caller removes them together.
 local function drop(id, state, details, leavers)
   if state == 'w' then
+    if wToken == 0 then unmark(id) end
     if wNamed ~= '' then uncount(id, details or writerDetails(), int(wToken or t)) end
     setWriter(nil)
     return
   end
   if state == 'g' then
     local _, _, token = parse(recordOf(id))
+    if token == '0' then unmark(id) end
     call('ZREM', holdsKey, id)
     readers = readers - 1
     local told = fields.c or h.c

@@ -124,7 +124,7 @@ end
 local function keepEnded(least, rest)
   local state, _, token, since, details = find(id)
   if state ~= 'w' and state ~= 'g' then return false end
-  if token == 0 then return true end
+  if token == 0 then return match(details, '^%a %d+ %S+ (%S+)') == '-' end -- one that is broken goes
   local expiry = math.max(math.min(since + least, ms + rest), leaves and ms + ARGV[3] or 0)
   if expiry <= ms then return false end
   uncount(id, details, int(token))

@@ -4,7 +4,8 @@
 --        lock alone, as there
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and a hold waits; 0 not
---        held here with that token, or expired; 3 nothing was done, since the client has to read the marker first}
+--        held here with that token, or expired; a text in place of 0: who broke it and why; 3 nothing was done, since
+--        the client has to read the marker first}
 -- Twice  the expiry is set from the server's clock, not summed
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
 --        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute; works
@@ -82,6 +83,11 @@ for i = 2, #ARGV, 3 do
     end
   end
   if status == 1 and h[2] and find(h[2], '^%d+ [1-9]') then status = 2 end
+  if status == 0 then -- only now, so that it costs a renewal nothing
+    local mark = own and string.byte(own) == 120 and own or pcall('HGET', lock, 'b:' .. id) -- 'x'
+    local expiry, who = match(type(mark) == 'string' and mark or '', '^x (%d+) %d+ %d+ (%d+:.*)$')
+    if expiry and expiry - ms > 0 then status = who end
+  end
   reply[lease + 2] = status
 end
 return reply

@@ -45,6 +45,14 @@ var deaf = "p" + channel // nobody listens there
 
 // sequences take a lock through its whole life.
 var sequences = map[string][]step{
+	"broken, given back": {
+		is(1, acquire(writer("01").by("a"))),
+		is(1, breaks("01")),
+		ends(1, release("01", 0)),
+		is(1, acquire(reader("02"))),
+		is(1, breaks("02")),
+		ends(1, release("02", 0)),
+	},
 	"write, hand-off, gone": {
 		is(1, acquire(writer("01"))),
 		is(2, tryAcquire(writer("02"))),

@@ -131,7 +131,8 @@ end
 -- Reports whether the lock is only read, and only by the hold that this one converts.
 local function soleReader(details)
   local from = readers == 1 and converted(details)
-  return from and parse(recordOf(from)) == 'g'
+  local state, _, token = parse(from and recordOf(from))
+  return state == 'g' and token ~= '0' -- not broken
 end
 
 -- Grants the lock to the head of the queue as long as the head may enter. Every script that removes a hold or a waiter

@@ -105,6 +105,8 @@ func (e *env) repeatable(c call, reply []any) (kept []any) {
 		return reply
 	}
 	switch c.script {
+	case scripts.Break: // status, left, server us, more
+		return []any{reply[0], reply[3]}
 	case scripts.Refresh: // server us, wake, more, then status, token, left for each waiter
 		for i, field := range reply[2:] {
 			if i%3 != 0 {

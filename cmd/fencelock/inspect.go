@@ -47,21 +47,25 @@ func printState(out io.Writer, s rwlock.State) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(s.Holders) > 0 {
-		fmt.Fprintln(w, "HOLDER\tMODE\tHELD\tLEFT\tHOLD\tOWNER\tNESTED")
+		fmt.Fprintln(w, "HOLDER\tMODE\tHELD\tLEFT\tHOLD\tOWNER\tTOKEN\tNESTED")
 	}
 	for _, h := range s.Holders {
 		nested := fmt.Sprint(h.Count)
 		if h.Cohort {
 			nested = "shared"
 		}
-		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n",
-			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, nested)
+		token := h.Token.String()
+		if h.Broken {
+			token = "broken"
+		}
+		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, token, nested)
 	}
 	if len(s.Waiters) > 0 {
-		fmt.Fprintln(w, "WAITER\tMODE\tWAITED\t\tHOLD\tOWNER\t")
+		fmt.Fprintln(w, "WAITER\tMODE\tWAITED\t\tHOLD\tOWNER\t\t")
 	}
 	for _, q := range s.Waiters {
-		fmt.Fprintf(w, "%s\t%v\t%s\t\t%s\t%s\t\n", printable(q.Meta), q.Mode, brief(q.Waited), q.Hold, q.Owner)
+		fmt.Fprintf(w, "%s\t%v\t%s\t\t%s\t%s\t\t\n", printable(q.Meta), q.Mode, brief(q.Waited), q.Hold, q.Owner)
 	}
 	if len(s.Masters) > 1 {
 		fmt.Fprintln(w, "MASTER\tHOLDERS\tWAITERS\tTOKEN")

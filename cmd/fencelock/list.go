@@ -127,6 +127,8 @@ type (
 		Mode      string `json:"mode"`
 		Count     int    `json:"count"`
 		Shared    bool   `json:"shared"`
+		Token     uint64 `json:"token"`
+		Broken    bool   `json:"broken"`
 		Held      int64  `json:"held_ms"`
 		Remaining int64  `json:"remaining_ms"`
 	}
@@ -167,7 +169,8 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Held.Milliseconds(), h.Remaining.Milliseconds(),
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, uint64(h.Token), h.Broken,
+			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}
 	return list

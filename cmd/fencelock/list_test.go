@@ -211,3 +211,67 @@ func TestThreeMasters(t *testing.T) {
 	require.Equal(t, statusFailed, got.status)
 	require.Regexp(t, `(?m)^error +`+addrs[2]+` +vote .*another set`, got.out)
 }
+
+func TestBreak(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	app := application(t, server.Option())
+	at := "REDIS_URL=redis://" + server.Addr()
+	held := hold(t, app, "orders", rwlock.WithMeta("web-1"))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := app.Lock(t.Context(), "orders", rwlock.WithMeta("web-2"))
+		ended <- err
+	}()
+	var waiter string
+	require.Eventually(t, func() bool {
+		state, err := app.Inspect(t.Context(), "orders")
+		if err != nil || len(state.Waiters) == 0 {
+			return false
+		}
+		waiter = state.Waiters[0].Hold
+		return true
+	}, testkit.Patience, time.Millisecond)
+
+	got := fencelock(t, at, "break", "orders", "-hold", waiter, "-reason", "wrong version", "-by", "ann", patience)
+	require.Zero(t, got.status, got.errs)
+	require.Contains(t, got.out, waiter+" is gone")
+	var by *rwlock.BrokenError
+	require.ErrorAs(t, <-ended, &by)
+	require.Equal(t, &rwlock.BrokenError{By: "ann", Why: "wrong version"}, by)
+
+	got = fencelock(t, at, "break", "orders", "-token", "7", "-reason", "none", patience)
+	require.Equal(t, statusNo, got.status, got.errs)
+	require.Contains(t, got.errs, "has the token 7")
+	got = fencelock(t, at, "break", "orders", "-token", held.Token().String(), "-reason", "stuck", "-now", patience)
+	require.Zero(t, got.status, got.errs)
+	require.Equal(t, statusNo, fencelock(t, at, "inspect", "orders", patience).status)
+	require.ErrorIs(t, held.Renew(t.Context()), rwlock.ErrLost)
+	require.ErrorAs(t, held.Err(), &by)
+	require.Contains(t, by.By, "@")
+	got = fencelock(t, at, "break", "orders", "-hold", waiter, "-reason", "again", patience)
+	require.Equal(t, statusNo, got.status)
+
+	// A process that hears nothing, as one that is down: its hold stands, and cannot be renewed.
+	app = application(t, server.Option())
+	left := hold(t, app, "report")
+	state, err := app.Inspect(t.Context(), "report")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	hold := state.Holders[0].Hold
+	args := []string{"break", "report", "-hold", hold, "-reason", "down", "-addr", server.Addr(), patience}
+	var out, errs output
+	require.Equal(t, statusFailed, run(ctx, args, func(string) string { return "" }, &out, &errs))
+	require.Contains(t, errs.String(), "cannot be renewed any more")
+	require.Regexp(t, `\bbroken\b`, fencelock(t, at, "inspect", "report", patience).out)
+	require.NoError(t, left.Err())
+
+	for _, words := range []string{
+		"break orders -reason x", "break orders -hold x", "break orders -hold x -token 1 -reason x",
+		"break -reason x -hold x",
+		"break orders -hold x -reason x -timeout 20s -addr " + server.Addr(),
+	} {
+		require.Equal(t, statusUsage, fencelock(t, strings.Fields(words)...).status, words)
+	}
+}

@@ -4,6 +4,7 @@
 //	fencelock list           the locks in use: their holders, since when, and how many wait
 //	fencelock inspect NAME   one lock: its holders, its waiters in order, and each master's own view
 //	fencelock watch NAME     one lock: a line for each change, until it is interrupted
+//	fencelock break NAME     takes the lock away from a holder or a waiter, and waits until it is free of it
 //	fencelock doctor         checks each server, and says what to do about what it finds
 //	fencelock serve          a page about the locks in use, for a browser on this machine
 //
@@ -16,7 +17,8 @@
 //	redis-cluster://host-a:6379,host-b:6379                  a Cluster, by some of its nodes
 //
 // The exit status is 0 if all is well; 1 if a server did not answer or refused, or doctor has found an error; 2 for a
-// wrong command line; 3 if the lock of inspect is free, or doctor has found warnings and no errors.
+// wrong command line; 3 if the lock of inspect is free, the hold of break is gone, or doctor has found warnings and no
+// errors.
 package main
 
 import (
@@ -45,7 +47,7 @@ const (
 	statusOK     = 0
 	statusFailed = 1
 	statusUsage  = 2
-	statusNo     = 3 // the lock is free; doctor has only warnings
+	statusNo     = 3 // the lock is free, the hold is gone; doctor has only warnings
 )
 
 // command is one sub-command. define adds its own flags to those of the connection, and returns what runs it.
@@ -58,6 +60,7 @@ var commands = []command{
 	{"list", "", "the locks in use: their holders, since when, and how many wait", defineList},
 	{"inspect", "NAME", "one lock: its holders, its waiters in order, and each master's own view", defineInspect},
 	{"watch", "NAME", "one lock: a line for each change", defineWatch},
+	{"break", "NAME", "takes the lock away from a holder or a waiter, and waits until it is gone", defineBreak},
 	{"doctor", "", "checks each server, and says what to do about what it finds", defineDoctor},
 	{"serve", "", "a page about the locks in use, for a browser on this machine", defineServe},
 }

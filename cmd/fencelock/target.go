@@ -36,6 +36,7 @@ type target struct {
 	keyFile        string
 	serverName     string
 	prefix         string
+	by             string // who breaks holds
 	timeout        time.Duration
 }
 
@@ -264,6 +265,9 @@ func (t *target) connect() (*connection, error) {
 	c := new(connection)
 	if err = c.dial(addrs, option); err == nil {
 		options := []rwlock.Option{rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout)}
+		if t.by != "" {
+			options = append(options, rwlock.WithMeta(t.by))
+		}
 		if t.quorum() {
 			c.locker, err = redlock.New(c.masters, options...)
 		} else {

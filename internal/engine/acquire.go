@@ -310,6 +310,10 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	} else {
 		vote.Answered(answer)
 	}
+	if reply.Broken != nil {
+		h.broken(reply.Broken)
+		return
+	}
 	vote.Block(reply.Token, reply.First)
 	if reply.Holder != nil && reply.Holder.Hold != a.former {
 		a.holder = reply.Holder

@@ -90,6 +90,7 @@ const (
 	OpAcquire Op = iota // also the acquisition of a conversion
 	OpRenew
 	OpRelease
+	OpBreak
 )
 
 // Kind says why a call failed: a verdict of the ballot, or an end without a verdict.
@@ -135,6 +136,8 @@ func (e *Error) Error() string {
 	switch e.Op {
 	case OpAcquire:
 		return fmt.Sprintf("acquisition of %q failed", e.Name)
+	case OpBreak:
+		return fmt.Sprintf("break of a hold of %q not confirmed", e.Name)
 	case OpRenew:
 		return fmt.Sprintf("renewal of %q not confirmed", e.Name)
 	}
@@ -200,6 +203,7 @@ const (
 	Unreachable Reason = "no renewal was confirmed in time" // by a quorum
 	Paused      Reason = "paused"                           // this process or its machine stood still past the deadline
 	MaxHold     Reason = "max hold"                         // the agreed limit was reached
+	Broken      Reason = "broken"                           // by an operator
 )
 
 // Loss is the end of a lease without Release. It is not the failure of one call: every user of the lock has to learn of
@@ -208,9 +212,9 @@ type Loss struct {
 	Name    string
 	Token   fencing.Token
 	Reason  Reason
-	Limit   time.Duration // the TTL, the hand-off TTL, or MaxHold; 0 for Taken
+	Limit   time.Duration // the TTL, the hand-off TTL, or MaxHold; 0 for Taken and Broken
 	HandOff bool          // the lease was a hand-off that no renewal had confirmed
-	Err     error         // why the masters did not renew it, or nil
+	Err     error         // why the masters did not renew it, who broke it (*Breaker), or nil
 
 	by   *Engine // set for Taken: its servers may have evicted the hold
 	lock string  // key of the lock

@@ -40,6 +40,8 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 		h.yieldRequested(m, message.Hold)
 	case wire.Contended:
 		h.hearContended(message.Hold)
+	case wire.BreakNotice:
+		h.hearBroken(message)
 	}
 }
 
@@ -146,6 +148,10 @@ func (h *hold) confirmed(
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if id != h.id || h.phase == ended {
+		return
+	}
+	if by, broken := err.(*Breaker); broken {
+		h.broken(by)
 		return
 	}
 	h.ballot.Vote(m.Index).Confirmed(token, answer)

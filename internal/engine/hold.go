@@ -230,6 +230,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	case reason == Taken:
 		loss.by, loss.lock = h.e, h.key.LockHash()
 		h.e.suspect(loss.lock)
+	case reason == Broken:
 	case reason == MaxHold:
 		loss.Limit = h.terms.MaxHold
 	case h.renewal.handOff:

@@ -160,6 +160,10 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 	if h.expire(now); h.phase != held {
 		return
 	}
+	if by, broken := err.(*Breaker); broken {
+		h.broken(by)
+		return
+	}
 	until := h.e.drift.Trusted(sent, h.trustedTTL(ttl, now))
 	answer := ballot.Answer{Status: ballot.IsGranted, Until: until}
 	switch {

@@ -76,8 +76,9 @@ func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
 // scriptSet holds the scripts for one master, salted with its identity. It is immutable. The engine replaces it as a
 // whole when another server answers as the master, and a call keeps the script that it began with.
 type scriptSet struct {
-	salt                                                                  string
-	acquire, join, renew, refresh, release, raise, yield, regain, inspect *transport.Script
+	salt string
+
+	acquire, join, renew, refresh, release, raise, yield, regain, breaks, inspect *transport.Script
 }
 
 // newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
@@ -87,7 +88,8 @@ func newScriptSet(salt string) *scriptSet {
 		salt:    salt,
 		acquire: script(scripts.Acquire), join: script(scripts.Join), renew: script(scripts.Renew),
 		refresh: script(scripts.Refresh), release: script(scripts.Release), raise: script(scripts.Raise),
-		yield: script(scripts.Yield), regain: script(scripts.Regain), inspect: script(scripts.Inspect),
+		yield: script(scripts.Yield), regain: script(scripts.Regain), breaks: script(scripts.Break),
+		inspect: script(scripts.Inspect),
 	}
 }
 

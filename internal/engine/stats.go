@@ -35,7 +35,7 @@ type counters struct {
 	losses   [len(reasons)]atomic.Uint64 // of each of reasons
 }
 
-var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold}
+var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold, Broken}
 
 func (c *counters) lost(reason Reason) { c.losses[slices.Index(reasons[:], reason)].Add(1) }
 

@@ -44,11 +44,11 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 	}
 	m.settle(false)
 	if own != nil && own.state == tombstone && own.expiry > m.ms() {
-		return m.answer(3)
+		return m.answerBroken(own)
 	}
 	if own = m.find(r.id); own != nil && own.state == granted {
-		if own.ended {
-			return m.answer(3)
+		if own.token == 0 {
+			return m.answerBroken(m.mark(r.id))
 		}
 		return m.answerGrant(own, own.first)
 	}
@@ -72,6 +72,9 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 	case len(m.queue) > 0:
 		enters = enters && order == "h" && m.queue[0].place > 0 && r.id < m.queue[0].id
 	}
+	if of := m.holds[r.from]; enters && of != nil && of.token == 0 {
+		return m.answerBroken(m.mark(r.from))
+	}
 	m.froms[r.id] = r.from
 	switch {
 	case enters:
@@ -92,6 +95,14 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		m.askToYield(&r)
 	}
 	return m.answerWaiting(0, inTheWay)
+}
+
+// answerBroken is for a hold that must not come back, with the reason if an operator gave one.
+func (m *lock) answerBroken(tomb *hold) reply {
+	if tomb == nil || tomb.broken == "" {
+		return m.answer(3)
+	}
+	return append(m.answer(3), tomb.broken)
 }
 
 // inTheWay returns the holds that a conversion has to wait for, in the order of their expiries, the write hold first.
@@ -154,10 +165,10 @@ func (m *lock) join(r hold, life, token int64) reply {
 		return m.answer(3)
 	}
 	own = m.find(r.id)
-	if own != nil && own.ended {
-		return m.answer(3)
-	}
 	if own != nil && own.state == granted {
+		if own.token == 0 {
+			return m.answer(3)
+		}
 		return append(m.answerGrant(own, 0), max(m.counted(r.owner), 1), own.mode)
 	}
 	var joined group
@@ -225,7 +236,7 @@ type minimum struct{ least, rest int64 }
 
 // keepEnded keeps a granted hold as ended, and reports whether it does.
 func (m *lock) keepEnded(h *hold, tomb int64, min minimum) bool {
-	if h == nil || h.state != granted || min.rest == 0 || h.ended {
+	if h == nil || h.state != granted || min.rest == 0 || h.token == 0 {
 		return h != nil && h.ended && min.rest > 0
 	}
 	expiry := h.since + min.least
@@ -284,8 +295,8 @@ func (m *lock) renew(all []renewal) reply {
 		case m.verdict.changed:
 			r = append(r, int64(3))
 			continue
-		case h == nil || h.ended || h.token != one.token:
-			r = append(r, int64(0))
+		case h == nil || h.token != one.token:
+			r = append(r, m.gone(one.id))
 			continue
 		}
 		h.expiry = m.ms() + one.ttl
@@ -305,6 +316,50 @@ func (m *lock) renew(all []renewal) reply {
 		}
 	}
 	return r
+}
+
+// gone is the status of a renewal of a hold that does not stand with its token.
+func (m *lock) gone(id string) any {
+	tomb := m.aside[id]
+	if tomb == nil || tomb.state != tombstone {
+		tomb = m.mark(id)
+	}
+	if tomb == nil || tomb.broken == "" || tomb.expiry <= m.ms() {
+		return int64(0)
+	}
+	return tomb.broken
+}
+
+// breakHold makes a granted hold unrenewable, or ends a hold.
+func (m *lock) breakHold(id string, atOnce bool, life int64, who string) reply {
+	m.purge()
+	h, code, left := m.find(id), int64(0), int64(0)
+	leave := func(id string) {
+		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + life, since: m.ms(), broken: who}
+	}
+	switch {
+	case h != nil && h.state == granted && (atOnce || h.ended):
+		code = 2
+		m.drop(id)
+		leave(id)
+	case h != nil && h.state == granted:
+		code, left = 1, h.expiry-m.ms()
+		if h.token > 0 {
+			m.count(h, -1)
+			h.token = 0
+			life = max(life, left+1)
+			leave("b:" + id)
+		}
+	case h.waits():
+		code = 3
+		m.drop(id)
+		leave(id)
+	}
+	if code > 0 && !h.isDeaf() {
+		m.sent = append(m.sent, id+" broken "+who)
+	}
+	m.settle(false)
+	return reply{code, left, m.us, m.more()}
 }
 
 // refresh keeps waiters alive: their process listens at route now, and its far waiters live for farLife.
@@ -336,7 +391,7 @@ func (m *lock) refresh(ids []string, route string, farLife int64, far bool) repl
 	for _, id := range ids {
 		h := m.find(id)
 		switch {
-		case h != nil && h.ended:
+		case h != nil && h.state == granted && h.token == 0:
 			r = append(r, int64(2), int64(0), int64(0))
 		case h != nil && h.state == granted && m.verdict.code == 0:
 			r = append(r, int64(1), h.token, h.expiry-m.ms())
@@ -356,7 +411,7 @@ func (m *lock) raise(id string, token int64) reply {
 	}
 	h := m.stands(id)
 	switch {
-	case h == nil || h.ended || h.token > token:
+	case h == nil || h.token == 0 || h.token > token:
 		return m.answer(0)
 	case h.token == token:
 		return m.answerGrant(h, 0)
@@ -401,7 +456,7 @@ func (m *lock) yield(id string, token int64) reply {
 		}
 	}
 	switch h = m.find(id); {
-	case h != nil && h.state == granted && !h.ended:
+	case h != nil && h.state == granted && h.token > 0:
 		return m.answerGrant(h, h.first)
 	case h.waits():
 		return reply{int64(0), int64(0), m.wake(), m.us}

@@ -1,6 +1,7 @@
 package scriptfuzz
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -64,7 +65,7 @@ func (p *Player) dumped() (d dump, err error) {
 	for i := 0; i < len(flat); i += 2 {
 		field, text := flat[i].(string), flat[i+1].(string)
 		d.fields[field] = text
-		if r, ok := parseRecord(text); ok && len(field) == len(holdID(1)) {
+		if r, ok := parseRecord(text); ok && len(strings.TrimPrefix(field, "b:")) == len(holdID(1)) {
 			d.records[field] = r
 		}
 	}
@@ -142,6 +143,9 @@ func (p *Player) compareMessages() error {
 				return fmt.Errorf("message %q", text)
 			}
 			p.m.wakened[part[0]] = true
+		case 3:
+			p.seen.add("message: broken")
+			grants = append(grants, text)
 		case 5, 7:
 			p.seen.add(map[int]string{5: "message: grant", 7: "message: grant of a block"}[len(part)])
 			if len(part[4]) != 12 {
@@ -285,7 +289,13 @@ func (p *Player) compareWaiters(d dump) error {
 		if r.state != sidelined && r.state != tombstone || r.expiry <= p.m.ms() {
 			continue
 		}
-		if h == nil || h.state != r.state || h.expiry != r.expiry || h.state == sidelined && h.details() != r.details {
+		details := ""
+		if h != nil && h.state == sidelined {
+			details = h.details()
+		} else if h != nil {
+			details = cmp.Or(h.broken, "-")
+		}
+		if h == nil || h.state != r.state || h.expiry != r.expiry || details != r.details {
 			return fmt.Errorf("aside is %s %+v, in the model %+v", id, r, h)
 		}
 	}

@@ -17,17 +17,18 @@ type Coverage map[string]int
 var codes = map[scripts.Name][]string{
 	scripts.Acquire: {"0", "1", "2", "3", "4", "5", "7"},
 	scripts.Join:    {"0", "1", "2", "3", "4", "5"},
-	scripts.Renew:   {"0", "1", "2", "3"},
+	scripts.Renew:   {"0", "1", "2", "3", "broken"},
 	scripts.Refresh: {"0", "1", "2", "more 0", "more 1", "more 2", "far waiters dead"},
 	scripts.Release: {"0", "1", "2", "more 0", "more 1", "more 2"},
 	scripts.Raise:   {"0", "1", "4", "5", "6"},
 	scripts.Yield:   {"0", "1", "2", "4", "5"},
 	scripts.Regain:  {"0", "1", "4", "5"},
+	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "create", "rejoin", "note", "succeed"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d", "state f"},
 }
 
-var messages = []string{"grant", "grant of a block", "wanted", "yield"}
+var messages = []string{"grant", "grant of a block", "wanted", "yield", "broken"}
 
 func (c Coverage) add(what string) { c[what]++ }
 
@@ -45,6 +46,9 @@ func (c Coverage) note(name scripts.Name, got []any) {
 		}
 	case scripts.Renew:
 		for _, status := range got[1:] {
+			if _, who := status.(string); who {
+				status = "broken"
+			}
 			add(status)
 		}
 	case scripts.Inspect:

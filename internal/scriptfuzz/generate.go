@@ -98,8 +98,10 @@ func (g *generator) draw() step {
 		return g.refresh()
 	case k < 81:
 		return g.join()
-	case k < 85:
+	case k < 84:
 		return step{Do: string(scripts.Inspect)}
+	case k < 87:
+		return step{Do: string(scripts.Break), Hold: g.any(), Tomb: pick(g, ttls[:4]...), Several: g.one(2)}
 	case k < 92:
 		return g.event()
 	case g.p.m.several:

@@ -38,7 +38,11 @@ type hold struct {
 	expiry                             int64
 	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
 	since, token, first, place         int64
+	broken                             string // who and why: of a tombstone
 }
+
+// mark returns the tombstone of a hold that is broken and stands: its token is 0.
+func (m *lock) mark(id string) *hold { return m.aside["b:"+id] }
 
 func (h *hold) details() string {
 	owner := "-"
@@ -152,6 +156,9 @@ func (m *lock) drop(id string) {
 	if h := m.holds[id]; h != nil {
 		m.count(h, -1)
 		delete(m.holds, id)
+		if h.token == 0 {
+			delete(m.aside, "b:"+id)
+		}
 		if m.writer == id {
 			m.writer = ""
 		}
@@ -200,7 +207,12 @@ func (m *lock) until(h *hold) int64 {
 func (m *lock) purge() {
 	for id, h := range m.holds {
 		if h.expiry <= m.ms() {
+			mark := m.mark(id)
+			writes := m.writer == id
 			m.drop(id)
+			if mark != nil && !writes {
+				m.aside[mark.id] = mark
+			}
 			m.ended[id] = h
 			m.work[0]++
 		}
@@ -311,7 +323,7 @@ func (m *lock) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == "") {
 		h := m.queue[0]
 		lives := m.until(h) > m.ms()
-		sole := len(m.holds) == 1 && m.holds[h.from] != nil
+		sole := len(m.holds) == 1 && m.holds[h.from] != nil && m.holds[h.from].token > 0
 		open := m.writer == "" && m.verdict.code == 0
 		if lives && !(open && (len(m.holds) == 0 || h.mode == "r" || sole)) {
 			return

@@ -266,7 +266,7 @@ func (p *Player) call(s step) error {
 		if name == scripts.Release || name == scripts.Refresh {
 			return p.settle(number(got[2]))
 		}
-		if name == scripts.Acquire {
+		if name == scripts.Acquire || name == scripts.Break {
 			return p.settle(1)
 		}
 	}
@@ -298,7 +298,7 @@ func (p *Player) makeRoom(s step) error {
 		if s.Order == "0" {
 			limit = singleBound
 		}
-	case scripts.Join, scripts.Yield, scripts.Regain:
+	case scripts.Join, scripts.Yield, scripts.Regain, scripts.Break:
 	default:
 		return nil
 	}
@@ -357,6 +357,8 @@ func (p *Player) arguments(s step) []any {
 		return []any{id, h.owner, s.Mode, s.TTL, h.details(), p.joined(s)}
 	case scripts.Raise, scripts.Yield:
 		return []any{id, p.token(s, s.Of)}
+	case scripts.Break:
+		return []any{id, flag(s.Several), s.Tomb, breaker}
 	case scripts.Regain:
 		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted)}
 	case scripts.Release:
@@ -384,6 +386,9 @@ func (p *Player) arguments(s step) []any {
 		return nil
 	}
 }
+
+// breaker is who breaks holds, and why.
+const breaker = "3:opsstuck"
 
 func routeArg(s step) string {
 	if s.Route == "" {
@@ -417,6 +422,8 @@ func (p *Player) model(s step, got []any) any {
 		return p.m.raise(id, p.token(s, s.Of))
 	case scripts.Yield:
 		return p.m.yield(id, p.token(s, s.Of))
+	case scripts.Break:
+		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
 	case scripts.Regain:
 		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted)
 	case scripts.Release:

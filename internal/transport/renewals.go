@@ -14,8 +14,10 @@ import (
 type Renewal struct {
 	wire.Renewal
 	Deadline clock.Instant // from then on the renewal is useless
-	Done     func(renewed bool, err error, sent clock.Instant)
-	Wanted   func() // called before Done if another hold waits for the lock; may be nil
+	Wanted   func()        // called before Done if another hold waits for the lock; may be nil
+
+	// Done gets the answer. err is a *wire.Breaker if an operator broke the hold.
+	Done func(renewed bool, err error, sent clock.Instant)
 }
 
 // takeRenewals removes at most n due renewals from waiting, the earliest deadline first. Renewals whose deadline has
@@ -94,6 +96,10 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 		}
 		if renewed == wire.RenewContended && renewal.Wanted != nil {
 			renewal.Wanted()
+		}
+		if by := reply.Broken[i]; by != nil {
+			renewal.Done(false, by, sent)
+			continue
 		}
 		renewal.Done(renewed.OK(), nil, sent)
 	}

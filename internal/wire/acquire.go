@@ -37,6 +37,12 @@ func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 	switch h.Status {
 	case Granted:
 		h.First = f.first(h.Token)
+	case Tombstoned:
+		if f.left() > 0 {
+			if h.Broken = readBreaker(f.text()); h.Broken == nil {
+				f.malformed("reason of a break")
+			}
+		}
 	case Queued, Refused:
 		h.Holder = readHolder(f.text(), f.text(), f.atMost(), f.atMost())
 	}

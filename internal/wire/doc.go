@@ -11,8 +11,9 @@
 //	Renew                  renew.lua     RenewReply
 //	Refresh                refresh.lua   RefreshReply
 //	Release                release.lua   ReleaseReply
+//	Break                  break.lua     BreakReply
 //	(no arguments)         inspect.lua   InspectReply
-//	Handoff, YieldRequest, Contended     published by the scripts, read by ReadMessage
+//	Handoff, YieldRequest, Contended, BreakNotice     published by the scripts, read by ReadMessage
 //
 // A message has a file of its own, with both of its directions. Its fields have the names of the script's header. Every
 // script but inspect.lua has a Vote as its first argument. A Vote is not among the arguments that a message returns,

@@ -97,6 +97,7 @@ func TestInspectReply(t *testing.T) {
 		Micros: us, Token: us + 1,
 		Holders: []wire.Holder{{
 			Hold: hold, Owner: hold, Mode: fencing.Write, Count: 2, Remaining: time.Second, Meta: "meta of it", Cohort: true,
+			Token: us,
 		}},
 		Waiters: []wire.Waiter{{
 			Hold: other, Owner: "owner", Mode: fencing.Read, Waited: 7 * time.Millisecond, Meta: "its meta",

@@ -8,8 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Message is what scripts publish to a process: a Handoff, a YieldRequest or Contended. Each names the hold that it is
-// about.
+// Message is what scripts publish to a process: a Handoff, a YieldRequest, Contended or BreakNotice. Each names the
+// hold that it is about.
 type Message interface{ About() (hold string) }
 
 // Handoff is a grant to a waiter. No request was under way for it, so no request bounds its age from below.
@@ -29,6 +29,15 @@ type YieldRequest struct{ Hold string }
 // Contended reports that a hold waits behind a shared hold.
 type Contended struct{ Hold string }
 
+// BreakNotice reports that an operator has broken a hold.
+type BreakNotice struct {
+	Hold string
+	By   *Breaker
+}
+
+// About returns the hold.
+func (m BreakNotice) About() string { return m.Hold }
+
 // About returns the hold.
 func (m Handoff) About() string { return m.Hold }
 
@@ -43,9 +52,16 @@ func (m Contended) About() string { return m.Hold }
 //
 //	hold                                         YieldRequest
 //	hold wanted                                  Contended
+//	hold broken operator:reason                   BreakNotice
 //	hold token us ttl server                     Handoff
 //	hold token us ttl server first waiting       Handoff of a shared hold
 func ReadMessage(text string) Message {
+	if hold, by, broken := strings.Cut(text, " broken "); broken && !strings.Contains(hold, " ") {
+		if by := readBreaker(by); by != nil && hold != "" {
+			return BreakNotice{hold, by}
+		}
+		return nil
+	}
 	const most = 7
 	var f [most]string
 	n, more := 0, true

@@ -63,8 +63,9 @@ func (r Renewed) OK() bool { return r == RenewOK || r == RenewContended }
 
 // RenewReply is the reply to a Renew.
 type RenewReply struct {
-	Micros  int64     // the server's time
-	Renewed []Renewed // of each hold
+	Micros  int64            // the server's time
+	Renewed []Renewed        // of each hold
+	Broken  map[int]*Breaker // of the holds that are gone because an operator broke them, by their index
 }
 
 // ReadRenew reads the reply to a Renew of n holds.
@@ -72,6 +73,13 @@ func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
 	f := read(result)
 	reply := RenewReply{Micros: f.micros(), Renewed: make([]Renewed, n)}
 	for i := range reply.Renewed {
+		if by := f.breaker(); by != nil {
+			if reply.Broken == nil {
+				reply.Broken = make(map[int]*Breaker)
+			}
+			reply.Broken[i] = by
+			continue
+		}
 		status := f.integer()
 		if status < 0 || status > int64(RenewStaleMarker) {
 			f.malformed("status")

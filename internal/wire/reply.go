@@ -157,6 +157,7 @@ type HoldReply struct {
 	Mode   fencing.Mode // of the hold that a join has joined
 	Count  int          // of the owner's holds, for a join
 	Holder *Holder      // in the way of an acquire that was not granted; nil if there is none, or if it is unreadable
+	Broken *Breaker     // the operator that broke a tombstoned hold; nil if none did
 }
 
 // Holder is one granted hold as a master reports it.
@@ -164,8 +165,10 @@ type Holder struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
 	Count             int
-	Cohort            bool // the goroutines of a process share it
-	Ended             bool // its client has released it, and it stands until its minimum
+	Token             fencing.Token // of an InspectReply
+	Broken            bool          // of an InspectReply: the hold cannot be renewed any more
+	Cohort            bool          // the goroutines of a process share it
+	Ended             bool          // its client has released it, and it stands until its minimum
 	Remaining, Held   time.Duration
 }
 
@@ -214,4 +217,16 @@ func (r *reader) ended(h HoldReply) (HoldReply, error) {
 		return HoldReply{}, err
 	}
 	return h, nil
+}
+
+// breaker reads the next field if it is a text, in place of a status.
+func (r *reader) breaker() *Breaker {
+	if r.err != nil || r.left() == 0 || !r.fields[r.next].IsString() {
+		return nil
+	}
+	by := readBreaker(r.text())
+	if by == nil {
+		r.malformed("reason of a break")
+	}
+	return by
 }

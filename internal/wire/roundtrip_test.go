@@ -212,7 +212,7 @@ func TestWaitersAndTheirMessages(t *testing.T) {
 		require.NoError(m.t, err)
 		require.Equal(m.t, []wire.Holder{{
 			Hold: third, Owner: third, Mode: fencing.Write, Count: 1, Cohort: true, Meta: "meta of it",
-			Remaining: state.Holders[0].Remaining, Held: state.Holders[0].Held,
+			Token: second.Token, Remaining: state.Holders[0].Remaining, Held: state.Holders[0].Held,
 		}}, state.Holders)
 		require.Equal(m.t, []wire.Waiter{{
 			Hold: hold, Owner: hold, Mode: fencing.Write, Meta: "meta of it", Waited: state.Waiters[0].Waited,

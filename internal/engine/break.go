@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
+)
+
+// Breaker is who broke a hold, and why.
+type Breaker = wire.Breaker
+
+// ErrGone is the error of a Break of a hold that a quorum does not have.
+var ErrGone = errors.New("hold is gone")
+
+// Break makes a hold unrenewable on every master, and returns when a quorum does not have it any more: its process has
+// given it back, or it has expired. At once, and for a waiter, that is the case at once. A quorum has to carry it out,
+// else the error is an *Error. To repeat it is harmless.
+func (e *Engine) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
+	for first, pause := true, breakPoll; ; first, pause = false, min(2*pause, breakPollMost) {
+		answers, err := e.breakOnAll(ctx, name, hold, by, atOnce)
+		if err != nil {
+			return err
+		}
+		gone, found := 0, false
+		for _, a := range answers {
+			if a.Broken != wire.BreakStands {
+				gone++
+			}
+			found = found || a.Broken != wire.BreakGone
+		}
+		switch {
+		case first && !found:
+			return ErrGone
+		case gone >= e.quorum():
+			return nil
+		}
+		// Its process may give the hold back at any moment, and tells only waiters.
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctxerr.Cause(ctx)
+		case <-e.life.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// How often Break asks whether the hold still stands.
+const (
+	breakPoll     = 20 * time.Millisecond
+	breakPollMost = 500 * time.Millisecond
+)
+
+// breakOnAll runs the script on every master and returns the answers of at least a quorum.
+func (e *Engine) breakOnAll(
+	ctx context.Context, name, hold string, by Breaker, atOnce bool,
+) (answers []wire.BreakReply, err error) {
+	key := e.keys.Of(name)
+	request := wire.Break{Hold: hold, AtOnce: atOnce, Late: wire.FormatMillis(lateness), By: by}
+	type answer struct {
+		m     *transport.Master
+		reply wire.BreakReply
+		err   error
+	}
+	all := make(chan answer, len(e.masters))
+	for _, m := range e.masters {
+		ask := func() {
+			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+			defer cancel()
+			r, sent := m.Do(bounded, e.scriptsOf(m).breaks, e.keys.ForCall(key), m.Vote(e.tokens.proposal()), request.Args(nil))
+			reply, err := wire.ReadBreak(r)
+			if err != nil && bounded.Err() != nil {
+				err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+			}
+			all <- answer{m, reply, err}
+		}
+		if e.registry.isClosed() || !e.tasks.spawn(ask) {
+			return nil, ErrClosed
+		}
+	}
+	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.quorum()}
+	for range e.masters {
+		a := <-all
+		if a.err != nil {
+			i, _ := failed.Nodes.find(a.m.Index)
+			cause := NodeFailure{Index: a.m.Index, Addr: a.m.At(key.LockHash()).Addr(), Err: a.m.Explain(a.err)}
+			failed.Nodes = append(failed.Nodes[:i], append(NodeFailures{cause}, failed.Nodes[i:]...)...)
+			continue
+		}
+		answers = append(answers, a.reply)
+		if a.reply.More == wire.MoreAdmits {
+			e.doRemaining(a.m, key, a.reply.More)
+		}
+	}
+	if failed.Got = len(answers); failed.Got >= failed.Need {
+		return answers, nil
+	}
+	if ctx.Err() != nil {
+		failed.Err = ctxerr.Cause(ctx)
+	}
+	failed.Kind, _ = e.refusal(failed.Nodes)
+	return nil, failed
+}
+
+// hearBroken ends a hold that an operator has broken.
+func (h *hold) hearBroken(notice wire.BreakNotice) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if notice.Hold == h.id && h.phase != ended {
+		h.broken(notice.By)
+	}
+}
+
+// broken ends the hold, under mu, because a master says that an operator has broken it. One master suffices: the end
+// gives the hold back on all of them, which is what the operator wants.
+func (h *hold) broken(by *Breaker) {
+	if h.phase == asking {
+		h.asking.giveUp(h.asking.failure(Contended, by))
+		return
+	}
+	h.lose(h.loss(Broken, by))
+	if r := h.renewal.round; r != nil {
+		r.end(h.done.err())
+	}
+}

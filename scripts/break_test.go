@@ -1,0 +1,105 @@
+package scripts_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// by is who breaks holds in these tests, and why.
+const by = "3:ops it is stuck"
+
+func breaks(hold string) call    { return on("n", scripts.Break, ulid(hold), 0, claim, by) }
+func breaksNow(hold string) call { return on("n", scripts.Break, ulid(hold), 1, claim, by) }
+
+// A hold that is broken stands, and no request of its process brings it back.
+func TestABrokenHoldStandsUnrenewed(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, of := range []request{writer("01"), reader("01"), writer("01").by("a"), reader("01").by("a")} {
+			token := e.run(acquire(of))[1].(int64)
+			reply := e.run(breaks("01"))
+			require.EqualValues(e.t, 1, reply[0])
+			require.InDelta(e.t, ttl, reply[1], 10_000)
+			require.Equal(e.t, by, e.run(renew("01", ttl, token))[1])
+			require.Equal(e.t, by, e.run(acquire(of))[4], "asked again")
+			require.EqualValues(e.t, 2, e.run(tryAcquire(writer("02")))[0], "it stands")
+			require.EqualValues(e.t, 1, e.run(breaks("01"))[0], "again")
+			require.EqualValues(e.t, 2, e.run(refresh("01"))[3])
+			converts := acquire(writer("03").by(of.owner).converting("01"))
+			if of.mode == "w" {
+				converts = acquire(reader("03").by(of.owner).converting("01"))
+			}
+			require.EqualValues(e.t, 3, e.run(converts)[0], "nor is it converted")
+			require.Equal(e.t, by, e.run(converts)[4])
+			if of.owner != "" {
+				nested := join(reader("04").by("a"))
+				require.EqualValues(e.t, 0, e.run(nested)[0], "nor joined")
+			}
+			require.EqualValues(e.t, 1, e.run(release("01", 0))[0])
+			require.EqualValues(e.t, 0, e.run(breaks("01"))[0], "gone")
+			e.onlyTokensStay()
+		}
+	})
+}
+
+// Over a quorum, neither a raise nor a yield nor a regain brings back a hold that is broken.
+func TestABrokenHoldOfAQuorum(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for _, of := range []request{writer("01"), reader("01")} {
+			token := e.run(votes.of(acquireByID(of)))[1].(int64)
+			e.run(votes.of(breaks("01")))
+			require.EqualValues(e.t, 0, e.run(votes.of(raise("01", token+1)))[0])
+			require.EqualValues(e.t, 2, e.run(votes.of(yield("01", token)))[0])
+			require.EqualValues(e.t, 0, e.run(votes.of(regain(of, token, 1)))[0])
+			require.Equal(e.t, by, e.run(votes.of(renew("01", ttl, token)))[1])
+			e.run(votes.of(release("01", 0)))
+		}
+	})
+}
+
+// At once, the hold is gone, its late requests find that, and the next waiter enters.
+func TestBreakAtOnce(t *testing.T) {
+	everywhere(t, func(e *env) {
+		token := e.run(acquire(writer("01")))[1].(int64)
+		e.run(acquire(writer("02")))
+		e.run(breaks("01"))
+		require.EqualValues(e.t, 2, e.run(breaksNow("01"))[0])
+		require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "handed on")
+		require.Equal(e.t, by, e.run(renew("01", ttl, token))[1])
+		require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0])
+		require.EqualValues(e.t, 0, e.run(regain(writer("01"), token, 1))[0])
+		require.EqualValues(e.t, 0, e.run(breaksNow("01"))[0], "again")
+	})
+}
+
+// A waiter that is broken leaves the queue, and neither a refresh nor its acquire brings it back.
+func TestABrokenWaiter(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02")))
+		require.EqualValues(e.t, 3, e.run(breaks("02"))[0])
+		require.EqualValues(e.t, 2, e.run(refresh("02"))[3])
+		reply := e.run(acquire(writer("02")))
+		require.EqualValues(e.t, 3, reply[0])
+		require.Equal(e.t, by, reply[4])
+		require.EqualValues(e.t, 0, e.run(breaks("02"))[0], "gone")
+		e.run(release("01", 0))
+		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
+	})
+}
+
+// A hold that its process has released, and that stands until its minimum, ends with a Break of any kind.
+func TestBreakOfAnEndedHold(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		require.EqualValues(e.t, 1, e.run(endHold("01", 0, ttl, ttl))[0])
+		require.EqualValues(e.t, 2, e.run(breaks("01"))[0])
+		require.EqualValues(e.t, 1, e.run(acquire(writer("02")))[0])
+		e.run(breaks("02"))
+		require.EqualValues(e.t, 1, e.run(endHold("02", 0, ttl, ttl))[0], "a broken hold has no minimum")
+		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
+	})
+}
