@@ -162,6 +162,10 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	var array [6]string
 	keys := h.e.keys.All(h.key)
 	h.lease.mu.Lock()
+	if h.phase != asking { // Close was called since the hold was registered, and releases nothing that was not sent
+		h.lease.mu.Unlock()
+		return
+	}
 	id, args := a.sending(m, &array)
 	h.lease.mu.Unlock()
 	r, sent := m.Do(ctx, a.script(m), h.e.keys.OfScript(&keys), wire.Vote{}, args)
@@ -179,6 +183,9 @@ func (a *acquisition) askAll() {
 	proposal := a.hold.e.tokens.proposalAfter(a.seen)
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
+	if a.hold.phase != asking { // as in askDirectly
+		return
+	}
 	for _, m := range a.hold.e.masters {
 		a.request(m, proposal)
 	}

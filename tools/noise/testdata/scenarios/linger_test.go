@@ -119,6 +119,18 @@ func TestCloseBesideAHandOver(t *testing.T) {
 	})
 }
 
+// A locker is closed between the registration of a hold and its request, which then leaves nothing on the server.
+func TestCloseBesideALock(t *testing.T) {
+	searchLocker(t, 1, func(s *scene) explore.World {
+		p := s.process()
+		p.section(fencing.Write)
+		return explore.World{
+			Goroutines: []func(){func() { p.section(fencing.Write) }, p.close},
+			Within:     []string{"engine.(*guard).Lock", "engine.(*registry)"},
+		}
+	})
+}
+
 // The process stands still until its lease has expired, and its timers are late.
 func TestReadersLeaveAfterAPause(t *testing.T) {
 	searchLocker(t, 1, func(s *scene) explore.World {
