@@ -257,7 +257,7 @@ func TestBreak(t *testing.T) {
 	left := hold(t, app, "report")
 	state, err := app.Inspect(t.Context(), "report")
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	hold := state.Holders[0].Hold
 	args := []string{"break", "report", "-hold", hold, "-reason", "down", "-addr", server.Addr(), patience}
