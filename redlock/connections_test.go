@@ -1,8 +1,6 @@
 package redlock_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,17 +94,6 @@ func TestTwoLockersOnSmallPools(t *testing.T) {
 	})
 }
 
-// aclLine is the user of SECURITY.md for each master of a quorum.
-func aclLine(t *testing.T) string {
-	page, err := os.ReadFile("../SECURITY.md")
-	require.NoError(t, err)
-	_, line, found := strings.Cut(string(page), "Each master of a quorum")
-	require.True(t, found)
-	line = line[strings.Index(line, "ACL SETUSER"):]
-	line, _, _ = strings.Cut(line, "\n")
-	return line
-}
-
 // handOver renews a lock that it holds in the first process, while the second waits for it.
 func handOver(w *world, first, second *process) {
 	held := first.Take("orders", rwlock.Write)
@@ -120,10 +107,10 @@ func handOver(w *world, first, second *process) {
 // The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
 // neither of clients that are tuned for locks nor of others.
 func TestACLOfAQuorumSuffices(t *testing.T) {
-	line := aclLine(t)
+	line := testkit.ACLLine(t, "..", "Each master of a quorum")
 	w := testkit.Start(t, 3)
 	for _, server := range w.Servers {
-		w.On(server, strings.Fields(line)...)
+		w.On(server, line...)
 	}
 	w.Net.Change = func(o *rueidis.ClientOption) { o.Username, o.Password = "locks", "secret" }
 	own := w.Process()

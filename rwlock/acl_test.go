@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,17 +19,8 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// aclLine returns the line of SECURITY.md that makes the user of such a server, as it is pasted.
-func aclLine(t *testing.T, heading string) []string {
-	t.Helper()
-	page, err := os.ReadFile("../SECURITY.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(page), "\n"+heading)
-	require.True(t, found, heading)
-	line := regexp.MustCompile(`(?m)^    (ACL SETUSER .*)$`).FindStringSubmatch(rest)
-	require.NotNil(t, line, heading)
-	return strings.Fields(line[1])
-}
+// aclLine returns a line of SECURITY.md.
+func aclLine(t *testing.T, heading string) []string { return testkit.ACLLine(t, "..", heading) }
 
 // The headings of SECURITY.md under which the lines are.
 const (

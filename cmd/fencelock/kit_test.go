@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -75,17 +73,8 @@ func application(t *testing.T, option rueidis.ClientOption, opts ...rwlock.Optio
 	return testkit.Dial(t, "", option, opts...)
 }
 
-// aclLine returns the line of SECURITY.md under a heading, as it is pasted.
-func aclLine(t *testing.T, heading string) []string {
-	t.Helper()
-	page, err := os.ReadFile("../../SECURITY.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(page), "\n"+heading)
-	require.True(t, found, heading)
-	line := regexp.MustCompile(`(?m)^    (ACL SETUSER .*)$`).FindStringSubmatch(rest)
-	require.NotNil(t, line, heading)
-	return strings.Fields(line[1])
-}
+// aclLine returns a line of SECURITY.md.
+func aclLine(t *testing.T, heading string) []string { return testkit.ACLLine(t, "../..", heading) }
 
 // binary returns the server to test on.
 func binary(t *testing.T) string {

@@ -144,7 +144,7 @@ func TestAStatementThatFailsEndsItsTransaction(t *testing.T) {
 		for _, failure := range []error{methodState("40001"), errors.New("the connection is gone")} {
 			onEveryDialect(t, func(t *testing.T, _ *database, _ *sql.DB, guard *sqlguard.Guard) {
 				if sqlguard.IsConflict(failure) && strings.Contains(t.Name(), "SQLite") {
-					t.Skip("SQLite has no conflicts")
+					return // it has no conflicts
 				}
 				whole, before := database{}, 0
 				require.NoError(t, guard.DoAll(t.Context(), whole.open(t), fences, func(context.Context, *sql.Tx) error {
