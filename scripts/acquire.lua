@@ -2,20 +2,22 @@
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
---        5 details
+--        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
---        an upgrade, and another reader's waits already {7, 0, 0, server us}
+--        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
---        refused  {2, ...as queued}, released before its acquire arrived {3, 0, 0, server us}, broken, or the hold that
---        it converts is, {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
+--        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand
+--        with that token and mode {3, 0, 0, server us}, broken, or the hold that it converts is,
+--        {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
 -- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
---        it was sidelined and another upgrade has arrived before it
+--        it was sidelined and another upgrade has arrived before it; an adoption that has ended leaves no hold to adopt
+--        where it has succeeded, and may stand again where not
 -- Cost   free: HMGET TIME HSET PEXPIRE; for a reader ZADD PEXPIRE more, for the first shared hold HSET more; behind a
 --        writer: HMGETx2 TIME, to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a shared
 --        hold: PUBLISH more, or wantAll of settle.lua if it reads; to queue by hold id: PUBLISH more, or behind readers
 --        ZRANGE, and HGET and PUBLISH for 16 at most; a conversion while other holds stand: HGET, and ZRANGE HGET if
---        its own hold is the first to expire; else as in lock.lua and settle.lua, for a single attempt with 1,024
---        for the bound of what is dead
+--        its own hold is the first to expire; an adoption: HGETx2 ZADD PEXPIRE HSET, or for a reader ZSCORE more; else
+--        as in lock.lua and settle.lua, for a single attempt with 1,024 for the bound of what is dead
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local h, own
 if ARGV[1] == '0' then
@@ -43,7 +45,7 @@ end
 -- the next reader takes the long path and purges expired ones, so that no more than that pile up while only readers
 -- come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
-if not (h[1] or own) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
+if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
   local last = h[3]
   if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
@@ -176,6 +178,34 @@ local function nudge()
   end
 end
 
+-- Adopts a hold that its client has detached for another client to go on with: this one is granted beside it, with a
+-- larger token, and the adopter then releases the detached one. That is compatible with all that stands: it is in the
+-- mode of the detached hold, which stands. The details of the detached hold name the adopter, so that only one can
+-- stand. An adopter that has died makes room when it expires.
+local function adopt()
+  local state, expiry, token, since, details = find(from)
+  if state == 'x' and expiry > ms then return { 3, 0, 0, us, details ~= '-' and details or nil } end
+  local stands = (state == 'w' or state == 'g') and expiry > ms and string.sub(details, 1, 1) == mode
+  if not stands or token ~= 0 and token ~= ARGV[6] + 0 then return { 3, 0, 0, us } end
+  if token == 0 then return { 3, 0, 0, us, brokenBy(from) } end
+  local other, its, bound = match(details, '^%a %d+ %S+ @(%w+)'), nil, nil
+  if other then its, bound = find(other) end
+  if (its == 'w' or its == 'g') and bound > ms then return { 7, 0, 0, us } end
+  if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
+  floor = math.max(floor, token + 1) -- of several masters, mint need not pass the token of a reader
+  now = since -- a minimum counts from the first grant
+  local larger = mint(ARGV[5])
+  grant(id, larger, ttl, ARGV[5])
+  details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 @' .. id)
+  if state == 'w' then
+    wDetails, fields.d = details, string.sub(details, 1, 64)
+    fields.e = #details > 64 and string.sub(details, 65)
+  else
+    fields[from] = match(recordOf(from), '^g %d+ ') .. int(token) .. ' ' .. since .. ' ' .. details
+  end
+  return { 1, larger, ttl, us }
+end
+
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
@@ -196,12 +226,17 @@ if (state == 'w' or state == 'g') and expiry > ms then
   if token == 0 then return { 3, 0, 0, us, brokenBy(id) } end
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
-if from then other = inTheWay() end
+if from and not ARGV[6] then other = inTheWay() end
 if isWaiter(state) then
   store(0)
   return waiting(0)
 end
 if state then drop(id, state, asked) end -- expired, and purge reached its bound before it
+if ARGV[6] then
+  local reply = adopt()
+  store(reply[1] == 1 and ttl)
+  return reply
+end
 
 local enters = not wHold and (mode == 'r' or readers == 0)
 if from then

@@ -33,8 +33,8 @@ func (m *lock) answerGrant(h *hold, first int64) reply {
 	return r
 }
 
-// acquire takes the lock for a hold, or queues the hold.
-func (m *lock) acquire(r hold, life int64, order string) any {
+// acquire takes the lock for a hold, or queues the hold. An adoption names the token of the hold that it replaces.
+func (m *lock) acquire(r hold, life int64, order string, adopts int64) any {
 	if m.verdict.code != 0 {
 		return m.refused()
 	}
@@ -53,13 +53,18 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		return m.answerGrant(own, own.first)
 	}
 	inTheWay := m.byExpiry()
-	if r.from != "" {
+	if r.adopts {
+		inTheWay = nil
+	} else if r.from != "" {
 		inTheWay = m.inTheWay(r.from)
 	} else if w := m.holds[m.writer]; w != nil {
 		inTheWay = []*hold{w}
 	}
 	if own.waits() {
 		return m.answerWaiting(0, inTheWay)
+	}
+	if r.adopts {
+		return m.adopt(&r, life, adopts)
 	}
 	enters := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
 	switch {
@@ -95,6 +100,27 @@ func (m *lock) acquire(r hold, life int64, order string) any {
 		m.askToYield(&r)
 	}
 	return m.answerWaiting(0, inTheWay)
+}
+
+// adopt grants a hold beside the one that it adopts, which must stand with this token and mode.
+func (m *lock) adopt(r *hold, life, token int64) any {
+	of := m.find(r.from)
+	switch {
+	case of != nil && of.state == tombstone:
+		return m.answerBroken(of)
+	case of == nil || of.state != granted || of.mode != r.mode, of.token > 0 && of.token != token:
+		return m.answer(3)
+	case of.token == 0:
+		return m.answerBroken(m.mark(of.id))
+	case m.stands(of.adopter()) != nil:
+		return m.answer(7)
+	}
+	m.froms[r.id] = r.from
+	m.verdict.floor = max(m.verdict.floor, token+1)
+	larger, _ := m.mint(r)
+	m.grant(r, larger, 0, life)
+	r.since, of.route = of.since, "@"+r.id
+	return m.answerGrant(r, 0)
 }
 
 // answerBroken is for a hold that must not come back, with the reason if an operator gave one.
@@ -516,7 +542,7 @@ func (m *lock) inspect() reply {
 			shared = 1
 		}
 		channel := h.route
-		if !h.ended {
+		if !h.ended && h.adopter() == "" {
 			channel = channel[1:]
 		}
 		holders = append(holders, reply{

@@ -402,6 +402,9 @@ func (p *Player) keepsPromises() error {
 			if (a.mode == "w" || b.mode == "w") && !p.isOfOneClient(a, b, in) {
 				return fmt.Errorf("two holders: %+v and %+v", *a, *b)
 			}
+			if a.mode == "w" && a.adopts && b.adopts && a.from == b.from {
+				return fmt.Errorf("two adopters: %+v and %+v", *a, *b)
+			}
 		}
 	}
 	waits := len(p.m.queue) > 0 && p.m.until(p.m.queue[0]) > p.m.ms()

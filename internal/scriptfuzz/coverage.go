@@ -16,6 +16,7 @@ type Coverage map[string]int
 // to the client; the other codes of refresh and renew are for each hold.
 var codes = map[scripts.Name][]string{
 	scripts.Acquire: {"0", "1", "2", "3", "4", "5", "7"},
+	adoption:        {"1", "3", "7", "broken"},
 	scripts.Join:    {"0", "1", "2", "3", "4", "5"},
 	scripts.Renew:   {"0", "1", "2", "3", "broken"},
 	scripts.Refresh: {"0", "1", "2", "more 0", "more 1", "more 2", "far waiters dead"},
@@ -26,6 +27,16 @@ var codes = map[scripts.Name][]string{
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "create", "rejoin", "note", "succeed"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d", "state f"},
+}
+
+// adoption stands for an acquire that adopts a hold.
+const adoption scripts.Name = "adoption"
+
+func (s step) seenAs() scripts.Name {
+	if name := scripts.Name(s.Do); name != scripts.Acquire || !s.Adopts {
+		return name
+	}
+	return adoption
 }
 
 var messages = []string{"grant", "grant of a block", "wanted", "yield", "broken"}
@@ -59,6 +70,12 @@ func (c Coverage) note(name scripts.Name, got []any) {
 	case scripts.Release:
 		add(fmt.Sprint("more ", got[2]))
 		add(got[0])
+	case adoption:
+		if code := fmt.Sprint(got[0]); !slices.Contains(codes[name], code) {
+			c.note(scripts.Acquire, got)
+		} else if add(code); code == "3" && len(got) > 4 {
+			add("broken")
+		}
 	default:
 		add(got[0])
 	}

@@ -86,8 +86,10 @@ func (g *generator) draw() step {
 	switch k := g.rnd.IntN(100); {
 	case k < 24:
 		return g.acquire()
-	case k < 32:
+	case k < 29:
 		return g.conversion()
+	case k < 32:
+		return g.adoption()
 	case k < 39 && len(g.calls) > 0: // a call that comes again, perhaps late
 		return g.calls[len(g.calls)-1-g.rnd.IntN(min(len(g.calls), 12))]
 	case k < 56:
@@ -183,24 +185,62 @@ func (g *generator) burst(like step) {
 	}
 }
 
-// conversion is an acquire in place of a hold that stands, as its client sends it.
-func (g *generator) conversion() step {
-	var of []int
+// standing returns the acquire or join of a hold that stands, of which is() is true.
+func (g *generator) standing(is func(*hold) bool) (of step, ok bool) {
+	var all []int
 	for _, n := range g.order {
-		if g.p.m.stands(holdID(n)) != nil {
-			of = append(of, n)
+		if h := g.p.m.stands(holdID(n)); h != nil && is(h) {
+			all = append(all, n)
 		}
 	}
-	if len(of) == 0 {
+	if len(all) == 0 {
+		return step{}, false
+	}
+	return g.asked[pick(g, all...)], true
+}
+
+// conversion is an acquire in place of a hold that stands, as its client sends it.
+func (g *generator) conversion() step {
+	from, ok := g.standing(func(*hold) bool { return true })
+	if !ok {
 		return g.acquire()
 	}
-	from := g.asked[pick(g, of...)]
 	h := g.p.m.holds[holdID(from.Hold)]
 	s := g.fresh(scripts.Acquire)
 	s.From, s.TTL, s.Claim, s.Route = from.Hold, from.TTL, from.Claim, from.Route
 	s.Owner, s.Block = strings.TrimLeft(h.named(), "0"), h.block
 	if s.Mode = "w"; h.mode == "w" {
 		s.Mode, s.Order = "r", "0"
+	}
+	return s
+}
+
+// adoption is an acquire in place of a hold that another client has detached: often of one that has an adopter, and
+// mostly with its token and mode. The rest of it may come at once: the release of the detached hold, with a tombstone.
+func (g *generator) adoption() step {
+	from, ok := g.standing(func(h *hold) bool { return h.adopter() != "" })
+	if !ok || g.one(2) {
+		from, ok = g.standing(func(h *hold) bool { return h.named() == "" && h.block == 0 })
+	}
+	if !ok {
+		return g.acquire()
+	}
+	s := g.fresh(scripts.Acquire)
+	s.Adopts, s.From, s.Of, s.Order = true, from.Hold, from.Hold, "0"
+	if s.Mode = g.p.m.holds[holdID(from.Hold)].mode; g.one(12) {
+		s.Mode = pick(g, "r", "w")
+	}
+	if g.one(12) {
+		s.Plus = pick(g, int64(-1), 1)
+	}
+	if g.one(12) { // a hold that has gone
+		s.From = g.any()
+		s.Of = s.From
+	}
+	if g.one(3) {
+		g.next = append(g.next, step{
+			Do: string(scripts.Release), Hold: s.From, Tomb: pick(g, ttls[:4]...), Several: true, Vote: g.vote(),
+		})
 	}
 	return s
 }

@@ -34,6 +34,7 @@ type hold struct {
 	block, claim                       int64
 	again                              bool // it has given a grant back
 	ended                              bool // it was released, and stands until its minimum
+	adopts                             bool // from is a hold of another client, which has detached it
 	state                              state
 	expiry                             int64
 	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
@@ -74,7 +75,16 @@ func (h *hold) named() string {
 }
 
 // isDeaf reports whether no process receives the messages of the hold, as the server counts.
-func (h *hold) isDeaf() bool { return h.route == deafRoute || h.ended }
+func (h *hold) isDeaf() bool { return h.route == deafRoute || h.ended || h.adopter() != "" }
+
+// adopter returns the last hold that was granted to adopt this one, or nothing.
+func (h *hold) adopter() string {
+	adopter, is := strings.CutPrefix(h.route, "@")
+	if !is {
+		return ""
+	}
+	return adopter
+}
 
 // group counts the holds of an owner with one token and mode.
 type group struct {

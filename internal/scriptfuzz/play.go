@@ -257,7 +257,7 @@ func (p *Player) call(s step) error {
 		p.voted = v.code == 0
 	}
 	want := p.model(s, got)
-	p.seen.note(name, got)
+	p.seen.note(s.seenAs(), got)
 	p.forgetProcesses()
 	if beyond || p.m.hasPassedBounds() {
 		if name == scripts.Release && number(got[1]) == 0 {
@@ -352,7 +352,11 @@ func (p *Player) arguments(s step) []any {
 	id, h := holdID(s.Hold), s.asHold()
 	switch scripts.Name(s.Do) {
 	case scripts.Acquire:
-		return []any{id, s.TTL, s.Order, h.details()}
+		args := []any{id, s.TTL, s.Order, h.details()}
+		if s.Adopts {
+			args = append(args, p.token(s, s.Of))
+		}
+		return args
 	case scripts.Join:
 		return []any{id, h.owner, s.Mode, s.TTL, h.details(), p.joined(s)}
 	case scripts.Raise, scripts.Yield:
@@ -415,7 +419,7 @@ func (p *Player) model(s step, got []any) any {
 	id, h := holdID(s.Hold), s.asHold()
 	switch scripts.Name(s.Do) {
 	case scripts.Acquire:
-		return p.m.acquire(h, s.TTL, s.Order)
+		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of))
 	case scripts.Join:
 		return p.m.join(h, s.TTL, p.joined(s))
 	case scripts.Raise:

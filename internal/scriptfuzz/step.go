@@ -37,6 +37,7 @@ type step struct {
 	Mode    string      `json:"mode,omitempty"`
 	Owner   string      `json:"owner,omitempty"` // its name, or self
 	From    int         `json:"from,omitempty"`
+	Adopts  bool        `json:"adopts,omitempty"` // the hold From, which has the token of Of
 	Block   int64       `json:"block,omitempty"`
 	TTL     int64       `json:"ttl,omitempty"`
 	Claim   int64       `json:"claim,omitempty"`
@@ -97,6 +98,7 @@ func (s step) asHold() hold {
 	default:
 		h.owner = ownerName(s.Owner)
 	}
+	h.adopts = s.Adopts
 	return h
 }
 
