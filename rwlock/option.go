@@ -25,9 +25,10 @@ func WithPrefix(prefix string) Option {
 
 // WithLogger sets the logger. At level Warn it gets losses (not the end of a lease WithoutRenewal), failing renewals,
 // unconfirmed releases, servers that do not answer waiting acquisitions or refuse them for a second, masters that
-// abstain, and servers whose messages do not arrive. At level Info it gets the return of a server that answers or
-// renews again, with the length of the outage. Nothing else is logged, and without this option nothing at all. The
-// logger may block: it runs on the goroutine of the Trace functions.
+// abstain, servers whose messages do not arrive, and, once each, servers whose maxmemory-policy lets them evict locks.
+// At level Info it gets the return of a server that answers or renews again, with the length of the outage. Nothing
+// else is logged, and without this option nothing at all. The logger may block: it runs on the goroutine of the Trace
+// functions.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }

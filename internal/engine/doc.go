@@ -24,7 +24,7 @@
 //	events.go      the user's hooks and logger
 //	inspect.go     what the masters show of a lock
 //	holds.go       what this process holds, waits for and has lost
-//	outage.go      servers that do not answer or that evict keys, and when each is reported next
+//	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
 // masterset (whether the masters are one usable set), wire (keys, arguments, replies and messages of the scripts),

@@ -172,46 +172,96 @@ func (e *Engine) cutOff(a *acquisition) bool {
 	return e.count(fails) > len(e.masters)-e.quorum()
 }
 
-// evictions are the servers that may have evicted a hold. A server is asked for its policy once, after the first loss
-// of a hold that it does not have any more: eviction is the usual cause if no data was lost, and nothing else reports
-// it.
+// evictions holds what the servers have said about evicting keys. A server is asked when it answers for the first time,
+// because nothing else reports an eviction, and again after the loss of a hold that it does not have any more, because
+// its configuration may have changed.
 type evictions struct {
 	mu sync.Mutex
-	of map[*transport.Node]string // the policy of a server that evicts; "" if it does not, or does not say
+	of map[string]eviction // by the address: a server whose node is made again is reported once
 }
 
-// suspect asks the servers of this lock for their policies, each once. It waits for no answer.
+// eviction is what one server has said.
+type eviction struct {
+	policy   string        // by which the server evicts keys; "" if it evicts none, or does not tell
+	reported bool          // in the log
+	next     time.Duration // when a loss may be the cause to ask again
+}
+
+// evictionsEvery is the shortest time between two losses after which a server is asked.
+const evictionsEvery = time.Minute
+
+// learnPolicy asks the server for its policy and logs one that may cost locks, once. It waits for no answer.
+func (e *Engine) learnPolicy(n *transport.Node) {
+	e.tasks.spawn(func() {
+		ctx, cancel := context.WithTimeout(e.life, batchTimeout)
+		defer cancel()
+		addr := n.Addr()
+		policy, limited, known := n.EvictionPolicy(ctx)
+		if !known {
+			return
+		}
+		if e.evictions.learn(addr, policy, limited) {
+			message := "server may evict locks; set its maxmemory-policy to noeviction"
+			if !limited {
+				message = "server would evict locks if its memory were limited; set its maxmemory-policy to noeviction"
+			}
+			e.observers.warn(message, slog.String("master", addr), slog.String("policy", policy))
+		}
+	})
+}
+
+// learn records the policy of a server. It reports whether the log has to name it.
+func (v *evictions) learn(addr, policy string, limited bool) (report bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	one := v.of[addr]
+	report = policy != noEviction && !one.reported
+	one.reported = one.reported || report
+	one.policy = ""
+	if limited && policy != noEviction {
+		one.policy = policy
+	}
+	v.setLocked(addr, one)
+	return report
+}
+
+// noEviction is the policy under which a server refuses writes and evicts no key.
+const noEviction = "noeviction"
+
+func (v *evictions) setLocked(addr string, one eviction) {
+	if v.of == nil {
+		v.of = make(map[string]eviction)
+	}
+	v.of[addr] = one
+}
+
+// suspects reports whether to ask the server again, after a loss.
+func (v *evictions) suspects(addr string, now time.Duration) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	one := v.of[addr]
+	if now < one.next {
+		return false
+	}
+	one.next = now + evictionsEvery
+	v.setLocked(addr, one)
+	return true
+}
+
+func (v *evictions) policy(addr string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.of[addr].policy
+}
+
+// suspect asks the servers of this lock for their policies, because they do not have a hold any more.
 func (e *Engine) suspect(lock string) {
+	now := e.clock.Now().Mono
 	for _, m := range e.masters {
-		n := m.At(lock)
-		e.evictions.mu.Lock()
-		_, asked := e.evictions.of[n]
-		if e.evictions.of == nil {
-			e.evictions.of = make(map[*transport.Node]string)
-		}
-		if !asked {
-			maps.DeleteFunc(e.evictions.of, func(other *transport.Node, _ string) bool { return other.Ended() })
-			e.evictions.of[n] = ""
-		}
-		e.evictions.mu.Unlock()
-		if !asked {
-			e.tasks.spawn(func() { e.askForPolicy(n) })
+		if n := m.At(lock); e.evictions.suspects(n.Addr(), now) {
+			e.learnPolicy(n)
 		}
 	}
-}
-
-func (e *Engine) askForPolicy(n *transport.Node) {
-	ctx, cancel := context.WithTimeout(e.life, batchTimeout)
-	defer cancel()
-	policy := n.Evicts(ctx)
-	if policy == "" {
-		return
-	}
-	e.evictions.mu.Lock()
-	e.evictions.of[n] = policy
-	e.evictions.mu.Unlock()
-	e.observers.warn("server may evict locks; set its maxmemory-policy to noeviction",
-		slog.String("master", n.Addr()), slog.String("policy", policy))
 }
 
 // Cause returns why the masters did not renew the lease. If they do not have the hold any more, it names the masters
@@ -221,12 +271,10 @@ func (l *Loss) Cause() error {
 		return l.Err
 	}
 	var evicting NodeFailures
-	l.by.evictions.mu.Lock()
-	defer l.by.evictions.mu.Unlock()
 	for i, m := range l.by.masters {
 		n := m.At(l.lock)
-		if policy := l.by.evictions.of[n]; policy != "" {
-			err := fmt.Errorf("%w: its maxmemory-policy is %s, locks need noeviction", errEvicts, policy)
+		if policy := l.by.evictions.policy(n.Addr()); policy != "" {
+			err := fmt.Errorf("%w: its maxmemory-policy is %s, locks need %s", errEvicts, policy, noEviction)
 			evicting = append(evicting, NodeFailure{Index: i, Addr: n.Addr(), Err: err})
 		}
 	}

@@ -65,7 +65,8 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		OnMoved:           func(*transport.Master) { b.moves.Add(1) },
 		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
 
-		OnSeparated: func(*transport.Node, error) { b.separated.Add(1) },
+		OnFirstAnswer: func(*transport.Node) {},
+		OnSeparated:   func(*transport.Node, error) { b.separated.Add(1) },
 	}
 	for _, change := range changes {
 		change(b.cfg)

@@ -35,6 +35,7 @@ type Config struct {
 	OnListen          func(m *Master, n *Node)                 // messages of this node (nil: of all) arrive from here on
 	OnSubscribeFailed func(m *Master, n *Node, err error)      // messages are not available; once per outage
 	OnMoved           func(m *Master)                          // other servers answer for some keys, or for all
+	OnFirstAnswer     func(n *Node)                            // a server has answered its first call; must not block
 	OnSlowCall        func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
 	// OnSeparated: from here on calls to this node name one lock each, because it refuses calls that name several.
 	OnSeparated func(n *Node, refusal error)

@@ -26,6 +26,7 @@ type Node struct {
 	health    health
 	clock     serverClock
 	answers   atomic.Int64 // consecutive, without a failed request
+	met       atomic.Bool  // OnFirstAnswer was called for the server
 	stale     atomic.Bool  // its client has been closed: the node has to be made again
 	separated atomic.Bool  // a call names one lock, because the server refuses keys of several slots
 	pipeline  *pipeline
@@ -102,6 +103,9 @@ func (n *Node) answered() {
 	if n.health.failing() {
 		n.health.succeeded()
 	}
+	if !n.met.Load() && n.met.CompareAndSwap(false, true) {
+		n.m.cfg.OnFirstAnswer(n)
+	}
 }
 
 // unanswered records a request without an answer. cause is nil if the failure says nothing about the server.
@@ -117,6 +121,7 @@ func (n *Node) unanswered(cause error) {
 // replaced records that a different server answers from now on.
 func (n *Node) replaced() {
 	n.answers.Store(0)
+	n.met.Store(false)
 	n.clock.forget(n.m.cfg.Clock.Now().Mono)
 	n.health.succeeded()
 }
@@ -200,17 +205,17 @@ func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
 	return 0, nil
 }
 
-// Evicts returns the policy by which the server evicts keys that expire; "" if it does not evict, or does not tell: the
-// user of the locks may not be allowed to ask, and of a Cluster it is not known which server answers for all slots.
-func (n *Node) Evicts(ctx context.Context) (policy string) {
+// EvictionPolicy returns the server's maxmemory-policy, and whether its memory is limited, without which it evicts
+// nothing. The policy is not known if the server does not tell: the user of the locks may not be allowed to ask, and of
+// a Cluster it is not known which server answers for all slots.
+func (n *Node) EvictionPolicy(ctx context.Context) (policy string, limited, known bool) {
 	if !n.direct && n.m.cluster() {
-		return ""
+		return "", false, false
 	}
 	text, err := n.client.Do(withoutDeadline{ctx}, n.client.B().Info().Section("memory").Build()).ToString()
 	if err != nil {
-		return ""
+		return "", false, false
 	}
-	limited := false
 	for line := range strings.Lines(text) {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
 		case "maxmemory":
@@ -219,10 +224,7 @@ func (n *Node) Evicts(ctx context.Context) (policy string) {
 			policy = value
 		}
 	}
-	if !limited || policy == "noeviction" {
-		return ""
-	}
-	return policy
+	return policy, limited, policy != ""
 }
 
 // serverClock bounds the time that a server's clock can show, from the last answer that contained the server's time.
