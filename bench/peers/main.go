@@ -20,6 +20,7 @@ import (
 )
 
 func main() {
+	server.ServeDelayed()
 	scratch.Use("fencelock-peers")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once

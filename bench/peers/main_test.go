@@ -14,7 +14,10 @@ import (
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	server.ServeDelayed()
+	goleak.VerifyTestMain(m)
+}
 
 // requireServer skips without the program; where CI=true the test fails instead.
 func requireServer(t *testing.T) {

@@ -40,7 +40,7 @@ func workloads() []Workload { return slices.Concat(single(), []Workload{instruct
 // single are the workloads on one server, or on several independent ones.
 func single() []Workload {
 	return []Workload{
-		latency(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
+		latency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
 		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
 	}
 }

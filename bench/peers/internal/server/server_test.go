@@ -17,6 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	server.ServeDelayed()
 	scratch.Use("fencelock-server")
 	goleak.VerifyTestMain(m)
 }
@@ -56,6 +57,22 @@ func command(t *testing.T, c rueidis.Client, words ...string) {
 	t.Helper()
 	err := c.Do(t.Context(), c.B().Arbitrary(words...).Build()).Error()
 	require.True(t, err == nil || rueidis.IsRedisNil(err), "%v: %v", words, err)
+}
+
+func TestADelayedServer(t *testing.T) {
+	const each = 20 * time.Millisecond
+	s, _ := start(t)
+	proxy, err := server.Delay(t.Context(), s, each)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, proxy.Close()) }()
+	delayed := *s
+	delayed.Addr = proxy.Addr
+	client := connect(t, &delayed, "delayed")
+	began := time.Now()
+	command(t, client, "SET", "key", "value")
+	require.GreaterOrEqual(t, time.Since(began), 2*each)
+	require.NoError(t, proxy.Close())
+	require.Error(t, client.Do(t.Context(), client.B().Arbitrary("PING").Build()).Error(), "it is no process any more")
 }
 
 func TestMonitorTellsSentFromInside(t *testing.T) {
