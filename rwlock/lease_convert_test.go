@@ -425,6 +425,13 @@ type heldBatches struct {
 	may chan struct{}
 }
 
+func (c *heldBatches) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if testkit.Running(scripts.Renew)(cmd.Commands()) { // a batch of one
+		<-c.may
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
 func (c *heldBatches) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
 	<-c.may
 	return c.Client.DoMulti(ctx, commands...)

@@ -300,6 +300,15 @@ type lateRenewals struct {
 	may  chan struct{}
 }
 
+func (c *lateRenewals) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	renews := testkit.Running(scripts.Renew)(cmd.Commands())
+	result := c.Client.Do(ctx, cmd)
+	if renews && c.late.Load() {
+		<-c.may
+	}
+	return result
+}
+
 func (c *lateRenewals) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
 	renews := slices.ContainsFunc(commands, func(cmd rueidis.Completed) bool {
 		return testkit.Running(scripts.Renew)(cmd.Commands())

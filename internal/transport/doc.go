@@ -7,7 +7,7 @@
 //	  Node        one of its servers: the unit of health
 //	    health      whether it answers, and when it may be tried again
 //	    serverClock the largest time that its clock can show now
-//	    pipeline    one goroutine that sends the collected calls, batch after batch; with replicas a second one
+//	    pipeline    the collected calls, and a few senders, which send them batch after batch; with replicas a second one
 //	    renewals    the holds to renew there, by deadline
 //	    listener    the messages to this process, on a separate connection
 //

@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,14 +48,14 @@ type stuckClient struct {
 	freed    chan struct{}
 }
 
-func (c *stuckClient) DoMulti(_ context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+func (c *stuckClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
 	c.underWay <- struct{}{}
 	<-c.freed
-	results := make([]rueidis.RedisResult, len(commands))
-	for i := range results {
-		results[i] = rueidis.NewErrorResult(context.Canceled)
-	}
-	return results
+	return rueidis.NewErrorResult(context.Canceled)
+}
+
+func (c *stuckClient) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	return slices.Repeat([]rueidis.RedisResult{c.Do(ctx, commands[0])}, len(commands))
 }
 
 // What is left when the engine gives up is not posted again: no other node has its slots. Its end is seen before that

@@ -29,15 +29,20 @@ type Call struct {
 // node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
 // order: a release leaves a tombstone for every unanswered request.
 type pipeline struct {
-	n        *Node
-	batches  int // how many may be in flight
-	mu       sync.Mutex
+	n    *Node
+	most int           // how many batches may be in flight, each sent by a sender of its own
+	wake chan struct{} // one signal for each idle sender that was called
+
+	mu       sync.Mutex // guards what follows
 	calls    []Call
 	renewals []*Renewal
-	renewing bool // a batch with renewals is in flight: new renewals wait
-	ended    bool // the node has no slots any more
-	kick     chan struct{}
-	lag      *Unreplicated // why the last batch does not count; used by the batch in flight, of which there is one
+	renewing bool            // a batch with renewals is in flight: new renewals wait
+	ended    bool            // the node has no slots any more
+	sending  context.Context // of the senders; nil while none may be started
+	started  int             // senders
+	idle     int             // senders that were not called since they found nothing to send
+	called   bool            // a sender that was called has not looked for a batch so far
+	senders  sync.WaitGroup
 }
 
 // A batch is bounded, so that an early expiry does not wait behind all other renewals. Several batches may be in
@@ -49,7 +54,7 @@ const (
 )
 
 func newPipeline(n *Node, batches int) *pipeline {
-	return &pipeline{n: n, batches: batches, kick: make(chan struct{}, 1)}
+	return &pipeline{n: n, most: batches, wake: make(chan struct{}, batches)}
 }
 
 // post returns false if the pipeline has ended.
@@ -60,7 +65,7 @@ func (p *pipeline) post(calls []Call) bool {
 		return false
 	}
 	p.calls = append(p.calls, calls...)
-	p.wake()
+	p.callSender()
 	return true
 }
 
@@ -72,47 +77,49 @@ func (p *pipeline) renew(r *Renewal) bool {
 		return false
 	}
 	p.renewals = append(p.renewals, r)
-	p.wake()
+	p.callSender()
 	return true
 }
 
-func (p *pipeline) wake() {
-	select {
-	case p.kick <- struct{}{}:
-	default:
+// callSender has a sender look for a batch, under mu: an idle one, or else a new one. If all are waiting for answers,
+// the first that has them looks by itself.
+func (p *pipeline) callSender() {
+	switch {
+	case p.called || p.sending == nil:
+	case p.idle > 0:
+		p.idle--
+		p.called = true
+		p.wake <- struct{}{} // does not block: each signal has taken one from idle
+	case p.started < p.most:
+		p.started++
+		p.called = true
+		s := &sender{p: p, sending: p.sending}
+		p.senders.Go(s.run)
 	}
 }
 
 // drainTimeout is how long the requests in flight to a node without slots may still take.
 const drainTimeout = 100 * time.Millisecond
 
-// run sends until the node ends. Unsent calls are then posted again, unless the engine ends too, because other nodes
-// have the slots now. Requests in flight may still be answered.
+// run lets senders send until the node ends. Unsent calls are then posted again, unless the engine ends too, because
+// other nodes have the slots now. Requests in flight may still be answered.
 func (p *pipeline) run() {
 	sending, cancel := context.WithCancel(p.n.m.cfg.Life)
 	defer cancel()
-	var underWay sync.WaitGroup
-	defer underWay.Wait()
-	p.sendUntilEnd(sending, &underWay)
+	p.mu.Lock()
+	p.sending = sending
+	p.callSender() // for what was posted before
+	p.mu.Unlock()
+
+	<-p.n.life.Done()
+	p.mu.Lock()
+	p.sending = nil
+	p.mu.Unlock()
 	if p.n.m.cfg.Life.Err() == nil { // sending, its child, ends a moment later
 		p.handOn()
 		time.AfterFunc(drainTimeout, cancel)
 	}
-}
-
-func (p *pipeline) sendUntilEnd(ctx context.Context, underWay *sync.WaitGroup) {
-	retry := time.NewTimer(clock.Never)
-	defer retry.Stop()
-	slots := make(chan struct{}, p.batches)
-	for {
-		retry.Reset(p.sendAll(ctx, slots, underWay))
-		select {
-		case <-p.kick:
-		case <-retry.C:
-		case <-p.n.life.Done():
-			return
-		}
-	}
+	p.senders.Wait()
 }
 
 func (p *pipeline) handOn() {
@@ -129,68 +136,38 @@ func (p *pipeline) handOn() {
 	}
 }
 
-// sendAll sends batch after batch until nothing is left, or nothing that may be tried now. It then returns after how
-// long to look again.
-func (p *pipeline) sendAll(ctx context.Context, slots chan struct{}, underWay *sync.WaitGroup) time.Duration {
-	for {
-		select {
-		case slots <- struct{}{}:
-		case <-p.n.life.Done():
-			return clock.Never
-		}
-		batch, renews, later := p.take(p.n.m.cfg.Clock.Now())
-		if len(batch) == 0 {
-			<-slots
-			return later
-		}
-		underWay.Go(func() {
-			p.send(ctx, batch)
-			if renews {
-				p.renewed()
-			}
-			<-slots
-		})
-	}
-}
-
-// renewed releases the renewals that have been collected.
-func (p *pipeline) renewed() {
-	p.mu.Lock()
-	p.renewing = false
-	waiting := len(p.renewals) > 0
-	p.mu.Unlock()
-	if waiting {
-		p.wake()
-	}
-}
-
-// take returns the next batch. During a backoff, calls that are not urgent fail at once, and all other calls wait for
-// the next attempt.
-func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later time.Duration) {
+// take moves the next batch into an array of the caller. If nothing is left, or nothing that may be tried now, the
+// caller is idle from then on, and later is after how long to look again. During a backoff, calls that are not urgent
+// fail at once, and all other calls wait for the next attempt.
+func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Duration) {
+	now := p.n.m.cfg.Clock.Now()
 	_, cause := p.n.health.backoff(now.Mono)
-	later = clock.Never
-	if cause != nil {
-		p.failWhatCanWait(cause, now)
-	}
 	p.mu.Lock()
-	waiting := len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing
-	p.mu.Unlock()
-	if !waiting {
-		return nil, false, later
+	p.called = false
+	if refused := p.takeRefused(cause); len(refused) > 0 {
+		p.mu.Unlock()
+		for _, c := range refused {
+			c.Done(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
+		}
+		return p.take(into)
 	}
-	if at, refused := p.n.health.urgent(now.Mono); refused != nil {
-		return nil, false, at - now.Mono
-	}
-	p.mu.Lock()
 	var due, obsolete []*Renewal
-	if !p.renewing {
-		due, obsolete = takeRenewals(&p.renewals, now, renewalsPerBatch)
-		p.renewing = len(due) > 0
+	later = clock.Never
+	if len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing {
+		if at, refused := p.n.health.urgent(now.Mono); refused != nil {
+			later = at - now.Mono
+		} else {
+			if !p.renewing {
+				due, obsolete = takeRenewals(&p.renewals, now, renewalsPerBatch)
+				p.renewing = len(due) > 0
+			}
+			batch = p.takeCalls(append(into, p.renewalCalls(due)...))
+		}
 	}
-	n := min(len(p.calls), callsPerBatch)
-	batch = append(p.renewalCalls(due), p.calls[:n]...)
-	if p.calls = p.calls[n:]; len(p.calls) == 0 {
-		p.calls = nil
+	if len(batch) == 0 {
+		p.idle++ // under the same mutex as the look, so that a later call finds the sender idle
+	} else if len(p.calls) > 0 {
+		p.callSender()
 	}
 	p.mu.Unlock()
 	for _, r := range obsolete {
@@ -199,9 +176,12 @@ func (p *pipeline) take(now clock.Instant) (batch []Call, renews bool, later tim
 	return batch, len(due) > 0, later
 }
 
-func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
-	p.mu.Lock()
-	var refused, kept []Call
+// takeRefused takes out the calls that fail during a backoff for this cause, under mu; none without a cause.
+func (p *pipeline) takeRefused(cause error) (refused []Call) {
+	if cause == nil {
+		return nil
+	}
+	var kept []Call
 	for _, c := range p.calls {
 		if c.Urgent {
 			kept = append(kept, c)
@@ -210,107 +190,17 @@ func (p *pipeline) failWhatCanWait(cause error, now clock.Instant) {
 		}
 	}
 	p.calls = kept
-	p.mu.Unlock()
-	for _, c := range refused {
-		c.Done(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
-	}
+	return refused
 }
 
-// send sends the batch, and sends the calls that did not run once more in another mode.
-func (p *pipeline) send(ctx context.Context, batch []Call) {
-	ctx, cancel := context.WithTimeout(ctx, p.n.m.cfg.BatchTimeout)
-	defer cancel()
-	if !p.hasCaughtUp(ctx) {
-		p.refuse(batch)
-		return
+// takeCalls appends the first calls to a batch, under mu.
+func (p *pipeline) takeCalls(batch []Call) []Call {
+	n := min(len(p.calls), callsPerBatch)
+	batch = append(batch, p.calls[:n]...)
+	left := copy(p.calls, p.calls[n:])
+	clear(p.calls[left:])
+	if p.calls = p.calls[:left]; left == 0 && cap(p.calls) > callsPerBatch { // the array of a burst
+		p.calls = nil
 	}
-	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
-		var again parcels
-		for _, parcel := range unsent {
-			p.exchange(ctx, parcel, &again)
-		}
-		unsent = again
-	}
-}
-
-// parcel is a group of calls that are sent together, in one mode.
-type parcel struct {
-	mode  sendMode
-	calls []Call
-}
-
-// parcels has one parcel for each mode.
-type parcels []parcel
-
-func (all *parcels) add(mode sendMode, calls ...Call) {
-	for i, parcel := range *all {
-		if parcel.mode == mode {
-			(*all)[i].calls = append(parcel.calls, calls...)
-			return
-		}
-	}
-	*all = append(*all, parcel{mode, calls})
-}
-
-// exchange sends the calls together and completes each with its reply. Calls that have to be sent again are added to
-// again.
-func (p *pipeline) exchange(ctx context.Context, now parcel, again *parcels) {
-	m, batch := p.n.m, now.calls
-	sent, dials := m.cfg.Clock.Now(), m.Dials()
-	for i, r := range p.roundTrip(ctx, batch, now.mode, dials) {
-		mode, then := p.n.next(now.mode, r, p != p.n.replicated)
-		switch {
-		case then == resend:
-			again.add(mode, batch[i])
-			continue
-		case then == split && batch[i].split != nil:
-			p.n.separate(r.Error())
-			again.add(mode, batch[i].split()...)
-			continue
-		}
-		if ctx.Err() != nil && r.NonRedisError() != nil {
-			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
-		}
-		r = p.n.nameFailure(ctx, r, sent)
-		if err := lackOfAnswer(r); err != nil {
-			p.n.unanswered(err)
-		} else {
-			p.n.answered()
-		}
-		batch[i].Done(m.sameConnection(dials, r), sent)
-	}
-}
-
-// lackOfAnswer returns why the server has not answered. It returns nil for a refusal, and if only the replicas are too
-// few.
-func lackOfAnswer(r rueidis.RedisResult) error {
-	err := r.NonRedisError()
-	if short, ok := err.(*Unreplicated); ok {
-		if _, refused := refusalOf(short.Err); refused {
-			return nil
-		}
-		return short.Err
-	}
-	return err
-}
-
-func (p *pipeline) roundTrip(ctx context.Context, batch []Call, mode sendMode, dials uint64) []rueidis.RedisResult {
-	if p == p.n.replicated {
-		return p.roundTripReplicated(withoutDeadline{ctx}, batch, mode, dials)
-	}
-	client := p.n.client
-	if mode.routed {
-		client = p.n.m.client
-		defer p.n.answeredByOther()
-	}
-	return client.DoMulti(withoutDeadline{ctx}, p.commands(client, batch, mode, dials)...)
-}
-
-func (p *pipeline) commands(client rueidis.Client, batch []Call, mode sendMode, dials uint64) rueidis.Commands {
-	b := client.B()
-	commands := make(rueidis.Commands, len(batch), len(batch)+1)
-	for i, c := range batch {
-		commands[i] = c.Script.command(b, mode, c.Keys, p.n.m.current(c.Vote, dials), c.Args)
-	}
-	return commands
+	return batch
 }

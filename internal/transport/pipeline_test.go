@@ -1,7 +1,9 @@
 package transport_test
 
 import (
+	"context"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -270,4 +273,63 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 		require.Empty(t, done.take())
 		mini.Thaw()
 	})
+}
+
+// What one batch was not answered does not end the next one, which has its whole time.
+func TestEveryBatchHasItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		option := mini.Option()
+		option.ConnWriteTimeout, option.PipelineMultiplex = time.Minute, -1
+		b := newBed(t, dial(t, option))
+		b.mustDo()
+		var done outcomes
+		for i := range 3 {
+			b.Post(done.call(i, true)) // an answer just before the time is over
+			time.Sleep(patience / 2)
+			mini.Freeze()
+			b.Post(done.call(i, true))
+			time.Sleep(patience - time.Millisecond)
+			require.Len(t, done.take(), 1)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			all := done.take()
+			require.Len(t, all, 1)
+			require.Equal(t, &transport.NoReply{After: patience}, all[0].err)
+			mini.Thaw()
+			time.Sleep(time.Second)
+		}
+		require.Empty(t, done.take())
+	})
+}
+
+// prompt is a client that answers at once, without its server.
+type prompt struct{ rueidis.Client }
+
+func (prompt) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
+	return rueidis.RedisResult{}
+}
+
+// A call that is alone in its batch costs nothing beside its command, and the goroutines that send it stay.
+func TestWhatAPostedCallCosts(t *testing.T) {
+	if testkit.RaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	const calls = 1000
+	client := prompt{testredis.NewMini(t).Client(t)}
+	b := newBed(t, client)
+	keys, answered := keysOf("any"), make(chan struct{}, 1)
+	call := transport.Call{
+		Script: refresh, Keys: keys, Done: func(rueidis.RedisResult, clock.Instant) { answered <- struct{}{} },
+	}
+	begun := runtime.NumGoroutine()
+	posted := testing.AllocsPerRun(calls, func() {
+		b.Post(call)
+		<-answered
+	})
+	require.LessOrEqual(t, runtime.NumGoroutine(), begun+batchesAtOnce)
+	command := testing.AllocsPerRun(calls, func() {
+		client.B().Evalsha().Sha1("digest").Numkeys(int64(len(keys))).Key(keys...).Arg("0").Build()
+	})
+	require.LessOrEqual(t, posted, command)
 }

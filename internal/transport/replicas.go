@@ -44,61 +44,61 @@ func (m *Master) Prepare(ctx context.Context) {
 // hasCaughtUp reports whether the replicas have the writes of the last batch, if they had not confirmed them in time.
 // It sends WAIT once more with a short timeout, which an idle server extends to a tenth of a second. If the server does
 // not report, the next batch finds the reason.
-func (p *pipeline) hasCaughtUp(ctx context.Context) bool {
-	if p.lag == nil {
+func (s *sender) hasCaughtUp(ctx context.Context) bool {
+	if s.lag == nil {
 		return true
 	}
-	client, need := p.n.client, int64(p.lag.Need)
-	got, err := client.Do(withoutDeadline{ctx}, client.B().Wait().Numreplicas(need).Timeout(1).Build()).AsInt64()
+	client, need := s.p.n.client, int64(s.lag.Need)
+	got, err := client.Do(ctx, client.B().Wait().Numreplicas(need).Timeout(1).Build()).AsInt64()
 	if err == nil && got < need {
 		return false
 	}
-	p.lag = nil
+	s.lag = nil
 	return true
 }
 
 // refuse completes calls that are not sent because of the replicas.
-func (p *pipeline) refuse(batch []Call) {
-	now := p.n.m.cfg.Clock.Now()
+func (s *sender) refuse(batch []Call) {
+	now := s.p.n.m.cfg.Clock.Now()
 	for _, c := range batch {
-		c.Done(rueidis.NewErrorResult(&NotSent{Cause: p.lag}), now)
+		c.Done(rueidis.NewErrorResult(&NotSent{Cause: s.lag}), now)
 	}
 }
 
 // roundTripReplicated sends the calls, followed by WAIT on the same connection. Calls that another server may have to
 // answer are sent one by one, each with its own WAIT.
-func (p *pipeline) roundTripReplicated(
+func (s *sender) roundTripReplicated(
 	ctx context.Context, batch []Call, mode sendMode, dials uint64,
 ) (results []rueidis.RedisResult) {
-	if client := p.n.client; !mode.routed && !mode.lockOnly && (p.n.direct || !p.n.m.cluster()) {
-		results, p.lag = p.confirmed(client.DoMulti(ctx, append(p.commands(client, batch, mode, dials), p.wait(client))...))
+	if client := s.p.n.client; !mode.routed && !mode.lockOnly && (s.p.n.direct || !s.p.n.m.cluster()) {
+		results, s.lag = s.confirmed(client.DoMulti(ctx, append(s.commands(client, batch, mode, dials), s.wait(client))...))
 		return results
 	}
 	for _, c := range batch {
-		results = append(results, p.roundTripOfOne(ctx, c, mode, dials))
+		results = append(results, s.roundTripOfOne(ctx, c, mode, dials))
 	}
 	return results
 }
 
-func (p *pipeline) roundTripOfOne(ctx context.Context, c Call, mode sendMode, dials uint64) (r rueidis.RedisResult) {
+func (s *sender) roundTripOfOne(ctx context.Context, c Call, mode sendMode, dials uint64) (r rueidis.RedisResult) {
 	first := func(results []rueidis.RedisResult) rueidis.RedisResult {
-		results, _ = p.confirmed(results)
+		results, _ = s.confirmed(results)
 		return results[0]
 	}
-	client := p.n.client
+	client := s.p.n.client
 	if mode.to != "" {
-		defer p.n.answeredByOther()
-		if client = p.n.m.client.Nodes()[mode.to]; client == nil {
-			p.n.m.suspect()
+		defer s.p.n.answeredByOther()
+		if client = s.p.n.m.client.Nodes()[mode.to]; client == nil {
+			s.p.n.m.suspect()
 			return rueidis.NewErrorResult(&NotSent{Cause: fmt.Errorf("not connected to %s, which has the slot", mode.to)})
 		}
 	}
-	commands := append(p.commands(client, []Call{c}, mode, dials), p.wait(client))
+	commands := append(s.commands(client, []Call{c}, mode, dials), s.wait(client))
 	switch {
 	case mode.asking:
 		asking := client.B().Arbitrary("ASKING").Build()
 		return first(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])
-	case mode.to == "" && !p.n.direct && p.n.m.cluster():
+	case mode.to == "" && !s.p.n.direct && s.p.n.m.cluster():
 		// The client decides which server answers, and a redirection would separate the call from its WAIT. A dedicated
 		// client follows no redirection.
 		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {
@@ -111,15 +111,15 @@ func (p *pipeline) roundTripOfOne(ctx context.Context, c Call, mode sendMode, di
 	}
 }
 
-func (p *pipeline) wait(client rueidis.Client) rueidis.Completed {
-	cfg := p.n.m.cfg
+func (s *sender) wait(client rueidis.Client) rueidis.Completed {
+	cfg := s.p.n.m.cfg
 	return client.B().Wait().Numreplicas(int64(cfg.Replicas)).Timeout(cfg.ReplicaTimeout.Milliseconds()).Build()
 }
 
 // confirmed removes the reply to WAIT from the results. If too few replicas have confirmed, it replaces the replies of
 // calls that have run by Unreplicated, and returns lag, which has no call's reply.
-func (p *pipeline) confirmed(results []rueidis.RedisResult) (replies []rueidis.RedisResult, lag *Unreplicated) {
-	cfg, last := p.n.m.cfg, len(results)-1
+func (s *sender) confirmed(results []rueidis.RedisResult) (replies []rueidis.RedisResult, lag *Unreplicated) {
+	cfg, last := s.p.n.m.cfg, len(results)-1
 	got, err := results[last].AsInt64()
 	results = results[:last]
 	if err == nil && got >= int64(cfg.Replicas) {
