@@ -110,6 +110,7 @@ func (t team) stats() rwlock.Stats {
 		sum.Lost.NoQuorum += s.Lost.NoQuorum
 		sum.Lost.Paused += s.Lost.Paused
 		sum.Lost.MaxHold += s.Lost.MaxHold
+		sum.Lost.Broken += s.Lost.Broken
 		sum.Expired += s.Expired
 		sum.Renewed += s.Renewed
 		sum.RenewFailed += s.RenewFailed

@@ -45,6 +45,8 @@ func breakEndsALease(w *world) {
 		require.ErrorIs(w, op.Break(w.Ctx, "n", hold, "stuck"), rwlock.ErrNotHeld)
 		w.Release(granted)
 	}
+	require.Equal(w, rwlock.LostStats{Broken: 2}, holder.Stats().Lost)
+	require.EqualValues(w, 2, holder.Stats().Lost.Total())
 	w.UntilOnlyTokens()
 }
 

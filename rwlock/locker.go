@@ -347,10 +347,10 @@ type FailedStats struct {
 func (s FailedStats) Total() uint64 { return s.Contended + s.NoQuorum + s.Closed + s.Refused }
 
 // LostStats counts leases that were lost, by the reason of the LostError.
-type LostStats struct{ Taken, NoQuorum, Paused, MaxHold uint64 }
+type LostStats struct{ Taken, NoQuorum, Paused, MaxHold, Broken uint64 }
 
 // Total returns the sum.
-func (s LostStats) Total() uint64 { return s.Taken + s.NoQuorum + s.Paused + s.MaxHold }
+func (s LostStats) Total() uint64 { return s.Taken + s.NoQuorum + s.Paused + s.MaxHold + s.Broken }
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
@@ -365,7 +365,7 @@ func (l *Locker) Stats() Stats {
 		Failed: FailedStats(s.Failed),
 		Lost: LostStats{
 			Taken: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
-			MaxHold: s.Lost[engine.MaxHold],
+			MaxHold: s.Lost[engine.MaxHold], Broken: s.Lost[engine.Broken],
 		},
 		Expired: s.Lost[engine.Expired], Unconfirmed: s.Unconfirmed,
 		Renewed: s.Renewed, RenewFailed: s.RenewFailed, EventsDropped: s.EventsDropped,
