@@ -54,12 +54,8 @@ func printState(out io.Writer, s rwlock.State) error {
 		if h.Cohort {
 			nested = "shared"
 		}
-		token := h.Token.String()
-		if h.Broken {
-			token = "broken"
-		}
 		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, token, nested)
+			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, shownToken(h), nested)
 	}
 	if len(s.Waiters) > 0 {
 		fmt.Fprintln(w, "WAITER\tMODE\tWAITED\t\tHOLD\tOWNER\t\t")

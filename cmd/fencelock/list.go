@@ -79,11 +79,19 @@ func printTable(out io.Writer, states []rwlock.State) error {
 			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t%d\t%s\t%s\n", printable(s.Name), s.Token, waiting, longest)
 		}
 		for _, h := range s.Holders {
-			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%d\t%s\t%s\n",
-				printable(s.Name), h.Mode, printable(h.Meta), brief(h.Held), brief(h.Remaining), s.Token, waiting, longest)
+			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				printable(s.Name), h.Mode, printable(h.Meta), brief(h.Held), brief(h.Remaining), shownToken(h), waiting, longest)
 		}
 	}
 	return w.Flush()
+}
+
+// shownToken returns the token of a hold, and whether it is broken.
+func shownToken(h rwlock.Holder) string {
+	if h.Broken {
+		return "broken"
+	}
+	return h.Token.String()
 }
 
 // printable returns a text that another process has chosen, so that it cannot control a terminal or look like two

@@ -95,6 +95,46 @@ func TestOneRedis(t *testing.T) {
 	require.Equal(t, statusNo, fencelock(t, at, "inspect", "never", patience).status)
 }
 
+// Each row has the token of its own hold, by which break finds it, and says whether the hold is broken.
+func TestListOfReaders(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	app := application(t, server.Option())
+	var tokens []string
+	for _, meta := range []string{"first", "second"} {
+		lease, err := app.RLock(t.Context(), "report", rwlock.WithMeta(meta))
+		require.NoError(t, err)
+		tokens = append(tokens, lease.Token().String())
+	}
+	list := func() string {
+		got := fencelock(t, "list", "-addr", server.Addr(), patience)
+		require.Zero(t, got.status, got.errs)
+		return got.out
+	}
+	require.NotEqual(t, tokens[0], tokens[1])
+	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +`+tokens[0]+` +-`, list())
+	require.Regexp(t, `(?m)^report +read +second +\S+ +\S+ +`+tokens[1]+` +-`, list())
+	breakForAMoment(t, app, "report", 0)
+	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +\S*broken +-`, list())
+	require.Regexp(t, `(?m)^report +read +second +\S+ +\S+ +`+tokens[1]+` +-`, list())
+}
+
+// breakForAMoment breaks the i-th holder of a process that hears nothing, and gives up the wait.
+func breakForAMoment(t *testing.T, l *rwlock.Locker, name string, i int) {
+	t.Helper()
+	state, err := l.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Break(ctx, name, state.Holders[i].Hold, "stuck") }()
+	require.Eventually(t, func() bool {
+		state, err = l.Inspect(t.Context(), name)
+		return err == nil && state.Holders[i].Broken
+	}, testkit.Patience, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t))
