@@ -84,7 +84,7 @@ func TestJSONHasLeasesWaitersLossesAndStats(t *testing.T) {
 		require.Equal(w, object{
 			"name": "held", "mode": "read", "token": lease.Token().String(), "owner": lease.Owner(), "hold": lease.Owner(),
 			"meta": meta, "since": held["since"], "held_ms": 1500.0, "left_ms": left, "lost": false, "renewal_late": false,
-			"count": 1.0, "shared": false, "lingering": false,
+			"count": 1.0, "shared": false, "lingering": false, "broken": false,
 		}, held)
 		require.Len(w, rows(all, "waiters"), 1)
 		waits := rows(all, "waiters")[0]
@@ -284,7 +284,8 @@ func TestListHandler(t *testing.T) {
 	testkit.InFakeTime(t, 3, func(w *testkit.World) {
 		p, q := w.Process(), w.Process()
 		held := p.Take("held", rwlock.Write, rwlock.WithMeta(meta))
-		q.Take("read", rwlock.Read, rwlock.WithMeta("reader"))
+		first := q.Take("read", rwlock.Read, rwlock.WithMeta("reader"))
+		second := q.Take("read", rwlock.Read, rwlock.WithMeta("later"))
 		w.Call(w.Ctx, func(ctx context.Context) error { _, err := q.Lock(ctx, "held"); return err })
 		w.Pass(time.Second)
 		handler := lockdebug.ListHandler(w.Process().Locker, "redis-1:6379")
@@ -299,11 +300,16 @@ func TestListHandler(t *testing.T) {
 		require.Equal(w, "redis-1:6379", all["redis"])
 		require.NotContains(w, all, "process")
 		require.NotContains(w, all, "errors")
-		require.Len(w, rows(all, "leases"), 2)
+		require.Len(w, rows(all, "leases"), 3)
+		tokens := map[string]string{}
 		for _, row := range rows(all, "leases") {
 			require.Equal(w, 1000.0, row["held_ms"])
-			require.Equal(w, row["name"] == "held", row["token"] == held.Token().String(), row)
+			require.Equal(w, false, row["broken"])
+			tokens[row["meta"].(string)] = row["token"].(string)
 		}
+		require.Equal(w, map[string]string{
+			meta: held.Token().String(), "reader": first.Token().String(), "later": second.Token().String(),
+		}, tokens)
 		waits := rows(all, "waiters")
 		require.Len(w, waits, 1)
 		require.Equal(w, held.Owner(), waits[0]["behind"].(object)["hold"])
@@ -316,9 +322,19 @@ func TestListHandler(t *testing.T) {
 		require.Len(w, rows(all, "leases"), 1)
 		require.Empty(w, rows(all, "waiters"))
 
+		q.Die()
+		w.Call(w.Ctx, func(ctx context.Context) error { return p.Break(ctx, "read", first.Owner(), "stuck") })
+		w.Pass(time.Second)
+		require.NoError(w, json.Unmarshal(get("?format=json").Body.Bytes(), &all))
+		for i, row := range rows(all, "leases") {
+			require.Equal(w, i == 0, row["broken"], row)
+			require.Equal(w, i == 0, row["meta"] == "reader", row)
+		}
+		require.Equal(w, 1, strings.Count(get("").Body.String(), "<b>broken</b>"))
+
 		w.Minis[2].Crash()
 		require.NoError(w, json.Unmarshal(get("?format=json").Body.Bytes(), &all))
-		require.Len(w, rows(all, "leases"), 2)
+		require.Len(w, rows(all, "leases"), 3)
 		require.NotEmpty(w, all["errors"])
 		require.Contains(w, get("").Body.String(), `<p class="error">mini-2:6379: `)
 		w.Minis[2].Recover()

@@ -34,7 +34,7 @@ const maxErrors = 20
 func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) snapshot {
 	now := time.Now()
 	var errs []string
-	s := newSnapshot(func(yield func(rwlock.LeaseState) bool) {
+	s := newSnapshot(func(yield func(shown) bool) {
 		for state, err := range l.List(ctx, "") {
 			if err != nil && len(errs) < maxErrors {
 				errs = append(errs, err.Error())
@@ -50,16 +50,13 @@ func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) 
 
 // eachHold yields the holders and the waiters of a lock as if they were of this process, and reports whether the loop
 // goes on.
-func eachHold(s rwlock.State, now time.Time, yield func(rwlock.LeaseState) bool) bool {
+func eachHold(s rwlock.State, now time.Time, yield func(shown) bool) bool {
 	for _, h := range s.Holders {
 		lease := rwlock.LeaseState{
 			Name: s.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Since: now.Add(-h.Held),
-			Deadline: now.Add(h.Remaining), Count: h.Count, Cohort: h.Cohort,
+			Deadline: now.Add(h.Remaining), Count: h.Count, Cohort: h.Cohort, Token: h.Token,
 		}
-		if h.Mode == rwlock.Write { // a read before the last one has a smaller token
-			lease.Token = s.Token
-		}
-		if !yield(lease) {
+		if !yield(shown{lease, h.Broken}) {
 			return false
 		}
 	}
@@ -70,7 +67,7 @@ func eachHold(s rwlock.State, now time.Time, yield func(rwlock.LeaseState) bool)
 		if len(s.Holders) > 0 {
 			waiter.Behind = &s.Holders[0]
 		}
-		if !yield(waiter) {
+		if !yield(shown{LeaseState: waiter}) {
 			return false
 		}
 	}

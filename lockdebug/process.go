@@ -21,7 +21,8 @@ import (
 //	format=json  the same as JSON: durations in milliseconds (_ms), times in RFC 3339; new fields may be added
 //	q=TEXT       only rows that contain the text, in any case: in name, owner, hold, token, meta, reason or error
 //
-// At most 500 leases and 500 waiters are shown: late and lost ones first, then the oldest; the totals count them all.
+// At most 500 leases and 500 waiters are shown: late, lost and broken ones first, then the oldest; the
+// totals count them all.
 // Every value is shown as text, with unprintable characters escaped, under a Content-Security-Policy that allows only
 // the page's own script and style. Another method is answered 405, and bad parameters 400, with the reason as text.
 //
@@ -34,7 +35,13 @@ func Handler(l *rwlock.Locker) http.Handler {
 // processSnapshot is about the locks of this process.
 func processSnapshot(l *rwlock.Locker, search string) snapshot {
 	now, wanted := time.Now(), strings.ToLower(search)
-	s := newSnapshot(l.Leases(), search, now)
+	s := newSnapshot(func(yield func(shown) bool) {
+		for lease := range l.Leases() {
+			if !yield(shown{LeaseState: lease}) {
+				return
+			}
+		}
+	}, search, now)
 	s.Process, s.StatRows = processName(), statRows("", reflect.ValueOf(l.Stats()))
 	for _, row := range s.StatRows {
 		s.Stats[row.Name] = row.Value

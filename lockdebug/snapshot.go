@@ -48,6 +48,7 @@ type leaseRow struct {
 	Count       int           `json:"count"`
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
+	Broken      bool          `json:"broken"` // it cannot be renewed any more, and its process has not heard of it
 }
 
 type waiterRow struct {
@@ -93,8 +94,14 @@ type statRow struct {
 // maxRows bounds how many leases and how many waiters an answer shows.
 const maxRows = 500
 
+// shown is a lease or a waiter before it becomes a row.
+type shown struct {
+	rwlock.LeaseState
+	broken bool // of another process, which has not heard of it
+}
+
 // newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
-func newSnapshot(all iter.Seq[rwlock.LeaseState], search string, now time.Time) snapshot {
+func newSnapshot(all iter.Seq[shown], search string, now time.Time) snapshot {
 	wanted := strings.ToLower(search)
 	leases, waiters := newTop(byUrgency), newTop(byUrgency)
 	for s := range all {
@@ -120,7 +127,7 @@ func newSnapshot(all iter.Seq[rwlock.LeaseState], search string, now time.Time) 
 }
 
 // stateContains reports whether a search finds the row of a lease or a waiter.
-func stateContains(s rwlock.LeaseState, wanted string) bool {
+func stateContains(s shown, wanted string) bool {
 	if containsAny(wanted, s.Name, s.Mode.String(), s.Owner, s.Hold, s.Meta) {
 		return true
 	}
@@ -138,12 +145,12 @@ func containsAny(wanted string, texts ...string) bool {
 }
 
 // byUrgency orders what an operator looks for first: what is lost or late, and then what has lasted longest.
-func byUrgency(a, b rwlock.LeaseState) int {
-	rank := func(s rwlock.LeaseState) int {
+func byUrgency(a, b shown) int {
+	rank := func(s shown) int {
 		switch {
 		case s.Err != nil && !s.RenewalLate:
 			return 0
-		case s.RenewalLate, s.Unreachable:
+		case s.RenewalLate, s.Unreachable, s.broken:
 			return 1
 		default:
 			return 2
@@ -155,30 +162,30 @@ func byUrgency(a, b rwlock.LeaseState) int {
 
 // top keeps the first maxRows of any number of states.
 type top struct {
-	order func(a, b rwlock.LeaseState) int
-	rows  []rwlock.LeaseState // at most twice maxRows
+	order func(a, b shown) int
+	rows  []shown // at most twice maxRows
 	total int
 }
 
-func newTop(order func(a, b rwlock.LeaseState) int) *top { return &top{order: order} }
+func newTop(order func(a, b shown) int) *top { return &top{order: order} }
 
-func (t *top) add(s rwlock.LeaseState) {
+func (t *top) add(s shown) {
 	t.total++
 	if t.rows = append(t.rows, s); len(t.rows) == 2*maxRows {
 		t.rows = t.sorted()
 	}
 }
 
-func (t *top) sorted() []rwlock.LeaseState {
+func (t *top) sorted() []shown {
 	slices.SortStableFunc(t.rows, t.order)
 	return t.rows[:min(len(t.rows), maxRows)]
 }
 
-func newLeaseRow(s rwlock.LeaseState, now time.Time) leaseRow {
+func newLeaseRow(s shown, now time.Time) leaseRow {
 	row := leaseRow{
 		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
-		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering,
+		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken,
 	}
 	if !s.Deadline.IsZero() {
 		row.LeftMS = millis(s.Deadline.Sub(now))
@@ -189,7 +196,7 @@ func newLeaseRow(s rwlock.LeaseState, now time.Time) leaseRow {
 	return row
 }
 
-func newWaiterRow(s rwlock.LeaseState, now time.Time) waiterRow {
+func newWaiterRow(s shown, now time.Time) waiterRow {
 	row := waiterRow{
 		Name: s.Name, Mode: s.Mode.String(), Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		WaitedMS: millis(now.Sub(s.Since)), Shared: s.Cohort, Converting: s.Converting, Unreachable: s.Unreachable,
