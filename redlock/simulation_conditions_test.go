@@ -140,7 +140,9 @@ func newSimulation(w *world, seed int64) *simulation {
 			}
 			of = other
 		}
-		p := &simPeer{index: i, net: testkit.Net{Tuned: s.tuned[i]}, rng: dice(seed, diceWork, i)}
+		p := &simPeer{
+			index: i, net: testkit.Net{Tuned: s.tuned[i]}, rng: dice(seed, diceWork, i), pass: dice(seed, diceTickets, i),
+		}
 		p.process = s.connect(of, p)
 		for j, link := range p.Links {
 			delays(link, dice(seed, diceDelay, i*simMasters+j))

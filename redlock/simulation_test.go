@@ -76,6 +76,7 @@ type simulation struct {
 	names   []string
 	patient bool // some waits are not cut short; see limit
 
+	tickets   tickets
 	showsRuns bool            // the masters show their run ids, as real ones do
 	next      *testredis.Mini // that has replaced a master
 }
@@ -93,6 +94,7 @@ const (
 	diceFaults
 	diceConditions
 	diceBreaks
+	diceTickets
 )
 
 // run has the processes work under faults, and then checks that all is well again. begin starts the goroutines of one.
@@ -121,7 +123,7 @@ func (s *simulation) run(begin func(ctx context.Context, p *simPeer, work *sync.
 	}
 	stage(left, f.heal)
 	s.settle()
-	s.Log(s.checker.Summary(), f.struck)
+	s.Logf("%s, %d of %d tickets adopted %v", s.checker.Summary(), s.tickets.used, len(s.tickets.all), f.struck)
 	s.Log(s.conditions)
 }
 
@@ -242,6 +244,7 @@ type simPeer struct {
 	index int
 	net   testkit.Net
 	rng   *rand.Rand // of its work alone
+	pass  *rand.Rand // of the leases that it hands over
 	opts  []rwlock.Option
 }
 
@@ -276,6 +279,13 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	}
 	if p.rng.IntN(5) == 0 {
 		s.convert(ctx, p, lease)
+	}
+	if p.pass.IntN(8) == 0 {
+		s.detach(ctx, p.pass, lease)
+		_ = lease.Release(ctx) // where it is held on
+		if lease = s.adopt(ctx, p, p.pass); lease == nil {
+			return
+		}
 	}
 	p.use(ctx, lease)
 	s.checker.Sweep()

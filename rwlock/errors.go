@@ -22,6 +22,7 @@ var (
 	ErrLockOrder   = errors.New("rwlock: the caller holds a later lock") // and would wait for this one: see LockAll
 	ErrReplicas    = errors.New("rwlock: too few replicas")              // hold the grant, which is released: *QuorumError
 	ErrConflict    = errors.New("rwlock: key holds something else")      // WRONGTYPE or the like: *QuorumError
+	ErrTicket      = errors.New("rwlock: ticket refused")                // see Locker.Adopt: *TicketError
 	ErrMessages    = errors.New("rwlock: pub/sub unavailable")           // passed to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")                 // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused")    // *OptionError

@@ -62,6 +62,8 @@ func callError(e *engine.Error) error {
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
 	case engine.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, e.Name)
+	case engine.Gone:
+		return ticketError(e)
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, e.Name)
 	case engine.InvalidMasters:
@@ -69,6 +71,13 @@ func callError(e *engine.Error) error {
 	default:
 		return quorumError(e)
 	}
+}
+
+func ticketError(e *engine.Error) *TicketError {
+	if by, broken := e.Err.(*engine.Breaker); broken {
+		return &TicketError{Name: e.Name, Reason: "its hold was broken", Err: nodeCause(by)}
+	}
+	return &TicketError{Name: e.Name, Reason: e.Err.Error()}
 }
 
 func acquireError(e *engine.Error) error {
@@ -112,7 +121,7 @@ func quorumError(e *engine.Error) error {
 	switch {
 	case e.Op == engine.OpRenew:
 		quorum.Err = errUnrenewed
-	case e.Op == engine.OpAcquire || e.Op == engine.OpBreak || e.Kind == engine.Conflict:
+	case e.Op == engine.OpAcquire || e.Op == engine.OpBreak || e.Op == engine.OpAdopt || e.Kind == engine.Conflict:
 	case e.Unknown:
 		quorum.Err = errPending
 	default:

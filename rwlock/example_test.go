@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -254,6 +255,48 @@ func ExampleLocker_Leases() {
 }
 
 // A job that is over at once is not done again by a process whose clock is a little late.
+// A producer takes the lock of an order, and leaves it to the worker that gets the order from a queue. Nobody else has
+// the lock in between.
+func ExampleLease_Detach() {
+	ctx := context.Background()
+	producer, stop := embedded()
+	defer stop()
+	worker := producer // in a program: another process, over the same Redis
+
+	lease, err := producer.Lock(ctx, "order:42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ticket, err := lease.Detach(ctx, rwlock.WithTTL(time.Minute)) // for how long the order may wait in the queue
+	if err != nil {
+		_ = lease.Release(ctx) // no ticket was made, and the lock is still held
+		return
+	}
+	message, _ := json.Marshal(ticket)
+	fmt.Println("the producer holds it:", lease.Err() == nil)
+
+	var received rwlock.Ticket
+	if err := json.Unmarshal(message, &received); err != nil {
+		fmt.Println(err)
+		return
+	}
+	adopted, err := worker.Adopt(ctx, received)
+	if err != nil {
+		fmt.Println(err) // rwlock.ErrTicket: too late, or another worker was first
+		return
+	}
+	defer adopted.Release(ctx)
+	fmt.Println("the worker holds it:", adopted.Err() == nil, adopted.Token() > received.Token)
+
+	_, err = worker.Adopt(ctx, received)
+	fmt.Println("again:", errors.Is(err, rwlock.ErrTicket))
+	// Output:
+	// the producer holds it: false
+	// the worker holds it: true true
+	// again: true
+}
+
 func ExampleWithMinHold() {
 	locker, stop := embedded()
 	defer stop()

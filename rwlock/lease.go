@@ -21,7 +21,7 @@ type Lease struct {
 	locker *Locker
 	owned  bool // acquired for an owner that the caller named
 
-	converting sync.Mutex // held by Upgrade or Downgrade, also while they wait; taken by TryLock only
+	converting sync.Mutex // held by Upgrade, Downgrade or Detach, also while they wait; taken by TryLock only
 	contexts   atomic.Pointer[leaseContexts]
 }
 
@@ -184,6 +184,62 @@ func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	return l.convertError(l.inner.SetTTL(ctx, d))
 }
 
+// Detach leaves the lock to another process: it renews the lease for its full TTL, or for that of WithTTL, and ends it
+// without a release. The process that has the Ticket takes the lock over with Locker.Adopt, without a gap in which
+// another client could have the lock, and with a larger token: writes of this process that are late are refused as soon
+// as the other one has written. If no process adopts it, the lock is free when the renewal has run out.
+//
+// The lease has ended when Detach returns, with its contexts: Err is ErrReleased, and Release does nothing. So the work
+// under it has to be over, or to go on without the lock. Unless a quorum confirms the renewal, there is no ticket: the
+// lease is still held, renewed with the TTL of WithTTL if that is given, and the error is that of Renew. If ctx ends,
+// it is held as well. After ErrReleased or a *LostError it is not.
+//
+// WithTTL is the only option, under the rules of SetTTL. The Remaining time of the ticket is what this process would
+// trust; while an earlier renewal with a shorter TTL may still arrive, that is less than the new TTL. A limit of
+// WithMaxHold ends with the lease. The lease of a reentrant owner and that of an RWMutex cannot be detached: other
+// goroutines rely on them. (For a nested call in another process see reentrant.AsOwner.) During an Upgrade or Downgrade
+// the error matches ErrUpgrade.
+func (l *Lease) Detach(ctx context.Context, opts ...LockOption) (Ticket, error) {
+	if l.isUnusable() {
+		return Ticket{}, l.unusable()
+	}
+	ttl, err := l.detachTTL(opts)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if !l.converting.TryLock() {
+		return Ticket{}, l.converts()
+	}
+	defer l.converting.Unlock()
+	d, err := l.inner.Detach(ctx, ttl)
+	if err != nil {
+		return Ticket{}, l.convertError(err)
+	}
+	return Ticket{
+		Version: ticketVersion, Prefix: l.locker.prefix, Set: d.Set, Name: d.Name, Mode: d.Mode, Owner: d.Owner,
+		Hold: d.Hold, Token: d.Token, Remaining: max(d.Left, 0),
+	}, nil
+}
+
+// detachTTL returns the TTL of WithTTL, or 0.
+func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
+	if l.owned {
+		return 0, &OptionError{"Detach", l.String(), "must not be the lease of a reentrant owner"}
+	}
+	if len(opts) == 0 {
+		return 0, nil
+	}
+	own := settings.Lock{TTL: settings.DefaultTTL, Renew: true}
+	s, err := l.locker.lockSettings(own, opts)
+	if err != nil {
+		return 0, err
+	}
+	if own.TTL = s.TTL; s != own {
+		return 0, &OptionError{"Detach", "option", "must be WithTTL: the others are for Adopt"}
+	}
+	return s.TTL, nil
+}
+
 // Release gives the lock back, so that the next waiter can enter. It continues when ctx has ended, and waits at most
 // the release timeout. A *QuorumError means that the release is not confirmed and continues in the background. A
 // *QuorumError that is not Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the
@@ -232,6 +288,11 @@ func (l *Lease) TryUpgrade(ctx context.Context) error { return l.convert(ctx, Wr
 // ErrLost or ErrReleased the lease is unchanged. On a read lease Downgrade does nothing.
 func (l *Lease) Downgrade(ctx context.Context) error { return l.convert(ctx, Read, engine.Try, nil) }
 
+// converts returns the error of a call beside which the lease is being converted or detached.
+func (l *Lease) converts() error {
+	return fmt.Errorf("%w: lock %q: another call for this lease is under way", ErrUpgrade, l.Name())
+}
+
 // convert is Upgrade or Downgrade. If several goroutines share the lease, alone returns when the other ones have left.
 func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alone func(context.Context) error) error {
 	// Checked before the mutex too, so that calls with nothing to do never exclude each other.
@@ -239,7 +300,7 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 		return err
 	}
 	if !l.converting.TryLock() {
-		return fmt.Errorf("%w: lock %q: another call for this lease is under way", ErrUpgrade, l.Name())
+		return l.converts()
 	}
 	defer l.converting.Unlock()
 	if err := l.Err(); err != nil || l.Mode() == mode {

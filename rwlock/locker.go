@@ -31,6 +31,7 @@ type Locker struct {
 	minTTL   time.Duration // lower bound for an acquisition: leaves time for replicas to confirm
 	maxTTL   time.Duration // upper bound: the TTL that the other clients of the masters rely on
 	terms    *engine.Terms // of defaults
+	prefix   string
 	mutexes  *mutexes
 }
 
@@ -59,7 +60,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(),
+		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(), prefix: s.Prefix,
 		minTTL: s.ShortestTTL(), maxTTL: s.LongestTTL(),
 		mutexes: newMutexes(),
 	}, nil
@@ -97,6 +98,48 @@ func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*L
 // TryRLock is RLock with a single attempt.
 func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Read, engine.Try, opts)
+}
+
+// Adopt takes over the lock of a Ticket, which another process has made with Lease.Detach: it returns a lease of this
+// locker in the same mode, with a larger token and with options of its own. There is no gap: the detached hold stands
+// until the lease has been granted. Adopt makes a single attempt, as TryLock does, and does not wait.
+//
+// At most one Adopt of a ticket succeeds. Of several at the same time, one or none does; the others get an
+// *AcquireError, or a *TicketError once one has succeeded. An adoption that fails leaves the ticket as it was: it can
+// be tried again as long as the lock is kept, also after an adopter that has died on its way, when its TTL is over.
+// There is one exception: a *QuorumError after which Indeterminate is true, or the end of ctx, may have come while the
+// masters were giving up the detached hold. Then the ticket may be used up, and another Adopt shows whether it is.
+//
+// A ticket that is not taken is a *TicketError, which matches ErrTicket and names the reason: it is damaged or of
+// another version, prefix or set of masters, or its hold is gone: expired, released, broken, or adopted. As far as that
+// shows in the ticket, nothing is sent. Too few masters that answer are a *QuorumError. If the lease is lost at once,
+// the error is its *LostError, and the ticket is used up. An option that breaks a rule is an *OptionError. With every
+// error there is no lease, and a hold that a master may have granted is released in the background.
+//
+// WithMinHold counts from the grant of the detached hold, as the server has it.
+func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Lease, error) {
+	if l.isZero() {
+		return nil, errZeroLocker
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	if t.Prefix != l.prefix {
+		reason := fmt.Sprintf("its prefix is %q, and that of this locker is %q", t.Prefix, l.prefix)
+		return nil, &TicketError{Name: t.Name, Reason: reason}
+	}
+	s, err := l.acquisitionSettings(opts)
+	if err != nil {
+		return nil, err
+	}
+	lease := &Lease{locker: l}
+	err = l.engine.Adopt(ctx, &lease.inner, engine.Detached{
+		Name: t.Name, Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token, Set: t.Set, Left: t.Remaining,
+	}, s.Terms())
+	if err != nil {
+		return nil, convertError(err)
+	}
+	return lease, nil
 }
 
 // Do runs fn under Lease.Context while it holds the lock for writing. If Lock fails, fn does not run and the error is
@@ -325,6 +368,8 @@ type Stats struct {
 	Acquired      uint64 // leases granted
 	Contended     uint64 // of Acquired: after a wait
 	HandedOff     uint64 // of Acquired: by a hand-off from the previous holder
+	Adopted       uint64 // of Acquired: by Adopt
+	Detached      uint64 // leases that Detach has ended
 	Failed        FailedStats
 	Lost          LostStats
 	Expired       uint64 // leases WithoutRenewal that ended with their TTL, which is no loss
@@ -361,8 +406,9 @@ func (l *Locker) Stats() Stats {
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
 		Lingering: l.mutexes.lingering(),
-		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff,
-		Failed: FailedStats(s.Failed),
+		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Adopted: s.Adopted,
+		Detached: s.Detached,
+		Failed:   FailedStats(s.Failed),
 		Lost: LostStats{
 			Taken: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
 			MaxHold: s.Lost[engine.MaxHold], Broken: s.Lost[engine.Broken],

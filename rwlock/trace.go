@@ -28,6 +28,7 @@ type Trace struct {
 	Acquired func(context.Context, TraceEvent)        // a lease begins
 	Failed   func(context.Context, TraceEvent, error) // an acquisition has given up, with the error of its call
 	Renewed  func(context.Context, TraceEvent)        // a renewal was confirmed
+	Detached func(context.Context, TraceEvent)        // a lease was detached; Released is called as well
 	Released func(context.Context, TraceEvent)        // a lease was released
 
 	// AtRisk is called when a third of its TTL is left of a lease, because no renewal was confirmed since the first third:
@@ -77,7 +78,8 @@ func WithTrace(t *Trace) Option {
 // events and starts no goroutine for them.
 func (t *Trace) hooks() engine.Hooks {
 	h := engine.Hooks{
-		Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Released: hook(t.Released),
+		Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Detached: hook(t.Detached),
+		Released: hook(t.Released),
 	}
 	if failed := t.Failed; failed != nil {
 		h.Failed = func(ctx context.Context, e engine.Event, err error) { failed(ctx, TraceEvent(e), convertError(err)) }

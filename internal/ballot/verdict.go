@@ -85,6 +85,13 @@ func (t Tally) tryFailure() Verdict {
 	return Open
 }
 
+// Unadopted returns how many masters refused an adoption because another one stands there, and how many because they do
+// not have the detached hold.
+func (t Tally) Unadopted() (rivals, gone int) {
+	rivals = t.count(func(v *Vote) bool { return v.State == Refused && v.Rival })
+	return rivals, t.inState(Refused) - rivals
+}
+
 // WaitFailure returns Contended where other holds kept the waiter out, and NoQuorum where too few masters answered. It
 // is for a waiter whose wait has ended for another reason, so it does not wait for outstanding answers. A quorum of
 // grants without a common token is not contention.

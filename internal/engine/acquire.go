@@ -21,11 +21,12 @@ type acquisition struct {
 	hold     *hold
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
+	adopts   fencing.Token // of that hold, if another process has detached it; else 0
 	claimed  fencing.Token // of the hold that a Join is for, or 0
 	began    time.Duration // start of the first attempt, by the wall clock
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
-	seen     fencing.Token // largest token of the lock that a shared hold has had; 0 for other holds
+	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
 	keys     []string      // of the lock, for posted requests; made for the first of them
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
@@ -59,14 +60,14 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 // newAcquisition fills in the hold for a request and prepares the first attempt.
 func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquisition {
 	now := e.clock.Now()
-	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, claimed: r.Claimed, began: now.Wall}
+	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
+	a.seen = max(r.Seen, r.adopts)
 	h.e, h.asking = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	observed := e.observers.hooks.ofHolds()
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || observed {
-		a.seen = r.Seen
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
 		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal, firstGrant: r.firstGrant}
 		if observed {
@@ -262,7 +263,7 @@ func (a *acquisition) args(into []string) []string {
 		}.Args(into)
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: h.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
+		Hold: h.id, TTL: h.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail, Adopts: a.adopts,
 	}.Args(into)
 }
 

@@ -19,6 +19,7 @@
 //	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
 //	minimum.go     what a lease with a minimum leaves behind
 //	convert.go     the second hold of a lease, in the other mode, and the exchange
+//	adopt.go       a hold that its process leaves to another one, which goes on with it
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
@@ -98,6 +99,7 @@
 //	sidelined      a waiter that was passed over, since its process did not receive a hand-off
 //	tombstone      mark of a hold that was released before its acquire arrived
 //	conversion     an upgrade or a downgrade
+//	adoption       a conversion, in the same mode, of a hold that another process has detached
 //	quarantine     the time in which a master that may have lost data does not vote
 //	rejoin         a master that lost its marker returns to its set, with a quarantine
 //	shared hold    a hold that the goroutines of a process share; State calls it a cohort

@@ -91,6 +91,7 @@ const (
 	OpRenew
 	OpRelease
 	OpBreak
+	OpAdopt // also the releases of the adopted hold
 )
 
 // Kind says why a call failed: a verdict of the ballot, or an end without a verdict.
@@ -109,6 +110,7 @@ const (
 
 	Closed         = Kind(ballot.LastVerdict) + 1 // the engine was closed
 	InvalidMasters = Kind(ballot.LastVerdict) + 2 // the set of masters cannot be used
+	Gone           = Kind(ballot.LastVerdict) + 3 // an adoption, and the detached hold is not there; Err says why
 )
 
 // Error reports an acquisition, a renewal or a release that the masters did not confirm. A failed acquisition leaves no
@@ -136,6 +138,8 @@ func (e *Error) Error() string {
 	switch e.Op {
 	case OpAcquire:
 		return fmt.Sprintf("acquisition of %q failed", e.Name)
+	case OpAdopt:
+		return fmt.Sprintf("adoption of a hold of %q failed", e.Name)
 	case OpBreak:
 		return fmt.Sprintf("break of a hold of %q not confirmed", e.Name)
 	case OpRenew:

@@ -22,18 +22,19 @@ type Event struct {
 // Hooks are called for events of an acquisition and of its lease, with the context of the acquisition without its end.
 // Each may be nil. They run on a goroutine of their own, in order.
 type Hooks struct {
-	Waiting, Acquired, Renewed, Released func(context.Context, Event)
-	Failed                               func(context.Context, Event, error)
-	AtRisk                               func(context.Context, Event, time.Duration)
-	Lost                                 func(context.Context, Event, *Loss)
-	Unreachable                          func(context.Context, Event, error)
-	NoMessages                           func(server string, cause error)
+	Waiting, Acquired, Renewed, Detached, Released func(context.Context, Event)
+
+	Failed      func(context.Context, Event, error)
+	AtRisk      func(context.Context, Event, time.Duration)
+	Lost        func(context.Context, Event, *Loss)
+	Unreachable func(context.Context, Event, error)
+	NoMessages  func(server string, cause error)
 }
 
 // ofHolds reports whether a hook is set that gets a context.
 func (h *Hooks) ofHolds() bool {
-	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Released != nil ||
-		h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
+	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Detached != nil ||
+		h.Released != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or

@@ -46,6 +46,15 @@ func (l *Lease) keep() bool {
 	return true
 }
 
+// endUnkept returns why a lease that no caller has so far has ended, or nil. Only Close releases such a lease.
+func (l *Lease) endUnkept() error {
+	end := l.Err()
+	if h := l.standing.Load(); end == ErrReleased {
+		return &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.quorum(), Err: ErrClosed}
+	}
+	return end
+}
+
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.standing.Load().name }
 

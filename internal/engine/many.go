@@ -80,20 +80,11 @@ func (g *group) acquire(ctx context.Context) error {
 // end returns why one of the kept leases has ended, or nil.
 func (g *group) end() error {
 	for _, l := range g.kept {
-		if end := g.endOf(l); end != nil {
+		if end := l.endUnkept(); end != nil {
 			return end
 		}
 	}
 	return nil
-}
-
-// endOf returns why a lease that no caller has so far has ended, or nil. Only Close releases such a lease.
-func (g *group) endOf(l *Lease) error {
-	end := l.Err()
-	if end == ErrReleased {
-		return &Error{Op: OpAcquire, Kind: Closed, Name: l.Name(), Mode: l.Mode(), Need: g.e.quorum(), Err: ErrClosed}
-	}
-	return end
 }
 
 // giveBack releases what the call has kept.
@@ -168,7 +159,7 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 			continue
 		}
 		if refused == nil { // granted, and over since
-			refused = g.endOf(l)
+			refused = l.endUnkept()
 		}
 		l.ReleaseSoon()
 	}

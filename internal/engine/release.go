@@ -368,22 +368,29 @@ func (v *releaseVotes) await(ctx context.Context, of *hold) error {
 
 // verdict returns the verdict of the answers so far. Later answers change nothing for the caller. A release that they
 // show to have failed continues in the background. If no quorum has confirmed, the masters that are still silent are
-// causes too. The silence is given as the release timeout, which is right for Release, the only caller that uses it.
+// causes too.
 func (v *releaseVotes) verdict(of *hold) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	err := v.answers.verdict(of)
 	if failed, ok := err.(*Error); ok {
-		failed.Nodes = slices.Clone(failed.Nodes)
-		for i, m := range of.e.masters {
-			if !v.answered[i] {
-				silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
-				failed.Nodes = append(failed.Nodes, NodeFailure{Index: i, Addr: m.At(of.key.LockHash()).Addr(), Err: silence})
-			}
-		}
-		slices.SortFunc(failed.Nodes, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+		failed.Nodes = v.causes(of)
 	}
 	return err
+}
+
+// causes returns the masters that failed and the masters that are silent so far, under mu. The silence is given as the
+// release timeout, which is right for Release and Adopt, the only callers that use it.
+func (v *releaseVotes) causes(of *hold) NodeFailures {
+	all := slices.Clone(v.answers.failures)
+	for i, m := range of.e.masters {
+		if !v.answered[i] {
+			silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
+			all = append(all, NodeFailure{Index: i, Addr: m.At(of.key.LockHash()).Addr(), Err: silence})
+		}
+	}
+	slices.SortFunc(all, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+	return all
 }
 
 // leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a

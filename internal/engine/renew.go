@@ -551,7 +551,8 @@ func (h *hold) changeTTL(ttl time.Duration, now clock.Instant) {
 }
 
 // SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
-// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well.
+// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
+// it is.
 func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
 	for ctx.Err() == nil { // not under mu: it is the caller's code
 		h := l.lock()
@@ -562,7 +563,9 @@ func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
 		}
 		r := h.renewal.round
 		if r == nil {
-			h.changeTTL(ttl, now)
+			if ttl > 0 {
+				h.changeTTL(ttl, now)
+			}
 			l.mu.Unlock()
 			break
 		}

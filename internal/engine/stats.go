@@ -14,6 +14,8 @@ type Stats struct {
 	Acquired      uint64
 	Contended     uint64
 	HandedOff     uint64
+	Adopted       uint64
+	Detached      uint64
 	Failed        Failures
 	Lost          map[Reason]uint64 // Expired too
 	Unconfirmed   uint64            // calls of Release without the confirmation of a quorum
@@ -30,6 +32,7 @@ type Failures struct{ Contended, NoQuorum, Closed, Refused uint64 }
 type counters struct {
 	held, waiting                                                     atomic.Int64
 	acquired, contended, handedOff, renewed, renewFailed, unconfirmed atomic.Uint64
+	adopted, detached                                                 atomic.Uint64
 
 	failures struct{ contended, noQuorum, closed, refused atomic.Uint64 }
 	losses   [len(reasons)]atomic.Uint64 // of each of reasons
@@ -63,6 +66,7 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
+		Adopted: c.adopted.Load(), Detached: c.detached.Load(),
 		Lost: make(map[Reason]uint64, len(reasons)), Unconfirmed: c.unconfirmed.Load(),
 		Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),

@@ -111,6 +111,13 @@ func (s *Set) Defect(master int) error {
 	return s.defects[master]
 }
 
+// ID returns the id of the set, "" if it is not known.
+func (s *Set) ID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view.history.set
+}
+
 // Check waits for the first pass, which all acquisitions share. While masters are missing from the pass, or the set was
 // refused, Check starts another one. If the set is usable, no caller waits for it. A nil error does not promise a
 // quorum: masters that were not seen in order do not vote.

@@ -527,6 +527,14 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 	return m.answer(0)
 }
 
+// channel returns the route without its letter.
+func (h *hold) channel() string {
+	if h.ended || h.adopter() != "" {
+		return h.route
+	}
+	return h.route[1:]
+}
+
 // inspect shows the holders and the waiters.
 func (m *lock) inspect() reply {
 	mode, holders, waiters := "", reply{}, reply{}
@@ -541,12 +549,8 @@ func (m *lock) inspect() reply {
 		if h.block > 0 {
 			shared = 1
 		}
-		channel := h.route
-		if !h.ended && h.adopter() == "" {
-			channel = channel[1:]
-		}
 		holders = append(holders, reply{
-			h.id, owner, h.mode, channel, unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
+			h.id, owner, h.mode, h.channel(), unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
 		})
 	}
 	all := slices.Clone(m.queue)
@@ -559,7 +563,7 @@ func (m *lock) inspect() reply {
 	for _, h := range all {
 		if m.until(h) > m.ms() && h.state != tombstone {
 			waiters = append(waiters, reply{
-				h.id, cmp.Or(h.owner, h.id), h.mode, h.route[1:], max(m.ms()-h.since, 0), h.meta, string(h.state), h.place,
+				h.id, cmp.Or(h.owner, h.id), h.mode, h.channel(), max(m.ms()-h.since, 0), h.meta, string(h.state), h.place,
 			})
 		}
 	}

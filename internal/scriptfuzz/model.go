@@ -342,7 +342,7 @@ func (m *lock) admit(beneath bool) {
 		switch {
 		case !lives:
 			m.work[1]++
-		case h.isDeaf() && h.state != deafWaits && !m.alive[h.id]:
+		case h.route == deafRoute && h.state != deafWaits && !m.alive[h.id]:
 			h.state, h.expiry = sidelined, m.until(h)
 			m.aside[h.id] = h
 			m.work[1]++

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
 )
 
 // Order is how a hold queues.
@@ -21,12 +23,17 @@ type Acquire struct {
 	Hold    string
 	TTL     Millis
 	Order   Order
-	Details string // Details.Text
+	Details string        // Details.Text
+	Adopts  fencing.Token // of the hold that the details convert, if another client has detached it; else 0
 }
 
 // Args appends the arguments.
 func (q Acquire) Args(to []string) []string {
-	return append(to, q.Hold, string(q.TTL), string(q.Order), q.Details)
+	to = append(to, q.Hold, string(q.TTL), string(q.Order), q.Details)
+	if q.Adopts > 0 {
+		to = append(to, tokenArg(q.Adopts))
+	}
+	return to
 }
 
 // ReadAcquire reads the reply.

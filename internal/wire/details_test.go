@@ -12,12 +12,12 @@ import (
 
 func TestDetails(t *testing.T) {
 	d := wire.Details{Mode: fencing.Write, HandoffTTL: "3000", Route: wire.Published("c"), Meta: "meta of it"}
-	owned, shared, converts, both, none := d, d, d, d, d
+	owned, shared, converts, both, none, adopted := d, d, d, d, d, d
 	owned.Owner = "A"
 	shared.Block, shared.Route = 16, wire.Sharded("c")
 	converts.Converts, converts.Mode, converts.Route = "B", fencing.Read, wire.Uncounted("c")
 	both.Owner, both.Converts = "A", "B"
-	none.Meta = ""
+	none.Meta, adopted.Route = "", "@C"
 	for text, d := range map[string]wire.Details{
 		"w 3000 - pc meta of it":   d,
 		"w 3000 A pc meta of it":   owned,
@@ -25,6 +25,7 @@ func TestDetails(t *testing.T) {
 		"r 3000 -^B bc meta of it": converts,
 		"w 3000 A^B pc meta of it": both,
 		"w 3000 - pc ":             none,
+		"w 3000 - @C meta of it":   adopted,
 	} {
 		require.Equal(t, text, d.Text())
 		parsed, ok := wire.ParseDetails(text)

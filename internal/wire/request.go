@@ -90,8 +90,11 @@ func Sharded(channel string) Route { return Route("s" + channel) }
 // far. The count of receivers shows nothing, so a master does not pass over its waiters.
 func Uncounted(channel string) Route { return Route("b" + channel) }
 
-// noRoute is the route of an ended hold. A master sets it.
-const noRoute Route = "-"
+// A master sets these routes: of an ended hold, and in front of the adopter of a hold that was detached.
+const (
+	noRoute Route = "-"
+	adopted Route = "@"
+)
 
 // IsUncounted reports whether the count of receivers shows nothing.
 func (r Route) IsUncounted() bool { return strings.HasPrefix(string(r), "b") }
@@ -136,7 +139,7 @@ func ParseDetails(text string) (d Details, ok bool) {
 	d = Details{HandoffTTL: Millis(f[1]), Route: Route(f[3]), Meta: f[4]}
 	_, err := strconv.ParseUint(f[1], 10, 63)
 	d.Mode, ok = readMode(f[0])
-	routed := len(f[3]) >= 2 && strings.Contains("psb", f[3][:1]) || d.Route == noRoute
+	routed := len(f[3]) >= 2 && strings.Contains("psb"+string(adopted), f[3][:1]) || d.Route == noRoute
 	if !ok || err != nil || !routed {
 		return Details{}, false
 	}

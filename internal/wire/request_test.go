@@ -19,7 +19,9 @@ func TestArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		scripts.Acquire: {wire.Acquire{Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d"}.Args(nil), "h,40000,h,d"},
+		scripts.Acquire: {
+			wire.Acquire{Hold: "h", TTL: "40000", Order: wire.NoQueue, Details: "d", Adopts: 7}.Args(nil), "h,40000,0,d,7",
+		},
 		scripts.Join: {
 			wire.Join{Hold: "h", Owner: "o", Mode: fencing.Read, TTL: "40000", Details: "d", Token: 7}.Args(nil),
 			"h,o,r,40000,d,7",
@@ -38,6 +40,9 @@ func TestArguments(t *testing.T) {
 		require.Equal(t, tt.want, strings.Join(tt.args, ","), script)
 		require.Len(t, tt.args, fixedArguments(t, script)-1, "%s: all but the vote", script)
 	}
+	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
+		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
+	}.Args(nil))
 	require.Equal(t, []string{"h", "60000", "1", "i", "j"}, wire.Release{
 		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},
 	}.Args(nil))

@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
+)
+
+// Detached is a hold that its process has left to another process. The masters keep it, and no process relies on it.
+type Detached struct {
+	Name        string
+	Mode        fencing.Mode
+	Owner, Hold string
+	Token       fencing.Token
+	Set         string        // of masters; "" for a single one
+	Left        time.Duration // for how long from now a quorum keeps it, at least
+}
+
+// Detach renews the lease for this TTL, or its own if that is 0, and ends it without a release once a quorum has
+// confirmed the renewal. Otherwise the lease stands, with that TTL, and the error is that of SetTTL. The lease has
+// ended when Detach returns, so no goroutine relies on it while another process does. A renewal from before may arrive
+// later: it names the token, and moves the expiry of a hold on which no process relies.
+func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error) {
+	if err := l.SetTTL(ctx, ttl); err != nil {
+		return Detached{}, err
+	}
+	h := l.lock()
+	defer l.mu.Unlock()
+	if !h.stillHeld() {
+		return Detached{}, l.done.err()
+	}
+	d := Detached{
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Set: h.e.masterSet.ID(),
+		Left: h.trust.left(h.e.clock.Now()),
+	}
+	h.e.counters.detached.Add(1)
+	h.e.observers.offer(h.e.observers.hooks.Detached, h)
+	h.finish(ErrReleased)
+	h.e.registry.forget(h.id)
+	return d, nil
+}
+
+// Adopt goes on with a hold that another process has detached, as a conversion of that hold: a hold of this process is
+// granted while the detached one stands, and then the detached one is released. A master grants an adoption only while
+// the detached hold stands there with its token and no other adopter does. So no client comes in between, and an
+// adopter that fails leaves the detached hold to others.
+//
+// At most one adoption of a hold succeeds: it needs a quorum of masters that had the hold when they were asked to
+// release it, and a master that has released it does not get it back. No clock is part of that.
+func (e *Engine) Adopt(ctx context.Context, l *Lease, d Detached, terms *Terms) error {
+	a := &adoption{d, e.newAcquisition(ctx, l.begin(), Request{
+		Name: d.Name, Mode: d.Mode, Entry: Try, Terms: terms, From: d.Hold, adopts: d.Token,
+	})}
+	a.hold.provisional = true
+	if err := a.adopt(ctx); err != nil {
+		a.reportFailure(err)
+		return err
+	}
+	e.counters.adopted.Add(1)
+	return nil
+}
+
+// adoption is one call of Adopt. Its hold is provisional until the detached one is released.
+type adoption struct {
+	from Detached
+	*acquisition
+}
+
+// The reasons why a hold cannot be adopted, if no operator has broken it, and what is known after a failure in between.
+var (
+	errOtherSet = errors.New("it is of other masters")
+	errGone     = errors.New("its hold is gone: it has expired, or was adopted or released")
+	errRival    = errors.New("another process is adopting it")
+	errUntaken  = errors.New("the hold may have been released: if it was not, it can be adopted again")
+)
+
+// adopt returns nil if the lease is a caller's lease now.
+func (a *adoption) adopt(ctx context.Context) error {
+	if ctx.Err() == nil && a.isForeign(ctx) {
+		return a.fail(&Error{Kind: Gone, Err: errOtherSet})
+	}
+	if refused := a.admit(ctx); refused != nil {
+		return a.fail(refused)
+	}
+	if err := a.run(ctx); err != nil {
+		return a.ungranted(err.(*Error))
+	}
+	l, kept := a.hold.lease, false
+	defer func() { // also if a method of ctx panics
+		if !kept {
+			l.ReleaseSoon()
+		}
+	}()
+	if ctx.Err() != nil { // before the detached hold is released, so that it can be adopted again
+		return a.fail(&Error{Kind: Contended, Err: ctxerr.Cause(ctx)})
+	}
+	if err := a.takeOver(ctx); err != nil {
+		return err
+	}
+	if kept = l.keep(); kept {
+		return nil
+	}
+	return l.endUnkept()
+}
+
+// isForeign reports whether the masters are known to be another set.
+func (a *adoption) isForeign(ctx context.Context) bool {
+	e := a.hold.e
+	if several := len(e.masters) > 1; !several || a.from.Set == "" {
+		return several != (a.from.Set != "")
+	}
+	known := e.masterSet.Check(ctx) == nil && e.masterSet.ID() != ""
+	return known && e.masterSet.ID() != a.from.Set
+}
+
+// fail returns the failure as one of an adoption.
+func (a *adoption) fail(f *Error) *Error {
+	f.Op, f.Name, f.Mode, f.Need = OpAdopt, a.hold.name, a.hold.mode, a.hold.e.quorum()
+	return f
+}
+
+// ungranted returns the failure of an adoption that no quorum has granted. A minority that does not have the detached
+// hold does not matter, and one that has granted another adoption may grant this one later.
+func (a *adoption) ungranted(f *Error) *Error {
+	if by, broken := f.Err.(*Breaker); broken {
+		f.Kind, f.Err = Gone, by
+	}
+	if f.Kind != Contended || f.Err != nil {
+		return a.fail(f)
+	}
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
+	switch rivals, gone := a.hold.ballot.Votes().Unadopted(); {
+	case gone > len(a.hold.e.masters)-f.Need:
+		f.Kind, f.Err = Gone, errGone
+	case rivals > 0:
+		f.Err = errRival
+	default:
+		f.Kind = NoQuorum
+	}
+	return a.fail(f)
+}
+
+// reportFailure counts and reports the failure of the call.
+func (a *adoption) reportFailure(err error) {
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
+	a.hold.provisional = false
+	a.report(err)
+}
+
+// takeOver has the masters release the detached hold, and returns nil once a quorum had it until then. The end of ctx,
+// and the release timeout, end the wait.
+func (a *adoption) takeOver(ctx context.Context) error {
+	h := a.hold
+	e, l := h.e, h.lease
+	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+	defer cancel()
+	t := &takeOver{of: h, votes: newReleaseVotes(e)}
+	keys, proposal := e.keys.ForCall(h.key), e.tokens.proposalAfter(l.Token())
+	for _, m := range e.masters {
+		r := pendingRelease{
+			m: m, key: h.key, hold: a.from.Hold, until: e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout),
+			// The detaching process may have asked this master to take the hold back after it had lost it.
+			tombstone: wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true},
+		}
+		m.Post(transport.Call{
+			Script: e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal), Args: r.request(e.clock).Args(nil),
+			Urgent: true, Done: func(result rueidis.RedisResult, sent clock.Instant) { t.answered(r, result, sent) },
+		})
+	}
+	select {
+	case <-t.votes.certain:
+	case <-within.Done():
+	case <-l.Done():
+	}
+	if end := l.endUnkept(); end != nil {
+		return end
+	}
+	failed := t.outcome()
+	if failed == nil {
+		return nil
+	}
+	if failed.Kind != Gone && ctx.Err() != nil {
+		failed.Err = ctxerr.Cause(ctx)
+	}
+	return a.fail(failed)
+}
+
+// takeOver counts the masters that release a detached hold to its adopter.
+type takeOver struct {
+	of    *hold // of the adopter
+	votes *releaseVotes
+
+	mu     sync.Mutex // guards what follows
+	taken  bool
+	failed []func() // release it on these masters after all
+}
+
+// answered counts an answer. A release that failed is repeated only if the adoption succeeds: otherwise another process
+// may adopt the hold.
+func (t *takeOver) answered(r pendingRelease, result rueidis.RedisResult, sent clock.Instant) {
+	e := t.of.e
+	reply, err := wire.ReadRelease(result)
+	if err == nil {
+		r.m.Sample(r.key.LockHash(), sent, reply.Micros)
+		e.releases[r.m.Index].confirmed(&r)
+		e.doRemaining(r.m, r.key, reply.More)
+		t.votes.count(r.m.Index, reply.Was == wire.WasGranted, nil)
+		return
+	}
+	again := func() { e.releases[r.m.Index].retry(&r, err) }
+	t.mu.Lock()
+	taken := t.taken
+	if !taken {
+		t.failed = append(t.failed, again)
+	}
+	t.mu.Unlock()
+	if taken {
+		again()
+	}
+	t.votes.count(r.m.Index, false, &NodeFailure{
+		Index: r.m.Index, Addr: r.m.At(r.key.LockHash()).Addr(), Err: r.m.Explain(err),
+	})
+}
+
+// outcome returns nil if a quorum had the detached hold. A release without an answer may still run.
+func (t *takeOver) outcome() *Error {
+	e, v := t.of.e, t.votes
+	v.mu.Lock()
+	had, hadNot, causes := v.answers.had, v.answers.hadNot, v.causes(t.of)
+	v.mu.Unlock()
+	need, failed := e.quorum(), &Error{Got: had}
+	switch {
+	case had >= need:
+		t.mu.Lock()
+		t.taken = true
+		again := t.failed
+		t.mu.Unlock()
+		for _, release := range again {
+			release()
+		}
+		return nil
+	case hadNot > len(e.masters)-need:
+		failed.Kind, failed.Err = Gone, errGone
+	default:
+		kind, forGood := e.refusal(causes)
+		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
+	}
+	return failed
+}

@@ -1,0 +1,323 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/redlock"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// detached has one process take a lock and leave it to others.
+func detached(w *world, p *process, mode rwlock.Mode, opts ...rwlock.LockOption) rwlock.Ticket {
+	w.Helper()
+	ticket, err := p.Take("x", mode).Detach(w.Ctx, opts...)
+	require.NoError(w, err)
+	return ticket
+}
+
+var bothModes = []rwlock.Mode{rwlock.Read, rwlock.Write}
+
+// A lease is handed over while a minority of the masters is away, and is regained there.
+func TestALeaseIsHandedOverByAQuorum(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			for away := range 3 {
+				p.Section("warm-up")
+				q.Section("warm-up")
+				ticket := detached(w, p, mode, rwlock.WithTTL(w.TTL))
+				q.CutOff(away)
+				lease, err := q.Adopt(w.Ctx, ticket)
+				require.NoError(w, err)
+				require.Equal(w, mode, lease.Mode())
+				require.Greater(w, lease.Token(), ticket.Token)
+				q.Restore(away)
+				w.Pass(3 * w.TTL)
+				require.NoError(w, lease.Err())
+				for _, m := range w.Inspect("x").Masters {
+					require.Len(w, m.Holders, 1, "master %d", m.Index)
+				}
+				_, err = p.Adopt(w.Ctx, ticket)
+				require.ErrorIs(w, err, rwlock.ErrTicket)
+				w.Release(lease)
+				p.RequireFree("x")
+			}
+		}
+	})
+}
+
+// Without a quorum there is no ticket, and the lease is held on.
+func TestDetachNeedsAQuorum(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		lease := p.Take("x", rwlock.Write)
+		p.CutOff(0, 1)
+		w.Pass(time.Millisecond)
+		_, err := lease.Detach(w.Ctx, rwlock.WithTTL(w.TTL/2))
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.NoError(w, lease.Err())
+		p.Restore(0, 1)
+		w.Pass(3 * w.TTL)
+		require.NoError(w, lease.Err())
+		ticket, err := lease.Detach(w.Ctx)
+		require.NoError(w, err)
+
+		q.Section("warm-up")
+		q.CutOff(1, 2)
+		w.Pass(time.Millisecond)
+		_, err = q.Adopt(w.Ctx, ticket)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		q.Restore(1, 2)
+		time.Sleep(time.Second) // the locker leaves a master that has failed alone for a moment
+		lease, err = q.Adopt(w.Ctx, ticket)
+		require.NoError(w, err, "the ticket is as good as before")
+		w.Release(lease)
+		_, err = q.Adopt(w.Ctx, ticket)
+		require.ErrorIs(w, err, rwlock.ErrTicket)
+	})
+}
+
+// Two adopters that have one master each refuse each other, and the ticket stays good.
+func TestAdoptersRefuseEachOther(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q, r := w.Process(), w.Process(), w.Process()
+		for _, mode := range bothModes {
+			for _, one := range []*process{p, q, r} {
+				one.Section("warm-up")
+			}
+			ticket := detached(w, p, mode)
+			for i, one := range []*process{q, r} {
+				one.CutOff(2)
+				one.Links[1-i].DelayDir(testredis.ToServer, 20*time.Millisecond)
+			}
+			rival := w.Call(w.Ctx, func(ctx context.Context) error {
+				_, err := r.Adopt(ctx, ticket)
+				return err
+			})
+			_, err := q.Adopt(w.Ctx, ticket)
+			for _, err := range []error{err, rival.Result()} {
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				require.ErrorContains(w, err, "another process is adopting it")
+			}
+			for i, one := range []*process{q, r} {
+				one.Restore(2)
+				one.Links[1-i].Delay(0)
+			}
+			w.Pass(time.Second)
+			lease, err := q.Adopt(w.Ctx, ticket)
+			require.NoError(w, err)
+			w.Release(lease)
+		}
+	})
+}
+
+// An adopter that is cut off once a quorum has granted its adoption leaves the ticket to others, after its TTL.
+func TestAnAdopterIsCutOff(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q, r := w.Process(), w.Process(), w.Process()
+		for _, mode := range bothModes {
+			q.Section("warm-up")
+			ticket := detached(w, p, mode, rwlock.WithTTL(w.TTL))
+			for _, link := range q.Links {
+				link.DelayDir(testredis.ToClient, 20*time.Millisecond)
+			}
+			dying := w.Call(w.Ctx, func(ctx context.Context) error {
+				_, err := q.Adopt(ctx, ticket, rwlock.WithTTL(w.TTL/2))
+				return err
+			})
+			w.Pass(10 * time.Millisecond) // granted, and not known to be
+			q.CutOff(0, 1, 2)
+			_, err := r.Adopt(w.Ctx, ticket)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+			require.Error(w, dying.Result())
+			w.Pass(w.TTL/2 + 100*time.Millisecond)
+			lease, err := r.Adopt(w.Ctx, ticket)
+			require.NoError(w, err)
+			require.NoError(w, lease.Err())
+			q.Restore(0, 1, 2)
+			for _, link := range q.Links {
+				link.Delay(0)
+			}
+			w.Pass(2 * w.TTL)
+			require.NoError(w, lease.Err(), "what comes late does not harm it")
+			w.Release(lease)
+			p.RequireFree("x")
+		}
+	})
+}
+
+// A ticket of other masters is refused before their locks are asked for.
+func TestATicketOfOtherMasters(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		ticket := detached(w, p, rwlock.Write)
+		require.NotEmpty(w, ticket.Set)
+		requests := w.Requests(q)
+		for _, set := range []string{"", ticket.Hold} {
+			other := ticket
+			other.Set = set
+			_, err := q.Adopt(w.Ctx, other)
+			require.ErrorIs(w, err, rwlock.ErrTicket)
+			require.ErrorContains(w, err, "other masters")
+		}
+		require.Empty(w, requests.Of("acquire"))
+		lease, err := q.Adopt(w.Ctx, ticket)
+		require.NoError(w, err)
+		w.Release(lease)
+	})
+}
+
+// tickets are passed from process to process in a simulation. Some are used more than once.
+type tickets struct {
+	mu      sync.Mutex
+	all     []rwlock.Ticket
+	adopted map[string]int // by the id of the detached hold
+	used    int
+}
+
+// detach leaves the lease to a process that comes for its ticket.
+func (s *simulation) detach(ctx context.Context, rng *rand.Rand, lease *rwlock.Lease) {
+	wait, cancel := context.WithTimeout(ctx, upTo(rng, simTTL))
+	defer cancel()
+	var opts []rwlock.LockOption
+	if rng.IntN(3) == 0 {
+		opts = append(opts, rwlock.WithTTL(100*time.Millisecond+upTo(rng, simTTL-100*time.Millisecond)))
+	}
+	ended := lease.Context(context.Background())
+	ticket, err := lease.Detach(wait, opts...)
+	if err != nil {
+		return // that it was lost, or is held on, is part of the game
+	}
+	if ended.Err() == nil {
+		s.Errorf("seed %d: a ticket, and the context of its lease lives", s.seed)
+	}
+	s.tickets.mu.Lock()
+	defer s.tickets.mu.Unlock()
+	s.tickets.all = append(s.tickets.all, ticket)
+}
+
+// adopt takes over a lease by one of the latest tickets, which others may do too.
+func (s *simulation) adopt(ctx context.Context, p *simPeer, rng *rand.Rand) *rwlock.Lease {
+	s.tickets.mu.Lock()
+	n := len(s.tickets.all)
+	if n == 0 {
+		s.tickets.mu.Unlock()
+		return nil
+	}
+	ticket := s.tickets.all[max(n-1-rng.IntN(6)/4, 0)]
+	s.tickets.mu.Unlock()
+	wait, cancel := context.WithTimeout(ctx, upTo(rng, simTTL))
+	defer cancel()
+	at := s.checker.Begin(ticket.Name)
+	lease, err := p.Adopt(wait, ticket)
+	if err != nil {
+		if !errors.Is(err, rwlock.ErrTicket) && !errors.Is(err, rwlock.ErrLost) {
+			s.accept(err)
+		}
+		return nil
+	}
+	s.checker.Acquired(at, lease)
+	s.tickets.mu.Lock()
+	defer s.tickets.mu.Unlock()
+	s.tickets.used++
+	if s.tickets.adopted == nil {
+		s.tickets.adopted = make(map[string]int)
+	}
+	if s.tickets.adopted[ticket.Hold]++; s.tickets.adopted[ticket.Hold] > 1 {
+		s.Errorf("seed %d: the ticket of token %v was adopted twice", s.seed, ticket.Token)
+	}
+	if lease.Token() <= ticket.Token || lease.Mode() != ticket.Mode {
+		s.Errorf("seed %d: the %s lease with token %v has adopted %v", s.seed, lease.Mode(), lease.Token(), ticket)
+	}
+	return lease
+}
+
+var adoptionSeeds = flag.Int("redlock.adoptions", 2, "how many seeds of leases that are handed over are simulated")
+
+// TestSimulatedAdoptions has processes hand leases over and adopt them over three masters, beside others who want the
+// lock. Tickets are used by several, delays are drawn from a seed, adopters give up or are killed at any step, and
+// for every second seed a master is down.
+func TestSimulatedAdoptions(t *testing.T) {
+	for i := range few(*adoptionSeeds) {
+		inFakeTime(t, 3, func(w *world) { simulateAdoptions(w, *fromSeed+int64(i)) })
+	}
+}
+
+func simulateAdoptions(w *world, seed int64) {
+	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
+	s.names = []string{"n"}
+	down := int(seed % 2)
+	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
+	defer stop()
+	var work sync.WaitGroup
+	for i := range 5 {
+		p := &simPeer{process: s.Connect(testkit.Net{}), index: i, rng: dice(seed, diceTickets, i)}
+		for _, link := range p.Links {
+			link.Delay(upTo(p.rng, 10*time.Millisecond))
+		}
+		p.opts = []rwlock.Option{rwlock.WithTTL(simTTL), redlock.WithNodeTimeout(80 * time.Millisecond)}
+		p.Start(p.opts...)
+		p.Section("warm-up")
+		p.CutOff(testkit.Span(0, down)...)
+		s.peers = append(s.peers, p)
+		work.Go(func() {
+			for ctx.Err() == nil {
+				s.passOn(ctx, p)
+			}
+		})
+	}
+	work.Wait()
+	for _, p := range s.peers {
+		p.Restore(testkit.Span(0, down)...)
+	}
+	s.settle()
+	w.Logf("%d tickets, %d adopted, %s", len(s.tickets.all), s.tickets.used, s.checker.Summary())
+	require.Greater(w, s.tickets.used, 10, "seed %d", seed)
+}
+
+// passOn adopts a lease or acquires one, and mostly hands it over. Sometimes the process is killed in between: what it
+// has sent arrives, and it is told nothing.
+func (s *simulation) passOn(ctx context.Context, p *simPeer) {
+	pause(ctx, upTo(p.rng, 10*time.Millisecond))
+	if p.rng.IntN(12) == 0 {
+		kill := time.AfterFunc(upTo(p.rng, 30*time.Millisecond), func() {
+			for _, link := range p.Links {
+				link.Cut()
+			}
+		})
+		defer kill.Stop()
+	}
+	lease := s.adopt(ctx, p, p.rng)
+	if lease == nil && p.rng.IntN(4) == 0 {
+		at := s.checker.Begin("n")
+		wait, cancel := context.WithTimeout(ctx, upTo(p.rng, simTTL/5))
+		defer cancel()
+		acquired, err := p.acquire(wait, "n", nil)
+		if err != nil {
+			s.accept(err)
+			return
+		}
+		s.checker.Acquired(at, acquired)
+		lease = acquired
+	}
+	if lease == nil {
+		return
+	}
+	pause(ctx, upTo(p.rng, 10*time.Millisecond))
+	s.checker.Sweep()
+	if p.rng.IntN(5) > 0 {
+		s.detach(ctx, p.rng, lease)
+	}
+	_ = lease.Release(ctx)
+}
