@@ -44,6 +44,24 @@ func TestABrokenHoldStandsUnrenewed(t *testing.T) {
 	})
 }
 
+// The release of a hold that was broken before says who did so, and so does a late acquire after it.
+func TestAReleaseTellsOfABreak(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for i, of := range []request{writer("01"), reader("02"), writer("03"), reader("04")} {
+			e.run(acquire(of))
+			if i < 2 {
+				e.run(breaks(of.hold))
+			} else {
+				e.run(breaksNow(of.hold))
+			}
+			require.Equal(e.t, by, e.run(releaseAll(of.hold, claim))[3])
+			require.Equal(e.t, by, e.run(releaseAll(of.hold, claim))[3], "again")
+			require.Equal(e.t, by, e.run(acquire(of))[4])
+			require.Len(e.t, e.run(release("05", 0)), 3)
+		}
+	})
+}
+
 // Over a quorum, neither a raise nor a yield nor a regain brings back a hold that is broken.
 func TestABrokenHoldOfAQuorum(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -7,7 +7,8 @@
 --        holds of this client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted
 --        hold stands until least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
---        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua
+--        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
+--        broke it and why, if an operator did
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
 -- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
 --        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
@@ -107,6 +108,13 @@ had[id] = own
 
 local leavers = {}
 
+-- Returns who broke the hold and why, or nil.
+local function breaker()
+  local state, _, token, _, details = parse(wHold ~= id and recordOf(id))
+  if state == 'x' then return match(details, '^%d+:.*') end
+  if wHold == id and wToken == 0 or state == 'g' and token == '0' then return brokenBy(id) end
+end
+
 -- Drops a hold. Returns what it was, as in the reply.
 local function giveBack(hold)
   local state, details, _ = 'w', nil, nil
@@ -142,6 +150,7 @@ local function keepEnded(least, rest)
   return true
 end
 
+local who = breaker()
 local least, rest = match(ARGV[5] or '', '^(%d+) (%d+)$')
 if least then purge() end -- before a member is added
 local ended = least and keepEnded(least, rest)
@@ -157,8 +166,8 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end
   keep(asideKey, aside == 1, ARGV[3] + 0)
-  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' -'
+  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or '-')
 end
 admit()
 store(leaves and ARGV[3] + 0)
-return { status, us, stale and 2 or more }
+return { status, us, stale and 2 or more, who }

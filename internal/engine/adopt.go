@@ -214,6 +214,7 @@ func (t *takeOver) answered(r pendingRelease, result rueidis.RedisResult, sent c
 	if err == nil {
 		r.m.Sample(r.key.LockHash(), sent, reply.Micros)
 		e.releases[r.m.Index].confirmed(&r)
+		t.of.inherit(reply.Broken)
 		e.doRemaining(r.m, r.key, reply.More)
 		t.votes.count(r.m.Index, reply.Was == wire.WasGranted, nil)
 		return

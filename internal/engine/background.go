@@ -25,6 +25,7 @@ type pendingRelease struct {
 
 	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
 	left       func()      // sends the single attempts that wait for the answer; nil if none may wait
+	heir       *hold       // goes on in place of the hold; nil if none does
 }
 
 // releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
@@ -37,6 +38,7 @@ func (h *hold) releaseOn(m *transport.Master) pendingRelease {
 	}
 	return pendingRelease{
 		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn, minimum: h.minimum(),
+		heir: h.heir(),
 		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
 		// is still on its way.
 		until: h.e.clock.Now().Add(max(h.longestTTL(), h.minimumLeft()) + h.e.cfg.NodeTimeout),
@@ -302,11 +304,11 @@ func (q *releaseQueue) sendLocked(most int) {
 }
 
 // takeLocked removes and returns the first waiting release and the releases behind it that the same call can carry:
-// releases of the same lock without a tombstone or a minimum. It drops releases that have expired.
+// releases of the same lock without a tombstone, a minimum or an heir. It drops releases that have expired.
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
-		alone := !r.tombstone.IsZero() || r.minimum.least > 0
+		alone := !r.tombstone.IsZero() || r.minimum.least > 0 || r.heir != nil // the reply is about the first hold
 		if len(batch) > 0 && (r.key != batch[0].key || alone || batch[0].minimum.least > 0) {
 			break
 		}
@@ -333,6 +335,7 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 			r.withdrawal.end()
 			q.p.confirmed(r)
 		}
+		batch[0].heir.inherit(reply.Broken)
 		e.doRemaining(q.p.m, batch[0].key, reply.More)
 	}
 	q.mu.Lock()

@@ -108,6 +108,10 @@ func (h *hold) untaken() *Error {
 		return f
 	}
 	f.Kind = Contended
+	if loss.Reason == Broken {
+		f.Err = loss.Err
+		return f
+	}
 	f.Err = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", h.mode, loss.Reason)
 	if loss.Reason == Unreachable {
 		nodes, _ := loss.Err.(NodeFailures)
@@ -143,6 +147,7 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	into.setTimer() // the limit of the lease is that of this hold now
 	stands := from.trust.until()
 	from.finish(ErrReleased)
+	from.replaced = true
 	e.registry.forget(from.id)
 	from.abandonRound()
 	l.mu.Unlock()

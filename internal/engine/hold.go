@@ -40,6 +40,7 @@ type hold struct {
 	mode    fencing.Mode
 	phase   phase
 
+	replaced    bool   // by a conversion: the lease stands on another hold
 	unobserved  bool   // the hooks were not notified of the grant
 	provisional bool   // no caller has it unless keep is called: see group
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger

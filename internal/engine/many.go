@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -146,7 +147,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 // settle keeps what try says and gives the other locks back.
 func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
 	for _, a := range attempts {
-		failed := a.outcome()
+		failed := cmp.Or(a.outcome(), a.hold.lease.endUnkept()) // granted, and over since
 		if final := isFinal(ctx, failed); failed != nil && (refused == nil || final && !forGood) {
 			refused, forGood = failed, final
 		}
@@ -167,8 +168,11 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 }
 
 // isFinal reports whether a failed attempt says that a wait for the lock would fail too: ctx has ended, the engine is
-// closed, the masters are of no use, or a key holds something else.
+// closed, the masters are of no use, a key holds something else, or an operator has broken the hold.
 func isFinal(ctx context.Context, failed error) bool {
+	if errors.As(failed, new(*Breaker)) {
+		return true
+	}
 	e, ok := failed.(*Error)
 	if !ok {
 		return false

@@ -269,6 +269,7 @@ func (e *Engine) released(
 	r.withdrawal.end()
 	r.m.Sample(r.key.LockHash(), sent, reply.Micros)
 	e.releases[r.m.Index].confirmed(&r)
+	r.heir.inherit(reply.Broken)
 	e.doRemaining(r.m, r.key, reply.More)
 	return reply.Was == wire.WasGranted, nil
 }

@@ -221,6 +221,7 @@ func (m *lock) join(r hold, life, token int64) reply {
 
 // release ends holds of one client. found says whether the script found the first one although it had expired.
 func (m *lock) release(id string, tomb int64, several bool, others []string, min minimum, found bool) reply {
+	who := m.breaker(id)
 	if min.rest > 0 {
 		m.purge()
 	}
@@ -232,7 +233,7 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, min
 		if !hadWaiters && m.verdict.unread {
 			more = oneOf{int64(0), int64(2)}
 		}
-		return reply{int64(1), m.us, more}
+		return append(reply{int64(1), m.us, more}, who...)
 	}
 	code := m.giveBack(id)
 	for _, other := range others {
@@ -242,6 +243,9 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, min
 	if tomb > 0 && (code == 0 && !found || several) {
 		m.drop(id)
 		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms()}
+		if len(who) > 0 {
+			m.aside[id].broken = who[0].(string)
+		}
 	}
 	m.admit(false)
 	want, more := any(code), any(m.more())
@@ -254,7 +258,19 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, min
 	if !hadWaiters && m.verdict.unread { // with nothing to let in, the script may not have looked at its vote
 		more = oneOf{int64(0), int64(2)}
 	}
-	return reply{want, oneOf{int64(0), m.us}, more}
+	return append(reply{want, oneOf{int64(0), m.us}, more}, who...)
+}
+
+// breaker returns who broke a hold and why, if an operator did.
+func (m *lock) breaker(id string) (who []any) {
+	h := m.find(id)
+	if h != nil && h.state == granted && h.token == 0 {
+		h = m.mark(id)
+	}
+	if h != nil && h.state == tombstone && h.broken != "" {
+		who = append(who, h.broken)
+	}
+	return who
 }
 
 // minimum is until when a released hold stands: least after its grant, and rest from now at most.

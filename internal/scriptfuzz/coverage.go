@@ -20,7 +20,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Join:    {"0", "1", "2", "3", "4", "5"},
 	scripts.Renew:   {"0", "1", "2", "3", "broken"},
 	scripts.Refresh: {"0", "1", "2", "more 0", "more 1", "more 2", "far waiters dead"},
-	scripts.Release: {"0", "1", "2", "more 0", "more 1", "more 2"},
+	scripts.Release: {"0", "1", "2", "more 0", "more 1", "more 2", "broken"},
 	scripts.Raise:   {"0", "1", "4", "5", "6"},
 	scripts.Yield:   {"0", "1", "2", "4", "5"},
 	scripts.Regain:  {"0", "1", "4", "5"},
@@ -70,6 +70,9 @@ func (c Coverage) note(name scripts.Name, got []any) {
 	case scripts.Release:
 		add(fmt.Sprint("more ", got[2]))
 		add(got[0])
+		if len(got) > 3 {
+			add("broken")
+		}
 	case adoption:
 		if code := fmt.Sprint(got[0]); !slices.Contains(codes[name], code) {
 			c.note(scripts.Acquire, got)

@@ -78,8 +78,12 @@ func TestReleaseReply(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
+	got, err := wire.ReadRelease(reply(0, us, 0, "3:opsstuck"))
+	require.NoError(t, err)
+	require.Equal(t, wire.ReleaseReply{Micros: us, Broken: &wire.Breaker{Who: "ops", Why: "stuck"}}, got)
 	for name, r := range map[string]rueidis.RedisResult{
-		"short": reply(1, us), "long": reply(1, us, 0, 0), "unknown": reply(3, us, 0), "negative": reply(-1, us, 0),
+		"short": reply(1, us), "long": reply(1, us, 0, 0),
+		"no breaker": reply(1, us, 0, "ops"), "unknown": reply(3, us, 0), "negative": reply(-1, us, 0),
 		"more": reply(1, us, 3), "far": reply(1, us, 4), "text": reply("1", us, 0), "refused": result(refusal("NOPERM no")),
 	} {
 		got, err := wire.ReadRelease(r)

@@ -55,6 +55,7 @@ type ReleaseReply struct {
 	Was    Released
 	Micros int64 // the server's time; 0 if the script did not read it
 	More   More
+	Broken *Breaker // the operator that broke it; nil if none did
 }
 
 // ReadRelease reads the reply.
@@ -66,6 +67,7 @@ func ReadRelease(result rueidis.RedisResult) (ReleaseReply, error) {
 	}
 	reply := ReleaseReply{Was: Released(was), Micros: f.micros()}
 	reply.More = f.more(f.integer())
+	reply.Broken = f.breaker()
 	if err := f.end(); err != nil {
 		return ReleaseReply{}, err
 	}
