@@ -121,3 +121,14 @@ func TestBreakOfAnEndedHold(t *testing.T) {
 		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
 	})
 }
+
+// A joined hold that is broken does not come back when it joins again.
+func TestABrokenJoin(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01").by("a")))
+		require.EqualValues(e.t, 1, e.run(join(reader("02").by("a")))[0])
+		require.EqualValues(e.t, 1, e.run(breaks("02"))[0])
+		require.EqualValues(e.t, 3, e.run(join(reader("02").by("a")))[0])
+		require.EqualValues(e.t, 1, e.run(join(reader("03").by("a")))[0], "another one may")
+	})
+}

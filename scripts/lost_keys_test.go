@@ -414,3 +414,40 @@ func (e *env) fillMemory() {
 		}
 	}
 }
+
+// Where the records are lost too, a count of them keeps no other hold out.
+func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.lose(":h")
+		require.NoError(e.t, e.do("HDEL", lockKey, ulid("01")).Error())
+		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
+		require.EqualValues(e.t, 1, e.status(release("02", 0)))
+		e.onlyTokensStay()
+	})
+}
+
+// A zset that lacks members is not rebuilt: a waiter learns at its next request what is done for the members.
+func TestAnIndexThatLacksMembers(t *testing.T) {
+	everywhere(t, func(e *env) {
+		messages := e.subscribe(channel)
+		e.run(acquire(reader("01").ofCohort(1)))
+		e.run(acquire(reader("02").ofCohort(1)))
+		require.NoError(e.t, e.do("ZREM", lockKey+":h", ulid("02")).Error())
+		e.run(acquire(writer("03")))
+		require.Equal(e.t, []string{ulid("01") + " wanted"}, e.heard(messages))
+		require.EqualValues(e.t, 0, e.status(acquire(writer("04"))))
+		require.Empty(e.t, e.heard(messages), "there is none behind the first")
+	})
+	onServers(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(reader("02")))
+		e.run(acquire(reader("03")))
+		require.NoError(e.t, e.do("ZREM", lockKey+":q", ulid("03")).Error())
+		e.alone = true // as while the slot moves
+		require.EqualValues(e.t, 1, e.status(release("01", 0)))
+		e.alone = false
+		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
+		require.EqualValues(e.t, 1, e.run(refresh("03"))[3], "it has entered with the next call that names all keys")
+	})
+}

@@ -72,15 +72,23 @@ var movingStates = map[string]movingState{
 	"held by a writer": {
 		keys:   []int{0},
 		before: []call{acquire(writer("01"))},
-		during: func(e *migration, _ []string) {
+		during: func(e *migration, gone []string) {
 			e.answers(2, tryAcquire(writer("02")))
 			e.answers(2, tryAcquire(reader("03")))
 			e.keeps("01", writer("01"))
 			e.mayWait(acquire(writer("04")))
 			e.mayWait(release("04", ttl))
+			e.mayWait(join(reader("06").by("a")))
+			e.mayWait(breaks("07"))
+			if len(gone) == 0 { // the old node may have no new key
+				e.refuses(adopt(writer("08"), "01", e.token("01", writer("01"))))
+				e.refuses(join(reader("06").by("a")))
+				e.refuses(breaks("07"))
+			}
 		},
 		after: func(e *migration) {
 			e.keeps("01", writer("01"))
+			e.answers(0, breaks("07"))
 			e.answers(1, release("01", 0))
 			e.answers(1, acquire(writer("05")))
 			e.answers(1, release("05", 0))

@@ -358,3 +358,66 @@ func TestNudgesAreBounded(t *testing.T) {
 		require.Len(e.t, e.heard(messages), 16)
 	})
 }
+
+// A waiter whose lease lasts is told to ask when the master votes again.
+func TestAWaiterIsToldWhenTheMasterVotesAgain(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		e.run(votes.of(acquireByID(writer("01"))))
+		e.run(votes.of(acquireByID(writer("02"))))
+		e.setFields(markerKey, "until", e.now().UnixMilli()+claim/4)
+		e.run(votes.of(release("01", 0)))
+		require.InDelta(e.t, claim/4, e.run(votes.of(refresh("02")))[1], claim/8)
+	})
+}
+
+// marker calls marker.lua for the second seat of three, with a quarantine of 10 s.
+func (e *env) marker(purpose, terms string) (reply []any) {
+	e.t.Helper()
+	us := fmt.Sprint(e.now().UnixMicro())
+	args := []string{purpose, "2", "rules", "S", "1", "a b c", "10000", terms, "", us}
+	return e.run(call{scripts.Marker, []string{markerKey}, args})
+}
+
+// A master whose marker was written by a user who may not run INFO learns its run id from the first user who may.
+func TestAMarkerOfAUserWithoutINFO(t *testing.T) {
+	onServers(t, func(e *env) {
+		run := e.server.Info("server")["run_id"]
+		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-info").Error())
+		require.Equal(e.t, "", e.marker("look", "")[2], "no marker so far")
+		e.marker("create", "")
+		require.Empty(e.t, e.field(markerKey, "run"))
+		e.marker("note", "")
+		require.Empty(e.t, e.field(markerKey, "run"), "not known yet")
+		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "+info").Error())
+		e.marker("look", "")
+		require.Empty(e.t, e.field(markerKey, "run"), "a look writes nothing")
+		e.marker("note", "")
+		require.Equal(e.t, run, e.field(markerKey, "run"))
+		require.Equal(e.t, "0:"+" 1:"+run, e.field(markerKey, "terms"))
+		require.Equal(e.t, "0", e.field(markerKey, "until"), "that is no reason to abstain")
+	})
+}
+
+// A quarantine that was written while the clock was ahead is cut to its length from now.
+func TestAQuarantineIsNoLongerThanItsLength(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.marker("create", "")
+		e.setFields(markerKey, "until", e.now().Add(time.Hour).UnixMilli())
+		until := e.marker("look", "")[6].(int64)
+		require.InDelta(e.t, e.now().Add(10*time.Second).UnixMilli(), until, 5_000)
+		require.Equal(e.t, fmt.Sprint(until), e.field(markerKey, "until"))
+	})
+}
+
+// A renewal of a user who may not read the lock fails as a whole: its leases are not gone.
+func TestARefusedRenewalIsAnError(t *testing.T) {
+	onServers(t, func(e *env) {
+		token := e.run(acquire(writer("01")))[1]
+		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-hmget").Error())
+		_, err := e.try(renew("01", ttl, token))
+		require.Error(e.t, err)
+		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "+hmget").Error())
+		require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
+	})
+}

@@ -367,3 +367,18 @@ func TestInspectRunsFromRedisCLI(t *testing.T) {
 		}
 	})
 }
+
+// A hold that has joined a writer is raised without the writer's token.
+func TestARaiseOfAJoinedHoldKeepsTheWritersToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(votes.of(acquireByID(writer("01").by("a"))))[1].(int64)
+		require.EqualValues(e.t, 1, e.run(votes.of(join(reader("02").by("a"))))[0])
+		for range 2 {
+			require.EqualValues(e.t, token+100, e.run(votes.of(raise("02", token+100)))[1])
+		}
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token)))[1])
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("02", ttl, token+100)))[1])
+		require.EqualValues(e.t, 0, e.run(votes.of(raise("01", token+200)))[0], "no client waits for it")
+	})
+}

@@ -349,3 +349,19 @@ func TestASingleAttemptRemovesABoundedNumberOfDeadWaiters(t *testing.T) {
 		require.EqualValues(e.t, 1, e.run(tryAcquire(writer("03")))[0])
 	})
 }
+
+// A hold that has expired is granted anew, also where a call that purges 64 leaves it.
+func TestAnExpiredHoldBehindOthersIsGrantedAnew(t *testing.T) {
+	everywhere(t, func(e *env) {
+		var token int64
+		for i := range 70 {
+			token = e.run(acquire(reader(fmt.Sprint(1000 + i))))[1].(int64)
+			e.pass(time.Millisecond) // they expire in this order
+		}
+		e.pass(ttl * time.Millisecond)
+		reply := e.run(acquire(reader("1069")))
+		require.EqualValues(e.t, 1, reply[0])
+		require.Greater(e.t, reply[1], token)
+		require.Equal(e.t, "6", e.members("holds"), "the others that one call has left, and the new one")
+	})
+}
