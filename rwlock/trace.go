@@ -22,7 +22,8 @@ import (
 // passed: after an *OptionError for these, or ErrNested, no function is called. A conversion is an acquisition in the
 // other mode. Acquisitions that need no request have no events: those that nest in a hold of package reentrant, and
 // those that goroutines of a process serve each other under an RWMutex. Every call of Acquired is followed by a call
-// of Released or Lost before Close returns, unless the functions keep Close waiting beyond the release timeout.
+// of Released, Expired or Lost before Close returns, unless the functions keep Close waiting beyond the release
+// timeout.
 type Trace struct {
 	Waiting  func(context.Context, TraceEvent)        // an acquisition was not granted at once, for any reason
 	Acquired func(context.Context, TraceEvent)        // a lease begins
@@ -36,8 +37,11 @@ type Trace struct {
 	// called for a lease WithoutRenewal, nor for a lease that reaches the limit of WithMaxHold first.
 	AtRisk func(ctx context.Context, e TraceEvent, left time.Duration)
 
-	// Lost is called when a lease ended without Release. The loss of an RWMutex has the token of the section. The reason
-	// Expired is the end of a lease WithoutRenewal, which is not logged and not counted as lost.
+	// Expired is called when a lease WithoutRenewal ended with its TTL. That was planned, so Lost is not called, although
+	// calls on the lease return a *LostError: the same as in Stats, in the log and in Losses.
+	Expired func(context.Context, TraceEvent)
+
+	// Lost is called when a lease ended without Release. The loss of an RWMutex has the token of the section.
 	Lost func(context.Context, TraceEvent, *LostError)
 
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not
@@ -80,6 +84,7 @@ func (t *Trace) hooks() engine.Hooks {
 	h := engine.Hooks{
 		Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Detached: hook(t.Detached),
 		Released: hook(t.Released),
+		Expired:  hook(t.Expired),
 	}
 	if failed := t.Failed; failed != nil {
 		h.Failed = func(ctx context.Context, e engine.Event, err error) { failed(ctx, TraceEvent(e), convertError(err)) }

@@ -22,7 +22,7 @@ type Event struct {
 // Hooks are called for events of an acquisition and of its lease, with the context of the acquisition without its end.
 // Each may be nil. They run on a goroutine of their own, in order.
 type Hooks struct {
-	Waiting, Acquired, Renewed, Detached, Released func(context.Context, Event)
+	Waiting, Acquired, Renewed, Detached, Released, Expired func(context.Context, Event)
 
 	Failed      func(context.Context, Event, error)
 	AtRisk      func(context.Context, Event, time.Duration)
@@ -34,7 +34,7 @@ type Hooks struct {
 // ofHolds reports whether a hook is set that gets a context.
 func (h *Hooks) ofHolds() bool {
 	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Detached != nil ||
-		h.Released != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
+		h.Released != nil || h.Expired != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
@@ -87,7 +87,7 @@ func (o *observers) log(level slog.Level, message string, attributes []slog.Attr
 // even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
 func (o *observers) acquired(h *hold) {
 	hooks := &o.hooks
-	if hooks.Acquired == nil && hooks.Released == nil && hooks.Lost == nil {
+	if hooks.Acquired == nil && hooks.Released == nil && hooks.Expired == nil && hooks.Lost == nil {
 		return
 	}
 	ctx, event := h.context(), h.event()
@@ -98,20 +98,17 @@ func (o *observers) acquired(h *hold) {
 	})
 }
 
-// released reports the end of a hold by its holder, under mu.
-func (o *observers) released(h *hold) {
-	if hook := o.hooks.Released; hook != nil && !h.unobserved {
+// final reports the end of a hold by its holder, or as planned, under mu.
+func (o *observers) final(hook func(context.Context, Event), h *hold) {
+	if hook != nil && !h.unobserved {
 		ctx, event := h.context(), h.event()
 		o.relay.Final(func() { hook(ctx, event) })
 	}
 }
 
-// lost reports the end of a hold without its holder's wish, under mu. The end of a lease that was not to be renewed is
-// no fault, so it is not logged.
+// lost reports the end of a hold without its holder's wish, under mu.
 func (o *observers) lost(h *hold, loss *Loss) {
-	if loss.Reason != Expired {
-		o.warnOfLoss(h, loss)
-	}
+	o.warnOfLoss(h, loss)
 	if hook := o.hooks.Lost; hook != nil && !h.unobserved {
 		ctx, event := h.context(), h.event()
 		o.relay.Final(func() { hook(ctx, event, loss) })

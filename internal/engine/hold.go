@@ -247,10 +247,12 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
 		h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
-		if loss.Reason != Expired {    // an end as planned
+		if loss.Reason == Expired {    // an end as planned
+			h.e.observers.final(h.e.observers.hooks.Expired, h)
+		} else {
 			h.e.losses.add(h, loss)
+			h.e.observers.lost(h, loss)
 		}
-		h.e.observers.lost(h, loss)
 	}
 	h.finish(loss)
 	if loss.Reason == Taken {
@@ -264,7 +266,7 @@ func (h *hold) lose(loss *Loss) {
 // any release. The caller has the registry forget the hold once its release is counted.
 func (h *hold) finish(end error) {
 	if end == ErrReleased {
-		h.e.observers.released(h)
+		h.e.observers.final(h.e.observers.hooks.Released, h)
 	}
 	h.phase = ended
 	h.trust.end()
