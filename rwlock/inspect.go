@@ -21,7 +21,7 @@ type Holder struct {
 	Meta        string        // of WithMeta, as the holder set it: escape it before printing
 	Mode        Mode          // Read or Write
 	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
-	Token       fencing.Token // of a block the last; 0 in an AcquireError and where Broken
+	Token       fencing.Token // of a block the last; of a broken hold the one that it had; 0 in an AcquireError
 	Broken      bool          // of Inspect and List: it cannot be renewed any more, see Break
 	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
 	Ended       bool          // released, and kept by WithMinHold until Remaining is over

@@ -26,12 +26,12 @@ call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are
 had[id] = h[5]
 local atOnce, life = ARGV[3] == '1', ARGV[4] + 0
 
--- Leaves a record aside that a late request of the hold finds.
-local function leave(field)
+-- Leaves a record aside that a late request of the hold finds. It has the token that a hold which stands had.
+local function leave(field, token)
   call('ZADD', asideKey, int(ms + life), field)
   aside = aside + 1
   keep(asideKey, aside == 1, life)
-  fields[field] = 'x ' .. int(ms + life) .. ' 0 ' .. now .. ' ' .. ARGV[5]
+  fields[field] = 'x ' .. int(ms + life) .. ' ' .. int(token or 0) .. ' ' .. now .. ' ' .. ARGV[5]
 end
 
 purge()
@@ -55,7 +55,7 @@ if (state == 'w' or state == 'g') and expiry > ms then
         uncount(id, details, int(token))
         fields[id] = 'g ' .. bound .. ' 0 ' .. since .. ' ' .. details
       end
-      leave('b:' .. id)
+      leave('b:' .. id, token)
     end
   end
 elseif isWaiter(state) then

@@ -5,8 +5,8 @@
 -- KEYS   1 lock, as in lock.lua; 2-4 may be left out
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
---         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last), meta,
---         1 for a shared hold or 0}, ...} by expiry,
+--         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last, of a
+--         broken hold the one that it had), meta, 1 for a shared hold or 0, 1 for a broken one or 0}, ...} by expiry,
 --         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d | f as in lock.lua, place}, ...} by
 --         place}
 -- Twice  reads only
@@ -35,8 +35,12 @@ local function show(id, state, expiry, token, since, details)
   if cohort == 1 or owner == '-' then owner = id end
   local passed = math.max(ms - since, 0) -- the clock may have been set back
   if state == 'g' then
-    local count = string.match(fields['o:' .. owner] or '1', '^%d+')
-    holders[#holders + 1] = { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort }
+    local count, broken = string.match(fields['o:' .. owner] or '1', '^%d+'), 0
+    if token == 0 and channel ~= '-' then
+      token, broken = tonumber(string.match(fields['b:' .. id] or '', '^x %d+ (%d+)') or 0), 1
+    end
+    holders[#holders + 1] =
+      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort, broken }
   else
     waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }
   end

@@ -29,7 +29,8 @@
 -- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
 -- x released before its acquire arrived, or broken (a tombstone). The token in a waiter's record is its place.
 -- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
--- b:<hold> is a tombstone for a broken one. The details of a tombstone say who broke the hold and why, or are '-'.
+-- b:<hold> is a tombstone for a broken one, and has the token that it had. The details of a tombstone say who broke the
+-- hold and why, or are '-'.
 -- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
 -- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
 -- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an

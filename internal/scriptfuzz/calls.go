@@ -376,26 +376,28 @@ func (m *lock) gone(id string) any {
 func (m *lock) breakHold(id string, atOnce bool, life int64, who string) reply {
 	m.purge()
 	h, code, left := m.find(id), int64(0), int64(0)
-	leave := func(id string) {
-		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + life, since: m.ms(), broken: who}
+	leave := func(id string, token int64) {
+		m.aside[id] = &hold{
+			id: id, state: tombstone, expiry: m.ms() + life, since: m.ms(), token: token, broken: who,
+		}
 	}
 	switch {
 	case h != nil && h.state == granted && (atOnce || h.ended):
 		code = 2
 		m.drop(id)
-		leave(id)
+		leave(id, 0)
 	case h != nil && h.state == granted:
 		code, left = 1, h.expiry-m.ms()
 		if h.token > 0 {
 			m.count(h, -1)
-			h.token = 0
 			life = max(life, left+1)
-			leave("b:" + id)
+			leave("b:"+id, h.token)
+			h.token = 0
 		}
 	case h.waits():
 		code = 3
 		m.drop(id)
-		leave(id)
+		leave(id, 0)
 	}
 	if code > 0 && !h.isDeaf() {
 		m.sent = append(m.sent, id+" broken "+who)
@@ -565,8 +567,16 @@ func (m *lock) inspect() reply {
 		if h.block > 0 {
 			shared = 1
 		}
+		token, broken := h.token, int64(0)
+		if token == 0 && !h.ended {
+			broken = 1
+			if mark := m.mark(h.id); mark != nil {
+				token = mark.token
+			}
+		}
 		holders = append(holders, reply{
-			h.id, owner, h.mode, h.channel(), unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), h.token, h.meta, shared,
+			h.id, owner, h.mode, h.channel(), unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), token, h.meta, shared,
+			broken,
 		})
 	}
 	all := slices.Clone(m.queue)

@@ -295,7 +295,8 @@ func (p *Player) compareWaiters(d dump) error {
 		} else if h != nil {
 			details = cmp.Or(h.broken, "-")
 		}
-		if h == nil || h.state != r.state || h.expiry != r.expiry || details != r.details {
+		if h == nil || h.state != r.state || h.expiry != r.expiry || details != r.details ||
+			h.state == tombstone && h.token != r.token {
 			return fmt.Errorf("aside is %s %+v, in the model %+v", id, r, h)
 		}
 	}

@@ -95,13 +95,16 @@ func TestReleaseReply(t *testing.T) {
 func TestInspectReply(t *testing.T) {
 	holder := []any{hold, hold, "w", "channel", 2, 1000, -5, us, "meta of it", 1}
 	waiter := []any{other, "owner", "r", "channel", 7, "its meta", "q", 3, "of a later version"}
-	got, err := wire.ReadInspect(reply(us, "w", us+1, []any{holder}, []any{waiter}))
+	broken := []any{other, "owner", "r", "channel", 1, 0, 0, us - 1, "", 0, 1}
+	got, err := wire.ReadInspect(reply(us, "w", us+1, []any{holder, broken}, []any{waiter}))
 	require.NoError(t, err)
 	require.Equal(t, wire.InspectReply{
 		Micros: us, Token: us + 1,
 		Holders: []wire.Holder{{
 			Hold: hold, Owner: hold, Mode: fencing.Write, Count: 2, Remaining: time.Second, Meta: "meta of it", Cohort: true,
 			Token: us,
+		}, {
+			Hold: other, Owner: "owner", Mode: fencing.Read, Count: 1, Token: us - 1, Broken: true,
 		}},
 		Waiters: []wire.Waiter{{
 			Hold: other, Owner: "owner", Mode: fencing.Read, Waited: 7 * time.Millisecond, Meta: "its meta",

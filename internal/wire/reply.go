@@ -165,7 +165,7 @@ type Holder struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
 	Count             int
-	Token             fencing.Token // of an InspectReply
+	Token             fencing.Token // of an InspectReply; of a broken hold the one that it had
 	Broken            bool          // of an InspectReply: the hold cannot be renewed any more
 	Cohort            bool          // the goroutines of a process share it
 	Ended             bool          // its client has released it, and it stands until its minimum
