@@ -86,7 +86,10 @@ func newArena(t testing.TB, cfg config) *arena {
 	if cfg.library != "" {
 		a.sets = testredis.StartBinary(t, cfg.binary(t))
 	}
-	var err error
+	err := os.Mkdir(filepath.Join(a.dir, "tickets"), 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if a.listener, err = net.Listen("unix", filepath.Join(a.dir, "registers")); err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +146,7 @@ func (a *arena) start(p *process) error {
 		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, TTL: a.cfg.ttlOf(p.slot),
 		Longest: a.longest, Library: a.cfg.library,
 		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
+		Tickets: filepath.Join(a.dir, "tickets"),
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
 	}
 	if a.sets != nil {

@@ -39,6 +39,7 @@ type workerConfig struct {
 	Names    int
 	Seed     uint64
 	Out      string   // the file of its events
+	Tickets  string   // the folder of the tickets of detached leases
 	Socket   string   // where it serves other workers' owners
 	Partners []string // the sockets of the other workers
 	Register string   // the socket of the registers

@@ -49,13 +49,15 @@ func (c *client) step() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	switch c.rng.IntN(11) {
+	switch c.rng.IntN(12) {
 	case 0, 1:
 		c.lease(ctx, name, limit)
 	case 2:
 		c.tick(ctx, name, limit)
 	case 10:
 		c.many(ctx, limit)
+	case 11:
+		c.pass(ctx, name, limit)
 	case 3, 4, 5:
 		c.mutex(ctx, "m"+name, limit)
 	case 6, 7:
@@ -384,7 +386,7 @@ func (c *client) failed(s history.Span, limit time.Duration, err error) {
 	for cause, sentinel := range map[string]error{
 		"contended": rwlock.ErrNotAcquired, "no quorum": rwlock.ErrNoQuorum, "closed": rwlock.ErrClosed,
 		"upgrade": rwlock.ErrUpgrade, "lost": rwlock.ErrLost, "replicas": rwlock.ErrReplicas, "conflict": rwlock.ErrConflict,
-		"option": rwlock.ErrOption,
+		"option": rwlock.ErrOption, "ticket": rwlock.ErrTicket,
 	} {
 		if errors.Is(err, sentinel) {
 			f.Cause = cause

@@ -88,17 +88,25 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 	})
 }
 
-// Two adopters that have one master each refuse each other, and the ticket stays good.
+// Two adopters that have one master each refuse each other, and the ticket stays good. The third master is away, or has
+// lost the detached hold.
 func TestAdoptersRefuseEachOther(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p, q, r := w.Process(), w.Process(), w.Process()
-		for _, mode := range bothModes {
+		for i := range 4 {
+			mode, away := bothModes[i%2], i < 2
 			for _, one := range []*process{p, q, r} {
 				one.Section("warm-up")
 			}
 			ticket := detached(w, p, mode)
+			if !away {
+				w.Pass(10 * time.Millisecond)
+				w.Minis[2].Miniredis().Del("fencelock:{x}")
+			}
 			for i, one := range []*process{q, r} {
-				one.CutOff(2)
+				if away {
+					one.CutOff(2)
+				}
 				one.Links[1-i].DelayDir(testredis.ToServer, 20*time.Millisecond)
 			}
 			rival := w.Call(w.Ctx, func(ctx context.Context) error {
@@ -320,4 +328,29 @@ func (s *simulation) passOn(ctx context.Context, p *simPeer) {
 		s.detach(ctx, p.rng, lease)
 	}
 	_ = lease.Release(ctx)
+}
+
+// A master that had lost the detached hold is not given it back after the adoption, by a request that comes late.
+func TestALateRegainOfADetachedHold(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		q.Section("warm-up")
+		lease := p.Take("x", rwlock.Read)
+		w.Pass(100 * time.Millisecond)
+		p.Links[0].DelayDir(testredis.ToServer, 50*time.Millisecond)
+		w.Minis[0].Miniredis().Del("fencelock:{x}")
+		require.NoError(w, lease.Renew(w.Ctx), "the others have it")
+		w.Pass(100 * time.Millisecond)
+		require.NoError(w, lease.Renew(w.Ctx)) // the regain is on its way
+		ticket, err := lease.Detach(w.Ctx)
+		require.NoError(w, err)
+		adopted, err := q.Adopt(w.Ctx, ticket)
+		require.NoError(w, err)
+		w.Pass(100 * time.Millisecond)
+		for _, h := range w.Inspect("x").Masters[0].Holders {
+			require.NotEqual(w, ticket.Hold, h.Hold)
+		}
+		w.Release(adopted)
+		p.RequireFree("x")
+	})
 }

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // detach is Detach where it must succeed.
@@ -315,161 +315,6 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 	})
 }
 
-// Bad tickets are refused with their reason, and nothing is sent.
-func TestBadTicketsAreRefused(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process(rwlock.WithPrefix("other"))
-		good := detach(w, p.Take("n", rwlock.Write))
-		requests := w.Requests(p, q)
-		for reason, change := range map[string]func(*rwlock.Ticket){
-			"empty":            func(t *rwlock.Ticket) { *t = rwlock.Ticket{} },
-			"version is 2":     func(t *rwlock.Ticket) { t.Version = 2 },
-			`prefix is "x"`:    func(t *rwlock.Ticket) { t.Prefix = "x" },
-			"other masters":    func(t *rwlock.Ticket) { t.Set = "01JSET" },
-			"name of 0 bytes":  func(t *rwlock.Ticket) { t.Name = "" },
-			"name of 513":      func(t *rwlock.Ticket) { t.Name = strings.Repeat("n", 513) },
-			"valid UTF-8":      func(t *rwlock.Ticket) { t.Name = "\xff" },
-			"mode is none":     func(t *rwlock.Ticket) { t.Mode = 0 },
-			"mode is Mode(3)":  func(t *rwlock.Ticket) { t.Mode = 3 },
-			"hold or owner":    func(t *rwlock.Ticket) { t.Hold = "x" },
-			"owner is damaged": func(t *rwlock.Ticket) { t.Owner = "" },
-			"token is 0":       func(t *rwlock.Ticket) { t.Token = 0 },
-			"no lock has":      func(t *rwlock.Ticket) { t.Token = 1 << 53 },
-			"remaining time":   func(t *rwlock.Ticket) { t.Remaining = -1 },
-		} {
-			bad := good
-			change(&bad)
-			_, err := p.Adopt(w.Ctx, bad)
-			refusedTicket(w, err, reason)
-		}
-		_, err := q.Adopt(w.Ctx, good)
-		refusedTicket(w, err, `its prefix is "fencelock", and that of this locker is "other"`)
-		_, err = p.Adopt(w.Ctx, good, nil)
-		refusedOption(w.T, err, "option", "nil", "must not be nil")
-		_, err = p.Adopt(w.Ctx, good, rwlock.WithTTL(1))
-		refusedOption(w.T, err, "WithTTL", "1ns", "100ms")
-		_, err = p.Adopt(w.Ctx, good, rwlock.WithLinger(time.Second))
-		refusedOption(w.T, err, "WithLinger", "1s", "RWMutex")
-		_, err = new(rwlock.Locker).Adopt(w.Ctx, good)
-		refusedOption(w.T, err, "Locker", "zero value", "made by New")
-		require.Empty(w, requests.All())
-
-		for _, forge := range []func(*rwlock.Ticket){
-			func(t *rwlock.Ticket) { t.Token++ },
-			func(t *rwlock.Ticket) { t.Mode = rwlock.Read },
-			func(t *rwlock.Ticket) { t.Hold = t.Hold[:25] + "0" },
-			func(t *rwlock.Ticket) { t.Name = "m" },
-		} {
-			bad := good
-			if forge(&bad); bad == good {
-				bad.Hold = bad.Hold[:25] + "1"
-			}
-			_, err := p.Adopt(w.Ctx, bad)
-			refusedTicket(w, err, "gone")
-		}
-		adopted, err := p.Adopt(w.Ctx, good)
-		require.NoError(w, err, "none of it has used the ticket up")
-		w.Release(adopted)
-		require.NoError(w, p.Close())
-		_, err = p.Adopt(w.Ctx, good)
-		require.ErrorIs(w, err, rwlock.ErrClosed)
-	})
-}
-
-func TestDetachRefuses(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		for _, c := range []struct {
-			opt                 rwlock.LockOption
-			option, value, rule string
-		}{
-			{nil, "option", "nil", "must not be nil"},
-			{rwlock.WithTTL(time.Millisecond), "WithTTL", "1ms", "100ms"},
-			{rwlock.WithTTL(25 * time.Hour), "WithTTL", "25h", "24h"},
-			{rwlock.WithMeta("x"), "Detach", "option", "must be WithTTL"},
-			{rwlock.WithMinHold(time.Second), "Detach", "option", "must be WithTTL"},
-			{rwlock.WithoutRenewal(), "Detach", "option", "must be WithTTL"},
-		} {
-			_, err := lease.Detach(w.Ctx, c.opt)
-			refusedOption(w.T, err, c.option, c.value, c.rule)
-			require.NoError(w, lease.Err())
-		}
-		_, err := new(rwlock.Lease).Detach(w.Ctx)
-		refusedOption(w.T, err, "Lease", "zero value", "made by a Locker")
-		_, err = (*rwlock.Lease)(nil).Detach(w.Ctx)
-		refusedOption(w.T, err, "Lease", "nil", "made by a Locker")
-		w.Release(lease)
-
-		reader, other := p.Take("n", rwlock.Read), w.Process().Take("n", rwlock.Read)
-		upgrade := upgrading(w, w.Ctx, reader)
-		w.UntilWaiting("n", 1)
-		_, err = reader.Detach(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrUpgrade)
-		w.Release(other)
-		require.NoError(w, upgrade.Result())
-		w.Release(reader)
-	})
-}
-
-// Foreign and damaged JSON is refused, and a ticket does not change on its way.
-func TestTicketsAsJSON(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		name := "orders/\"42\"\n<ü>"
-		ticket := detach(w, p.Take(name, rwlock.Read))
-		text, err := json.Marshal(ticket)
-		require.NoError(w, err)
-		var fields map[string]any
-		require.NoError(w, json.Unmarshal(text, &fields))
-		require.Equal(w, map[string]any{
-			"version": 1.0, "prefix": "fencelock", "name": name, "mode": "read", "owner": ticket.Owner, "hold": ticket.Hold,
-			"token": ticket.Token.String(), "remaining_ms": float64(ticket.Remaining.Milliseconds()),
-		}, fields)
-		var read rwlock.Ticket
-		require.NoError(w, json.Unmarshal(text, &read))
-		ticket.Remaining = ticket.Remaining.Truncate(time.Millisecond)
-		require.Equal(w, ticket, read)
-		_, err = json.Marshal(rwlock.Ticket{})
-		require.ErrorIs(w, err, rwlock.ErrTicket)
-
-		for field, values := range map[string][]any{
-			"version": {0, 2, -1, "1", nil}, "name": {"", strings.Repeat("n", 600), 5, nil}, "mode": {"none", "x", 1, ""},
-			"owner": {"", "x"}, "hold": {"", "x", ticket.Hold + "0", 7}, "token": {"0", "-1", "9007199254740992", "x", 5},
-			"remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
-		} {
-			for _, value := range values {
-				bad := map[string]any{}
-				for k, v := range fields {
-					bad[k] = v
-				}
-				bad[field] = value
-				text, err := json.Marshal(bad)
-				require.NoError(w, err)
-				refusedTicket(w, json.Unmarshal(text, &read), "")
-				require.Equal(w, ticket, read, "unchanged")
-			}
-		}
-		for _, foreign := range []string{`{}`, `{"a":1}`, `[]`, `5`, `"x"`} {
-			refusedTicket(w, json.Unmarshal([]byte(foreign), &read), "")
-		}
-		require.NoError(w, json.Unmarshal([]byte("null"), &read))
-	})
-}
-
-// No text of a ticket shows its hold.
-func TestATicketKeepsItsSecret(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		ticket := detach(w, w.Process().Take("n", rwlock.Write))
-		var log strings.Builder
-		logger := slog.New(slog.NewJSONHandler(&log, nil))
-		logger.Info("x", "ticket", ticket, "pointer", &ticket)
-		fmt.Fprintf(&log, "%v %+v %s %#v %v %q", ticket, ticket, ticket, ticket, &ticket, ticket)
-		require.NotContains(w, log.String(), ticket.Hold)
-		require.Contains(w, ticket.String(), `write lock "n", token `+ticket.Token.String())
-	})
-}
-
 // The hooks learn of both calls.
 func TestTraceOfAnAdoption(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -506,5 +351,142 @@ func TestTraceOfAnAdoption(t *testing.T) {
 		require.EqualValues(w, 1, stats.Detached)
 		require.EqualValues(w, 1, stats.Failed.Refused)
 		require.Zero(w, stats.Held)
+	})
+}
+
+// A ticket whose hold is gone when the adopter has it released is not adopted, although the adopter had been granted
+// the lock: others may have been told that the hold is gone.
+func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q, r := w.Process(), w.Process(), w.Process()
+		for _, mode := range bothModes {
+			q.Section("warm up")
+			ticket := detach(w, p.Take("n", mode), rwlock.WithTTL(100*time.Millisecond))
+			q.Link.DelayDir(testredis.ToClient, 150*time.Millisecond)
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error {
+				_, err := q.Adopt(ctx, ticket)
+				return err
+			})
+			w.Pass(120 * time.Millisecond)
+			_, err := r.Try("n", rwlock.Write) // it removes what has expired
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+			refusedTicket(w, adoption.Result(), "gone")
+			q.Link.Delay(0)
+			w.Pass(w.TTL / 2)
+			require.Zero(w, q.Stats().Held)
+			r.RequireFree("n")
+		}
+	})
+}
+
+// An adoption that fails after the masters have granted it is no lease, also to the hooks and the counters.
+func TestAFailedAdoptionIsNoLease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var mu sync.Mutex
+		var seen []string
+		note := func(what string) func(context.Context, rwlock.TraceEvent) {
+			return func(context.Context, rwlock.TraceEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, what)
+			}
+		}
+		p := w.Process()
+		q := w.Process(rwlock.WithTrace(&rwlock.Trace{
+			Acquired: note("acquired"), Released: note("released"),
+			Failed: func(ctx context.Context, e rwlock.TraceEvent, err error) {
+				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+				note("failed")(ctx, e)
+			},
+		}))
+		q.WarmUp()
+		acquired := q.Stats().Acquired
+		ticket := detach(w, p.Take("n", rwlock.Write))
+		q.Link.Deny(func(cmd []string) string {
+			if w.ScriptOf(cmd) == scripts.Release {
+				return "OOM command not allowed when used memory > 'maxmemory'."
+			}
+			return ""
+		})
+		_, err := q.Adopt(w.Ctx, ticket)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorContains(w, err, "it can be adopted again")
+		q.Link.Deny(nil)
+		require.Zero(w, q.Stats().Held)
+		require.Zero(w, q.Stats().Adopted)
+		require.Equal(w, acquired, q.Stats().Acquired)
+		w.Eventually("its hold is released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+		lease, err := p.Adopt(w.Ctx, ticket)
+		require.NoError(w, err, "the detached hold was not released in the background")
+		w.Release(lease)
+		require.NoError(w, q.Close())
+		require.Equal(w, "failed", seen[len(seen)-1])
+		require.NotContains(w, seen[:len(seen)-1], "failed")
+		seen = slices.DeleteFunc(seen, func(what string) bool { return what != "acquired" })
+		require.Len(w, seen, int(acquired))
+	})
+}
+
+// While a renewal with a shorter TTL may still arrive, a ticket says no more than that one leaves.
+func TestATicketCountsOnNoLongerThanALateRenewalAllows(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.ToClient)
+		require.Error(w, lease.Renew(w.Ctx))
+		p.Link.Cut()
+		p.Link.Restore()
+		w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
+		ticket := detach(w, lease, rwlock.WithTTL(time.Hour))
+		require.LessOrEqual(w, ticket.Remaining, w.TTL)
+	})
+}
+
+// A lease that ends while it is detached has no ticket.
+func TestDetachBesideRelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for range 20 {
+			lease := p.Take("n", rwlock.Write)
+			released := w.Call(w.Ctx, lease.Release)
+			ticket, err := lease.Detach(w.Ctx)
+			require.NoError(w, released.Result())
+			if err == nil {
+				lease, err := p.Adopt(w.Ctx, ticket)
+				require.NoError(w, err)
+				w.Release(lease)
+				continue
+			}
+			require.ErrorIs(w, err, rwlock.ErrReleased)
+			p.RequireFree("n")
+		}
+	})
+}
+
+// Close ends an adoption under way, and leaves the lock free or the ticket good.
+func TestCloseBesideAdopt(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for wait := range 12 {
+			q := w.ProcessAt(2 * time.Millisecond)
+			q.WarmUp()
+			ticket := detach(w, p.Take("n", rwlock.Write))
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error {
+				_, err := q.Adopt(ctx, ticket)
+				return err
+			})
+			w.Pass(time.Duration(wait) * time.Millisecond)
+			require.NoError(w, q.Close())
+			if err := adoption.Result(); err != nil {
+				require.ErrorIs(w, err, rwlock.ErrClosed)
+			}
+			lease, err := p.Adopt(w.Ctx, ticket)
+			if err == nil {
+				w.Release(lease)
+			} else {
+				require.ErrorIs(w, err, rwlock.ErrTicket)
+			}
+			p.RequireFree("n")
+		}
 	})
 }

@@ -52,6 +52,7 @@ func All(h *history.History, slack Slack) Judgement {
 		{"waits", func() ([]Violation, int) { return Waits(h, slack) }},
 		{"order", func() ([]Violation, int) { return Order(h, slack) }},
 		{"kept", func() ([]Violation, int) { return Kept(h, slack) }},
+		{"adopted", func() ([]Violation, int) { return Adopted(h) }},
 		{"register", func() ([]Violation, int) { return Register(h) }},
 	} {
 		found, judged := rule.judge()

@@ -254,6 +254,33 @@ func TestLostUpdates(t *testing.T) {
 	require.Zero(t, check.LostUpdates(h, true))
 }
 
+func TestAdopted(t *testing.T) {
+	adopted := func(ticket string, from, token uint64, called, granted int64) history.Span {
+		s := span("a", true, token, called, granted, 0)
+		s.Ticket, s.From = ticket, from
+		return s
+	}
+	for name, c := range map[string]struct {
+		spans  []history.Span
+		faults []history.Fault
+		broken int
+	}{
+		"one after the other": {spans: []history.Span{adopted("x", 1, 2, 0, 1), adopted("y", 2, 3, 2, 3)}},
+		"twice":               {spans: []history.Span{adopted("x", 1, 2, 0, 1), adopted("x", 1, 3, 2, 3)}, broken: 1},
+		"not larger":          {spans: []history.Span{adopted("x", 2, 2, 0, 1)}, broken: 1},
+		"over lost data": {
+			spans:  []history.Span{adopted("x", 1, 2, 0, 1), adopted("x", 1, 3, 4, 5)},
+			faults: []history.Fault{{From: 2, Until: 3, Reorders: true}},
+		},
+		"none": {spans: []history.Span{span("a", true, 1, 0, 1, 0), span("b", true, 2, 0, 3, 0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, _ := check.Adopted(&history.History{Spans: c.spans, Faults: c.faults})
+			require.Len(t, found, c.broken)
+		})
+	}
+}
+
 // All judges by every rule.
 func TestAll(t *testing.T) {
 	h := &history.History{
@@ -267,7 +294,7 @@ func TestAll(t *testing.T) {
 	}
 	require.Equal(t, []string{"exclusion", "token order", "register"}, rules)
 	require.Equal(t, map[string]int{
-		"exclusion": 2, "tokens": 2, "waits": 2, "order": 0, "kept": 0, "register": 1,
+		"exclusion": 2, "tokens": 2, "waits": 2, "order": 0, "kept": 0, "adopted": 0, "register": 1,
 	}, j.Judged)
 }
 

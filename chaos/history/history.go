@@ -26,6 +26,8 @@ type Span struct {
 	Write   bool   `json:"write"` // else it reads
 	Owner   string `json:"owner"` // spans of one owner do not exclude each other
 	Token   uint64 `json:"token"`
+	Ticket  string `json:"ticket,omitempty"`  // the hold that it has adopted
+	From    uint64 `json:"from,omitempty"`    // the token of that hold
 	Joined  bool   `json:"joined,omitempty"`  // shares the token of a span around it
 	Slot    int    `json:"slot,omitempty"`    // of the process, which one that replaces it takes over
 	Queued  bool   `json:"queued,omitempty"`  // waited in the order of arrival
@@ -35,7 +37,7 @@ type Span struct {
 	Last    int64  `json:"last,omitempty"`   // before the last look that found the lock held; 0: no look did
 	Lost    int64  `json:"lost,omitempty"`   // when the context of the lock ended, if it was lost
 	Ended   int64  `json:"ended,omitempty"`  // when the lock had been released or the loss was seen
-	End     string `json:"end"`              // released, lost, unconfirmed, converted
+	End     string `json:"end"`              // released, lost, unconfirmed, converted, detached
 	Reason  string `json:"reason,omitempty"` // of the loss
 	Err     string `json:"err,omitempty"`
 }
