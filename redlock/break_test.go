@@ -119,3 +119,72 @@ func TestBreakNowOverAQuorum(t *testing.T) {
 		w.Release(later)
 	})
 }
+
+// With one master of three missing, or empty after a restart, holders and waiters are broken as ever; with two missing
+// no quorum is left. What a Break has begun goes on when it is repeated.
+func TestBreakWithoutAllMasters(t *testing.T) {
+	for name, ail := range map[string]func(w *world, all ...*process){
+		"missing": func(_ *world, all ...*process) {
+			for _, p := range all {
+				p.CutOff(2)
+			}
+		},
+		"restarted": func(w *world, _ ...*process) { w.Minis[2].Crash() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				holder, waiter, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
+				holder.Section("warm-up")
+				for i, opts := range [][]rwlock.BreakOption{nil, {rwlock.BreakNow()}} {
+					for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+						lease := holder.Take("x", mode)
+						first, second := waiter.InTurn(w.Ctx, "x", rwlock.Write), waiter.InTurn(w.Ctx, "x", rwlock.Write)
+						w.UntilWaiting("x", 2)
+						if i == 0 && mode == rwlock.Read {
+							ail(w, holder, waiter, operator)
+						}
+						state, err := operator.Inspect(w.Ctx, "x")
+						require.NoError(w, err)
+						require.NoError(w, operator.Break(w.Ctx, "x", state.Waiters[0].Hold, "waits", opts...))
+						require.NoError(w, operator.Break(w.Ctx, "x", lease.Owner(), "holds", opts...))
+						require.ErrorIs(w, operator.Break(w.Ctx, "x", lease.Owner(), "again", opts...), rwlock.ErrNotHeld)
+						w.UntilOver(lease)
+						require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+						first.Wait()
+						second.Wait()
+						require.NotEqual(w, first.Err == nil, second.Err == nil, "%v, %v", first.Err, second.Err)
+						require.ErrorAs(w, errors.Join(first.Err, second.Err), new(*rwlock.BrokenError))
+					}
+				}
+			})
+		})
+	}
+}
+
+// The end of the context, and Close, end a Break that waits, and the hold stays unrenewable.
+func TestBreakThatIsGivenUp(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		holder, operator, other := w.Process(), w.Process(), w.Process(rwlock.WithMeta("other"))
+		holder.Section("warm-up")
+		lease := holder.Take("x", rwlock.Write)
+		holder.CutOff(0, 1, 2)
+		operator.CutOff(2)
+		ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(w, operator.Break(ctx, "x", lease.Owner(), "first"), context.DeadlineExceeded)
+		waiting := w.Call(w.Ctx, func(ctx context.Context) error {
+			return operator.Break(ctx, "x", lease.Owner(), "second")
+		})
+		time.Sleep(100 * time.Millisecond)
+		require.NoError(w, operator.Close())
+		require.ErrorIs(w, waiting.Result(), rwlock.ErrClosed)
+		require.NoError(w, lease.Err())
+		other.CutOff(1, 2)
+		require.ErrorIs(w, other.Break(w.Ctx, "x", lease.Owner(), "third"), rwlock.ErrNoQuorum)
+		w.UntilOver(lease) // it was not renewed: no quorum has it with its token
+		other.Restore(1, 2)
+		later := other.Take("x", rwlock.Write)
+		require.Greater(w, later.Token(), lease.Token())
+		w.Release(later)
+	})
+}

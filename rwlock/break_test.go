@@ -98,14 +98,7 @@ func breakNowFreesAtOnce(w *world) {
 	w.Release(later)
 }
 
-func TestBreak(t *testing.T) {
-	for name, test := range map[string]func(w *world){
-		"a lease": breakEndsALease, "a dead process": breakWaitsForTheExpiry, "a waiter": breakEndsAWait,
-		"at once": breakNowFreesAtOnce,
-	} {
-		t.Run(name, func(t *testing.T) { everywhere(t, test) })
-	}
-}
+func TestBreakWaitsForTheExpiryOfADeadProcess(t *testing.T) { everywhere(t, breakWaitsForTheExpiry) }
 
 func TestBreakRefuses(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/redis/rueidis"
@@ -82,8 +83,16 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.Instant) {
 	reply, err := wire.ReadRenew(r, len(due))
 	if err != nil {
-		for _, renewal := range due {
-			renewal.Done(false, err, sent)
+		var short *Unreplicated
+		if errors.As(err, &short) { // that a hold was broken needs no replica
+			reply, _ = wire.ReadRenew(short.Reply, len(due))
+		}
+		for i, renewal := range due {
+			if by := reply.Broken[i]; by != nil {
+				renewal.Done(false, by, sent)
+			} else {
+				renewal.Done(false, err, sent)
+			}
 		}
 		return
 	}
