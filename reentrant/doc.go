@@ -56,6 +56,9 @@
 //
 // Two goroutines with one owner may be in the section at the same time: nothing excludes them from each other. Give
 // each its own owner with [Fork]. If the program forgets this, the state of the lock stays correct: there is one lease;
-// a goroutine waits within its context for a first acquisition that is in progress (TryLock and TryRLock do not wait);
-// and a goroutine that releases a hold other than the innermost gets ErrOrder and keeps the hold.
+// a goroutine waits within its context and WithMaxWait for a first acquisition that is in progress, and a single
+// attempt does not wait; and a goroutine that releases a hold other than the innermost gets ErrOrder and keeps the
+// hold. A LockAll that waits keeps nothing from the other goroutines but the lock that it waits for and what it has
+// taken before that one. It nests in the holds of the owner once it has all other locks, so its failure ends no hold of
+// another goroutine. If another goroutine has taken or released one of the locks meanwhile, LockAll begins again.
 package reentrant

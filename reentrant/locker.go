@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
@@ -72,6 +73,8 @@ type request struct {
 	try  bool
 	many bool // one of several locks, of which the caller needs all or none
 	opts []rwlock.LockOption
+
+	begun time.Time // of the wait, if the call has waited already
 }
 
 func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
@@ -79,11 +82,24 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, s, err := l.nestOrEnter(ctx, id, r)
-	if s != nil {
-		return s.open(ctx, id, r)
+	for {
+		s, first := l.section(ctx, id, r.name)
+		if first {
+			return s.open(ctx, id, r)
+		}
+		if !s.isOver() {
+			if r.begun.IsZero() {
+				r.begun = time.Now()
+			}
+			if err := s.await(ctx, id, r); err != nil {
+				return nil, err
+			}
+		}
+		// A section that failed to open, or is closed, is no longer in the table: look again.
+		if h, err := s.nest(ctx, id, r); h != nil || err != nil {
+			return h, err
+		}
 	}
-	return h, err
 }
 
 // identity returns the owner in ctx, for the acquisition of a lock.
@@ -101,50 +117,22 @@ func (l *Locker) identity(ctx context.Context, name string) (*identity, error) {
 	return id, nil
 }
 
-// nestOrEnter returns a hold in a section that the owner has of the lock, or else a section that the caller has to
-// open.
-func (l *Locker) nestOrEnter(ctx context.Context, id *identity, r request) (*Hold, *section, error) {
-	key := sectionKey{owner: id.owner, name: r.name}
-	if claim, claimed := fencing.FromContext(ctx, r.name); claimed && id.joins {
-		if h, err := l.nestIn(ctx, key, claim.Token, id, r); h != nil || err != nil {
-			return h, nil, err
+// section returns the owner's section of a lock, or enters a new one, which is the first: the caller has to open it.
+//
+// A fence in ctx claims a hold with its token. An owner may have several read holds of a lock, and the claimed one may
+// be in another process. So a section whose lease has another token does not do.
+func (l *Locker) section(ctx context.Context, id *identity, name string) (s *section, first bool) {
+	key := sectionKey{owner: id.owner, name: name}
+	if claim, claimed := fencing.FromContext(ctx, name); claimed && id.joins {
+		l.mu.Lock()
+		s := l.sections[key]
+		l.mu.Unlock()
+		if s != nil && (!s.isOver() || s.lease != nil && s.lease.Token() == claim.Token) {
+			return s, false
 		}
 		key.claimed = claim.Token
 	}
-	for {
-		s, first := l.enter(key)
-		if first {
-			return nil, s, nil
-		}
-		if err := s.await(ctx, r); err != nil {
-			return nil, nil, err
-		}
-		// A section that failed to open, or is closed, is no longer in the table: look again.
-		if h, err := s.nest(ctx, id, r); h != nil || err != nil {
-			return h, nil, err
-		}
-	}
-}
-
-// nestIn nests in the section of that key if its lease has the token that ctx claims. It returns nil and no error if
-// the lease has another token: an owner may have several read holds of a lock, and the claimed hold may be in another
-// process.
-func (l *Locker) nestIn(
-	ctx context.Context, key sectionKey, claimed fencing.Token, id *identity, r request,
-) (*Hold, error) {
-	l.mu.Lock()
-	s := l.sections[key]
-	l.mu.Unlock()
-	if s == nil {
-		return nil, nil
-	}
-	if err := s.await(ctx, r); err != nil {
-		return nil, err
-	}
-	if s.lease == nil || s.lease.Token() != claimed {
-		return nil, nil
-	}
-	return s.nest(ctx, id, r)
+	return l.enter(key)
 }
 
 // Leases is rwlock.Locker.Leases for the leases that were taken through this Locker: Count is the number of the owner's
@@ -208,7 +196,7 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 			return lease, err
 		}
 	}
-	return l.call(ctx, r, settings.LockOption(func(s *settings.Lock) { s.Owner = id.string }))
+	return l.call(ctx, id, r, func(*settings.Lock) {})
 }
 
 // join nests in a hold that the owner has on the masters. It returns nil and no error if there is no such hold and ctx
@@ -217,9 +205,7 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 // taken the lock again since.
 func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	claim, claimed := fencing.FromContext(ctx, r.name)
-	lease, err := l.call(ctx, r, settings.LockOption(func(s *settings.Lock) {
-		s.Owner, s.Join, s.Claimed = id.string, true, claim.Token
-	}))
+	lease, err := l.call(ctx, id, r, func(s *settings.Lock) { s.Join, s.Claimed = true, claim.Token })
 	_, gone := err.(*rwlock.LostError) // not errors.As: the loss of another lock may have ended ctx
 	switch {
 	case gone && !claimed:
@@ -230,9 +216,13 @@ func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	return lease, nil
 }
 
-// call makes the remote acquisition. The extra option comes last, so that no option of the caller overrides the owner.
-func (l *Locker) call(ctx context.Context, r request, extra rwlock.LockOption) (*rwlock.Lease, error) {
-	opts := append(r.opts[:len(r.opts):len(r.opts)], extra)
+// call makes the remote acquisition for the owner. The settings of this package come last, so that no option of the
+// caller overrides them.
+func (l *Locker) call(ctx context.Context, id *identity, r request, more func(*settings.Lock)) (*rwlock.Lease, error) {
+	opts := append(r.opts[:len(r.opts):len(r.opts)], settings.LockOption(func(s *settings.Lock) {
+		s.Owner, s.Begun = id.string, r.begun
+		more(s)
+	}))
 	switch {
 	case r.mode == rwlock.Write && r.try:
 		return l.remote.TryLock(ctx, r.name, opts...)

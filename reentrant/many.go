@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/outcome"
@@ -18,10 +19,10 @@ import (
 // first tries to join each of them, one after the other.
 //
 // If the owner holds a later lock in this process, in which this call nests or not, LockAll does not wait for an
-// earlier one: it returns rwlock.ErrLockOrder, because the holder of that one may wait for the later one. Holds
-// of the owner in other processes count if this call has joined them. LockAll does not upgrade: a lock that the owner
-// holds for reading is rwlock.ErrUpgrade at once, because an upgrade could not be undone if another lock fails. Take
-// that one by Lock before.
+// earlier one, nor for another goroutine of the owner that waits for it: it returns rwlock.ErrLockOrder, because the
+// holder of that one may wait for the later one. Holds of the owner in other processes count if this call has joined
+// them. LockAll does not upgrade: a lock that the owner holds for reading is rwlock.ErrUpgrade at once, because an
+// upgrade could not be undone if another lock fails. Take that one by Lock before.
 func (l *Locker) LockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) (*MultiHold, error) {
 	return l.acquireAll(ctx, names, request{mode: rwlock.Write, opts: opts})
 }
@@ -89,130 +90,268 @@ func (l *Locker) acquireAll(ctx context.Context, names []string, r request) (*Mu
 	if err != nil {
 		return nil, err
 	}
-	r.many = true
-	m := &MultiHold{locker: l, holds: make([]*Hold, len(names))}
-	entered := make(map[int]*section) // that this call has to open, by their positions
-	complete := false
-	defer func() { // also if a method of ctx panics
-		for _, s := range entered {
-			s.begin(nil)
-		}
-		if !complete {
-			m.giveUp()
-		}
-	}()
-	for _, at := range sorted {
-		r.name = names[at]
-		if err := m.enter(ctx, id, r, at, entered); err != nil {
-			return nil, err
+	r.many, r.begun = true, time.Now()
+	for {
+		m, err := l.tryTogether(ctx, id, r, names, sorted)
+		if err != settings.ErrAgain {
+			return m, err
 		}
 	}
-	if err := m.openAll(ctx, id, r, names, entered); err != nil {
+}
+
+// tryTogether returns settings.ErrAgain, and has nothing, if another goroutine of the owner has changed what the owner
+// has of the locks: the call begins again then.
+func (l *Locker) tryTogether(
+	ctx context.Context, id *identity, r request, names []string, sorted []int,
+) (*MultiHold, error) {
+	t := &together{locker: l, ctx: ctx, id: id, r: r, parts: make([]part, len(names))}
+	complete := false
+	defer func() { // also if a method of ctx panics
+		if !complete {
+			t.giveUp()
+		}
+	}()
+	missing := make([]string, 0, len(names))
+	for i, at := range sorted {
+		p := &t.parts[i]
+		p.name, p.at = names[at], at
+		if err := t.begin(p); err != nil {
+			return nil, err
+		}
+		if p.first && p.lease == nil {
+			missing = append(missing, p.name)
+		}
+	}
+	var taken *rwlock.MultiLease
+	var err error
+	if len(missing) > 0 {
+		taken, err = t.call(missing)
+	} else {
+		err = t.Accept()
+	}
+	if err != nil {
 		return nil, err
 	}
 	complete = true
-	return m, nil
+	return t.open(taken), nil
 }
 
-// enter nests in a lock that the owner holds, or enters the section that openAll opens. In byte order: so two calls of
-// one owner do not wait for each other.
-func (m *MultiHold) enter(ctx context.Context, id *identity, r request, at int, entered map[int]*section) error {
-	h, s, err := m.locker.nestOrEnter(ctx, id, r)
-	if s == nil {
-		m.holds[at] = h
-		return err
-	}
-	entered[at] = s
-	if !id.joins {
-		return nil
-	}
-	if s.lease, err = m.locker.join(ctx, id, r); s.lease != nil {
-		m.joined = append(m.joined, m.open(at, entered))
-	}
-	return err
-}
-
-// open opens the section, which has its lease.
-func (m *MultiHold) open(at int, entered map[int]*section) *Hold {
-	s := entered[at]
-	delete(entered, at)
-	m.holds[at] = &Hold{section: s, depth: 1}
-	s.begin(m.holds[at])
-	return m.holds[at]
-}
-
-// openAll takes the locks that the owner does not hold.
-func (m *MultiHold) openAll(
-	ctx context.Context, id *identity, r request, names []string, entered map[int]*section,
-) (err error) {
-	if len(entered) == 0 {
-		return nil
-	}
-	missing := make([]string, 0, len(entered))
-	for at, name := range names {
-		if entered[at] != nil {
-			missing = append(missing, name)
-		}
-	}
-	m.taken, err = m.locker.callAll(ctx, missing, r, settings.LockOption(func(s *settings.Lock) {
-		s.Owner, s.Outer = id.string, &outerHolds{m.locker, id.owner}
-	}))
-	if err != nil {
-		return err
-	}
-	leases := m.taken.Leases()
-	for at := range names {
-		if s := entered[at]; s != nil {
-			s.lease, leases = leases[0], leases[1:]
-			m.open(at, entered)
-		}
-	}
-	return nil
-}
-
-// callAll makes the remote acquisition, as call does for one lock.
-func (l *Locker) callAll(
-	ctx context.Context, names []string, r request, extra rwlock.LockOption,
-) (*rwlock.MultiLease, error) {
-	opts := append(r.opts[:len(r.opts):len(r.opts)], extra)
-	switch {
-	case r.mode == rwlock.Write && r.try:
-		return l.remote.TryLockAll(ctx, names, opts...)
-	case r.mode == rwlock.Write:
-		return l.remote.LockAll(ctx, names, opts...)
-	case r.try:
-		return l.remote.TryRLockAll(ctx, names, opts...)
-	default:
-		return l.remote.RLockAll(ctx, names, opts...)
-	}
-}
-
-// outerHolds are the holds of an owner in this process.
-type outerHolds struct {
+// together is one attempt of a call of several locks. What it has of them is its own until Accept: it nests in no
+// section, and no other goroutine of the owner nests in its sections. So a call that fails ends no hold.
+//
+// While it waits for a lock it keeps the sections of earlier locks only, which it has taken, and while it waits for
+// another goroutine of the owner it keeps none. So the goroutines of an owner do not wait for each other in a circle
+// either, and none waits for a lock that is free.
+type together struct {
 	locker *Locker
-	owner  Owner
+	ctx    context.Context
+	id     *identity
+	r      request
+	parts  []part // in byte order
 }
 
-// MayWait returns rwlock.ErrLockOrder if the owner holds a later lock.
-func (o *outerHolds) MayWait(name string) error {
-	for _, s := range o.laterThan(name) {
-		if s.lease.Err() == nil { // not under the mutex: the check may run the locker's hooks
-			return fmt.Errorf("%w: lock %q is not free, and the owner holds lock %q", rwlock.ErrLockOrder, name, s.key.name)
+// part is what a call of several locks has of one of them.
+type part struct {
+	name    string
+	at      int           // among the caller's names
+	first   bool          // the call opens the section; else it nests in it
+	section *section      // nil before begin, and while the call does not keep the section that it opens
+	lease   *rwlock.Lease // that joined a hold of another process, or nil; kept also without the section
+	hold    *Hold         // nested, since Accept
+}
+
+// begin looks for a section to nest in, or enters a new one. Under AsOwner it tries to join.
+func (t *together) begin(p *part) (err error) {
+	r := t.r
+	r.name = p.name
+	s, first := t.locker.section(t.ctx, t.id, p.name)
+	if p.first = first; first {
+		if p.section = s; t.id.joins {
+			p.lease, err = t.locker.join(t.ctx, t.id, r)
+		}
+		return err
+	}
+	if !s.isOver() {
+		if !r.try {
+			if err := t.inOrder(p.name); err != nil {
+				return err
+			}
+			t.giveUp() // before the wait: the other goroutine may need these
+		}
+		return cmp.Or(s.await(t.ctx, t.id, r), settings.ErrAgain)
+	}
+	p.section = s
+	return t.mayNest(p)
+}
+
+// mayNest returns why the call must not nest in the section of that part, or ErrAgain if the section is over.
+func (t *together) mayNest(p *part) error {
+	if p.section.lease == nil {
+		return settings.ErrAgain
+	}
+	r := t.r
+	r.name = p.name
+	refusal := p.section.refusal(t.ctx, t.id, r) // before the mutex: it may run the locker's hooks
+	t.locker.mu.Lock()
+	defer t.locker.mu.Unlock()
+	if p.section.innermost == nil {
+		return settings.ErrAgain
+	}
+	return cmp.Or(refusal, p.section.full())
+}
+
+// call takes the locks that the owner does not hold.
+func (t *together) call(missing []string) (*rwlock.MultiLease, error) {
+	opts := append(t.r.opts[:len(t.r.opts):len(t.r.opts)], settings.LockOption(func(s *settings.Lock) {
+		s.Owner, s.Begun, s.Outer = t.id.string, t.r.begun, t
+	}))
+	switch remote := t.locker.remote; {
+	case t.r.mode == rwlock.Write && t.r.try:
+		return remote.TryLockAll(t.ctx, missing, opts...)
+	case t.r.mode == rwlock.Write:
+		return remote.LockAll(t.ctx, missing, opts...)
+	case t.r.try:
+		return remote.TryRLockAll(t.ctx, missing, opts...)
+	default:
+		return remote.RLockAll(t.ctx, missing, opts...)
+	}
+}
+
+// MayWait is called before each wait for a lock of another client. It leaves the sections of later locks, and of locks
+// that the owner has in another process: another goroutine can join them too. It enters the section of this lock again
+// if it has left that before.
+func (t *together) MayWait(name string) error {
+	if err := t.inOrder(name); err != nil {
+		return err
+	}
+	var waits *part
+	for i := range t.parts {
+		switch p := &t.parts[i]; {
+		case p.name > name || p.lease != nil:
+			p.leave()
+		case p.name == name:
+			waits = p
+		}
+	}
+	return t.reenter(waits)
+}
+
+// inOrder returns rwlock.ErrLockOrder if the owner holds a later lock: of the holds in other processes those count that
+// this call has joined.
+func (t *together) inOrder(name string) error {
+	later := t.locker.laterThan(t.id.owner, name)
+	for _, p := range t.parts {
+		if p.name > name && p.lease != nil {
+			later = append(later, p.lease)
+		}
+	}
+	for _, lease := range later {
+		if lease.Err() == nil {
+			return fmt.Errorf("%w: lock %q is not free, and the owner holds lock %q", rwlock.ErrLockOrder, name, lease.Name())
 		}
 	}
 	return nil
 }
 
-// laterThan returns the open sections of the owner under later locks.
-func (o *outerHolds) laterThan(name string) (later []*section) {
-	o.locker.mu.Lock()
-	defer o.locker.mu.Unlock()
-	for key, s := range o.locker.sections {
-		if key.owner == o.owner && key.name > name && s.innermost != nil {
-			later = append(later, s)
+// laterThan returns the leases of the owner's open sections under later locks.
+func (l *Locker) laterThan(owner Owner, name string) (later []*rwlock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, s := range l.sections {
+		if key.owner == owner && key.name > name && s.innermost != nil {
+			later = append(later, s.lease)
 		}
 	}
 	return later
+}
+
+// leave leaves the section that the call has to open.
+func (p *part) leave() {
+	if p.first && p.section != nil {
+		p.section.begin(nil)
+		p.section = nil
+	}
+}
+
+// reenter enters the section that the call has left. If another goroutine of the owner has joined the lock since, the
+// call nests there.
+func (t *together) reenter(p *part) error {
+	if p.section != nil {
+		return nil
+	}
+	s, first := t.locker.section(t.ctx, t.id, p.name)
+	switch {
+	case first:
+		p.section = s
+		return nil
+	case p.lease == nil || !s.isOver():
+		return settings.ErrAgain
+	}
+	p.first, p.section = false, s
+	return t.mayNest(p)
+}
+
+// Accept is called once the call has all other locks. It enters the sections that the call has left, and nests in the
+// owner's sections: in all of them at once, or in none.
+func (t *together) Accept() error {
+	for i := range t.parts {
+		p, check := &t.parts[i], t.mayNest
+		if p.first {
+			check = t.reenter
+		}
+		if err := check(p); err != nil {
+			return err
+		}
+	}
+	t.locker.mu.Lock()
+	defer t.locker.mu.Unlock()
+	for _, p := range t.parts {
+		if !p.first && p.section.innermost == nil {
+			return settings.ErrAgain
+		}
+		if !p.first && p.section.full() != nil {
+			return p.section.full()
+		}
+	}
+	for i := range t.parts {
+		if p := &t.parts[i]; !p.first {
+			p.hold = p.section.add()
+		}
+	}
+	return nil
+}
+
+// open opens the sections of the locks that the call has.
+func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
+	m, leases := &MultiHold{locker: t.locker, holds: make([]*Hold, len(t.parts)), taken: taken}, taken.Leases()
+	for _, p := range t.parts {
+		h := p.hold
+		if p.first {
+			h = &Hold{section: p.section, depth: 1}
+			if p.lease != nil {
+				p.section.lease, m.joined = p.lease, append(m.joined, h)
+			} else {
+				p.section.lease, leases = leases[0], leases[1:]
+			}
+			p.section.begin(h)
+		} else if p.lease != nil { // of no use: another goroutine has joined the lock too
+			defer func() { _ = p.lease.Release(context.Background()) }()
+		}
+		m.holds[p.at] = h
+	}
+	return m
+}
+
+// giveUp leaves what the call has entered and joined.
+func (t *together) giveUp() {
+	for i := range t.parts {
+		p := &t.parts[i]
+		if lease := p.lease; lease != nil {
+			p.lease = nil
+			defer func() { _ = lease.Release(context.Background()) }()
+		}
+		p.leave()
+	}
 }
 
 // MultiHold is the holds of one owner of several locks that were taken together. Its methods are safe for concurrent
@@ -220,7 +359,7 @@ func (o *outerHolds) laterThan(name string) (later []*section) {
 // *rwlock.OptionError, except Release of nil, which returns nil.
 type MultiHold struct {
 	locker *Locker
-	holds  []*Hold            // in the caller's order; some nil until the call has succeeded
+	holds  []*Hold            // in the caller's order
 	joined []*Hold            // the outermost holds that joined a hold of another process
 	taken  *rwlock.MultiLease // of the other outermost holds; nil if there are none
 }
@@ -283,12 +422,6 @@ func (m *MultiHold) Release(ctx context.Context) error {
 	}
 	errs, err := m.leave(ctx, false)
 	return joined.Errors(append(errs, err)...)
-}
-
-// giveUp ends the holds of a call that fails.
-func (m *MultiHold) giveUp() {
-	m.holds = slices.DeleteFunc(m.holds, func(h *Hold) bool { return h == nil })
-	_, _ = m.leave(context.Background(), true)
 }
 
 // leave removes the holds, and gives back the locks of which these were the outermost. Holds nested in them are removed

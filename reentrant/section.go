@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -48,24 +49,24 @@ func (s *section) begin(h *Hold) {
 	close(s.opened)
 }
 
-// await returns nil when the first acquisition is over, also if it failed. Only a goroutine with the same owner as the
-// acquiring goroutine has to wait here.
-func (s *section) await(ctx context.Context, r request) error {
+// isOver reports whether the first acquisition is over, also if it failed.
+func (s *section) isOver() bool {
 	select {
 	case <-s.opened:
-		return nil
+		return true
 	default:
+		return false
 	}
+}
+
+// await returns nil when the first acquisition is over. Only a goroutine with the same owner as the acquiring goroutine
+// has to wait here. The remote locker bounds the wait as it bounds a wait for another client.
+func (s *section) await(ctx context.Context, id *identity, r request) error {
 	if r.try {
 		return r.notAcquired(0, errBusy)
 	}
-	begun := time.Now()
-	select {
-	case <-s.opened:
-		return nil
-	case <-ctx.Done():
-		return r.notAcquired(time.Since(begun), ctxerr.Cause(ctx))
-	}
+	_, err := s.locker.call(ctx, id, r, func(l *settings.Lock) { l.Await = s.opened })
+	return err
 }
 
 // nest adds one hold to the lease. It returns nil and no error if the section is no longer open.
@@ -76,7 +77,7 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	// Before the mutex: if the check finds that the lease has ended, it runs the locker's hooks.
 	refusal := s.refusal(ctx, id, r)
 	if refusal == nil {
-		refusal = s.full() // before the upgrade, which cannot be undone
+		refusal = s.isFull() // before the upgrade, which cannot be undone
 	}
 	if refusal == nil {
 		refusal = s.upgrade(ctx, r)
@@ -84,7 +85,7 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	if refusal == nil {
-		refusal = s.fullLocked() // another goroutine of the owner may have nested in between
+		refusal = s.full() // another goroutine of the owner may have nested in between
 	}
 	switch {
 	case s.innermost == nil:
@@ -92,20 +93,25 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	case refusal != nil:
 		return nil, refusal
 	}
-	h := &Hold{section: s, outer: s.innermost, depth: s.innermost.depth + 1}
-	s.innermost = h
-	return h, nil
+	return s.add(), nil
 }
 
-// full returns ErrDepth if no further hold may nest in this section.
-func (s *section) full() error {
+// add adds a hold to an open section, under the locker's mu.
+func (s *section) add() *Hold {
+	s.innermost = &Hold{section: s, outer: s.innermost, depth: s.innermost.depth + 1}
+	return s.innermost
+}
+
+// isFull is full without the locker's mu.
+func (s *section) isFull() error {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
-	return s.fullLocked()
+	return s.full()
 }
 
-// fullLocked is full under the locker's mu. A section that is not open is not full.
-func (s *section) fullLocked() error {
+// full returns ErrDepth if no further hold may nest in this section, under the locker's mu. A section that is not open
+// is not full.
+func (s *section) full() error {
 	if s.innermost == nil || s.innermost.depth < s.locker.maxDepth {
 		return nil
 	}

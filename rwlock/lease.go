@@ -311,7 +311,7 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 		limit = 0
 	}
 	begun := time.Now()
-	within, cancel := limited(ctx, limit)
+	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
 	err := l.inner.Convert(within, mode, entry, alone)
 	if err == nil {

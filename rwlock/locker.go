@@ -226,19 +226,21 @@ func (l *Locker) acquire(
 		return nil, err
 	}
 	r := engine.Request{Name: name, Mode: mode, Entry: entry, Terms: l.terms}
+	var s settings.Lock
 	if len(opts) > 0 {
-		if err := l.applyLockOptions(&r, opts); err != nil {
+		var err error
+		if s, err = l.applyLockOptions(&r, opts); err != nil {
 			return nil, err
 		}
 	}
-	return l.request(ctx, r)
+	return l.request(ctx, r, &s)
 }
 
 // checkName refuses a name before anything is sent.
 func checkName(name string) error { return optionError(settings.CheckName(name)) }
 
 // request is an acquisition whose options have been checked.
-func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) {
+func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock) (*Lease, error) {
 	if r.Entry == engine.Wait {
 		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
 			return nil, err
@@ -248,9 +250,18 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 	if r.Entry == engine.Try {
 		limit = 0
 	}
-	begun := time.Now() // before the limit starts: the measured wait is never shorter than the limit
-	within, cancel := limited(ctx, limit)
+	begun := waitBegun(s)
+	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
+	if s.Await != nil {
+		select {
+		case <-s.Await:
+			return nil, nil
+		case <-within.Done():
+			waited := time.Since(begun)
+			return nil, &AcquireError{Name: r.Name, Mode: r.Mode, Waited: waited, Err: waitingEnd(ctx, within)}
+		}
+	}
 	// The engine fills the lease, so the lease and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
 	if err := l.engine.Acquire(within, &lease.inner, r); err != nil {
@@ -264,10 +275,10 @@ func (l *Locker) request(ctx context.Context, r engine.Request) (*Lease, error) 
 
 // applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
 // locker: terms have the arguments of scripts as text, which would otherwise be formatted for every acquisition.
-func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
+func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (settings.Lock, error) {
 	s, err := l.acquisitionSettings(opts)
 	if err != nil {
-		return err
+		return s, err
 	}
 	if s.Join {
 		s.MinHold = 0 // the hold that it joins may have one
@@ -275,7 +286,7 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) error {
 	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
 		r.Entry, r.Claimed = engine.Join, s.Claimed
 	}
-	return nil
+	return s, nil
 }
 
 // acquisitionSettings returns the settings of an acquisition of this locker.
@@ -312,13 +323,24 @@ func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock
 	return s, nil
 }
 
-// limited returns ctx with the limit of WithMaxWait, which counts from now; 0 is no limit. The limit has a cause of its
-// own. So an error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
-func limited(ctx context.Context, limit time.Duration) (within context.Context, cancel context.CancelFunc) {
+// waitBegun returns since when an acquisition waits. It is read before the limit starts, so the measured wait is never
+// shorter than the limit.
+func waitBegun(s *settings.Lock) time.Time {
+	if s.Begun.IsZero() {
+		return time.Now()
+	}
+	return s.Begun
+}
+
+// limited returns ctx with the limit of WithMaxWait, which counts from begun; 0 is no limit. The limit has a cause of
+// its own. So an error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
+func limited(
+	ctx context.Context, limit time.Duration, begun time.Time,
+) (within context.Context, cancel context.CancelFunc) {
 	if limit == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, limit, &maxWaitError{limit})
+	return context.WithDeadlineCause(ctx, begun.Add(limit), &maxWaitError{limit})
 }
 
 // maxWaitError ends the wait at the limit of WithMaxWait. It matches no context error, because the caller's context has

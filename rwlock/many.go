@@ -96,8 +96,8 @@ func (l *Locker) acquireAll(
 			}
 		}
 	}
-	begun := time.Now() // as in request
-	within, cancel := limited(ctx, limit)
+	begun := waitBegun(&s)
+	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
 	all, terms := engine.Several{Requests: make([]engine.Request, len(names))}, s.Terms()
 	for i, at := range sorted {
@@ -110,6 +110,12 @@ func (l *Locker) acquireAll(
 		return &lease.inner
 	}
 	all.MayWait = func(name string) error { return l.mayWait(ctx, name, &s) }
+	all.Accept = func() error {
+		if s.Outer != nil {
+			return s.Outer.Accept()
+		}
+		return nil
+	}
 	if err := l.engine.AcquireAll(within, all); err != nil {
 		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
 	}

@@ -49,7 +49,7 @@ func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) erro
 		return err
 	}
 	defer c.abandon() // also if a hook of the locker panics: no goroutine enters before the conversion is over
-	within, cancel := limited(ctx, m.settings.MaxWait)
+	within, cancel := limited(ctx, m.settings.MaxWait, begun)
 	defer cancel()
 	if err := c.run(within, entry); err != nil {
 		return asWaited(c.failure(err), time.Since(begun), ctx, within)

@@ -97,7 +97,7 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 // could not join the current readers, it steps back into its place and is woken when they have left.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
-	within, cancel := limited(ctx, m.settings.MaxWait) // of the local queue and of Redis together
+	within, cancel := limited(ctx, m.settings.MaxWait, begun) // of the local queue and of Redis together
 	defer cancel()
 	over := within.Done() // the caller's code, which may panic, does not run after the waiter has been admitted
 	w := localqueue.NewWaiter(mode, begun)
@@ -263,7 +263,7 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 	m.unlock()
 	m.requesting.Store(true)
 	defer m.requesting.Store(false)
-	lease, err := m.locker.request(ctx, r)
+	lease, err := m.locker.request(ctx, r, &m.settings)
 	if err != nil {
 		return nil, err
 	}

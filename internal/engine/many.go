@@ -18,7 +18,11 @@ type Several struct {
 	Requests []Request
 	Lease    func(i int) *Lease      // makes the lease of a request: a new one for each of its attempts
 	MayWait  func(name string) error // called before each wait: reports why the caller must not wait for this lock
+	Accept   func() error            // called when the call has all locks: reports why the caller must not have them
 }
+
+// ErrAgain is an error of MayWait and Accept after which the caller repeats the call. No failure is reported.
+var ErrAgain = errors.New("the caller asks again")
 
 // AcquireAll asks for all the locks together, in one batch for each server, and returns when it has all of them. If
 // some are not free, it keeps the locks before the first of these, gives the others back, waits for that first one, and
@@ -36,7 +40,10 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 		}
 	}()
 	err := g.acquire(ctx)
-	if complete = err == nil; !complete {
+	if err == nil {
+		err = g.Accept()
+	}
+	if complete = err == nil; !complete && err != ErrAgain {
 		g.report(ctx, err)
 	}
 	return err

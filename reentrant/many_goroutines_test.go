@@ -1,0 +1,242 @@
+package reentrant_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// calling is a call of several locks under way.
+type calling struct {
+	*testkit.Call
+	all *reentrant.MultiHold
+}
+
+// lockAll starts a call that waits.
+func (p *process) lockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) *calling {
+	c := new(calling)
+	c.Call = p.remote.W.Call(ctx, func(ctx context.Context) (err error) {
+		c.all, err = p.LockAll(ctx, names, opts...)
+		return err
+	})
+	return c
+}
+
+// granted waits for the holds.
+func (c *calling) granted(w *world) *reentrant.MultiHold {
+	w.Helper()
+	require.NoError(w, c.Result())
+	return c.all
+}
+
+// Two goroutines of an owner and another process take locks in byte order. None keeps a lock from the others for which
+// it does not ask yet.
+func TestGoroutinesOfAnOwnerDoNotWaitInACircle(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		a := q.Take("a", rwlock.Write)
+		first := p.lockAll(ctx, []string{"a", "c"})
+		w.UntilWaiting("a", 1)
+		b := must(w)(p.Lock(ctx, "b"))
+		other := w.Call(w.Ctx, func(ctx context.Context) error {
+			m, err := q.LockAll(ctx, []string{"b"})
+			if err != nil {
+				return err
+			}
+			return m.Release(ctx)
+		})
+		w.UntilWaiting("b", 1)
+		c := all(w)(p.LockAll(ctx, []string{"c"}))
+		require.NoError(w, c.Release(ctx))
+		require.NoError(w, b.Release(ctx))
+		require.NoError(w, other.Result())
+		w.Release(a)
+		require.NoError(w, first.granted(w).Release(ctx))
+	})
+}
+
+// A lock behind the one that a call waits for is free for the owner too. If a goroutine of the owner has taken it when
+// the wait is over, the call nests there.
+func TestACallKeepsNothingBehindItsWait(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		for _, takes := range []func() *reentrant.Hold{
+			func() *reentrant.Hold { return must(w)(p.Lock(ctx, "c")) },
+			func() *reentrant.Hold { return must(w)(p.TryLock(ctx, "c")) },
+			func() *reentrant.Hold { return all(w)(p.TryLockAll(ctx, []string{"c"})).Holds()[0] },
+		} {
+			a := q.Take("a", rwlock.Write)
+			waits := p.lockAll(ctx, []string{"a", "b", "c"})
+			w.UntilWaiting("a", 1)
+			c := takes()
+			w.Release(a)
+			m := waits.granted(w)
+			require.Equal(w, 2, m.Holds()[2].Depth())
+			require.Equal(w, c.Lease(), m.Holds()[2].Lease())
+			require.NoError(w, m.Release(ctx))
+			require.NoError(w, c.Release(ctx))
+			for _, name := range []string{"a", "b", "c"} {
+				require.Empty(w, p.inspect(name).Holders)
+			}
+		}
+		require.Zero(w, p.remote.Stats().Failed.Total(), "a call that begins again has not failed")
+	})
+}
+
+// An owner that holds a later lock does not wait for a goroutine of its own that waits for an earlier one.
+func TestAnOwnerWaitsForItselfInOrder(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		a := q.Take("a", rwlock.Write)
+		first := p.lockAll(ctx, []string{"a"})
+		w.UntilWaiting("a", 1)
+		b := must(w)(p.Lock(ctx, "b"))
+		_, err := p.LockAll(ctx, []string{"a"}, rwlock.WithMaxWait(time.Second))
+		require.ErrorIs(w, err, rwlock.ErrLockOrder)
+		_, err = p.TryLockAll(ctx, []string{"a"})
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, b.Release(ctx))
+		second := p.lockAll(ctx, []string{"a"})
+		w.Release(a)
+		outer, inner := first.granted(w), second.granted(w)
+		if outer.Holds()[0].Depth() > 1 {
+			outer, inner = inner, outer
+		}
+		require.NoError(w, inner.Release(ctx))
+		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+// WithMaxWait bounds the wait for another goroutine of the owner, and what follows it, together.
+func TestMaxWaitForAnotherGoroutine(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		q.Take("a", rwlock.Write)
+		for _, firstFor := range []time.Duration{300 * time.Millisecond, time.Minute} {
+			for name, take := range map[string]func(...rwlock.LockOption) error{
+				"Lock": func(opts ...rwlock.LockOption) error {
+					_, err := p.Lock(ctx, "a", opts...)
+					return err
+				},
+				"RLockAll": func(opts ...rwlock.LockOption) error {
+					_, err := p.RLockAll(ctx, []string{"0", "a"}, opts...)
+					return err
+				},
+				"DoAll": func(opts ...rwlock.LockOption) error {
+					return p.DoAll(ctx, []string{"a", "z"}, func(context.Context) error { return nil }, opts...)
+				},
+			} {
+				begun := time.Now()
+				soon, cancel := context.WithTimeout(ctx, firstFor)
+				first := p.lockAll(soon, []string{"a"})
+				w.UntilWaiting("a", 1)
+				err := take(rwlock.WithMaxWait(time.Second))
+				require.Equal(w, time.Second, time.Since(begun), name)
+				refused := new(rwlock.AcquireError)
+				require.ErrorAs(w, err, &refused, name)
+				require.Equal(w, time.Second, refused.Waited)
+				require.ErrorContains(w, err, `"a" not acquired after 1s`)
+				require.ErrorContains(w, err, "WithMaxWait limit of 1s reached")
+				require.NotErrorIs(w, err, context.DeadlineExceeded)
+				cancel()
+				require.Error(w, first.Result())
+			}
+		}
+	})
+}
+
+// A call that waits or fails has no part in the holds of other goroutines of the owner.
+func TestACallThatFailsEndsNoOtherHold(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		there := reentrant.AsOwner(w.Ctx, owner)
+		c := w.Process().Take("c", rwlock.Write)
+		for name, x := range map[string]struct {
+			at  *process
+			ctx context.Context
+		}{"nested": {p, ctx}, "joined": {q, there}} {
+			a := must(w)(p.Lock(ctx, "a"))
+			soon, cancel := context.WithCancel(x.ctx)
+			fails := x.at.lockAll(soon, []string{"a", "c"})
+			w.UntilWaiting("c", 1)
+			h := must(w)(x.at.Lock(x.ctx, "a"))
+			under := h.Context(x.ctx)
+			if x.at == p {
+				require.Equal(w, 2, h.Depth())
+			} else {
+				require.NoError(w, a.Release(ctx))
+			}
+			cancel()
+			require.ErrorIs(w, fails.Result(), context.Canceled, name)
+			require.NoError(w, under.Err(), name)
+			require.NoError(w, h.Lease().Err(), name)
+			require.Len(w, p.inspect("a").Holders, 1, name)
+			require.NoError(w, h.Release(x.ctx))
+			require.NoError(w, a.Release(ctx))
+			require.Empty(w, p.inspect("a").Holders, name)
+		}
+		w.Release(c)
+	})
+}
+
+// A hold in which a waiting call is to nest can be released meanwhile. The call takes the lock then.
+func TestAWaitingCallKeepsNoHoldOfAnotherGoroutine(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		a := must(w)(p.Lock(ctx, "a"))
+		c := q.Take("c", rwlock.Write)
+		waits := p.lockAll(ctx, []string{"a", "b", "c"})
+		w.UntilWaiting("c", 1)
+		require.NoError(w, a.Release(ctx))
+		require.Empty(w, p.inspect("a").Holders)
+		w.Release(c)
+		m := waits.granted(w)
+		for _, h := range m.Holds() {
+			require.Equal(w, 1, h.Depth())
+			require.NoError(w, h.Lease().Err())
+		}
+		require.NoError(w, m.Release(ctx))
+	})
+}
+
+// A lock that a waiting call has joined can be joined by another goroutine of the owner.
+func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		there := reentrant.AsOwner(w.Ctx, owner)
+		for _, stays := range []bool{true, false} {
+			a := must(w)(p.Lock(ctx, "a"))
+			c := w.Process().Take("c", rwlock.Write)
+			waits := q.lockAll(there, []string{"a", "c"})
+			w.UntilWaiting("c", 1)
+			h := must(w)(q.Lock(there, "a"))
+			if !stays {
+				require.NoError(w, h.Release(there))
+			}
+			w.Release(c)
+			m := waits.granted(w)
+			require.Equal(w, h.Token(), m.Holds()[0].Token())
+			require.NoError(w, a.Release(ctx))
+			if stays {
+				require.Equal(w, 2, m.Holds()[0].Depth())
+				require.Equal(w, 1, p.inspect("a").Holders[0].Count)
+			}
+			require.NoError(w, m.Release(there))
+			require.NoError(w, h.Release(there))
+			require.Empty(w, p.inspect("a").Holders)
+		}
+	})
+}
