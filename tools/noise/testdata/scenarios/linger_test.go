@@ -96,6 +96,36 @@ func TestAnotherClientWantsALingeringLock(t *testing.T) {
 	}
 }
 
+// The same client is let in at once, not when the time to linger is over: the report that it waits finds the lock
+// lingering, taken again, or on its way from one to the other. It makes one step, and no time goes by unless it waits.
+func TestAnotherClientIsLetInBeforeTheEndOfLingering(t *testing.T) {
+	for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
+		t.Run(mode.String(), func(t *testing.T) {
+			searchLocker(t, 1, func(s *scene) explore.World {
+				p, q := s.process(rwlock.WithLinger(linger)), s.process()
+				s.exchangeMessages(p, q)
+				p.section(fencing.Write)
+				return explore.World{
+					Goroutines: []func(){func() { p.section(mode) }, q.isLetInAtOnce},
+					Started:    []string{"rwlock.(*RWMutex).onContended"}, Patience: time.Minute,
+				}
+			})
+		})
+	}
+}
+
+// isLetInAtOnce acquires and releases the lock without an RWMutex, whose steps do not matter here.
+func (u *user) isLetInAtOnce() {
+	began := time.Now()
+	lease, err := u.locker.Lock(u.t.Context(), "n")
+	if err == nil {
+		err = lease.Release(u.t.Context())
+	}
+	if waited := time.Since(began); err != nil || waited > 0 {
+		u.fail("waits for %v: %v", waited, err)
+	}
+}
+
 // A locker is closed while its lock lingers, is taken, or is handed on. No goroutine enters under a lease that Close
 // has released, and no timer is left.
 func TestCloseOfALingeringLock(t *testing.T) {
