@@ -27,7 +27,7 @@ type acquisition struct {
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
 	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
-	keys     []string      // of the lock, for posted requests; made for the first of them
+	posted   *posted       // what the posted requests for the current hold have in common; nil before the first
 	asks     int           // requests sent
 	restarts int           // holds that came to nothing
 	former   string        // the last of those holds, or ""
@@ -143,6 +143,7 @@ func (e *Engine) listen(lock string) {
 // start begins an attempt under the id that the hold has now.
 func (a *acquisition) start() {
 	h := a.hold
+	a.posted = nil // that of the last hold stays as it is, for its late answers
 	a.describe()
 	h.ballot.Start(a.entry, len(h.e.masters))
 }
@@ -152,6 +153,9 @@ func (a *acquisition) start() {
 func (a *acquisition) describe() {
 	if route := a.hold.e.route(a.hold.key.LockHash()); route != a.route {
 		a.route, a.detail = route, a.hold.details(route, a.converts)
+		if a.posted != nil {
+			a.posted.args = a.args(nil)
+		}
 	}
 }
 
@@ -167,7 +171,8 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 		h.lease.mu.Unlock()
 		return
 	}
-	id, args := a.sending(m, &array)
+	a.sending(m)
+	id, args := h.id, a.args(array[:0])
 	h.lease.mu.Unlock()
 	r, sent := m.Do(ctx, a.script(m), h.e.keys.OfScript(&keys), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
@@ -181,14 +186,37 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 // askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
 // them has counted further. Then no grant has to be raised.
 func (a *acquisition) askAll() {
-	proposal := a.hold.e.tokens.proposalAfter(a.seen)
-	a.hold.lease.mu.Lock()
-	defer a.hold.lease.mu.Unlock()
-	if a.hold.phase != asking { // as in askDirectly
-		return
+	h := a.hold
+	proposal := h.e.tokens.proposalAfter(a.seen)
+	calls := make(postings, 0, fewMasters)
+	h.lease.mu.Lock()
+	if h.phase == asking { // as in askDirectly
+		for _, m := range h.e.masters {
+			if a.follows(m) {
+				a.request(m, proposal)
+			} else {
+				calls = append(calls, posting{m, a.call(m, proposal, true)})
+			}
+		}
 	}
-	for _, m := range a.hold.e.masters {
-		a.request(m, proposal)
+	h.lease.mu.Unlock()
+	calls.post()
+}
+
+// postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.
+type postings []posting
+
+type posting struct {
+	m    *transport.Master
+	call transport.Call
+}
+
+// fewMasters is the number of masters up to which the postings of a call are on its stack.
+const fewMasters = 5
+
+func (all postings) post() {
+	for i := range all {
+		all[i].m.Post(all[i].call)
 	}
 }
 
@@ -196,12 +224,12 @@ func (a *acquisition) askAll() {
 // master has answered the releases of this process for the lock that are under way. Its vote counts as asked meanwhile,
 // so the node timeout bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
-	h := a.hold
-	leaving, lock := &h.e.leaving[m.Index], h.key.LockHash()
-	if a.entry != Try || !leaving.any(lock) {
+	if !a.follows(m) {
 		a.post(m, proposal, true)
 		return
 	}
+	h := a.hold
+	leaving, lock := &h.e.leaving[m.Index], h.key.LockHash()
 	id := h.id
 	h.ballot.Vote(m.Index).Ask()
 	h.lease.mu.afterUnlock(func() {
@@ -216,6 +244,11 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 	})
 }
 
+// follows reports whether the request to a master has to be sent after the answers to releases that are under way.
+func (a *acquisition) follows(m *transport.Master) bool {
+	return a.entry == Try && a.hold.e.leaving[m.Index].any(a.hold.key.LockHash())
+}
+
 // post sends the request through the master's pipeline, under mu.
 func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 	call := a.call(m, proposal, urgent)
@@ -226,19 +259,51 @@ func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
 // now, because the acquisition may be at its next attempt when the answer arrives. A request may be sent twice: a
 // script that finds its hold granted or queued answers with that state.
 func (a *acquisition) call(m *transport.Master, proposal int64, urgent bool) transport.Call {
-	id, args := a.sending(m, new([6]string))
-	if a.keys == nil {
-		a.keys = a.hold.e.keys.ForCall(a.hold.key)
+	a.sending(m)
+	p := a.posted
+	switch {
+	case p == nil:
+		p = a.newPosted()
+		a.posted = p
+	case a.hold.terms.MinHold > 0: // what is left of it has become less
+		p.args = a.args(nil)
 	}
 	return transport.Call{
-		Script: a.script(m), Keys: a.keys, Vote: m.Vote(proposal), Args: args, Urgent: urgent, Replicated: true,
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { a.answered(m, id, r, sent) },
+		Script: a.script(m), Keys: p.keys, Vote: m.Vote(proposal), Args: p.args, To: &p.queries[m.Index],
+		Urgent: urgent, Replicated: true,
 	}
 }
 
-// sending records that a request is about to leave and returns its arguments, under mu. The vote counts as asked from
-// here on, before anything is written, so that a release always knows that the request may have run.
-func (a *acquisition) sending(m *transport.Master, into *[6]string) (id string, args []string) {
+// posted is what the posted requests for one hold have in common.
+type posted struct {
+	keys, args []string
+	queries    []query // one for each master
+}
+
+func (a *acquisition) newPosted() *posted {
+	h := a.hold
+	p := &posted{
+		keys: h.e.keys.ForCall(h.key), args: a.args(make([]string, 0, 6)), queries: make([]query, len(h.e.masters)),
+	}
+	for i, m := range h.e.masters {
+		p.queries[i] = query{a, m, h.id}
+	}
+	return p
+}
+
+// query is a posted request for one hold to one master. It never changes, because its answer may come late.
+type query struct {
+	a  *acquisition
+	m  *transport.Master
+	id string
+}
+
+// Receive counts the answer.
+func (q *query) Receive(r rueidis.RedisResult, sent clock.Instant) { q.a.answered(q.m, q.id, r, sent) }
+
+// sending records that a request is about to leave, under mu. The vote counts as asked from here on, before anything is
+// written, so that a release always knows that the request may have run.
+func (a *acquisition) sending(m *transport.Master) {
 	if a.asks > 0 { // the route of messages to this process may have changed
 		a.describe()
 	}
@@ -251,7 +316,6 @@ func (a *acquisition) sending(m *transport.Master, into *[6]string) (id string, 
 		default:
 		}
 	}
-	return a.hold.id, a.args(into[:0])
 }
 
 // args appends the arguments of script to a slice of the caller, whose array is on its stack for a single master.

@@ -175,7 +175,8 @@ func (a *adoption) takeOver(ctx context.Context) error {
 		}
 		m.Post(transport.Call{
 			Script: e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal), Args: r.request(e.clock).Args(nil),
-			Urgent: true, Done: func(result rueidis.RedisResult, sent clock.Instant) { t.answered(r, result, sent) },
+			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, sent clock.Instant) { t.answered(r, result, sent) }),
+			Urgent: true,
 		})
 	}
 	select {

@@ -295,7 +295,7 @@ func (q *releaseQueue) sendLocked(most int) {
 		}
 		m.Post(transport.Call{
 			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
-			Done: func(result rueidis.RedisResult, sent clock.Instant) { q.answered(batch, result) },
+			To: transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
 		})
 	}
 	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff

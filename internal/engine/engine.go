@@ -55,6 +55,7 @@ type Engine struct {
 	tokens         tokens
 	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	timers         *timerqueue.Queue
+	timeouts       timeouts // of the goroutines that call
 	observers      observers
 	counters       counters
 	losses         losses

@@ -348,7 +348,7 @@ func (h *hold) post(
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := h.id
 	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
-	call.Done = func(r rueidis.RedisResult, sent clock.Instant) {
+	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
 		a := h.answer(m, reply, err, sent)
 		h.lease.mu.Lock()
@@ -356,7 +356,7 @@ func (h *hold) post(
 		if id == h.id && h.phase != ended {
 			counted(reply, a, err)
 		}
-	}
+	})
 	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 

@@ -204,7 +204,7 @@ func (g *group) ask(attempts []*acquisition) {
 		for i, m := range e.masters {
 			switch {
 			case a.hold.phase != asking: // Close was called in between
-			case e.leaving[i].any(a.hold.key.LockHash()):
+			case a.follows(m):
 				a.request(m, proposal)
 			default:
 				calls[i] = append(calls[i], a.call(m, proposal, true))
@@ -229,8 +229,8 @@ func (e *Engine) await(ctx context.Context, all ...*acquisition) {
 	for _, a := range all {
 		ready := a.untilReady()
 		if ready != nil && len(e.masters) > 1 && timeout == nil {
-			timeout = time.NewTimer(e.cfg.NodeTimeout)
-			defer timeout.Stop()
+			timeout = e.timeouts.start(e.cfg.NodeTimeout)
+			defer e.timeouts.stop(timeout)
 			late, asked = timeout.C, a.asked
 		}
 		for ready != nil {

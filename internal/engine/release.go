@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -23,14 +24,26 @@ func (l *Lease) Release(ctx context.Context) error {
 		return over
 	}
 	defer h.e.unconfirmed.add(-1)
-	// The end of the caller's context is no reason to keep a lock that is not used any more.
-	within := h.e.masters[0].Detached(ctx, h.e.cfg.ReleaseTimeout)
-	defer within.Stop()
-	err := h.giveBack(within, context.Background())
+	err := h.giveBackInTime(ctx)
 	if failed, ok := err.(*Error); ok {
 		h.warnOf(failed)
 	}
 	return err
+}
+
+// giveBackInTime is giveBack within the release timeout. The end of the caller's context is no reason to keep a lock
+// that is not used any more.
+func (h *hold) giveBackInTime(ctx context.Context) error {
+	if len(h.e.masters) == 1 {
+		within := h.e.masters[0].Detached(ctx, h.e.cfg.ReleaseTimeout)
+		defer within.Stop()
+		return h.giveBack(within, context.Background())
+	}
+	timeout := h.e.timeouts.start(h.e.cfg.ReleaseTimeout)
+	defer h.e.timeouts.stop(timeout)
+	votes := newReleaseVotes(h.e)
+	h.releasesTo(votes, make(postings, 0, fewMasters)).post()
+	return votes.await(context.Background(), timeout.C, h)
 }
 
 // ReleaseAll is Release for several leases, without the values of a context. The releases to one server are sent
@@ -47,9 +60,9 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		}
 		defer e.unconfirmed.add(-1)
 		all[i], votes[i] = h, newReleaseVotes(e)
-		h.postReleases(votes[i], func(m *transport.Master, c transport.Call) {
-			calls[m.Index] = append(calls[m.Index], c)
-		})
+		for _, p := range h.releasesTo(votes[i], nil) {
+			calls[p.m.Index] = append(calls[p.m.Index], p.call)
+		}
 	}
 	for i, m := range e.masters {
 		m.PostAll(calls[i])
@@ -60,7 +73,7 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		if h == nil {
 			continue
 		}
-		errs[i] = votes[i].await(within, h)
+		errs[i] = votes[i].await(within, nil, h)
 		if failed, ok := errs[i].(*Error); ok {
 			h.warnOf(failed)
 		}
@@ -167,8 +180,8 @@ func (h *hold) giveBack(ctx, caller context.Context) error {
 	}
 	// votes outlives this call, because answers may arrive after the end of ctx.
 	votes := newReleaseVotes(h.e)
-	h.postReleases(votes, (*transport.Master).Post)
-	return votes.await(ctx, h)
+	h.releasesTo(votes, make(postings, 0, fewMasters)).post()
+	return votes.await(ctx, nil, h)
 }
 
 // giveBackTo releases the hold on a single master, on the caller's goroutine. A request that was answered has run
@@ -191,41 +204,55 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
-	return h.e.released(r, result, sent)
+	return h.e.released(&r, result, sent)
 }
 
-// postReleases releases the hold on each master, with one token floor for the tokens that hand-offs mint. Several
-// masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
-func (h *hold) postReleases(votes *releaseVotes, post func(*transport.Master, transport.Call)) {
+// releasesTo appends the releases of the hold on all masters, for the caller to post. The answers go to votes. All
+// masters get one token floor for the tokens that hand-offs mint. Several masters grant the next holder at this moment,
+// and its token needs no raise if they mint the same one.
+func (h *hold) releasesTo(votes *releaseVotes, calls postings) postings {
 	keys := h.e.keys.ForCall(h.key)
 	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
 	proposal := h.e.tokens.proposalAfter(h.token())
-	count := votes.count
+	var args releaseArgs
 	for i, m := range h.e.masters {
-		// A master that cannot have any state of the hold has let go of it.
-		if !h.ballot.Vote(i).MayBeHeld() {
-			h.lease.mu.afterUnlock(func() { count(i, false, nil) })
-			continue
+		if h.ballot.Vote(i).MayBeHeld() {
+			vote := &votes.ofMaster[i]
+			vote.release = h.releaseOn(m)
+			call := h.releaseCall(m, keys, proposal, args.of(vote.release.request(h.e.clock)), vote)
+			calls = append(calls, posting{m, call})
 		}
-		call := h.releaseCall(m, keys, proposal, count)
-		h.lease.mu.afterUnlock(func() { post(m, call) })
 	}
+	h.lease.mu.Unlock()
+	for i := range votes.ofMaster {
+		// A master that cannot have any state of the hold has let go of it.
+		if votes.ofMaster[i].release.m == nil {
+			votes.count(i, false, nil)
+		}
+	}
+	return calls
 }
 
-// releaseCall returns the release for one master, which is about to be posted, under mu. done is called without mu when
-// the master has answered or failed to.
+// releaseArgs are the arguments of the releases of one hold, which are mostly the same for all masters.
+type releaseArgs struct {
+	last wire.Release
+	argv []string
+}
+
+// of returns the arguments of a release.
+func (a *releaseArgs) of(r wire.Release) []string {
+	if a.argv == nil || r.Tombstone != a.last.Tombstone || r.Minimum != a.last.Minimum {
+		a.last, a.argv = r, r.Args(make([]string, 0, 4))
+	}
+	return a.argv
+}
+
+// releaseCall returns the release for one master, under mu.
 func (h *hold) releaseCall(
-	m *transport.Master, keys []string, proposal int64, done func(master int, had bool, failure *NodeFailure),
+	m *transport.Master, keys []string, proposal int64, args []string, to transport.Receiver,
 ) transport.Call {
-	r := h.releaseOn(m)
 	return transport.Call{
-		Script: h.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal),
-		Args: r.request(h.e.clock).Args(nil), Urgent: true,
-		Done: func(result rueidis.RedisResult, sent clock.Instant) {
-			had, failure := h.e.released(r, result, sent)
-			done(m.Index, had, failure)
-		},
+		Script: h.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal), Args: args, To: to, Urgent: true,
 	}
 }
 
@@ -246,10 +273,13 @@ func (h *hold) releaseAtOnce(left []func()) {
 			continue
 		}
 		h.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
-		call := h.releaseCall(m, keys, proposal, func(int, bool, *NodeFailure) {
+		r := h.releaseOn(m)
+		answered := func(result rueidis.RedisResult, sent clock.Instant) {
+			h.e.released(&r, result, sent)
 			h.e.unconfirmed.add(-1)
 			left[i]()
-		})
+		}
+		call := h.releaseCall(m, keys, proposal, r.request(h.e.clock).Args(nil), transport.ReceiverFunc(answered))
 		h.lease.mu.afterUnlock(func() { m.Post(call) })
 	}
 	h.e.registry.forget(h.id)
@@ -258,17 +288,17 @@ func (h *hold) releaseAtOnce(left []func()) {
 // released reads the reply to a release. A release that failed is retried in the background until the hold has expired.
 // It may have run: the second run then finds the hold gone, and touches no other hold.
 func (e *Engine) released(
-	r pendingRelease, result rueidis.RedisResult, sent clock.Instant,
+	r *pendingRelease, result rueidis.RedisResult, sent clock.Instant,
 ) (had bool, failure *NodeFailure) {
 	reply, err := wire.ReadRelease(result)
 	if err != nil {
-		pending := r
+		pending := *r
 		e.releases[r.m.Index].retry(&pending, err)
 		return false, &NodeFailure{Index: r.m.Index, Addr: r.m.At(r.key.LockHash()).Addr(), Err: r.m.Explain(err)}
 	}
 	r.withdrawal.end()
 	r.m.Sample(r.key.LockHash(), sent, reply.Micros)
-	e.releases[r.m.Index].confirmed(&r)
+	e.releases[r.m.Index].confirmed(r)
 	r.heir.inherit(reply.Broken)
 	e.doRemaining(r.m, r.key, reply.More)
 	return reply.Was == wire.WasGranted, nil
@@ -331,25 +361,42 @@ type releaseVotes struct {
 	e       *Engine
 	certain chan struct{} // closed when further answers change nothing
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows, except the release of a releaseVote
 	decided  bool       // certain is closed
 	answers  releaseCount
-	answered []bool // of each master
+	ofMaster []releaseVote
+}
+
+// releaseVote is the release of a hold on one master. It receives the answer.
+type releaseVote struct {
+	votes    *releaseVotes
+	release  pendingRelease // without a master if nothing is sent to this one
+	answered bool
 }
 
 func newReleaseVotes(e *Engine) *releaseVotes {
 	e.unconfirmed.add(+1)
-	return &releaseVotes{
-		e: e, certain: make(chan struct{}), answered: make([]bool, len(e.masters)),
+	v := &releaseVotes{
+		e: e, certain: make(chan struct{}), ofMaster: make([]releaseVote, len(e.masters)),
 		answers: releaseCount{need: e.quorum(), all: len(e.masters)},
 	}
+	for i := range v.ofMaster {
+		v.ofMaster[i].votes = v
+	}
+	return v
+}
+
+// Receive counts the answer.
+func (o *releaseVote) Receive(result rueidis.RedisResult, sent clock.Instant) {
+	had, failure := o.votes.e.released(&o.release, result, sent)
+	o.votes.count(o.release.m.Index, had, failure)
 }
 
 // count counts one master's answer.
 func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.answered[master] = true
+	v.ofMaster[master].answered = true
 	v.answers.add(had, failure)
 	if v.answers.isCertain() && !v.decided {
 		v.decided = true
@@ -358,10 +405,11 @@ func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
 	}
 }
 
-// await returns the verdict once it is certain, or at the end of ctx.
-func (v *releaseVotes) await(ctx context.Context, of *hold) error {
+// await returns the verdict once it is certain, or at the end of ctx or of the timeout, which may be nil.
+func (v *releaseVotes) await(ctx context.Context, timeout <-chan time.Time, of *hold) error {
 	select {
 	case <-v.certain:
+	case <-timeout:
 	case <-ctx.Done():
 	}
 	return v.verdict(of)
@@ -385,7 +433,7 @@ func (v *releaseVotes) verdict(of *hold) error {
 func (v *releaseVotes) causes(of *hold) NodeFailures {
 	all := slices.Clone(v.answers.failures)
 	for i, m := range of.e.masters {
-		if !v.answered[i] {
+		if !v.ofMaster[i].answered {
 			silence := &transport.NoReply{After: of.e.cfg.ReleaseTimeout}
 			all = append(all, NodeFailure{Index: i, Addr: m.At(of.key.LockHash()).Addr(), Err: silence})
 		}

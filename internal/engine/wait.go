@@ -319,7 +319,7 @@ func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, keeps, r, sent) },
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, keeps, r, sent) }),
 	})
 }
 
@@ -445,10 +445,10 @@ func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 	m.Post(transport.Call{
 		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key), Vote: m.Vote(e.tokens.proposal()),
 		Args: wire.Refresh{FarLife: wire.NoMillis}.Args(nil),
-		Done: func(r rueidis.RedisResult, _ clock.Instant) {
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
 				e.doRemaining(m, key, reply.More)
 			}
-		},
+		}),
 	})
 }

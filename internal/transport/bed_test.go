@@ -181,7 +181,9 @@ func (o *outcomes) take() (taken []outcome) {
 func (o *outcomes) call(id int, urgent bool) transport.Call {
 	return transport.Call{
 		Script: refresh, Keys: keysOf(strconv.Itoa(id)), Urgent: urgent,
-		Done: func(r rueidis.RedisResult, sent clock.Instant) { o.add(outcome{id: id, err: r.Error(), sent: sent}) },
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
+			o.add(outcome{id: id, err: r.Error(), sent: sent})
+		}),
 	}
 }
 

@@ -32,7 +32,9 @@ func (b *bed) post(id int) <-chan outcome {
 	ended := make(chan outcome, 2)
 	var done outcomes
 	call := done.call(id, true)
-	call.Done = func(r rueidis.RedisResult, sent clock.Instant) { ended <- outcome{id: id, err: r.Error(), sent: sent} }
+	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
+		ended <- outcome{id: id, err: r.Error(), sent: sent}
+	})
 	b.Post(call)
 	return ended
 }

@@ -76,7 +76,7 @@ func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
 	post := func() {
 		b.Post(transport.Call{
 			Script: refresh, Keys: keysOf("any"), Urgent: true,
-			Done: func(rueidis.RedisResult, clock.Instant) { answered.Add(1) },
+			To: transport.ReceiverFunc(func(rueidis.RedisResult, clock.Instant) { answered.Add(1) }),
 		})
 	}
 	for range atOnce {

@@ -16,14 +16,26 @@ type Call struct {
 	Script *Script
 	Keys   []string
 	Vote   wire.Vote
-	Args   []string                                        // after the vote
-	Done   func(r rueidis.RedisResult, sent clock.Instant) // must not block
-	Urgent bool                                            // a user waits for it: also tried during a backoff
+	Args   []string // after the vote
+	To     Receiver
+	Urgent bool // a user waits for it: also tried during a backoff
 
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
 	split func() []Call // the same as calls that name one lock each; nil for a call with one lock
 }
+
+// Receiver gets the answer to a call, and the time just before the call was sent. It must not block. With an interface
+// a caller of several masters needs no closure for each of them.
+type Receiver interface {
+	Receive(r rueidis.RedisResult, sent clock.Instant)
+}
+
+// ReceiverFunc is a function as a Receiver.
+type ReceiverFunc func(r rueidis.RedisResult, sent clock.Instant)
+
+// Receive calls the function.
+func (f ReceiverFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }
 
 // pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each
 // node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
@@ -147,7 +159,7 @@ func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Dura
 	if refused := p.takeRefused(cause); len(refused) > 0 {
 		p.mu.Unlock()
 		for _, c := range refused {
-			c.Done(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
+			c.To.Receive(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
 		}
 		return p.take(into)
 	}

@@ -218,7 +218,7 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 		post := func(hold string) {
 			b.Post(transport.Call{
 				Script: acquire, Keys: keysOf("lock"), Args: acquireArgs(hold, time.Minute),
-				Done: func(r rueidis.RedisResult, _ clock.Instant) {
+				To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 					fields, err := r.ToArray()
 					if err != nil {
 						t.Error(err)
@@ -227,7 +227,7 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					statuses[hold], _ = fields[0].AsInt64()
-				},
+				}),
 			})
 		}
 		b.mustDo() // refresh is known, acquire is not
@@ -320,7 +320,8 @@ func TestWhatAPostedCallCosts(t *testing.T) {
 	b := newBed(t, client)
 	keys, answered := keysOf("any"), make(chan struct{}, 1)
 	call := transport.Call{
-		Script: refresh, Keys: keys, Done: func(rueidis.RedisResult, clock.Instant) { answered <- struct{}{} },
+		Script: refresh, Keys: keys,
+		To: transport.ReceiverFunc(func(rueidis.RedisResult, clock.Instant) { answered <- struct{}{} }),
 	}
 	begun := runtime.NumGoroutine()
 	posted := testing.AllocsPerRun(calls, func() {

@@ -61,7 +61,7 @@ func (s *sender) hasCaughtUp(ctx context.Context) bool {
 func (s *sender) refuse(batch []Call) {
 	now := s.p.n.m.cfg.Clock.Now()
 	for _, c := range batch {
-		c.Done(rueidis.NewErrorResult(&NotSent{Cause: s.lag}), now)
+		c.To.Receive(rueidis.NewErrorResult(&NotSent{Cause: s.lag}), now)
 	}
 }
 

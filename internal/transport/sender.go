@@ -153,7 +153,7 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 		} else {
 			p.n.answered()
 		}
-		batch[i].Done(m.sameConnection(dials, r), sent)
+		batch[i].To.Receive(m.sameConnection(dials, r), sent)
 	}
 }
 

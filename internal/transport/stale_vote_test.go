@@ -121,13 +121,13 @@ func acquireWith(b *bed, vote wire.Vote) <-chan error {
 	args := acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)
 	b.Post(transport.Call{
 		Script: acquire, Keys: append(keysOf("x"), "t:master"), Vote: vote, Args: args, Urgent: true,
-		Done: func(r rueidis.RedisResult, _ clock.Instant) {
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			f, err := r.AsIntSlice()
 			if err == nil && f[0] != 1 {
 				err = fmt.Errorf("status %d", f[0])
 			}
 			done <- err
-		},
+		}),
 	})
 	return done
 }
