@@ -14,7 +14,10 @@ import (
 //
 // Each request makes the servers look at all their keys, one request at a time; the page asks again after ten times the
 // time that an answer took. The user of the client needs the right to SCAN.
-func ListHandler(l *rwlock.Locker, title string) http.Handler {
+func ListHandler(l *rwlock.Locker, title string) http.Handler { return listHandler(l, title, false) }
+
+// listHandler makes the page, with links to break holds if it is for operators.
+func listHandler(l *rwlock.Locker, title string, operator bool) http.Handler {
 	turn := make(chan struct{}, 1)
 	return handler(l, func(ctx context.Context, search string) (snapshot, error) {
 		select {
@@ -23,7 +26,9 @@ func ListHandler(l *rwlock.Locker, title string) http.Handler {
 			return snapshot{}, context.Cause(ctx)
 		}
 		defer func() { <-turn }()
-		return redisSnapshot(ctx, l, title, search), nil
+		s := redisSnapshot(ctx, l, title, search)
+		s.Breaks = operator
+		return s, nil
 	})
 }
 

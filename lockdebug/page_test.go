@@ -89,6 +89,8 @@ func TestPageInABrowser(t *testing.T) {
 	require.NotContains(t, b.evaluate("document.title"), "taken")
 	require.Empty(t, b.takeProblems())
 	policyHolds(b, server.URL)
+	operate(b)
+	b.open(server.URL + "/")
 
 	// A process that has ended is not shown as if it ran on.
 	server.CloseClientConnections()

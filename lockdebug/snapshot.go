@@ -27,6 +27,7 @@ type snapshot struct {
 	Losses       []lossRow      `json:"losses"` // the newest first
 	Stats        map[string]any `json:"stats"`
 	StatRows     []statRow      `json:"-"`
+	Breaks       bool           `json:"-"` // the page has links to break holds
 }
 
 // Title is what the page is about.

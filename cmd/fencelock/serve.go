@@ -15,8 +15,10 @@ import (
 
 func defineServe(flags *flag.FlagSet) func(context.Context, *session) (int, error) {
 	listen := flags.String("listen", "127.0.0.1:8379",
-		"the `address` of the page; it has no password, so other addresses than loopback are for networks of your own")
+		"the `address` of the page; it has no password, so other addresses than loopback are for networks of your own,\n"+
+			"and it breaks holds on loopback only")
 	return func(ctx context.Context, s *session) (int, error) {
+		s.target.by = userAtHost()
 		c, err := s.target.connect()
 		if err != nil {
 			return 0, err
@@ -27,10 +29,13 @@ func defineServe(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			fmt.Fprintf(s.errs, "fencelock serve: -listen %s: %v\n", *listen, err)
 			return 0, errUsage
 		}
-		page := lockdebug.ListHandler(c.locker, strings.Join(s.target.addrs, ", "))
-		if address := listener.Addr().(*net.TCPAddr); address.IP.IsLoopback() {
-			page = onlyLoopback(page)
+		show := lockdebug.ListHandler
+		address := listener.Addr().(*net.TCPAddr).IP
+		if address.IsLoopback() {
+			show = lockdebug.OperatorHandler
 		}
+		named, _, _ := net.SplitHostPort(*listen)
+		page := onlyFor(address, named, show(c.locker, strings.Join(s.target.addrs, ", ")))
 		server := &http.Server{Handler: page, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
@@ -42,17 +47,26 @@ func defineServe(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 	}
 }
 
-// onlyLoopback refuses requests for other hosts than this machine: a site that gives its own name the address 127.0.0.1
-// would otherwise read the page in the browser of its visitor.
-func onlyLoopback(page http.Handler) http.Handler {
+// onlyFor refuses requests for another host than the one that is listened to: a site that gives its own name the
+// address of this machine would otherwise read the page in the browser of its visitor, and use it. If all interfaces
+// are listened to, each address is such a host, and of names the one that the command line has.
+func onlyFor(address net.IP, named string, page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
-			host = r.Host
+			host = strings.Trim(r.Host, "[]")
 		}
-		ip := net.ParseIP(strings.Trim(host, "[]"))
-		if host != "localhost" && !ip.IsLoopback() {
-			http.Error(w, fmt.Sprintf("host %q: must be localhost or a loopback address", r.Host), http.StatusForbidden)
+		ip, fits := net.ParseIP(host), host == named && host != ""
+		switch {
+		case address.IsLoopback():
+			fits = fits || host == "localhost" || ip.IsLoopback()
+		case address.IsUnspecified():
+			fits = fits || ip != nil
+		default:
+			fits = fits || address.Equal(ip)
+		}
+		if !fits {
+			http.Error(w, fmt.Sprintf("host %q: must be the address that is listened to", r.Host), http.StatusForbidden)
 			return
 		}
 		page.ServeHTTP(w, r)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -72,5 +74,27 @@ func TestServeRefusesBadAddresses(t *testing.T) {
 		got := fencelock(t, "serve", "-listen", listen, "-addr", redis.Addr(), patience)
 		require.Equal(t, statusUsage, got.status)
 		require.Contains(t, got.errs, "fencelock serve: -listen "+listen)
+	}
+}
+
+// Each address is asked for by itself, and by the name that the command line has.
+func TestServeIsAskedForByItsAddress(t *testing.T) {
+	for _, c := range []struct {
+		address, named string
+		fits, strange  []string
+	}{
+		{"127.0.0.1", "localhost", []string{"localhost:1", "127.0.0.1", "[::1]:1"}, []string{"", "10.0.0.1", "evil.example"}},
+		{"10.0.0.1", "ops.example", []string{"10.0.0.1:1", "ops.example:1"}, []string{"localhost", "10.0.0.2"}},
+		{"::", "", []string{"10.0.0.1:1", "[::1]", "127.0.0.1"}, []string{"", "localhost", "evil.example:1"}},
+	} {
+		page := onlyFor(net.ParseIP(c.address), c.named, http.NotFoundHandler())
+		for want, hosts := range map[int][]string{http.StatusNotFound: c.fits, http.StatusForbidden: c.strange} {
+			for _, host := range hosts {
+				request, answer := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
+				request.Host = host
+				page.ServeHTTP(answer, request)
+				require.Equal(t, want, answer.Code, "%s asked for as %q", c.address, host)
+			}
+		}
 	}
 }
