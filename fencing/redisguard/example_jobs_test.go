@@ -33,7 +33,7 @@ func (j jobs) produce(ctx context.Context, order string, prepare func(context.Co
 	if err != nil {
 		return err
 	}
-	defer lease.Release(ctx) // where it was not detached
+	defer func() { _ = lease.Release(ctx) }() // where it was not detached
 	if err := prepare(lease.Context(ctx)); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (j jobs) work(ctx context.Context, message string, ship func(ctx context.Co
 	if err != nil {
 		return err
 	}
-	defer lease.Release(ctx)
+	defer func() { _ = lease.Release(ctx) }()
 	return ship(lease.Context(ctx), m.Order)
 }
 

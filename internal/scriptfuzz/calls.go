@@ -575,7 +575,9 @@ func (m *lock) inspect() reply {
 			}
 		}
 		holders = append(holders, reply{
-			h.id, owner, h.mode, h.channel(), unknown{}, h.expiry - m.ms(), max(m.ms()-h.since, 0), token, h.meta, shared,
+			h.id, owner, h.mode, h.channel(),
+			unknown{},
+			h.expiry - m.ms(), max(m.ms()-h.since, 0), token, h.meta, shared,
 			broken,
 		})
 	}
