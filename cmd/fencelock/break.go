@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -19,11 +21,13 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 	token := flags.Uint64("token", 0, "the token of the hold, in place of its id")
 	reason := flags.String("reason", "", "why, for the process and its log")
 	by := flags.String("by", "", "who, for the process and its log (default user@host)")
+	limit := flags.Duration("for", 0, "how long to wait until the hold is gone; 0 is until it is")
 	now := flags.Bool("now", false, "free the lock at once: its process may work on beside the next holder until its\n"+
 		"next renewal, so this is safe only where the storage checks tokens")
 	return func(ctx context.Context, s *session) (int, error) {
-		if (*hold == "") == (*token == 0) || *reason == "" {
-			fmt.Fprintln(s.errs, "fencelock break: needs -reason, and either -hold or -token")
+		if (*hold == "") == (*token == 0) || *reason == "" || *limit < 0 {
+			fmt.Fprintf(s.errs, "fencelock break: needs -reason, and either -hold or -token: fencelock inspect %s shows "+
+				"them; -for must not be negative\n", printable(s.name))
 			return 0, errUsage
 		}
 		s.target.by = cmp.Or(*by, userAtHost())
@@ -32,6 +36,11 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			return 0, err
 		}
 		defer c.close()
+		if *limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, *limit)
+			defer cancel()
+		}
 		id := *hold
 		if id == "" {
 			if id, err = holdWith(ctx, c.locker, s.name, fencing.Token(*token)); err != nil {
@@ -42,17 +51,45 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 		if *now {
 			opts = append(opts, rwlock.BreakNow())
 		}
-		err = c.locker.Break(ctx, s.name, id, *reason, opts...)
+		ended := make(chan error, 1)
+		go func() { ended <- c.locker.Break(ctx, s.name, id, *reason, opts...) }()
+		select {
+		case err = <-ended:
+		case <-time.After(soon):
+			if h, broken := brokenHolder(ctx, c.locker, s.name, id); broken {
+				fmt.Fprintf(s.errs, "fencelock: hold %s of %s cannot be renewed any more; waiting until its process gives it "+
+					"back, for %s at most; -now frees it at once, but see -h\n", id, printable(h.Meta), brief(h.Remaining))
+			}
+			err = <-ended
+		}
 		switch {
 		case err == nil:
 			fmt.Fprintf(s.out, "%s: hold %s is gone\n", printable(s.name), id)
 			return statusOK, nil
-		case ctx.Err() != nil:
-			fmt.Fprintf(s.errs, "fencelock: hold %s cannot be renewed any more; it stands until its process gives it back or "+
-				"its time is over\n", id)
+		case ctx.Err() == nil:
+			return statusNo, notHeld(s, err)
 		}
-		return statusNo, notHeld(s, err)
+		h, broken := brokenHolder(context.WithoutCancel(ctx), c.locker, s.name, id)
+		if !broken {
+			return 0, err
+		}
+		fmt.Fprintf(s.errs, "fencelock: hold %s of %s cannot be renewed any more; it stands until its process gives it back, "+
+			"for %s at most\n", id, printable(h.Meta), brief(h.Remaining))
+		return statusFailed, nil
 	}
+}
+
+// soon is in how long a process that hears of a break has given the hold back.
+const soon = 300 * time.Millisecond
+
+// brokenHolder returns a hold that is broken and stands.
+func brokenHolder(ctx context.Context, l *rwlock.Locker, name, id string) (h rwlock.Holder, broken bool) {
+	state, err := l.Inspect(ctx, name)
+	i := slices.IndexFunc(state.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Broken })
+	if err != nil || i < 0 {
+		return h, false
+	}
+	return state.Holders[i], true
 }
 
 // notHeld prints that a hold is gone. It returns any other error.
@@ -64,21 +101,32 @@ func notHeld(s *session, err error) error {
 	return nil
 }
 
-// holdWith returns the hold with a token.
+// holdWith returns the hold with a token. A hold whose tokens the servers do not all show may be the one: the sections
+// of an RWMutex use the tokens up to the one that is shown.
 func holdWith(ctx context.Context, l *rwlock.Locker, name string, token fencing.Token) (string, error) {
 	state, err := l.Inspect(ctx, name)
 	if err != nil {
 		return "", err
 	}
-	has := func(h rwlock.Holder) bool { return h.Token == token }
-	i := slices.IndexFunc(state.Holders, has)
-	switch {
-	case i < 0:
-		return "", fmt.Errorf("%w: no holder of lock %q has the token %d", rwlock.ErrNotHeld, name, token)
-	case slices.ContainsFunc(state.Holders[i+1:], has):
-		return "", fmt.Errorf("several holders of lock %q have the token %d: name one by -hold", name, token)
+	var with, perhaps []string
+	for _, h := range state.Holders {
+		switch {
+		case h.Token == token:
+			with = append(with, h.Hold)
+		case h.Token == 0, h.Cohort && h.Mode == rwlock.Write && token < h.Token:
+			perhaps = append(perhaps, fmt.Sprintf("%s of %s", h.Hold, printable(h.Meta)))
+		}
 	}
-	return state.Holders[i].Hold, nil
+	switch {
+	case len(with) == 1:
+		return with[0], nil
+	case len(with) > 1:
+		return "", fmt.Errorf("several holders of lock %q have the token %d: name one by -hold", name, token)
+	case len(perhaps) > 0:
+		return "", fmt.Errorf("no holder of lock %q shows the token %d, but it may be one of hold %s, which does not "+
+			"show all of its tokens: if so, name it by -hold", name, token, strings.Join(perhaps, ", or hold "))
+	}
+	return "", fmt.Errorf("%w: no holder of lock %q has the token %d", rwlock.ErrNotHeld, name, token)
 }
 
 func userAtHost() string {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -114,6 +117,11 @@ func TestNoServer(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t), "--requirepass", "right")
 	tls := testredis.StartTLS(t, binary(t))
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
 	for _, c := range []struct {
 		flags, says, advice string
 		status              int
@@ -127,6 +135,8 @@ func TestNoServer(t *testing.T) {
 		{"-sentinel-password right -sentinel m -addr " + server.Addr(), "no sentinels", "leave -sentinel out", statusUsage},
 		{"-addr " + tls.TLSAddr(), "", "add -tls", statusFailed},
 		{"-tls -addr " + tls.TLSAddr(), "certificate", "-ca", statusFailed},
+		{"-addr " + other.Listener.Addr().String(), "unknown message type", "is no Redis", statusFailed},
+		{"-addr " + silent.Addr().String(), "", "it hangs, or is busy", statusFailed},
 	} {
 		for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
 			within := patience

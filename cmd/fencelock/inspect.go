@@ -30,6 +30,9 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 			return 0, failed
 		}
 		if err == nil && len(state.Holders) == 0 && len(state.Waiters) == 0 {
+			if state.Token == 0 {
+				fmt.Fprintf(s.errs, "no such lock has been used in the last hour %s\n", s.target.where())
+			}
 			return statusNo, nil
 		}
 		return statusOK, err

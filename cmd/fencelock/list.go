@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -32,11 +33,14 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 		if *free {
 			opts = append(opts, rwlock.WithFreeLocks())
 		}
-		status := statusOK
+		status, found := statusOK, 0
 		var states []rwlock.State
 		for state, err := range c.locker.List(ctx, *prefix, opts...) {
 			if err != nil {
-				status = report(ctx, statusFailed, err, s.errs)
+				status = report(ctx, statusFailed, s.target.advised(err), s.errs)
+			}
+			if state.Name != "" {
+				found++
 			}
 			if state.Name == "" || !oldEnough(state, *older) || *waiting && len(state.Waiters) == 0 {
 				continue
@@ -52,13 +56,30 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 		if *asJSON {
 			return status, nil
 		}
-		if len(states) == 0 && status == statusOK {
-			fmt.Fprintln(s.errs, "no such lock is in use")
+		if len(states) == 0 {
+			if status == statusOK {
+				fmt.Fprintln(s.errs, s.noSuchLock(*prefix, found))
+			}
 			return status, nil
 		}
 		slices.SortFunc(states, func(a, b rwlock.State) int { return strings.Compare(a.Name, b.Name) })
 		return status, printTable(s.out, states)
 	}
+}
+
+// noSuchLock says that list shows nothing, and where it has looked. found is how many locks the other flags have left
+// out.
+func (s *session) noSuchLock(prefix string, found int) string {
+	which := "no lock is in use"
+	switch {
+	case found == 1:
+		which = "1 lock is in use, but it is not such a lock,"
+	case found > 1:
+		which = fmt.Sprintf("%d locks are in use, but none is such a lock,", found)
+	case prefix != "":
+		which = fmt.Sprintf("no lock whose name begins with %q is in use", prefix)
+	}
+	return which + " " + s.target.where()
 }
 
 func oldEnough(s rwlock.State, age time.Duration) bool {
@@ -89,7 +110,7 @@ func printTable(out io.Writer, states []rwlock.State) error {
 // shownToken returns the token of a hold, and whether it is broken.
 func shownToken(h rwlock.Holder) string {
 	if h.Broken {
-		return "broken"
+		return h.Token.String() + ", broken"
 	}
 	return h.Token.String()
 }
@@ -118,27 +139,27 @@ func brief(d time.Duration) string {
 	}
 }
 
-// The JSON form of a state. Times are in milliseconds.
+// The JSON form of a state. Times are in milliseconds, and tokens are strings, as package fencing writes them.
 type (
 	jsonState struct {
-		Name    string       `json:"name"`
-		Mode    string       `json:"mode,omitempty"`
-		Token   uint64       `json:"token"`
-		Holders []jsonHolder `json:"holders"`
-		Waiters []jsonWaiter `json:"waiters"`
-		Masters []jsonMaster `json:"masters"`
+		Name    string        `json:"name"`
+		Mode    string        `json:"mode,omitempty"`
+		Token   fencing.Token `json:"token"`
+		Holders []jsonHolder  `json:"holders"`
+		Waiters []jsonWaiter  `json:"waiters"`
+		Masters []jsonMaster  `json:"masters"`
 	}
 	jsonHolder struct {
-		Hold      string `json:"hold"`
-		Owner     string `json:"owner"`
-		Meta      string `json:"meta"`
-		Mode      string `json:"mode"`
-		Count     int    `json:"count"`
-		Shared    bool   `json:"shared"`
-		Token     uint64 `json:"token"`
-		Broken    bool   `json:"broken"`
-		Held      int64  `json:"held_ms"`
-		Remaining int64  `json:"remaining_ms"`
+		Hold   string        `json:"hold"`
+		Owner  string        `json:"owner"`
+		Meta   string        `json:"meta"`
+		Mode   string        `json:"mode"`
+		Count  int           `json:"count"`
+		Shared bool          `json:"shared"`
+		Token  fencing.Token `json:"token"`
+		Broken bool          `json:"broken"`
+		Held   int64         `json:"held_ms"`
+		Left   int64         `json:"left_ms"`
 	}
 	jsonWaiter struct {
 		Hold   string `json:"hold"`
@@ -148,22 +169,22 @@ type (
 		Waited int64  `json:"waited_ms"`
 	}
 	jsonMaster struct {
-		Addr    string       `json:"addr"`
-		Token   uint64       `json:"token"`
-		Holders []jsonHolder `json:"holders"`
-		Waiters []jsonWaiter `json:"waiters"`
-		Error   string       `json:"error,omitempty"`
+		Addr    string        `json:"addr"`
+		Token   fencing.Token `json:"token"`
+		Holders []jsonHolder  `json:"holders"`
+		Waiters []jsonWaiter  `json:"waiters"`
+		Error   string        `json:"error,omitempty"`
 	}
 )
 
 func printJSON(out io.Writer, s rwlock.State) error {
-	j := jsonState{Name: s.Name, Token: uint64(s.Token), Holders: holdersOf(s.Holders), Waiters: waitersOf(s.Waiters)}
+	j := jsonState{Name: s.Name, Token: s.Token, Holders: holdersOf(s.Holders), Waiters: waitersOf(s.Waiters)}
 	if s.Mode != 0 {
 		j.Mode = s.Mode.String()
 	}
 	for _, m := range s.Masters {
 		master := jsonMaster{
-			Addr: m.Addr, Token: uint64(m.Token), Holders: holdersOf(m.Holders), Waiters: waitersOf(m.Waiters),
+			Addr: m.Addr, Token: m.Token, Holders: holdersOf(m.Holders), Waiters: waitersOf(m.Waiters),
 		}
 		if m.Err != nil {
 			master.Error = plain(m.Err)
@@ -177,7 +198,7 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, uint64(h.Token), h.Broken,
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken,
 			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}

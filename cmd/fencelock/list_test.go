@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +82,8 @@ func TestOneRedis(t *testing.T) {
 	var state jsonState
 	require.NoError(t, json.Unmarshal([]byte(got.out), &state))
 	require.Equal(t, "write", state.Mode)
-	require.EqualValues(t, orders.Token(), state.Token)
+	require.Equal(t, orders.Token(), state.Token)
+	require.Contains(t, got.out, `"token":"`+orders.Token().String()+`","broken":false,"held_ms":`)
 	require.Equal(t, "web-1", state.Holders[0].Meta)
 	require.Equal(t, "web-2", state.Waiters[0].Meta)
 
@@ -92,7 +95,19 @@ func TestOneRedis(t *testing.T) {
 	got = fencelock(t, at, "inspect", patience, "free", "-json")
 	require.Equal(t, statusNo, got.status)
 	require.Contains(t, got.out, `"holders":[]`)
-	require.Equal(t, statusNo, fencelock(t, at, "inspect", "never", patience).status)
+	got = fencelock(t, at, "inspect", "never", patience)
+	require.Equal(t, statusNo, got.status)
+	require.Contains(t, got.errs, `under the keys "fencelock:*" in database 0 of `+server.Addr()+" (-keys, -db, -addr)")
+	for flags, says := range map[string]string{
+		"-keys other -db 1":  `no lock is in use under the keys "other:*" in database 1 of ` + server.Addr(),
+		"-prefix x":          `no lock whose name begins with "x" is in use under the keys "fencelock:*"`,
+		"-older-than 1h":     `2 locks are in use, but none is such a lock, under`,
+		"-waiting -prefix r": `1 lock is in use, but it is not such a lock, under`,
+	} {
+		got = fencelock(t, append([]string{at, "list", patience}, strings.Fields(flags)...)...)
+		require.Zero(t, got.status)
+		require.Contains(t, got.errs, says)
+	}
 }
 
 // Each row has the token of its own hold, by which break finds it, and says whether the hold is broken.
@@ -115,7 +130,7 @@ func TestListOfReaders(t *testing.T) {
 	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +`+tokens[0]+` +-`, list())
 	require.Regexp(t, `(?m)^report +read +second +\S+ +\S+ +`+tokens[1]+` +-`, list())
 	breakForAMoment(t, app, "report", 0)
-	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +\S*broken +-`, list())
+	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +`+tokens[0]+`, broken +-`, list())
 	require.Regexp(t, `(?m)^report +read +second +\S+ +\S+ +`+tokens[1]+` +-`, list())
 }
 
@@ -164,6 +179,32 @@ func TestWatch(t *testing.T) {
 
 	got := fencelock(t, "watch", "orders", "-every", "0s")
 	require.Equal(t, statusUsage, got.status)
+}
+
+// A reader's line has its own token, and a hold whose time is over is told from one that was given back.
+func TestWatchOfReaders(t *testing.T) {
+	var out, errs output
+	v := viewer{s: &session{out: &out, errs: &errs}}
+	held := rwlock.State{Token: 9, Mode: rwlock.Read, Holders: []rwlock.Holder{
+		{Hold: "A", Meta: "first", Mode: rwlock.Read, Token: 7, Remaining: time.Second},
+		{Hold: "B", Meta: "second", Mode: rwlock.Read, Token: 9, Remaining: time.Hour},
+	}}
+	now := time.Now()
+	require.NoError(t, v.show(held, nil, now.Add(-2*time.Second)))
+	held.Holders = slices.Clone(held.Holders)
+	held.Holders[0].Broken = true
+	require.NoError(t, v.show(held, nil, now.Add(-time.Second)))
+	require.NoError(t, v.show(rwlock.State{Token: 9}, nil, now))
+	require.Empty(t, errs.String())
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		_, change, _ := strings.Cut(line, "  ")
+		lines = append(lines, strings.TrimSpace(change))
+	}
+	require.Equal(t, []string{
+		"holds    read  first  A  token 7, since 0s", "holds    read  second  B  token 9, since 0s",
+		"broken   read  first  A  token 7, stands for 1s at most", "expired  read  first  A", "gone     read  second  B", "free     last token 9",
+	}, lines)
 }
 
 func TestEveryDeployment(t *testing.T) {
@@ -297,21 +338,56 @@ func TestBreak(t *testing.T) {
 	left := hold(t, app, "report")
 	state, err := app.Inspect(t.Context(), "report")
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
 	hold := state.Holders[0].Hold
-	args := []string{"break", "report", "-hold", hold, "-reason", "down", "-addr", server.Addr(), patience}
-	var out, errs output
-	require.Equal(t, statusFailed, run(ctx, args, func(string) string { return "" }, &out, &errs))
-	require.Contains(t, errs.String(), "cannot be renewed any more")
-	require.Regexp(t, `\bbroken\b`, fencelock(t, at, "inspect", "report", patience).out)
+	for _, by := range [][]string{
+		{"-hold", hold}, {"-token", left.Token().String()}, {"-token", left.Token().String()}, // which it keeps
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		var out, errs output
+		ended := make(chan int, 1)
+		args := append([]string{"break", "report", "-reason", "down", "-addr", server.Addr(), patience}, by...)
+		go func() { ended <- run(ctx, args, func(string) string { return "" }, &out, &errs) }()
+		waits := regexp.MustCompile(`waiting until its process gives it back, for (59m|1h)\S+ at most; -now frees it at once`)
+		require.Eventually(t, func() bool { return waits.MatchString(errs.String()) }, testkit.Patience, time.Millisecond)
+		interrupt()
+		require.Equal(t, statusFailed, <-ended)
+		require.Regexp(t, `it stands until its process gives it back, for (59m|1h)\S+ at most`, errs.String())
+	}
+	got = fencelock(t, at, "break", "report", "-reason", "down", "-hold", hold, "-for", "1s", patience)
+	require.Equal(t, statusFailed, got.status)
+	require.Contains(t, got.errs, "it stands until")
+	require.Contains(t, fencelock(t, at, "inspect", "report", patience).out, left.Token().String()+", broken")
 	require.NoError(t, left.Err())
 
 	for _, words := range []string{
 		"break orders -reason x", "break orders -hold x", "break orders -hold x -token 1 -reason x",
-		"break -reason x -hold x",
+		"break -reason x -hold x", "break orders -hold x -reason x -for -1s",
 		"break orders -hold x -reason x -timeout 20s -addr " + server.Addr(),
 	} {
 		require.Equal(t, statusUsage, fencelock(t, strings.Fields(words)...).status, words)
 	}
+	got = fencelock(t, "break", "orders", "-reason", "x")
+	require.Contains(t, got.errs, "fencelock inspect orders shows them")
+}
+
+// A section of an RWMutex uses a token of its block, of which the servers show the last.
+func TestBreakOfAnRWMutex(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	app := application(t, server.Option())
+	mu := app.RWMutex("orders")
+	require.NoError(t, mu.Lock(t.Context()))
+	state, err := app.Inspect(t.Context(), "orders")
+	require.NoError(t, err)
+	holder := state.Holders[0]
+	breaks := func(by ...string) ran {
+		return fencelock(t, append([]string{"break", "orders", "-reason", "stuck", "-addr", server.Addr(), patience}, by...)...)
+	}
+	got := breaks("-token", (holder.Token - 1).String())
+	require.Equal(t, statusFailed, got.status)
+	require.Contains(t, got.errs, "it may be one of hold "+holder.Hold)
+	got = breaks("-token", (holder.Token + 1).String())
+	require.Equal(t, statusNo, got.status, "no hold has had it")
+	got = breaks("-hold", holder.Hold, "-now")
+	require.Zero(t, got.status, got.errs)
 }

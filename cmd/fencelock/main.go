@@ -82,6 +82,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	if len(args) > 0 {
 		name = args[0]
 	}
+	if name == "help" && len(args) > 1 {
+		name, args = args[1], []string{args[1], "-h"}
+	}
 	for _, c := range commands {
 		if c.name == name {
 			status, err := c.run(ctx, args[1:], getenv, out, errs)

@@ -18,6 +18,8 @@ func TestUsage(t *testing.T) {
 		{"", statusUsage, "usage: fencelock"},
 		{"help", statusOK, "usage: fencelock"},
 		{"-h", statusOK, "doctor"},
+		{"help break", statusOK, "-reason"},
+		{"help lst", statusUsage, `no sub-command "lst"`},
 		{"lst", statusUsage, `no sub-command "lst"`},
 		{"list -h", statusOK, "-older-than"},
 		{"list x", statusUsage, `takes no argument "x"`},

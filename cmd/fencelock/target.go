@@ -207,6 +207,20 @@ func unescape(part *string, text string, given bool) error {
 // quorum reports whether the addresses are masters that decide together.
 func (t *target) quorum() bool { return len(t.addrs) > 1 && t.sentinel == "" && !t.cluster }
 
+// where says which keys are looked at, and the flags that would look elsewhere.
+func (t *target) where() string {
+	return fmt.Sprintf("under the keys %q in database %d of %s (-keys, -db, -addr)",
+		t.prefix+":*", t.db, strings.Join(t.addrs, ", "))
+}
+
+// advised returns an error of a server with what to do about it, if that is known.
+func (t *target) advised(err error) error {
+	if strings.Contains(err.Error(), "NOPERM") {
+		return &connectionError{err, t.advice(err)}
+	}
+	return err
+}
+
 func (t *target) option() (o rueidis.ClientOption, err error) {
 	o.Username, o.Password, o.SelectDB, o.ClientName = t.user, t.password, t.db, "fencelock"
 	o.Dialer.Timeout = t.timeout
@@ -316,7 +330,8 @@ func (t *target) advice(err error) string {
 	case has("NOAUTH"):
 		return "the server wants a password: -password or FENCELOCK_PASSWORD, and -user if it is not the default user"
 	case has("NOPERM"):
-		return "give the user the rights that SECURITY.md lists for this deployment"
+		return "give the user the rights that SECURITY.md lists for this deployment; list and serve need +scan besides; " +
+			"fencelock doctor names what is missing"
 	case has("x509", "certificate"):
 		return "name the certificates to trust with -ca, or the name in the server's certificate with -server-name"
 	case has("is a node of a Cluster"):
@@ -329,10 +344,15 @@ func (t *target) advice(err error) string {
 		return "leave -cluster out"
 	case has("odd number"):
 		return "one server, or all masters of the quorum; servers that are one Cluster need -cluster, sentinels -sentinel"
+	case has("unknown message type"):
+		return "what answers there is no Redis: check the host and the port"
 	case t.tls && has("no reply", "handshake", "EOF"):
 		return "does the server speak TLS at this port? If not, leave -tls out, or write redis:// instead of rediss://"
-	case !t.tls && has("no reply", "EOF", "reset", "closed"):
-		return "the server does not answer: if it speaks TLS at this port, add -tls"
+	case !t.tls && has("no reply"):
+		return "the server accepts the connection, and does not answer: it hangs, or is busy with a long command or with " +
+			"loading its data; or it speaks TLS at this port: then add -tls"
+	case !t.tls && has("EOF", "reset", "closed"):
+		return "the server ends the connection: if it speaks TLS at this port, add -tls"
 	default:
 		return "is the server running, is the address right, and does a firewall let this machine through?"
 	}

@@ -33,6 +33,7 @@ func defineWatch(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 		}
 		v := viewer{s: s, asJSON: *asJSON}
 		for {
+			asked := time.Now()
 			state, err := c.locker.Inspect(watched, s.name)
 			if watched.Err() != nil { // the end of -for, or an interrupt: both as wanted
 				return v.status, nil
@@ -40,7 +41,7 @@ func defineWatch(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			if errors.Is(err, rwlock.ErrOption) {
 				return 0, err
 			}
-			if err := v.show(state, err); err != nil {
+			if err := v.show(state, err, asked); err != nil {
 				return 0, err
 			}
 			select {
@@ -57,11 +58,12 @@ type viewer struct {
 	asJSON bool
 	begun  bool
 	last   rwlock.State
-	fault  string // of the last answer
-	status int    // of the last answer
+	at     time.Time // when last was asked for
+	fault  string    // of the last answer
+	status int       // of the last answer
 }
 
-func (v *viewer) show(state rwlock.State, failed error) error {
+func (v *viewer) show(state rwlock.State, failed error, asked time.Time) error {
 	fault := ""
 	v.status = statusOK
 	if failed != nil {
@@ -78,7 +80,7 @@ func (v *viewer) show(state rwlock.State, failed error) error {
 		return nil
 	}
 	changes := v.changes(state)
-	v.begun, v.last = true, state
+	v.begun, v.last, v.at = true, state, asked
 	if v.asJSON {
 		if len(changes) == 0 {
 			return nil
@@ -94,11 +96,15 @@ func (v *viewer) show(state rwlock.State, failed error) error {
 	return nil
 }
 
-// changes returns a line for each hold that has come or gone. A waiter that has left was served and gave the lock back
+// changes returns a line for each hold that has come, gone or been broken. A hold is expired if it is gone and the time
+// that it had left is over. A waiter that has left was served and gave the lock back
 // between two questions, or gave up.
 func (v *viewer) changes(state rwlock.State) (lines []string) {
 	had := func(id string) bool {
 		return slices.ContainsFunc(v.last.Holders, func(h rwlock.Holder) bool { return h.Hold == id })
+	}
+	wasBroken := func(id string) bool {
+		return slices.ContainsFunc(v.last.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Broken })
 	}
 	waited := func(id string) bool {
 		return slices.ContainsFunc(v.last.Waiters, func(w rwlock.Waiter) bool { return w.Hold == id })
@@ -111,7 +117,11 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 	}
 	for _, h := range v.last.Holders {
 		if !holds(h.Hold) {
-			lines = append(lines, fmt.Sprintf("gone     %s  %s  %s", h.Mode, printable(h.Meta), h.Hold))
+			end := "gone"
+			if time.Since(v.at)+time.Millisecond >= h.Remaining { // in whole milliseconds
+				end = "expired"
+			}
+			lines = append(lines, fmt.Sprintf("%-7s  %s  %s  %s", end, h.Mode, printable(h.Meta), h.Hold))
 		}
 	}
 	for _, w := range v.last.Waiters {
@@ -120,9 +130,12 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 		}
 	}
 	for _, h := range state.Holders {
+		line := fmt.Sprintf("%s  %s  %s  token %d", h.Mode, printable(h.Meta), h.Hold, h.Token)
 		if !had(h.Hold) {
-			line := fmt.Sprintf("holds    %s  %s  %s  token %d", h.Mode, printable(h.Meta), h.Hold, state.Token)
-			lines = append(lines, line+", since "+brief(h.Held))
+			lines = append(lines, "holds    "+line+", since "+brief(h.Held))
+		}
+		if h.Broken && !wasBroken(h.Hold) {
+			lines = append(lines, "broken   "+line+", stands for "+brief(h.Remaining)+" at most")
 		}
 	}
 	for _, w := range state.Waiters {

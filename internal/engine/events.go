@@ -117,7 +117,8 @@ func (o *observers) lost(h *hold, loss *Loss) {
 
 func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 	attributes := []slog.Attr{
-		slog.String("lock", h.name), slog.Uint64("token", uint64(loss.Token)), slog.String("reason", string(loss.Reason)),
+		slog.String("lock", h.name), slog.String("hold", h.id), slog.Uint64("token", uint64(loss.Token)),
+		slog.String("reason", string(loss.Reason)),
 	}
 	if loss.Limit > 0 {
 		attributes = append(attributes, slog.Duration("limit", loss.Limit))

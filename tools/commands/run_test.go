@@ -23,8 +23,11 @@ var elsewhere = map[string]string{
 	"go test -race -shuffle=on -short ./...":   ".ci/run, word for word",
 	"golangci-lint run":                        ".ci/run, in each module",
 	"go get github.com/seed74116694/fencelock": "tools/release, from a module proxy",
-	"go run -C tools ./release v0.2.0":         "tools/release",
-	"go test ./release":                        "tools/release",
+
+	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "nothing before the first release: the line below " +
+		"builds the same program",
+	"go run -C tools ./release v0.2.0": "tools/release",
+	"go test ./release":                "tools/release",
 
 	"go run -C chaos . -peers all -for 3m -seed 7 -plot ../docs/plots/peers-under-faults.svg": "chaos: TestLockSets, in " +
 		"a short form",
@@ -68,6 +71,7 @@ func runnerOf(command string) func(*testing.T, string) {
 		"go tool ":                   findTool,
 		"go run ./bench":             runBench,
 		"go run ./cmd/fencelock ":    askForFlags,
+		"go build -o /tmp/fencelock": buildCommand,
 		"go run -C bench/peers . ":   listWorkloads,
 		"go run -C tools ./noise ":   underNoise,
 		"FENCELOCK_NOISE=":           underNoise,
@@ -102,6 +106,15 @@ func underNoise(t *testing.T, command string) {
 // askForFlags asks the command for its flags. What it does is tested on servers in its own package.
 func askForFlags(t *testing.T, command string) {
 	require.Contains(t, shell(t, root, command+" -h 2>&1"), "-addr")
+}
+
+// buildCommand builds the command for operators in a folder of its own. Its exit status is its own.
+func buildCommand(t *testing.T, command string) {
+	program := filepath.Join(t.TempDir(), "fencelock")
+	shell(t, root, strings.Replace(command, "/tmp/fencelock", program, 1))
+	var exit *exec.ExitError
+	require.ErrorAs(t, exec.Command(program, "inspect").Run(), &exit)
+	require.Equal(t, 2, exit.ExitCode())
 }
 
 // listMutants lists the mutants that the command would try. To try one takes seconds.
