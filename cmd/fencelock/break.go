@@ -73,8 +73,8 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 		if !broken {
 			return 0, err
 		}
-		fmt.Fprintf(s.errs, "fencelock: hold %s of %s cannot be renewed any more; it stands until its process gives it back, "+
-			"for %s at most\n", id, printable(h.Meta), brief(h.Remaining))
+		fmt.Fprintf(s.errs, "fencelock: hold %s of %s cannot be renewed any more; it stands until its process gives it "+
+			"back, for %s at most\n", id, printable(h.Meta), brief(h.Remaining))
 		return statusFailed, nil
 	}
 }

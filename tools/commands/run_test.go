@@ -24,8 +24,8 @@ var elsewhere = map[string]string{
 	"golangci-lint run":                        ".ci/run, in each module",
 	"go get github.com/seed74116694/fencelock": "tools/release, from a module proxy",
 
-	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "nothing before the first release: the line below " +
-		"builds the same program",
+	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
+		"docs/operations.md builds the same program",
 	"go run -C tools ./release v0.2.0": "tools/release",
 	"go test ./release":                "tools/release",
 
