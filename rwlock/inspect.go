@@ -193,8 +193,9 @@ func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOn
 //
 // A granted hold cannot be renewed any more. It stands until its process gives it back or until it expires, and Break
 // returns then, so no other client gets the lock while the process trusts in it. The process hears of it by a message
-// or by its next renewal, and gives the hold back: its lease ends with the reason Broken and a *BrokenError. It may
-// acquire the lock again. A hold that stands only because of WithMinHold ends at once. A waiter leaves the queue, and
+// if it has waited for this lock or holds it by an RWMutex, else by its next renewal, after a third of the TTL at the
+// latest. It gives the hold back: its lease ends with the reason Broken and a *BrokenError. It may acquire the lock
+// again. A hold that stands only because of WithMinHold ends at once. A waiter leaves the queue, and
 // its acquisition fails with an *AcquireError whose cause is a *BrokenError. An acquisition that asks again under
 // another hold id, and a lease that is converted, end with their former hold if that was broken before its release got
 // to the master. So does a LockAll with each hold that it knows to be broken; what it has given back by then is gone.

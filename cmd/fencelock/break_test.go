@@ -65,7 +65,7 @@ func TestBreak(t *testing.T) {
 	require.Contains(t, got.errs, "fencelock inspect orders shows them")
 }
 
-// The hold of a process that hears nothing, as one that is down, stands and cannot be renewed. Its token names it still.
+// The hold of a process that hears nothing, as one that is down, stands and cannot be renewed. Its token names it.
 func TestBreakWaits(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t))
