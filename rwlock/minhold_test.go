@@ -135,14 +135,6 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				p.Link.DelayDir(testredis.ToClient, 0)
 				w.Pass(2 * time.Second)
 			},
-			"several locks of which one is taken": func(p *process) {
-				held := w.Process().Take("z", rwlock.Write)
-				_, err := p.TryLockAll(w.Ctx, []string{"n", "z"}, minimum)
-				require.Error(w, err)
-				_, err = p.LockAll(w.Soon(2*time.Second), []string{"n", "z"}, minimum)
-				require.Error(w, err)
-				w.Release(held)
-			},
 			"a hold that joined": func(p *process) {
 				owner := reentrant.NewOwner()
 				outer, err := reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")
@@ -153,12 +145,85 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				require.NoError(w, outer.Release(w.Ctx))
 			},
 		} {
-			p := w.Process()
-			act(p)
-			w.Settle()
-			_, err := w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))
-			require.NoError(w, err, name)
-			w.Pass(time.Second)
+			act(w.Process())
+			requireNoMinimum(w, name)
+		}
+	})
+}
+
+// requireNoMinimum requires that the name can be taken, and leaves it free.
+func requireNoMinimum(w *world, what string) {
+	w.Helper()
+	w.Settle()
+	_, err := w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))
+	require.NoError(w, err, what)
+	w.Pass(time.Second)
+}
+
+// What a call of several locks has taken keeps nothing until the call returns, however it ends.
+func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		minimum := rwlock.WithMinHold(time.Hour)
+		for name, act := range map[string]func(p *process){
+			"several locks of which one is taken": func(p *process) {
+				held := w.Process().Take("z", rwlock.Write)
+				_, err := p.TryLockAll(w.Ctx, []string{"n", "z"}, minimum)
+				require.Error(w, err)
+				_, err = p.LockAll(w.Soon(2*time.Second), []string{"n", "z"}, minimum)
+				require.Error(w, err)
+				w.Release(held)
+			},
+			"one of several locks at its limit, while another is waited for": func(p *process) {
+				held := w.Process().Take("z", rwlock.Write)
+				_, err := p.LockAll(w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
+				require.Equal(w, rwlock.MaxHold, w.Loss(err).Reason)
+				w.Release(held)
+			},
+			"one of several locks that was waited for, at its limit": func(p *process) {
+				n, z := w.Process().Take("n", rwlock.Write), w.Process().Take("z", rwlock.Write)
+				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
+				w.UntilWaiting("n", 1)
+				w.Release(n)
+				require.Equal(w, rwlock.MaxHold, w.Loss(c.failed(w)).Reason)
+				w.Release(z)
+			},
+			"one of several locks that is broken": func(p *process) {
+				held := w.Process().Take("z", rwlock.Write)
+				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum)
+				w.UntilWaiting("z", 1)
+				require.NoError(w, w.Process().Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "stuck"))
+				require.Equal(w, rwlock.Broken, w.Loss(c.failed(w)).Reason)
+				w.Release(held)
+			},
+			"one of several locks when the locker is closed": func(p *process) {
+				held := w.Process().Take("z", rwlock.Write)
+				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum)
+				w.UntilWaiting("z", 1)
+				require.NoError(w, p.Close())
+				require.ErrorIs(w, c.failed(w), rwlock.ErrClosed)
+				w.Release(held)
+			},
+			"several locks that nest where another goroutine is first": func(p *process) {
+				nested := reentrant.New(p.Locker)
+				owner := reentrant.WithOwner(w.Ctx)
+				a := w.Process().Take("a", rwlock.Write)
+				c := w.Call(owner, func(ctx context.Context) error {
+					all, err := nested.LockAll(ctx, []string{"a", "n"}, minimum, rwlock.WithMaxWait(2*w.TTL))
+					require.Nil(w, all)
+					return err
+				})
+				w.UntilWaiting("a", 1)
+				n, err := nested.RLock(owner, "n") // which a write cannot nest in
+				require.NoError(w, err)
+				w.Release(a)
+				require.ErrorIs(w, c.Result(), rwlock.ErrUpgrade)
+				require.NoError(w, n.Release(owner))
+				w.Settle()
+				require.True(w, isFree(w, "a"))
+			},
+		} {
+			act(w.Process())
+			requireNoMinimum(w, name)
 		}
 	})
 }

@@ -80,8 +80,9 @@ func WithMaxHold(d time.Duration) LockOption {
 // The same is left behind by a lease that is lost or that Close releases. A process that dies leaves its TTL, or the
 // minimum if that is longer. A lease that has lasted longer than d leaves nothing, and neither does a lease that Redis
 // has lost. d is no time to work in: a lease is trusted for its TTL and no longer. Upgrade and Downgrade do not begin a
-// new minimum. The holds that LockAll gives back while it waits leave nothing, and neither do the holds that join an
-// owner's hold from another process.
+// new minimum. The holds of a LockAll that has not returned leave nothing, however they end, and neither do the holds
+// that join an owner's hold from another process. Only the death of the process leaves d there too: it keeps names
+// taken that LockAll may never have held together.
 //
 // d must be positive and at most 24 h. Given to New it is the default of all acquisitions but those of an RWMutex;
 // given to an RWMutex it is an *OptionError. Over a quorum, a minimum beyond the time of WithQuarantine needs a quorum

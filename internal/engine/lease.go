@@ -33,8 +33,8 @@ func (l *Lease) begin() *hold {
 	return &l.first
 }
 
-// keep makes a provisional lease a caller's lease, and reports its grant. It returns false if the lease has ended, or
-// was never granted.
+// keep reports the grant of a provisional lease, which the call keeps. It returns false if the lease has ended, or was
+// never granted.
 func (l *Lease) keep() bool {
 	h := l.lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,9 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 	if err == nil {
 		err = g.Accept()
 	}
-	if complete = err == nil; !complete && err != ErrAgain {
+	if complete = err == nil; complete {
+		g.hand()
+	} else if err != ErrAgain {
 		g.report(ctx, err)
 	}
 	return err
@@ -60,7 +62,22 @@ type group struct {
 // report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
 func (g *group) report(ctx context.Context, failure error) {
 	for i := len(g.kept) + g.over; i < len(g.Requests); i++ {
-		g.e.newAcquisition(ctx, g.Lease(i).begin(), g.Requests[i]).report(failure)
+		g.e.newAcquisition(ctx, g.begin(i), g.Requests[i]).report(failure)
+	}
+}
+
+// begin returns the hold of a new lease for a request.
+func (g *group) begin(i int) *hold {
+	h := g.Lease(i).begin()
+	h.unclaimed = true
+	return h
+}
+
+// hand makes the kept leases the caller's.
+func (g *group) hand() {
+	for _, l := range g.kept {
+		l.lock().unclaimed = false
+		l.mu.Unlock()
 	}
 }
 
@@ -113,12 +130,12 @@ func (g *group) wait(ctx context.Context) error {
 	for _, l := range g.kept {
 		defer l.OnEnd(cancel)()
 	}
-	l := g.Lease(i)
-	if err := g.e.Acquire(within, l, g.Requests[i]); err != nil {
+	h := g.begin(i)
+	if err := g.e.acquire(within, h, g.Requests[i]); err != nil {
 		g.over = 1
 		return err
 	}
-	g.kept = append(g.kept, l)
+	g.kept = append(g.kept, h.lease)
 	return nil
 }
 
@@ -138,7 +155,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 	}()
 	for i, r := range g.Requests[first:] {
 		r.Entry = Try
-		a := g.e.newAcquisition(ctx, g.Lease(first+i).begin(), r)
+		a := g.e.newAcquisition(ctx, g.begin(first+i), r)
 		a.hold.provisional = true
 		if failed := a.admit(ctx); failed != nil {
 			return failed, true
