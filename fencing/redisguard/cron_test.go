@@ -188,7 +188,7 @@ func byRegister(client rueidis.Client) (tick, func() error) {
 	if err != nil {
 		panic(err)
 	}
-	return cron{guard, "report"}.tick, func() error { return nil }
+	return cron{guard, "report", cronPeriod}.tick, func() error { return nil }
 }
 
 func byLock(client rueidis.Client) (tick, func() error) {
@@ -240,4 +240,20 @@ func TestCronWithoutAClaimRunsTicksTwice(t *testing.T) {
 		}
 	}
 	require.Greater(t, twice, 10, fmt.Sprint(runs))
+}
+
+// The time for the claim is no limit of the work: a run may take longer than a period.
+func TestCronBoundsOnlyTheClaim(t *testing.T) {
+	client, end := exampleClient()
+	defer end()
+	guard, err := redisguard.New(client)
+	require.NoError(t, err)
+	c := cron{guard, "report", time.Minute}
+	ran, err := c.tick(t.Context(), time.Now(), func(ctx context.Context) error {
+		_, limited := ctx.Deadline()
+		require.False(t, limited)
+		return nil
+	})
+	require.NoError(t, err)
+	require.True(t, ran)
 }

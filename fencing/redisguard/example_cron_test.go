@@ -14,8 +14,9 @@ import (
 
 // cron runs a job once per tick, whichever of many processes is the first.
 type cron struct {
-	guard *redisguard.Guard
-	job   string
+	guard  *redisguard.Guard
+	job    string
+	period time.Duration
 }
 
 // claimTick gives a tick to the first attempt that asks for it. The same attempt may ask again, with the same answer.
@@ -29,12 +30,15 @@ end
 return claimed[2] == ARGV[2] and 1 or 0`)
 
 // tick runs work if no process has claimed the tick yet. Its number, which is the fence of the work too, is the time at
-// which it is due, the same in every process. ctx bounds how long the claim is tried while the server does not answer.
+// which it is due, the same in every process. While the server does not answer, the claim is tried for a period. The
+// work has no limit but that of ctx.
 func (c cron) tick(ctx context.Context, due time.Time, work func(context.Context) error) (ran bool, err error) {
 	f := fencing.Fence{Resource: "cron/" + c.job, Token: fencing.Token(due.UnixMicro()), Mode: fencing.Write}
 	keys, args := []string{"cron:{" + c.job + "}"}, []string{f.Token.String(), rand.Text()}
+	claiming, cancel := context.WithTimeout(ctx, c.period)
+	defer cancel()
 	for {
-		reply, err := c.guard.Do(ctx, f, claimTick, keys, args)
+		reply, err := c.guard.Do(claiming, f, claimTick, keys, args)
 		switch {
 		case err == nil:
 			if first, err := reply.AsBool(); err != nil || !first {
@@ -48,7 +52,7 @@ func (c cron) tick(ctx context.Context, due time.Time, work func(context.Context
 		}
 		select { // the claim may have been made, and its answer lost
 		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		case <-claiming.Done():
 			return false, err
 		}
 	}
@@ -63,16 +67,17 @@ func Example_cron() {
 	if err != nil {
 		panic(err)
 	}
-	due := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC) // time.Now().Truncate(time.Hour), in each process
+	const period = time.Hour
+	due := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC) // time.Now().Truncate(period), in each process
 	for _, process := range []string{"the first", "one that is 50 ms late"} {
-		ran, err := cron{guard, "report"}.tick(context.Background(), due, func(ctx context.Context) error {
+		ran, err := cron{guard, "report", period}.tick(context.Background(), due, func(ctx context.Context) error {
 			fence, err := fencing.Require(ctx, "cron/report") // of this tick, for the storage
 			fmt.Println(process, "runs the job with token", fence.Token, err)
 			return nil
 		})
 		fmt.Println(ran, err)
 	}
-	ran, err := cron{guard, "report"}.tick(context.Background(), due.Add(-time.Hour), nil) // one that was paused
+	ran, err := cron{guard, "report", period}.tick(context.Background(), due.Add(-time.Hour), nil) // one that was paused
 	fmt.Println(ran, err)
 	// Output:
 	// the first runs the job with token 1793502000000000 <nil>
