@@ -14,13 +14,14 @@
 // judged while the clock of a server is set. What a guard accepts is always judged.
 //
 // Worker processes take locks in every form: leases, several locks at once, RWMutexes with and without linger,
-// conversions, leases that are detached and adopted, nested sections of one owner in two processes, lockers that are
-// closed while they are used. Every second worker has clients of Dial, the others have plain ones. At the same time
-// faults strike servers, links and workers, in an order drawn from a seed. Each worker records the times at which it
-// trusted each of its locks, and reads and writes two registers under each lock, one with a guard. At the end every
-// lock is taken once more, and the whole record is judged: exclusion, the order of the tokens, bounded waits, the order
-// of arrival where no fault strikes, leases that were lost although their masters were in reach, tickets that were
-// adopted twice, the linearizability of the guarded registers, and that nothing is left on the masters.
+// conversions, leases that are detached and adopted, holds that an operator breaks, nested sections of one owner in two
+// processes, lockers that are closed while they are used. Every second worker has clients of Dial, the others have
+// plain ones. At the same time faults strike servers, links and workers, in an order drawn from a seed. Each worker
+// records the times at which it trusted each of its locks, and reads and writes two registers under each lock, one with
+// a guard. At the end every lock is taken once more, and the whole record is judged: exclusion, the order of the
+// tokens, bounded waits, the order of arrival where no fault strikes, leases that were lost although their masters were
+// in reach, tickets that were adopted twice, locks that were granted before a minimum was over, the linearizability of
+// the guarded registers, and that nothing is left on the masters.
 //
 // With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
 //

@@ -49,7 +49,7 @@ func (c *client) step() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	switch c.rng.IntN(12) {
+	switch c.rng.IntN(13) {
 	case 0, 1:
 		c.lease(ctx, name, limit)
 	case 2:
@@ -58,6 +58,8 @@ func (c *client) step() {
 		c.many(ctx, limit)
 	case 11:
 		c.pass(ctx, name, limit)
+	case 12:
+		c.operate(ctx, name)
 	case 3, 4, 5:
 		c.mutex(ctx, "m"+name, limit)
 	case 6, 7:
@@ -118,10 +120,11 @@ func (c *client) tick(ctx context.Context, name string, limit time.Duration) {
 		do = c.locker.TryDo
 	}
 	var options []rwlock.LockOption
-	if c.rng.IntN(2) == 0 {
-		options = append(options, rwlock.WithMinHold(time.Millisecond+rand.N(c.w.cfg.TTL/8)))
-	}
 	s := c.span(name, "tick", write)
+	if c.rng.IntN(2) == 0 {
+		least := (time.Millisecond + rand.N(c.w.cfg.TTL/8)).Truncate(time.Millisecond)
+		options, s.MinHold = append(options, rwlock.WithMinHold(least)), int64(least)
+	}
 	ran, err := do(ctx, name, func(held context.Context) error {
 		fence, err := fencing.Require(held, name)
 		if err != nil {
@@ -391,6 +394,9 @@ func (c *client) failed(s history.Span, limit time.Duration, err error) {
 		if errors.Is(err, sentinel) {
 			f.Cause = cause
 		}
+	}
+	if errors.As(err, new(*rwlock.BrokenError)) {
+		f.Cause = "broken"
 	}
 	c.w.record(history.Event{Failure: &f})
 }

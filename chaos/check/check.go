@@ -4,6 +4,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -25,12 +26,13 @@ type Slack struct {
 	Arrival time.Duration // how much earlier a call must begin to arrive first
 	Settled time.Duration // how long after a fault its consequences last
 	Back    time.Duration // how long before its deadline a lease needs its link
+	Drift   float64       // how far the rates of clocks may differ
 }
 
 // Busy is the slack for a machine that runs servers and workers on few processors.
 var Busy = Slack{
 	Context: 1500 * time.Millisecond, Healed: 20 * time.Second, Arrival: 200 * time.Millisecond,
-	Settled: 3 * time.Second, Back: 200 * time.Millisecond,
+	Settled: 3 * time.Second, Back: 200 * time.Millisecond, Drift: 0.01,
 }
 
 // Judgement is the violations of a history, and how many cases each rule has judged: those in which the promise held
@@ -52,6 +54,7 @@ func All(h *history.History, slack Slack) Judgement {
 		{"waits", func() ([]Violation, int) { return Waits(h, slack) }},
 		{"order", func() ([]Violation, int) { return Order(h, slack) }},
 		{"kept", func() ([]Violation, int) { return Kept(h, slack) }},
+		{"minimum", func() ([]Violation, int) { return Minimum(h, slack.Drift) }},
 		{"adopted", func() ([]Violation, int) { return Adopted(h) }},
 		{"register", func() ([]Violation, int) { return Register(h) }},
 	} {
@@ -61,13 +64,14 @@ func All(h *history.History, slack Slack) Judgement {
 	return j
 }
 
-// Exclusion finds two owners that trusted their holds of a lock at one moment, at least one of them for writing.
+// Exclusion finds two owners that trusted their holds of a lock at one moment, at least one of them for writing. A hold
+// that an operator has freed at once does not count from then on.
 func Exclusion(h *history.History) (found []Violation, judged int) {
 	suspended := merge(h.Faults, func(f history.Fault) bool { return f.Excuses }, time.Duration(h.Run.TTL))
 	for _, spans := range byName(h.Spans) {
 		var open []history.Span
 		for _, s := range spans {
-			if s.Last == 0 {
+			if s.Last = min(s.Last, freedAt(h.Breaks, s)); s.Last == 0 || s.Last < s.Granted {
 				continue
 			}
 			if !suspended.touch(s.Called, s.Last) {
@@ -91,6 +95,17 @@ func Exclusion(h *history.History) (found []Violation, judged int) {
 		}
 	}
 	return found, judged
+}
+
+// freedAt returns when an operator began to free the hold of the span at once, or the end of time.
+func freedAt(breaks []history.Break, s history.Span) int64 {
+	at := int64(math.MaxInt64)
+	for _, b := range breaks {
+		if b.Now && b.Name == s.Name && b.Token == s.Token {
+			at = min(at, b.Called)
+		}
+	}
+	return at
 }
 
 // Tokens finds tokens out of order: a write's token must be larger than every token that was reported before its
@@ -150,7 +165,8 @@ func Waits(h *history.History, slack Slack) (found []Violation, judged int) {
 			found = append(found, Violation{Rule: "context", Text: fmt.Sprintf(
 				"%s: %s of process %d returned %v after its context had ended: %s", f.Name, f.Form, f.Process, late, f.Err)})
 		}
-		if f.Called > h.Run.Healed && time.Duration(f.Limit) >= slack.Healed && f.Cause != "closed" {
+		broken := f.Cause == "broken" && isBroken(h.Breaks, f.Name, f.Ended)
+		if f.Called > h.Run.Healed && time.Duration(f.Limit) >= slack.Healed && f.Cause != "closed" && !broken {
 			found = append(found, Violation{Rule: "healed", Text: fmt.Sprintf(
 				"%s: %s of process %d failed %v after the last fault: %s", f.Name, f.Form, f.Process,
 				time.Duration(f.Ended-h.Run.Healed), f.Err)})

@@ -19,6 +19,9 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 			continue
 		}
 		judged++
+		if s.Reason == "broken" && isBroken(h.Breaks, s.Name, s.Lost) {
+			continue
+		}
 		since := min(s.Called, s.Lost-h.Run.TTL) - int64(slack.Settled) // a section may use an older lease of its process
 		from := s.Lost - int64(slack.Back)
 		for _, f := range h.Faults {
@@ -41,6 +44,11 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 		}
 	}
 	return found, judged
+}
+
+// isBroken reports whether an operator has broken a hold of this lock before that time.
+func isBroken(breaks []history.Break, name string, before int64) bool {
+	return slices.ContainsFunc(breaks, func(b history.Break) bool { return b.Name == name && b.Called < before })
 }
 
 // wasLate reports whether the loss names its own process as late. It was late for less than a fault of kind still then,

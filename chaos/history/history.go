@@ -26,12 +26,13 @@ type Span struct {
 	Write   bool   `json:"write"` // else it reads
 	Owner   string `json:"owner"` // spans of one owner do not exclude each other
 	Token   uint64 `json:"token"`
-	Ticket  string `json:"ticket,omitempty"`  // the hold that it has adopted
-	From    uint64 `json:"from,omitempty"`    // the token of that hold
-	Joined  bool   `json:"joined,omitempty"`  // shares the token of a span around it
-	Slot    int    `json:"slot,omitempty"`    // of the process, which one that replaces it takes over
-	Queued  bool   `json:"queued,omitempty"`  // waited in the order of arrival
-	Bounded bool   `json:"bounded,omitempty"` // its end was set when it was taken: it is lost without a fault
+	Ticket  string `json:"ticket,omitempty"`   // the hold that it has adopted
+	From    uint64 `json:"from,omitempty"`     // the token of that hold
+	Joined  bool   `json:"joined,omitempty"`   // shares the token of a span around it
+	Slot    int    `json:"slot,omitempty"`     // of the process, which one that replaces it takes over
+	Queued  bool   `json:"queued,omitempty"`   // waited in the order of arrival
+	Bounded bool   `json:"bounded,omitempty"`  // its end was set when it was taken: it is lost without a fault
+	MinHold int64  `json:"min_hold,omitempty"` // for how long after the grant the name stays taken
 	Called  int64  `json:"called"`
 	Granted int64  `json:"granted"`          // when the call had returned
 	Last    int64  `json:"last,omitempty"`   // before the last look that found the lock held; 0: no look did
@@ -88,12 +89,23 @@ type Access struct {
 	Refused bool   `json:"refused,omitempty"`
 }
 
+// Break is a hold that an operator breaks.
+type Break struct {
+	Process int    `json:"process"` // of the operator
+	Name    string `json:"name"`
+	Hold    string `json:"hold"`
+	Token   uint64 `json:"token,omitempty"` // of the hold; 0 for a waiter
+	Now     bool   `json:"now,omitempty"`   // the lock is freed at once
+	Called  int64  `json:"called"`
+}
+
 // Event is one line of a history: one of its fields is set.
 type Event struct {
 	Span    *Span    `json:"span,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	Fault   *Fault   `json:"fault,omitempty"`
 	Access  *Access  `json:"access,omitempty"`
+	Break   *Break   `json:"break,omitempty"`
 	Run     *Run     `json:"run,omitempty"`
 }
 
@@ -118,6 +130,7 @@ type History struct {
 	Failures []Failure
 	Faults   []Fault
 	Accesses []Access
+	Breaks   []Break
 }
 
 // Add takes in one event.
@@ -131,6 +144,8 @@ func (h *History) Add(e Event) {
 		h.Faults = append(h.Faults, *e.Fault)
 	case e.Access != nil:
 		h.Accesses = append(h.Accesses, *e.Access)
+	case e.Break != nil:
+		h.Breaks = append(h.Breaks, *e.Break)
 	case e.Run != nil:
 		h.Run = *e.Run
 	}
@@ -194,6 +209,9 @@ func (h *History) Save(path string) (err error) {
 	zip := gzip.NewWriter(file)
 	out := json.NewEncoder(zip)
 	errs := []error{out.Encode(Event{Run: &h.Run})}
+	for i := range h.Breaks {
+		errs = append(errs, out.Encode(Event{Break: &h.Breaks[i]}))
+	}
 	for i := range h.Faults {
 		errs = append(errs, out.Encode(Event{Fault: &h.Faults[i]}))
 	}
