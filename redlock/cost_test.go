@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -18,14 +19,11 @@ func TestUncontendedAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	for masters, most := range map[int]float64{3: 36, 5: 47} {
-		var addrs []string
+		var servers []*testredis.Server
 		for range masters {
-			addrs = append(addrs, testredis.Start(t).Addr())
+			servers = append(servers, testredis.Start(t))
 		}
-		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-		require.NoError(t, err)
-		locker, err := redlock.New(clients)
-		require.NoError(t, err)
+		end, locker := lockerOver(t, servers)
 		// Where a master is late, two requests to it are one batch, which costs more. So the fewest of some runs count.
 		fewest := most + 1
 		for range 20 {
@@ -35,12 +33,30 @@ func TestUncontendedAllocations(t *testing.T) {
 			}
 		}
 		t.Logf("%d masters: %.0f allocations", masters, fewest)
+		end()
+		require.LessOrEqual(t, fewest, most, "%d masters", masters)
+	}
+}
+
+// lockerOver starts a locker. end ends it before the end of the test.
+func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *rwlock.Locker) {
+	t.Helper()
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	require.NoError(t, err)
+	locker, err = redlock.New(clients)
+	require.NoError(t, err)
+	end = sync.OnceFunc(func() {
 		require.NoError(t, locker.Close())
 		for _, c := range clients {
 			c.Close()
 		}
-		require.LessOrEqual(t, fewest, most, "%d masters", masters)
-	}
+	})
+	t.Cleanup(end)
+	return end, locker
 }
 
 func pairOnce(t *testing.T, locker *rwlock.Locker) {
@@ -50,5 +66,35 @@ func pairOnce(t *testing.T, locker *rwlock.Locker) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each master runs one script to acquire and one to release, and these are the commands inside them.
+func TestUncontendedCommandsOfAMaster(t *testing.T) {
+	const pairs, most = 200, 8
+	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
+	_, locker := lockerOver(t, servers)
+	pairOnce(t, locker) // loads the scripts
+	for _, s := range servers {
+		s.ResetStats()
+	}
+	for range pairs {
+		pairOnce(t, locker)
+	}
+	for _, s := range servers {
+		inside, scripts := 0, 0
+		for name, stat := range s.Stats() {
+			switch name {
+			case "evalsha", "eval":
+				scripts += stat.Calls
+			case "ping", "info", "config|resetstat":
+			default:
+				inside += stat.Calls
+			}
+		}
+		t.Logf("%d scripts, %d commands inside", scripts, inside)
+		// The first pair may reach the slowest master after the statistics were reset.
+		require.LessOrEqual(t, scripts, 2*(pairs+1))
+		require.LessOrEqual(t, inside, most*(pairs+1))
 	}
 }
