@@ -1,11 +1,11 @@
 // Package rwlock gives processes that share a Redis a read/write lock with a lease and a fencing token.
 //
 // A [Locker] takes locks by name. [Locker.Do] runs one critical section. [Locker.Lock] and its siblings return a
-// [Lease] to hold, watch or pass on. [Locker.RWMutex] has the methods of sync.RWMutex: the goroutines of a process
-// share one hold on Redis. An acquisition inside a section under the same lock is [ErrNested] here; package reentrant
-// nests acquisitions along a call chain. [Locker.DoAll] and [Locker.LockAll] take several locks, all or none, without a
-// deadlock. [Lease.Detach] and [Locker.Adopt] hand a lock to another process. Package redlock takes the same locks from
-// a quorum of masters.
+// [Lease] to hold, watch or pass on. [Locker.RWMutex] has the methods of sync.RWMutex by name, each with a context and
+// an error: the goroutines of a process share one hold on Redis. An acquisition inside a section under the same lock is
+// [ErrNested] here; package reentrant nests acquisitions along a call chain. [Locker.DoAll] and [Locker.LockAll] take
+// several locks, all or none, without a deadlock. [Lease.Detach] and [Locker.Adopt] hand a lock to another process.
+// Package redlock takes the same locks from a quorum of masters.
 //
 // A lease is trusted until its deadline. Renewals in the background extend it. When they fail, or when the masters have
 // lost the hold, the lease ends: its [Lease.Context] is cancelled with a [*LostError] as the cause, before another

@@ -25,7 +25,8 @@ import (
 // Third, it leads and acquires the lock from Redis. Unlock has four outcomes: other readers stay, the next waiter is
 // admitted, the process keeps the lease, or it releases the lease.
 
-// RWMutex is a distributed lock with the methods of sync.RWMutex. It excludes the goroutines of a process from each
+// RWMutex is a distributed lock with the methods of sync.RWMutex by name, but for RLocker; each takes a context and
+// returns an error. It excludes the goroutines of a process from each
 // other, and it excludes other processes. Exclusion inside the process never depends on Redis. Goroutines are served in
 // the order of their arrival, and readers between two writers enter together. The goroutines of a process share one
 // hold: one of them acquires the lock from Redis, and they pass it on among themselves without a command. The process
