@@ -69,8 +69,8 @@ func TestACallKeepsNothingBehindItsWait(t *testing.T) {
 		p, q := start(w), w.Process()
 		ctx, _ := owned(w)
 		for _, takes := range []func() *reentrant.Hold{
-			func() *reentrant.Hold { return must(w)(p.Lock(ctx, "c")) },
 			func() *reentrant.Hold { return must(w)(p.TryLock(ctx, "c")) },
+			func() *reentrant.Hold { return must(w)(p.Lock(ctx, "c")) },
 			func() *reentrant.Hold { return all(w)(p.TryLockAll(ctx, []string{"c"})).Holds()[0] },
 		} {
 			a := q.Take("a", rwlock.Write)

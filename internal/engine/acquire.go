@@ -129,6 +129,7 @@ func (a *acquisition) abandon() {
 	if h.phase == asking {
 		a.giveUp(a.failure(a.waitFailure(), nil))
 	}
+	h.unclaimed = true
 	h.releaseSoon()
 }
 

@@ -27,7 +27,7 @@ func (h *hold) minimum() minimum {
 	return minimum{h.terms.MinHold, h.e.clock.Now().Mono + h.minimumLeft()}
 }
 
-// waiveMinimum has the hold leave nothing behind, under mu: no caller had it, or no quorum has it any more.
+// waiveMinimum has the hold leave nothing behind, under mu: no quorum has it any more.
 func (h *hold) waiveMinimum() {
 	if h.extra != nil {
 		h.extra.firstGrant = 0

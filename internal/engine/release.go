@@ -133,7 +133,6 @@ func (l *Lease) ReleaseSoon() {
 // releaseSoon ends a hold that is held, under mu, and gives it back in the background.
 func (h *hold) releaseSoon() {
 	if h.stillHeld() {
-		h.waiveMinimum()
 		h.finish(ErrReleased)
 		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
 	}
