@@ -401,13 +401,17 @@ type Stats struct {
 	EventsDropped uint64 // events not passed to Logger and Trace, because too many were pending
 }
 
-// FailedStats counts acquisitions that ended without a lease, by the error that they returned. Those that Trace has no
-// event for are not counted.
+// FailedStats counts acquisitions that ended without a lease, by their errors. A LockAll counts for each lock that it
+// did not get: the lock that it waited for when another one was lost counts as Contended, while the call returned the
+// loss of the other one. Those that Trace has no event for are not counted.
 type FailedStats struct {
 	Contended uint64 // ErrNotAcquired: another client holds the lock, or ctx ended
 	NoQuorum  uint64 // ErrNoQuorum
 	Closed    uint64 // ErrClosed
-	Refused   uint64 // ErrUpgrade, ErrReplicas, ErrConflict; masters that cannot be used together; a hold to join is gone
+
+	// ErrUpgrade, ErrReplicas, ErrConflict, ErrLockOrder; masters that cannot be used together; a hold to join is gone;
+	// another lock of the same LockAll was lost.
+	Refused uint64
 }
 
 // Total returns the sum.

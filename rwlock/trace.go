@@ -27,7 +27,7 @@ import (
 type Trace struct {
 	Waiting  func(context.Context, TraceEvent)        // an acquisition was not granted at once, for any reason
 	Acquired func(context.Context, TraceEvent)        // a lease begins
-	Failed   func(context.Context, TraceEvent, error) // an acquisition has given up, with the error of its call
+	Failed   func(context.Context, TraceEvent, error) // an acquisition has given up, and why
 	Renewed  func(context.Context, TraceEvent)        // a renewal was confirmed
 	Detached func(context.Context, TraceEvent)        // a lease was detached; Released is called as well
 	Released func(context.Context, TraceEvent)        // a lease was released

@@ -293,8 +293,9 @@ func (h *hold) shutDown(in ...phase) {
 
 // trust is a hold's deadline: the time until which a quorum of its votes is trusted. clock.Drift.Trusted counts the
 // trust in each vote from before its request was sent. The deadline is written under the lease's mutex and read with or
-// without it. The two clocks are stored one after the other. Until the end sets it to 0 it only moves forward, so a
-// reader without the mutex that sees only the first store trusts the hold no longer than before.
+// without it. The two clocks are stored one after the other, and trust needs both of them. So a reader without the
+// mutex that sees only the first store trusts the hold no longer than before where the deadline moves forward. Where a
+// shorter TTL or the end moves it back, that reader trusts the hold no longer than until the new deadline.
 type trust struct{ mono, wall atomic.Int64 } // ns; 0 if the hold does not stand
 
 // until returns the deadline.

@@ -162,10 +162,33 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 		}
 		attempts = append(attempts, a)
 	}
+	if g.Requests[0].Entry == Try {
+		if failed := g.refused(attempts[0]); failed != nil {
+			return failed, true
+		}
+	}
 	g.ask(attempts)
 	g.e.await(ctx, attempts...)
 	over = true
 	return g.settle(ctx, attempts)
+}
+
+// refused returns the failure of single attempts at a single master that has just not answered, or nil. The pipeline
+// would have them wait until the master is tried again.
+func (g *group) refused(a *acquisition) error {
+	h := a.hold
+	if len(g.e.masters) > 1 {
+		return nil
+	}
+	cause := g.e.masters[0].At(h.key.LockHash()).Refuses(g.e.clock.Now().Mono)
+	if cause == nil {
+		return nil
+	}
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	h.ballot.Vote(0).Ask()
+	h.ballot.Vote(0).Answered(g.e.noAnswer(g.e.masters[0], cause))
+	return a.failure(NoQuorum, nil)
 }
 
 // settle keeps what try says and gives the other locks back.

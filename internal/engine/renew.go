@@ -215,8 +215,8 @@ func (h *hold) settle(now clock.Instant) {
 		return
 	}
 	before := h.trust.until()
-	// The deadline never moves back: a vote's trust only grows while its grant stands, and without a quorum of standing
-	// grants the lease has just been lost.
+	// The deadline moves back only by a shorter TTL of SetTTL: else a vote's trust only grows while its grant stands, and
+	// without a quorum of standing grants the lease has just been lost.
 	if until, ok := h.ballot.Votes().TrustedUntil(h.token()); ok {
 		h.trust.set(until)
 	}

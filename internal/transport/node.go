@@ -205,6 +205,16 @@ func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
 	return 0, nil
 }
 
+// Refuses returns why a call that must not wait for the next attempt fails now, as it does in Master.Do, or nil.
+func (n *Node) Refuses(now time.Duration) error {
+	n.health.mu.Lock()
+	defer n.health.mu.Unlock()
+	if cause := n.health.cause; cause != nil && now < n.health.triedAt+urgentGap {
+		return n.m.notSent(cause)
+	}
+	return nil
+}
+
 // EvictionPolicy returns the server's maxmemory-policy, and whether its memory is limited, without which it evicts
 // nothing. The policy is not known if the server does not tell: the user of the locks may not be allowed to ask, and of
 // a Cluster it is not known which server answers for all slots.
