@@ -18,6 +18,7 @@ func TestNestingSendsNoCommandAtAll(t *testing.T) {
 		p := start(w)
 		ctx, _ := owned(w)
 		outer := must(w)(p.Lock(ctx, "a"))
+		w.Settle()
 		before := w.Mini.AllCalls()
 		for range 1000 {
 			nested := must(w)(p.Lock(ctx, "a"))

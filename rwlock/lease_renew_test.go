@@ -60,7 +60,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 		}
 		require.EqualError(w, lease.Renew(ctx), `rwlock: lock "n": renewal not confirmed: shutting down`)
 		w.Settle()
-		require.Empty(w, p.Link.AllCalls())
+		require.Empty(w, sent(p.Link))
 
 		p.Link.Hold(testredis.Both)
 		brief, stop := context.WithTimeout(w.Ctx, 100*time.Millisecond)

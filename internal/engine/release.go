@@ -274,7 +274,7 @@ func (h *hold) releaseAtOnce(left []func()) {
 		h.e.unconfirmed.add(+1) // before the registry forgets the hold, so that Close sees one of the two
 		r := h.releaseOn(m)
 		answered := func(result rueidis.RedisResult, sent clock.Instant) {
-			h.e.released(&r, result, sent)
+			_, _ = h.e.released(&r, result, sent)
 			h.e.unconfirmed.add(-1)
 			left[i]()
 		}
