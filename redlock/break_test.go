@@ -14,8 +14,7 @@ import (
 
 // breakHolds is an operator of a simulation, who breaks holds and waiters of any lock, whatever his masters show. He
 // waits for their ends, and keeps the exclusion that their processes were promised: the checker looks at that.
-func (s *simulation) breakHolds(ctx context.Context, rng *rand.Rand) {
-	operator := s.Process(rwlock.WithMeta("operator"))
+func (s *simulation) breakHolds(ctx context.Context, operator *process, rng *rand.Rand) {
 	defer operator.Close()
 	done := 0
 	for ctx.Err() == nil {

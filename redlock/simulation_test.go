@@ -108,7 +108,8 @@ func (s *simulation) run(begin func(ctx context.Context, p *simPeer, work *sync.
 			begin(ctx, p, &work)
 		}
 		if rng := dice(s.seed, diceBreaks, 0); rng.IntN(2) == 0 {
-			work.Go(func() { s.breakHolds(ctx, rng) })
+			operator := s.Process(rwlock.WithMeta("operator")) // who connects before the faults
+			work.Go(func() { s.breakHolds(ctx, operator, rng) })
 		}
 		f.run(ctx)
 		end()
