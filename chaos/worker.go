@@ -33,6 +33,7 @@ type workerConfig struct {
 	Replicas int               // that each grant needs
 	Links    map[string]string // where to dial instead of the address of a server
 	Tuned    bool              // clients of Dial
+	Sends    bool              // its releases are not waited for
 	TTL      time.Duration
 	Longest  time.Duration // of any worker
 	Workers  int
@@ -230,6 +231,9 @@ func (w *worker) tryToOpen(options ...rwlock.Option) (o *opened, err error) {
 		}
 	}()
 	options = append([]rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}, options...)
+	if w.cfg.Sends {
+		options = append(options, rwlock.WithBackgroundRelease())
+	}
 	if w.cfg.Replicas > 0 {
 		options = append(options, rwlock.WithReplicas(w.cfg.Replicas, w.cfg.TTL/8))
 	}

@@ -27,6 +27,7 @@ type conditions struct {
 	clocks [simPeers]time.Duration // how far the process's clock is ahead
 	alias  [simPeers]bool          // the process reaches the masters by other names
 	lists  [simPeers]bool          // the process has the stranger in the place of one master
+	sends  [simPeers]bool          // the process does not wait for its releases
 
 	stranger int                       // the place of the stranger, -1 for none
 	copied   bool                      // the stranger is a promoted copy of the master in that place
@@ -46,6 +47,7 @@ const (
 	movedMasters  = "moved"
 	demotedMaster = "demoted"
 	replacements  = "replaced"
+	background    = "background"
 )
 
 func newConditions(seed int64) *conditions {
@@ -83,6 +85,11 @@ func newConditions(seed int64) *conditions {
 	}
 	c.moves, c.demotes = drawn(movedMasters, 2), drawn(demotedMaster, 2)
 	c.replaces = drawn(replacements, 3) && c.stranger < 0 // lists that differ must not found sets at the same time
+	if drawn(background, 2) {
+		for i := range c.sends {
+			c.sends[i] = rng.IntN(3) > 0
+		}
+	}
 	return c
 }
 
@@ -106,7 +113,7 @@ func (c *conditions) String() string {
 	kinds := map[string]any{
 		"tuned": count(c.tuned[:]), "clocks of processes": c.clocks, "clocks of masters": c.offsets,
 		"with other names": count(c.alias[:]), "with another list": count(c.lists[:]), "of a copy": c.copied,
-		"moves": c.moves, "demotes": c.demotes, "replaces": c.replaces,
+		"moves": c.moves, "demotes": c.demotes, "replaces": c.replaces, "in the background": count(c.sends[:]),
 	}
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -150,6 +157,9 @@ func newSimulation(w *world, seed int64) *simulation {
 		p.opts = []rwlock.Option{
 			rwlock.WithTTL(simTTL), rwlock.WithMeta(fmt.Sprintf("peer-%d", i)), redlock.WithNodeTimeout(80 * time.Millisecond),
 			drifting(s.clocks[i]+skew(rng), 1+(rng.Float64()-0.5)*0.008),
+		}
+		if s.sends[i] {
+			p.opts = append(p.opts, rwlock.WithBackgroundRelease())
 		}
 		p.Start(p.opts...)
 		s.peers = append(s.peers, p)

@@ -316,6 +316,29 @@ func ExampleWithMinHold() {
 	// false <nil>
 }
 
+// Many short sections, on a network whose round trip is longer than the work: the release is sent and not waited for.
+// What its answer would have said goes to the logger and to the Trace.
+func ExampleWithBackgroundRelease() {
+	locker, stop := embedded(rwlock.WithBackgroundRelease(), rwlock.WithTrace(&rwlock.Trace{
+		ReleaseFailed: func(_ context.Context, e rwlock.TraceEvent, err error) { fmt.Println(e.Name, err) },
+	}))
+	defer stop() // Close waits for the releases under way
+	ctx := context.Background()
+	for i := range 3 {
+		err := locker.Do(ctx, "account-17", func(context.Context) error {
+			fmt.Println("section", i)
+			return nil
+		})
+		if err != nil { // the lock was not acquired, or this process knows that it was lost
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// section 0
+	// section 1
+	// section 2
+}
+
 func ExampleWithTrace() {
 	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
 		Acquired: func(_ context.Context, e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },

@@ -244,7 +244,7 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 // the release timeout. A *QuorumError means that the release is not confirmed and continues in the background. A
 // *QuorumError that is not Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the
 // release for good, and the hold ends with its TTL. If the lease was lost before, Release returns its *LostError. A
-// second Release, and Release of a nil lease, returns nil.
+// second Release, and Release of a nil lease, returns nil. With WithBackgroundRelease it does not wait.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -176,6 +176,7 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 		{"WithMeta", has.Meta, wants.Meta},
 		{"WithoutRenewal", !has.Renew, !wants.Renew},
 		{"WithLinger", has.Linger, wants.Linger},
+		{"WithBackgroundRelease", has.BackgroundRelease, wants.BackgroundRelease},
 	} {
 		if o.has != o.wants {
 			rule := fmt.Sprintf("must be %v, as in the RWMutex %q that this process is using", o.has, name)

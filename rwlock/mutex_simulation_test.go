@@ -52,6 +52,9 @@ func simulateCohorts(w *world, seed uint64) {
 		if s.dice.IntN(2) == 0 {
 			s.opts = append(s.opts, rwlock.WithLinger(time.Duration(1+s.dice.IntN(3000))*time.Millisecond))
 		}
+		if i == int(seed%3) {
+			s.opts = append(s.opts, rwlock.WithBackgroundRelease())
+		}
 		s.start()
 		for g := range 4 {
 			dice := rand.New(rand.NewPCG(seed, uint64(100*i+g+10)))

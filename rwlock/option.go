@@ -106,6 +106,29 @@ func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
 
+// WithBackgroundRelease spares the caller the round trip of the release: Release ends the lease, sends the release and
+// returns without the answer, and so do Do, Unlock of an RWMutex and the last Release of a reentrant hold. A pair of
+// Lock and Release then takes one round trip. It is off by default, because a program that exits without Close may
+// leave the lock taken until its TTL has passed.
+//
+// Release returns what this process knows: the *LostError of a lease that was lost before, or nil. What the answer
+// would have said goes to Trace.ReleaseFailed, to the logger and to Stats: that the lease was lost without this process
+// having heard of it, or broken by an operator, or that the release is not confirmed; such a release goes on in the
+// background, as without the option. So nil does not say that the lock was held until the end. The fence does.
+//
+// The next acquisition of this process for the name is sent behind the release, over the same connection, without a
+// wait for its answer. Where that order is not given, because the client is not from Dial, WithReplicas is set, a
+// connection is replaced, or a server redirects or does not know the script, a single attempt that meets the hold of
+// its own process waits for the answer to the release, and asks once more; Lock is handed the lock by the release; and
+// an RWMutex asks after the answer. Close waits for the releases under way, at most the release timeout.
+//
+// Up to 1,024 releases are under way at once. Beyond that Release waits for the answer, as without the option, because
+// the servers are slower than their clients. Upgrade, Downgrade and Close are the same with and without the option, and
+// so is what WithMinHold leaves behind. To give the option twice is to give it once.
+func WithBackgroundRelease() LockOption {
+	return settings.LockOption(func(l *settings.Lock) { l.BackgroundRelease = true })
+}
+
 // WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock within that
 // time costs no command. A waiter in another process ends it at once, and so does Close; single attempts of other
 // processes fail during that time. It must be positive, and is off by default. Given to Lock or Do it is an

@@ -28,6 +28,7 @@ var suite = []struct {
 	{"WithMaxWait ends the waiting", maxWait},
 	{"WithMaxHold ends the lease", maxHold},
 	{"WithoutRenewal ends the lease after its TTL", withoutRenewal},
+	{"an acquisition follows the release in the background before it", followsInTheBackground},
 	{"a lease is renewed over several TTLs", renewedForLong},
 	{"Renew moves the deadline", renewedByHand},
 	{"a lease that the server lost is lost", lostOnServer},

@@ -44,6 +44,10 @@ type Trace struct {
 	// Lost is called when a lease ended without Release. The loss of an RWMutex has the token of the section.
 	Lost func(context.Context, TraceEvent, *LostError)
 
+	// ReleaseFailed is called for a lease of WithBackgroundRelease, after Released, with the error that Release would have
+	// returned if it had waited for the answer: a *LostError, or the *QuorumError of a release that is not confirmed.
+	ReleaseFailed func(context.Context, TraceEvent, error)
+
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not
 	// answer: at once, then after 1 s, and after twice as long each time, up to 1 min, until the server answers again. A
 	// server that answers but refuses to serve the acquisition for a second (out of memory, too few replicas, a full disk)
@@ -88,6 +92,11 @@ func (t *Trace) hooks() engine.Hooks {
 	}
 	if failed := t.Failed; failed != nil {
 		h.Failed = func(ctx context.Context, e engine.Event, err error) { failed(ctx, TraceEvent(e), convertError(err)) }
+	}
+	if failed := t.ReleaseFailed; failed != nil {
+		h.ReleaseFailed = func(ctx context.Context, e engine.Event, err error) {
+			failed(ctx, TraceEvent(e), convertError(err))
+		}
 	}
 	if atRisk := t.AtRisk; atRisk != nil {
 		h.AtRisk = func(ctx context.Context, e engine.Event, left time.Duration) { atRisk(ctx, TraceEvent(e), left) }

@@ -49,6 +49,14 @@ func pairBounds() []bound {
 		{what: "commands inside scripts, a reader's pair", workload: "calls", column: insideRead, limit: 10},
 		{what: "pair p50 on one CPU, over floor: SET NX", workload: "latency", column: p50, over: peer.FloorSet, limit: 1.35},
 		{
+			what: "pair p50 with 0.5 ms each way, over floor: SET NX", workload: "network", column: p50, point: 500,
+			over: peer.FloorSet, limit: 1.05,
+		},
+		{
+			what: "the same, released in the background", workload: "network", column: p50, point: 500,
+			form: peer.Background, over: peer.FloorSet, limit: .55,
+		},
+		{
 			what: "quorum of 3, over floor: SET NX", workload: "quorum", column: perSecond, point: 3,
 			over: peer.FloorSet, least: true, limit: .75,
 		},

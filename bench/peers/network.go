@@ -18,7 +18,7 @@ func network() Workload {
 		Columns: []Column{{Name: p50, Unit: "us", Ratio: true}, {Name: "p99", Unit: "us"}},
 		Axis:    "delay", Points: []int{250, 500, 2000},
 		Labels: map[int]string{250: "0.25 ms", 500: "0.5 ms", 2000: "2 ms"},
-		Over:   peer.FloorSet, Peers: peer.Select(pairs), Measure: measureNetwork,
+		Over:   peer.FloorSet, Peers: append(peer.Select(pairs), peer.InBackground()), Measure: measureNetwork,
 	}
 }
 

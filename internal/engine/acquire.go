@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -103,7 +104,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
 	defer a.abandonUnless(&returned)
-	if len(e.masters) == 1 && !e.replicated() && !(a.entry == Try && e.leaving[0].any(a.hold.key.LockHash())) {
+	if len(e.masters) == 1 && !e.replicated() && !a.follows(e.masters[0]) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -221,33 +222,70 @@ func (all postings) post() {
 	}
 }
 
-// request sends the first request for a hold to a master, under mu. The request of a single attempt is sent once the
-// master has answered the releases of this process for the lock that are under way. Its vote counts as asked meanwhile,
-// so the node timeout bounds the wait.
+// follows reports whether the request to a master has to follow a release of this process.
+func (a *acquisition) follows(m *transport.Master) bool {
+	announced, posted := a.hold.e.leaving[m.Index].ahead(a.hold.key.LockHash())
+	return announced && a.entry == Try || len(posted) > 0
+}
+
+// request sends the first request for a hold to a master, under mu. It follows the releases of this process for the
+// lock that are under way: see leaving. Its vote counts as asked while it waits for their answers, so the node timeout
+// bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
-	if !a.follows(m) {
-		a.post(m, proposal, true)
-		return
-	}
 	h := a.hold
-	leaving, lock := &h.e.leaving[m.Index], h.key.LockHash()
-	id := h.id
-	h.ballot.Vote(m.Index).Ask()
-	h.lease.mu.afterUnlock(func() {
-		h.e.releases[m.Index].sendNow(lock)
-		leaving.after(lock, func() {
+	lock := h.key.LockHash()
+	switch announced, posted := h.e.leaving[m.Index].ahead(lock); {
+	case a.entry == Try && announced, a.entry != Try && len(posted) > 0 && h.block() > 0 && !h.e.ordered(m, lock):
+		h.ballot.Vote(m.Index).Ask()
+		after := a.afterReleases(m, proposal)
+		h.lease.mu.afterUnlock(func() {
+			h.e.releases[m.Index].sendNow(lock)
+			after()
+		})
+	case a.entry == Try && len(posted) > 0:
+		a.postBehind(m, proposal, posted)
+	default:
+		a.post(m, proposal, true)
+	}
+}
+
+// ordered reports whether a request for the lock that is posted now leaves after the releases in the background.
+func (e *Engine) ordered(m *transport.Master, lock string) bool {
+	return !e.replicated() && m.Ordered(lock)
+}
+
+// afterReleases returns a function that posts the request once the releases of this process for the lock have been
+// answered, under mu.
+func (a *acquisition) afterReleases(m *transport.Master, proposal int64) func() {
+	h := a.hold
+	id, lock := h.id, h.key.LockHash()
+	return func() {
+		h.e.leaving[m.Index].after(lock, func() {
 			h.lease.mu.Lock()
 			defer h.lease.mu.Unlock()
 			if id == h.id && h.phase == asking {
 				a.post(m, proposal, true)
 			}
 		})
-	})
+	}
 }
 
-// follows reports whether the request to a master has to be sent after the answers to releases that are under way.
-func (a *acquisition) follows(m *transport.Master) bool {
-	return a.entry == Try && a.hold.e.leaving[m.Index].any(a.hold.key.LockHash())
+// postBehind posts a single attempt behind the releases of these holds of its own process, under mu. If one of them
+// refuses it, the attempt has overtaken its release, and asks once more after the answer. The holds are those of now:
+// the answer to the release may arrive before the refusal.
+func (a *acquisition) postBehind(m *transport.Master, proposal int64, own []string) {
+	call, again := a.call(m, proposal, true), a.afterReleases(m, proposal)
+	query := call.To
+	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
+		reply, err := readHold(r, wire.ReadAcquire)
+		if err == nil && reply.Status == wire.Refused && reply.Holder != nil && !reply.Holder.Ended &&
+			slices.Contains(own, reply.Holder.Hold) {
+			again()
+			return
+		}
+		query.Receive(r, sent)
+	})
+	a.hold.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // post sends the request through the master's pipeline, under mu.

@@ -15,7 +15,8 @@
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
 //	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
 //	renew.go       when a hold is extended, the round under way, and what a failed round says
-//	release.go     the ways to give a lease back; leaving, the releases for which single attempts wait
+//	release.go     the ways to give a lease back; background, a release that no caller waits for
+//	leaving.go     leaving, the releases of this process that its next requests for the lock follow
 //	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
 //	minimum.go     what a lease with a minimum leaves behind
 //	convert.go     the second hold of a lease, in the other mode, and the exchange

@@ -52,6 +52,7 @@ type Engine struct {
 	unconfirmed    unconfirmed
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	leaving        []leaving    // of each master
+	inBackground   atomic.Int64 // releases of WithBackgroundRelease without the answer of a quorum
 	tokens         tokens
 	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	timers         *timerqueue.Queue

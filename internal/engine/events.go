@@ -24,7 +24,8 @@ type Event struct {
 type Hooks struct {
 	Waiting, Acquired, Renewed, Detached, Released, Expired func(context.Context, Event)
 
-	Failed      func(context.Context, Event, error)
+	Failed, ReleaseFailed func(context.Context, Event, error)
+
 	AtRisk      func(context.Context, Event, time.Duration)
 	Lost        func(context.Context, Event, *Loss)
 	Unreachable func(context.Context, Event, error)
@@ -34,7 +35,8 @@ type Hooks struct {
 // ofHolds reports whether a hook is set that gets a context.
 func (h *Hooks) ofHolds() bool {
 	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Detached != nil ||
-		h.Released != nil || h.Expired != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil || h.Unreachable != nil
+		h.Released != nil || h.Expired != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil ||
+		h.ReleaseFailed != nil || h.Unreachable != nil
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
@@ -103,6 +105,14 @@ func (o *observers) final(hook func(context.Context, Event), h *hold) {
 	if hook != nil && !h.unobserved {
 		ctx, event := h.context(), h.event()
 		o.relay.Final(func() { hook(ctx, event) })
+	}
+}
+
+// releaseFailed reports the error of a release in the background, under mu.
+func (o *observers) releaseFailed(h *hold, failure error) {
+	if hook := o.hooks.ReleaseFailed; hook != nil {
+		ctx, event := h.context(), h.event()
+		o.relay.Final(func() { hook(ctx, event, failure) })
 	}
 }
 

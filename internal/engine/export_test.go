@@ -22,7 +22,7 @@ func (o *Outages) Len() int { return len(o.of) }
 type Leaving struct{ leaving }
 
 // Add registers a release of the lock.
-func (l *Leaving) Add(lock string) (left func()) { return l.add(lock) }
+func (l *Leaving) Add(lock string) (left func()) { return l.add(lock, "") }
 
 // After calls f after the releases of the lock that are registered now.
 func (l *Leaving) After(lock string, f func()) { l.after(lock, f) }

@@ -17,13 +17,17 @@ import (
 
 // Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
 // quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
-// lease that was released before, the *Loss of a lease that was lost, and *Error.
+// lease that was released before, the *Loss of a lease that was lost, and *Error. With Terms.BackgroundRelease it posts
+// the release and returns nil: what the masters answer goes to the hooks and to the logger.
 func (l *Lease) Release(ctx context.Context) error {
 	h, over := l.endByHolder()
 	if h == nil {
 		return over
 	}
 	defer h.e.unconfirmed.add(-1)
+	if h.releaseInOrder() {
+		return nil
+	}
 	err := h.giveBackInTime(ctx)
 	if failed, ok := err.(*Error); ok {
 		h.warnOf(failed)
@@ -59,8 +63,10 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 			continue
 		}
 		defer e.unconfirmed.add(-1)
-		all[i], votes[i] = h, newReleaseVotes(e)
-		for _, p := range h.releasesTo(votes[i], nil) {
+		if votes[i] = h.backgroundVotes(); votes[i] == nil {
+			all[i], votes[i] = h, newReleaseVotes(e)
+		}
+		for _, p := range h.releasesTo(votes[i], nil).ordered(all[i] == nil) {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
 		}
 	}
@@ -111,12 +117,14 @@ func (h *hold) warnOf(failed *Error) {
 }
 
 // ReleaseWithin ends a lease that is held, as Release does, and waits until a quorum has confirmed the release or ctx
-// ends, and at most for the release timeout. It is for callers that do not need the result and have set a time limit
-// themselves.
+// ends, and at most for the release timeout. With Terms.BackgroundRelease it does not wait. It is for callers that do
+// not need the result and have set a time limit themselves.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, _ := l.endByHolder(); h != nil {
 		defer h.e.unconfirmed.add(-1)
-		_ = h.giveBackWithin(ctx)
+		if !h.releaseInOrder() {
+			_ = h.giveBackWithin(ctx)
+		}
 	}
 }
 
@@ -284,6 +292,18 @@ func (h *hold) releaseAtOnce(left []func()) {
 	h.e.registry.forget(h.id)
 }
 
+// announce registers a release of the lock on every master. Each function of left is called once.
+func (e *Engine) announce(lock string) (left []func()) { return e.announcePosted(lock, "") }
+
+// announcePosted is announce for a hold whose release is about to be posted.
+func (e *Engine) announcePosted(lock, hold string) (left []func()) {
+	left = make([]func(), len(e.masters))
+	for i := range left {
+		left[i] = e.leaving[i].add(lock, hold)
+	}
+	return left
+}
+
 // released reads the reply to a release. A release that failed is retried in the background until the hold has expired.
 // It may have run: the second run then finds the hold gone, and touches no other hold.
 func (e *Engine) released(
@@ -357,8 +377,9 @@ func (c *releaseCount) verdict(of *hold) error {
 // arrive after the call's timeout. Until the count is certain, the release is unconfirmed, whether the call still waits
 // or not.
 type releaseVotes struct {
-	e       *Engine
-	certain chan struct{} // closed when further answers change nothing
+	e          *Engine
+	certain    chan struct{} // closed when further answers change nothing
+	background *background   // of a release that no caller waits for, or nil
 
 	mu       sync.Mutex // guards what follows, except the release of a releaseVote
 	decided  bool       // certain is closed
@@ -393,15 +414,29 @@ func (o *releaseVote) Receive(result rueidis.RedisResult, sent clock.Instant) {
 
 // count counts one master's answer.
 func (v *releaseVotes) count(master int, had bool, failure *NodeFailure) {
+	certain := v.decides(master, had, failure)
+	if b := v.background; b != nil {
+		b.left[master]()
+		if certain {
+			v.e.inBackground.Add(-1)
+			b.hold.reportRelease(v.verdict(b.hold))
+		}
+	}
+}
+
+// decides counts one master's answer, and reports whether it is the one that makes the count certain.
+func (v *releaseVotes) decides(master int, had bool, failure *NodeFailure) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.ofMaster[master].answered = true
 	v.answers.add(had, failure)
-	if v.answers.isCertain() && !v.decided {
-		v.decided = true
-		close(v.certain)
-		v.e.unconfirmed.add(-1)
+	if !v.answers.isCertain() || v.decided {
+		return false
 	}
+	v.decided = true
+	close(v.certain)
+	v.e.unconfirmed.add(-1)
+	return true
 }
 
 // await returns the verdict once it is certain, or at the end of ctx or of the timeout, which may be nil.
@@ -441,98 +476,60 @@ func (v *releaseVotes) causes(of *hold) NodeFailures {
 	return all
 }
 
-// leaving has the locks of which this process gives back a hold on one master although no caller waits for that: a
-// lease that it has kept or lost, or an attempt that was given up. The request of a single attempt is sent after the
-// master's answers to these releases: a hold of its own process would refuse it. A request that queues need not wait:
-// its place is behind that hold.
-type leaving struct {
-	mu    sync.Mutex // guards what follows; no other is taken under it
-	locks map[string]*departures
+// background is what a release needs that no caller waits for: of WithBackgroundRelease.
+type background struct {
+	hold *hold
+	left []func() // of each master: its answer lets requests go on that wait for it
 }
 
-// departures are the releases of one lock in their order, from the first that has no answer so far. Each release and
-// each follower is in one list once: while a server hangs, attempts are given up and begun by the thousand.
-type departures struct {
-	open      []*departure
-	answered  int        // how many releases were before these
-	followers []follower // in their order
+// backgroundVotes registers the release of a hold that has ended, before it is posted. It returns nil if the caller has
+// to wait for the answers: the terms say so, or so many releases have none that the servers are slower than their
+// clients.
+func (h *hold) backgroundVotes() *releaseVotes {
+	if !h.terms.BackgroundRelease {
+		return nil
+	}
+	if h.e.inBackground.Add(1) > releasesUnderWay {
+		h.e.inBackground.Add(-1)
+		return nil
+	}
+	votes := newReleaseVotes(h.e)
+	votes.background = &background{h, h.e.announcePosted(h.key.LockHash(), h.id)}
+	return votes
 }
 
-type departure struct{ answered bool }
-
-// follower is a call that waits for the first so many releases of its lock.
-type follower struct {
-	releases int
-	call     func()
+// releaseInOrder posts the release of a hold that has ended, and reports whether it did. The next request of this
+// process for the lock is behind it.
+func (h *hold) releaseInOrder() bool {
+	votes := h.backgroundVotes()
+	if votes != nil {
+		h.releasesTo(votes, nil).ordered(true).post()
+	}
+	return votes != nil
 }
 
-// add registers a release of the lock. left is called once, when the master has answered or failed to.
-func (v *leaving) add(lock string) (left func()) {
-	d := new(departure)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	all := v.locks[lock]
-	if all == nil {
-		if v.locks == nil {
-			v.locks = make(map[string]*departures)
-		}
-		all = new(departures)
-		v.locks[lock] = all
+// ordered sets whether the next calls must not overtake these.
+func (all postings) ordered(are bool) postings {
+	for i := range all {
+		all[i].call.Ordered = are
 	}
-	all.open = append(all.open, d)
-	return func() {
-		for _, f := range v.leave(lock, d) {
-			f.call()
-		}
-	}
+	return all
 }
 
-// leave records the answer to a release, and returns the followers that need not wait any more.
-func (v *leaving) leave(lock string, d *departure) (ready []follower) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	d.answered = true
-	all := v.locks[lock]
-	for len(all.open) > 0 && all.open[0].answered {
-		all.open = all.open[1:]
-		all.answered++
+// reportRelease reports how a release in the background has failed: the caller was told that the lease was held until
+// then.
+func (h *hold) reportRelease(err error) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	switch err := err.(type) {
+	case *Loss:
+		h.e.counters.lost(err.Reason)
+		h.e.losses.add(h, err)
+		h.e.observers.warnOfLoss(h, err)
+	case *Error:
+		h.warnOf(err)
+	default:
+		return
 	}
-	for len(all.followers) > 0 && all.followers[0].releases <= all.answered {
-		ready = append(ready, all.followers[0])
-		all.followers = all.followers[1:]
-	}
-	if len(all.open) == 0 {
-		delete(v.locks, lock)
-	}
-	return ready
-}
-
-// any reports whether a release of the lock has no answer so far.
-func (v *leaving) any(lock string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.locks[lock] != nil
-}
-
-// after calls f once the releases that are registered now have been answered, at once if there are none. It does not
-// wait for those that are registered later, so that concurrent attempts do not hold each other up.
-func (v *leaving) after(lock string, f func()) {
-	v.mu.Lock()
-	all := v.locks[lock]
-	if all != nil {
-		all.followers = append(all.followers, follower{all.answered + len(all.open), f})
-	}
-	v.mu.Unlock()
-	if all == nil {
-		f()
-	}
-}
-
-// announce registers a release of the lock on every master. Each function of left is called once.
-func (e *Engine) announce(lock string) (left []func()) {
-	left = make([]func(), len(e.masters))
-	for i := range left {
-		left[i] = e.leaving[i].add(lock)
-	}
-	return left
+	h.e.observers.releaseFailed(h, err)
 }

@@ -53,6 +53,8 @@ type Terms struct {
 	Meta    string
 	Renew   bool
 
+	BackgroundRelease bool // Release does not wait for the masters
+
 	handoffTTL time.Duration // how long a waiter lives without a refresh, and a hand-off without a confirmation
 	ttlArg     wire.Millis   // the same as arguments of scripts
 	handoffArg wire.Millis

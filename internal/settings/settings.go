@@ -52,6 +52,8 @@ type Lock struct {
 	Begun   time.Time       // of the caller's wait, for MaxWait; zero: now
 	Await   <-chan struct{} // what a call waits for that asks for nothing; or nil
 	refused *Invalid
+
+	BackgroundRelease bool // Release does not wait for the masters
 }
 
 // Outer knows the locks that an owner holds, also without their contexts.
@@ -151,6 +153,7 @@ func (l *Locker) releaseTimeout() time.Duration {
 func (l *Lock) Terms() *engine.Terms {
 	return engine.Terms{
 		TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, MinHold: l.MinHold, Meta: l.Meta, Renew: l.Renew,
+		BackgroundRelease: l.BackgroundRelease,
 	}.Prepare()
 }
 

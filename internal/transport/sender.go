@@ -33,14 +33,14 @@ func (s *sender) run() {
 		}
 	}()
 	for s.p.n.life.Err() == nil {
-		batch, renews, later := s.p.take(s.batch[:0])
+		batch, ordered, renews, later := s.p.take(s.batch[:0])
 		if len(batch) == 0 {
 			if !s.rest(later) {
 				return
 			}
 			continue
 		}
-		s.send(batch)
+		s.send(batch, ordered)
 		clear(batch)
 		s.batch, s.reply[0] = batch, rueidis.RedisResult{}
 		if renews {
@@ -93,9 +93,13 @@ func (s *sender) end() {
 }
 
 // send sends the batch, and sends the calls that did not run once more in another mode.
-func (s *sender) send(batch []Call) {
+func (s *sender) send(batch []Call, ordered *orderedBatch) {
 	ctx := s.begin()
 	defer s.end()
+	if ordered != nil {
+		ctx = awaitedContext{ctx, s.p, ordered}
+		defer s.p.queued(ordered)
+	}
 	if !s.hasCaughtUp(ctx) {
 		s.refuse(batch)
 		return
@@ -107,6 +111,20 @@ func (s *sender) send(batch []Call) {
 		}
 		unsent = again
 	}
+}
+
+// awaitedContext reports when the client begins to wait for the answers. It asks for the end of its context once the
+// batch stands in its queue, and with one connection not before. A version of the client that asks earlier would only
+// cost the order, which no call relies on.
+type awaitedContext struct {
+	context.Context
+	p     *pipeline
+	batch *orderedBatch
+}
+
+func (c awaitedContext) Done() <-chan struct{} {
+	c.p.queued(c.batch)
+	return c.Context.Done()
 }
 
 // parcel is a group of calls that are sent together, in one mode.

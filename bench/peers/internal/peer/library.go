@@ -3,6 +3,7 @@ package peer
 // Names that workloads and bounds refer to.
 const (
 	Ours            = "fencelock"
+	Background      = "fencelock, background"
 	RedsyncGoRedis  = "redsync (go-redis)"
 	RedsyncRueidis  = "redsync (rueidis)"
 	Redislock       = "redislock"

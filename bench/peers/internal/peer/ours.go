@@ -83,3 +83,11 @@ func (p *Fencelock) Close() error {
 	closeAll(p.clients)
 	return err
 }
+
+// InBackground returns this library with releases that are not waited for.
+func InBackground() Library {
+	return Library{
+		Name: Background, Quorum: true, Queues: true, Keeps: true, Key: ourKey,
+		Open: func(o Options) (Peer, error) { return Open(o, rwlock.WithBackgroundRelease()) },
+	}
+}

@@ -1,0 +1,525 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// failedReleases notes what is reported of releases in the background.
+type failedReleases struct {
+	log  testkit.Log
+	mu   sync.Mutex
+	errs []error
+}
+
+func (f *failedReleases) options() []rwlock.Option {
+	return []rwlock.Option{rwlock.WithBackgroundRelease(), f.log.Option(), rwlock.WithTrace(&rwlock.Trace{
+		ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.errs = append(f.errs, err)
+		},
+	})}
+}
+
+func (f *failedReleases) all() []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.errs
+}
+
+// pairs are the ways to take and give back a lock.
+var pairs = map[string]func(w *world, p *process, name string) error{
+	"lease": func(w *world, p *process, name string) error {
+		lease, err := p.Lock(w.Ctx, name)
+		if err != nil {
+			return err
+		}
+		return lease.Release(w.Ctx)
+	},
+	"single attempt": func(_ *world, p *process, name string) error { return p.TryOnce(name) },
+	"reader": func(w *world, p *process, name string) error {
+		lease, err := p.RLock(w.Ctx, name)
+		if err != nil {
+			return err
+		}
+		return lease.Release(w.Ctx)
+	},
+	"Do": func(w *world, p *process, name string) error {
+		return p.Do(w.Ctx, name, func(context.Context) error { return nil })
+	},
+	"RWMutex": func(w *world, p *process, name string) error {
+		mu := p.RWMutex(name)
+		if err := mu.Lock(w.Ctx); err != nil {
+			return err
+		}
+		return mu.Unlock(w.Ctx)
+	},
+	"RWMutex, single attempt": func(w *world, p *process, name string) error {
+		mu := p.RWMutex(name)
+		if err := mu.TryLock(w.Ctx); err != nil {
+			return err
+		}
+		return mu.Unlock(w.Ctx)
+	},
+	"RWMutex, other mode": func(w *world, p *process, name string) error {
+		mu := p.RWMutex(name)
+		if err := mu.RLock(w.Ctx); err != nil {
+			return err
+		}
+		return mu.RUnlock(w.Ctx)
+	},
+	"several": func(w *world, p *process, name string) error {
+		all, err := p.LockAll(w.Ctx, []string{name, name + "2"})
+		if err != nil {
+			return err
+		}
+		return all.Release(w.Ctx)
+	},
+}
+
+// A pair takes one round trip: the caller waits for no release, and the next acquisition is behind the release and not
+// behind its answer. No request is sent twice.
+func TestAPairTakesOneRoundTrip(t *testing.T) {
+	const way, n = 10 * time.Millisecond, 5
+	for name, pair := range pairs {
+		for _, tuned := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", tuned ", tuned), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					w.Net.Tuned = tuned
+					p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+					p.WarmUp()
+					w.Pass(time.Second)
+					requests := w.Requests(p)
+					roundTrips := 1
+					if _, shared := map[string]bool{"RWMutex": true, "RWMutex, other mode": true}[name]; shared {
+						p.RWMutex("n") // and it waits for the answer where the order is not given
+						if !tuned {
+							roundTrips = 2
+						}
+					}
+					began := time.Now()
+					for range n {
+						require.NoError(w, pair(w, p, "n"))
+					}
+					took := time.Since(began)
+					require.LessOrEqual(w, took, time.Duration(n*roundTrips)*2*way)
+					w.Pass(time.Second)
+					locks := 1
+					if name == "several" {
+						locks = 2
+					}
+					count := make(map[scripts.Name]int)
+					for _, r := range requests.All() {
+						if r.Script != scripts.Renew { // a shared hold is renewed once messages arrive
+							count[r.Script]++
+						}
+					}
+					require.Equal(w, map[scripts.Name]int{scripts.Acquire: n * locks, scripts.Release: n * locks}, count)
+					w.OnlyTokensLeft()
+				})
+			})
+		}
+	}
+}
+
+// Without the option a pair takes two.
+func TestAReleaseIsWaitedForByDefault(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const way = 10 * time.Millisecond
+		p := w.ProcessAt(way)
+		p.WarmUp()
+		began := time.Now()
+		require.NoError(w, pairs["lease"](w, p, "n"))
+		require.Equal(w, 4*way, time.Since(began))
+	})
+}
+
+// forgetReleases has the server say to each release that it does not know the script: the release is sent again, and
+// what follows overtakes it.
+func forgetReleases(p *process) {
+	release := testkit.Running(scripts.Release)
+	p.Link.Deny(func(cmd []string) string {
+		if release(cmd) && cmd[0] == "EVALSHA" {
+			return "NOSCRIPT No matching script."
+		}
+		return ""
+	})
+}
+
+// Where a request overtakes the release of its own process, it is not refused by it, and nothing waits for a refresh.
+func TestARequestThatOvertakesItsRelease(t *testing.T) {
+	for name, pair := range pairs {
+		for _, tuned := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", tuned ", tuned), func(t *testing.T) {
+				inFakeTime(t, func(w *world) {
+					const way, n = 10 * time.Millisecond, 3
+					w.Net.Tuned = tuned
+					p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+					hasWaited(p)
+					p.WarmUp()
+					w.Pass(time.Second)
+					forgetReleases(p)
+					began, contended := time.Now(), p.Stats().Contended
+					for range n {
+						require.NoError(w, pair(w, p, "n"))
+					}
+					require.LessOrEqual(w, time.Since(began), n*6*way)
+					if !tuned && strings.HasPrefix(name, "RWMutex") {
+						require.Equal(w, contended, p.Stats().Contended, "it queued behind its own process")
+					}
+					w.Pass(time.Second)
+					w.OnlyTokensLeft()
+				})
+			})
+		}
+	}
+}
+
+// A single attempt that overtook the release of its own process asks once more, and no more often: what it meets then
+// is another client.
+func TestASingleAttemptAsksOnceMore(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const way = 10 * time.Millisecond
+		p, other := w.ProcessAt(way, rwlock.WithBackgroundRelease()), w.Process()
+		hasWaited(other)
+		p.WarmUp()
+		held := p.Take("n", rwlock.Write)
+		waiter := other.Queue("n", rwlock.Write)
+		forgetReleases(p)
+		requests := w.Requests(p)
+		require.NoError(w, held.Release(w.Ctx))
+		began := time.Now()
+		_, err := p.TryLock(w.Ctx, "n")
+		refused, ok := errors.AsType[*rwlock.AcquireError](err)
+		require.True(w, ok, err)
+		lease := waiter.Granted()
+		require.Equal(w, lease.Owner(), refused.Holder.Owner)
+		require.LessOrEqual(w, time.Since(began), 6*way)
+		acquires := 0
+		for _, r := range requests.All() {
+			if r.Script == scripts.Acquire {
+				acquires++
+			}
+		}
+		require.Equal(w, 2, acquires)
+		w.Release(lease)
+	})
+}
+
+// What the caller is not told: the lease is gone, the server hangs, refuses, is gone, or has run the release and its
+// answer is lost.
+func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
+	release := testkit.Running(scripts.Release)
+	for name, c := range map[string]struct {
+		fail     func(w *world, p *process)
+		reported error // nil for none
+		stays    bool  // for the rest of its TTL
+	}{
+		"lost": {
+			fail:     func(w *world, _ *process) { w.FlushAll() },
+			reported: rwlock.ErrLost,
+		},
+		"hangs": {
+			fail:     func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
+			reported: rwlock.ErrNoQuorum, stays: true,
+		},
+		"is gone": {
+			fail:     func(_ *world, p *process) { p.CutOff(0) },
+			reported: rwlock.ErrNoQuorum, stays: true,
+		},
+		"refuses for a time": {
+			fail: func(_ *world, p *process) {
+				p.Link.Deny(func(cmd []string) string {
+					if release(cmd) {
+						return "BUSY not now"
+					}
+					return ""
+				})
+			},
+			reported: rwlock.ErrNoQuorum, stays: true,
+		},
+		"refuses for good": {
+			fail: func(_ *world, p *process) {
+				p.Link.Deny(func(cmd []string) string {
+					if release(cmd) {
+						return "NOPERM no"
+					}
+					return ""
+				})
+			},
+			reported: rwlock.ErrNoQuorum, stays: true,
+		},
+		"the answer is lost": {
+			fail:     func(_ *world, p *process) { p.Link.DropNextReply(release) },
+			reported: rwlock.ErrNoQuorum,
+		},
+		"the request is lost": {
+			fail:     func(_ *world, p *process) { p.Link.DropNextCommand(release) },
+			reported: rwlock.ErrNoQuorum,
+		},
+		"has forgotten the script": {fail: func(w *world, _ *process) { w.FlushScripts() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				w.Net.Tuned = true
+				var failed failedReleases
+				p := w.Process(failed.options()...)
+				p.WarmUp()
+				w.Pass(time.Second)
+				lease := p.Take("n", rwlock.Write)
+				ctx := lease.Context(w.Ctx)
+				c.fail(w, p)
+				began := time.Now()
+				require.NoError(w, lease.Release(w.Ctx))
+				require.Zero(w, time.Since(began), "it waits")
+				require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+				w.Pass(w.TTL / 2)
+				other, err := w.Process().TryLock(w.Ctx, "n")
+				if c.stays {
+					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				} else {
+					require.NoError(w, err)
+					w.Release(other)
+				}
+				stats, all := p.Stats(), failed.all()
+				switch c.reported {
+				case nil:
+					require.Empty(w, all)
+					require.Empty(w, failed.log.Records("release"))
+				case rwlock.ErrLost:
+					require.Len(w, all, 1)
+					require.Equal(w, lease.Token(), w.Loss(all[0]).Token)
+					require.Equal(w, uint64(1), stats.Lost.Taken)
+					require.Len(w, failed.log.Records("lease lost"), 1)
+				default:
+					require.Len(w, all, 1)
+					require.ErrorIs(w, all[0], c.reported)
+					require.Equal(w, uint64(1), stats.Unconfirmed)
+					require.Len(w, failed.log.Records("release"), 1)
+				}
+				p.Link.Restore()
+				w.Pass(w.TTL)
+				w.Release(w.Process().Take("n", rwlock.Write))
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
+// Release returns a loss that the process knows of, and sends nothing that the caller would have to be told of.
+func TestAReleaseInTheBackgroundReturnsAKnownLoss(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var failed failedReleases
+		p := w.Process(failed.options()...)
+		for name, use := range map[string]func() error{
+			"lease": func() error {
+				lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+				w.Pass(2 * w.TTL)
+				require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+				return lease.Release(w.Ctx)
+			},
+			"not noticed before": func() error {
+				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(time.Second))
+				time.Sleep(time.Second)
+				return lease.Release(w.Ctx)
+			},
+			"Do": func() error {
+				return p.Do(w.Ctx, "n", func(context.Context) error { w.Pass(2 * w.TTL); return nil }, rwlock.WithoutRenewal())
+			},
+			"RWMutex": func() error {
+				mu := p.RWMutex("m", rwlock.WithMaxHold(time.Second))
+				require.NoError(w, mu.Lock(w.Ctx))
+				w.Pass(2 * time.Second)
+				return mu.Unlock(w.Ctx)
+			},
+		} {
+			require.ErrorIs(w, use(), rwlock.ErrLost, name)
+			w.Settle()
+		}
+		require.Empty(w, failed.all())
+	})
+}
+
+// The end of the caller's context does not keep the lock.
+func TestAReleaseInTheBackgroundIgnoresItsContext(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := w.Process(rwlock.WithBackgroundRelease())
+		ctx, cancel := context.WithCancel(w.Ctx)
+		lease := p.Take("n", rwlock.Write)
+		mu := p.RWMutex("m")
+		require.NoError(w, mu.Lock(w.Ctx))
+		cancel()
+		require.NoError(w, lease.Release(ctx))
+		require.NoError(w, lease.Release(ctx), "the second time")
+		require.NoError(w, mu.Unlock(ctx))
+		w.Release(w.Process().Take("n", rwlock.Write), w.Process().Take("m", rwlock.Write))
+	})
+}
+
+// Close waits for the releases under way, and no longer than the release timeout.
+func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const way = 100 * time.Millisecond
+		for _, tuned := range []bool{false, true} {
+			w.Net.Tuned = tuned
+			p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+			p.WarmUp()
+			w.Pass(time.Second)
+			var leases []*rwlock.Lease
+			for i := range 3 {
+				leases = append(leases, p.Take(fmt.Sprint("n", i), rwlock.Write))
+			}
+			began := time.Now()
+			w.Release(leases...)
+			require.Zero(w, time.Since(began))
+			require.NoError(w, p.Close())
+			require.Equal(w, 2*way, time.Since(began))
+			w.OnlyTokensLeft()
+		}
+
+		const limit = 700 * time.Millisecond
+		var failed failedReleases
+		p := w.Process(append(failed.options(), rwlock.WithReleaseTimeout(limit))...)
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.Both)
+		began := time.Now()
+		require.NoError(w, lease.Release(w.Ctx))
+		require.NoError(w, p.Close())
+		require.Equal(w, limit, time.Since(began))
+		require.Len(w, failed.all(), 1)
+		require.ErrorIs(w, failed.all()[0], rwlock.ErrNoQuorum)
+	})
+}
+
+// A process that ends without Close may leave the lock to its TTL.
+func TestAReleaseInTheBackgroundOfAProcessThatEnds(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process(rwlock.WithBackgroundRelease())
+		lease := p.Take("n", rwlock.Write)
+		p.Die()
+		began := time.Now()
+		require.NoError(w, lease.Release(w.Ctx))
+		other := w.Process().Take("n", rwlock.Write)
+		require.InDelta(w, w.TTL, time.Since(began), float64(w.TTL/100))
+		w.Release(other)
+	})
+}
+
+// While a server hangs, so many releases return at once. Then each waits, as without the option, until the server
+// answers again.
+func TestAStormOfReleasesInTheBackgroundIsBounded(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const most, limit = 1024, time.Second
+		w.Net.Tuned = true
+		p := w.Process(rwlock.WithBackgroundRelease(), rwlock.WithReleaseTimeout(limit), rwlock.WithTTL(time.Hour))
+		p.WarmUp()
+		var leases []*rwlock.Lease
+		for i := range most + 3 {
+			leases = append(leases, p.Take(fmt.Sprint("n", i), rwlock.Write))
+		}
+		p.Link.Hold(testredis.Both)
+		began := time.Now()
+		w.Release(leases[:most]...)
+		require.Zero(w, time.Since(began))
+		for _, lease := range leases[most : most+2] {
+			began := time.Now()
+			require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrNoQuorum)
+			require.LessOrEqual(w, time.Since(began), limit)
+		}
+		p.Link.Restore()
+		w.Pass(time.Minute)
+		began = time.Now()
+		w.Release(leases[most+2])
+		require.Zero(w, time.Since(began))
+		w.Pass(time.Second)
+		w.OnlyTokensLeft()
+	})
+}
+
+// Waiters of other processes are served in the order of their arrival, and before the process that has released.
+func TestWaitersOfOthersBehindAReleaseInTheBackground(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, tuned := range []bool{false, true} {
+			w.Net.Tuned = tuned
+			p := w.Process(rwlock.WithBackgroundRelease())
+			held := p.Take("n", rwlock.Write)
+			var waiters []*pending
+			for range 4 {
+				waiters = append(waiters, w.Process(rwlock.WithBackgroundRelease()).Queue("n", rwlock.Write))
+			}
+			require.NoError(w, held.Release(w.Ctx))
+			again := p.Acquire(w.Ctx, "n", rwlock.Write)
+			last := held.Token()
+			for _, waiter := range append(waiters, again) {
+				lease := waiter.Granted()
+				require.Greater(w, lease.Token(), last)
+				last = lease.Token()
+				require.NoError(w, lease.Release(w.Ctx))
+			}
+		}
+	})
+}
+
+// What a minimum leaves behind is not freed sooner, and it refuses a single attempt of its own process at once.
+func TestAMinimumBehindAReleaseInTheBackground(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const least, way = 5 * time.Second, 10 * time.Millisecond
+		w.Net.Tuned = true
+		p := w.ProcessAt(way, rwlock.WithBackgroundRelease(), rwlock.WithMinHold(least))
+		p.WarmUp()
+		w.Pass(time.Second)
+		granted := time.Now()
+		require.NoError(w, p.Take("n", rwlock.Write).Release(w.Ctx))
+		_, err := p.TryLock(w.Ctx, "n")
+		refused, ok := errors.AsType[*rwlock.AcquireError](err)
+		require.True(w, ok, err)
+		require.True(w, refused.Holder.Ended)
+		require.Equal(w, 4*way, time.Since(granted), "a round trip each")
+		next := p.Take("n", rwlock.Write)
+		require.InDelta(w, least, time.Since(granted), float64(5*way))
+		w.Release(next)
+	})
+}
+
+// Only RWMutexes with equal options share a lease.
+func TestAnRWMutexWithAndWithoutBackgroundRelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n", rwlock.WithBackgroundRelease())
+		require.Same(w, mu, p.RWMutex("n", rwlock.WithBackgroundRelease(), rwlock.WithBackgroundRelease()))
+		require.NoError(w, mu.Lock(w.Ctx))
+		refused, ok := errors.AsType[*rwlock.OptionError](p.RWMutex("n").Lock(w.Ctx))
+		require.True(w, ok)
+		require.Equal(w, "WithBackgroundRelease", refused.Option)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		other := p.RWMutex("n")
+		require.NoError(w, other.Lock(w.Ctx), "the first one is not in use any more")
+		require.NoError(w, other.Unlock(w.Ctx))
+	})
+}
+
+// followsInTheBackground is a part of the suite: no request of the process is refused by what it has released, whether
+// the deployment keeps the order or not.
+func followsInTheBackground(w *world) {
+	p := w.Process(rwlock.WithBackgroundRelease())
+	for _, pair := range pairs {
+		for range 5 {
+			require.NoError(w, pair(w, p, "n"))
+		}
+	}
+	require.NoError(w, p.Close())
+	w.OnlyTokensLeft()
+}
