@@ -205,23 +205,6 @@ func (a *acquisition) askAll() {
 	calls.post()
 }
 
-// postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.
-type postings []posting
-
-type posting struct {
-	m    *transport.Master
-	call transport.Call
-}
-
-// fewMasters is the number of masters up to which the postings of a call are on its stack.
-const fewMasters = 5
-
-func (all postings) post() {
-	for i := range all {
-		all[i].m.Post(all[i].call)
-	}
-}
-
 // follows reports whether the request to a master has to follow a release of this process.
 func (a *acquisition) follows(m *transport.Master) bool {
 	announced, posted := a.hold.e.leaving[m.Index].ahead(a.hold.key.LockHash())
@@ -234,24 +217,17 @@ func (a *acquisition) follows(m *transport.Master) bool {
 func (a *acquisition) request(m *transport.Master, proposal int64) {
 	h := a.hold
 	lock := h.key.LockHash()
+	inOrder := m.Ordered(lock) && !h.e.replicated()
 	switch announced, posted := h.e.leaving[m.Index].ahead(lock); {
-	case a.entry == Try && announced, a.entry != Try && len(posted) > 0 && h.block() > 0 && !h.e.ordered(m, lock):
+	case a.entry == Try && announced, a.entry != Try && len(posted) > 0 && h.block() > 0 && !inOrder:
 		h.ballot.Vote(m.Index).Ask()
-		after := a.afterReleases(m, proposal)
-		h.lease.mu.afterUnlock(func() {
-			h.e.releases[m.Index].sendNow(lock)
-			after()
-		})
+		h.lease.mu.afterUnlock(func() { h.e.releases[m.Index].sendNow(lock) })
+		h.lease.mu.afterUnlock(a.afterReleases(m, proposal))
 	case a.entry == Try && len(posted) > 0:
 		a.postBehind(m, proposal, posted)
 	default:
 		a.post(m, proposal, true)
 	}
-}
-
-// ordered reports whether a request for the lock that is posted now leaves after the releases in the background.
-func (e *Engine) ordered(m *transport.Master, lock string) bool {
-	return !e.replicated() && m.Ordered(lock)
 }
 
 // afterReleases returns a function that posts the request once the releases of this process for the lock have been

@@ -4,7 +4,7 @@
 // # Files
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
-//	request.go     Request and Terms, the scripts of a master
+//	request.go     Request and Terms, the scripts of a master; postings, calls to several masters
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold
 //	hold.go        hold, one hold id on the masters: its grant, its deadline, its end; the masters' votes on it, what a
 //	               reply means, and which calls the ballot asks for

@@ -508,14 +508,6 @@ func (h *hold) releaseInOrder() bool {
 	return votes != nil
 }
 
-// ordered sets whether the next calls must not overtake these.
-func (all postings) ordered(are bool) postings {
-	for i := range all {
-		all[i].call.Ordered = are
-	}
-	return all
-}
-
 // reportRelease reports how a release in the background has failed: the caller was told that the lease was held until
 // then.
 func (h *hold) reportRelease(err error) {

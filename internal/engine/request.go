@@ -98,3 +98,28 @@ func newScriptSet(salt string) *scriptSet {
 
 // scriptsOf returns the scripts for a master.
 func (e *Engine) scriptsOf(m *transport.Master) *scriptSet { return e.scripts[m.Index].Load() }
+
+// postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.
+type postings []posting
+
+type posting struct {
+	m    *transport.Master
+	call transport.Call
+}
+
+// fewMasters is the number of masters up to which the postings of a call are on its stack.
+const fewMasters = 5
+
+func (all postings) post() {
+	for i := range all {
+		all[i].m.Post(all[i].call)
+	}
+}
+
+// ordered sets whether the next calls must not overtake these.
+func (all postings) ordered(are bool) postings {
+	for i := range all {
+		all[i].call.Ordered = are
+	}
+	return all
+}
