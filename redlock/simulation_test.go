@@ -208,7 +208,7 @@ func (s *simulation) tryAll() {
 			if err := lease.Release(s.Ctx); err != nil {
 				s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
 			}
-			if s.sends[p.index] {
+			if s.conditions != nil && s.sends[p.index] {
 				time.Sleep(simTTL / 2) // until it has arrived everywhere
 			}
 		}
