@@ -47,6 +47,7 @@ func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
 		OnSubscribeFailed: func(*transport.Master, *transport.Node, error) {},
 		OnMoved:           func(*transport.Master) {},
 		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
+		OnFirstAnswer:     func(*transport.Node) {},
 	}
 	e := &embedded{processes: make([]string, 3)}
 	for i := range 3 {
