@@ -16,11 +16,22 @@ import (
 )
 
 // accounts is a storage that checks tokens.
-type accounts struct{ guard fencing.Watermark }
+type accounts struct {
+	guard   fencing.Watermark
+	balance int
+}
 
 func (a *accounts) Save(ctx context.Context, fence fencing.Fence, balance int) error {
 	return a.guard.Do(ctx, fence, func(context.Context) error {
 		fmt.Println("saved", balance)
+		return nil
+	})
+}
+
+// Deposit adds to the balance, in the step that checks the token.
+func (a *accounts) Deposit(ctx context.Context, fence fencing.Fence, amount int) error {
+	return a.guard.Do(ctx, fence, func(context.Context) error {
+		a.balance += amount
 		return nil
 	})
 }
@@ -65,7 +76,7 @@ func Example() {
 // readme holds the code of README.md; TestReadmeCode compares the two.
 type readme struct{}
 
-func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) error {
+func (r *readme) tenLines(ctx context.Context, store *accounts, amount int) error {
 	client, err := rwlock.Dial("127.0.0.1:6379", rueidis.ClientOption{})
 	if client != nil {
 		defer client.Close() // there is one beside an error too, if the server does not answer yet
@@ -83,7 +94,7 @@ func (r *readme) tenLines(ctx context.Context, store *accounts, balance int) err
 		if err != nil {
 			return err
 		}
-		return store.Save(ctx, fence, balance) // the storage refuses what is older than it has seen
+		return store.Deposit(ctx, fence, amount) // the storage refuses what is older than it has seen
 	})
 	if rwlock.Completed(err) { // the lease was lost, and the storage had accepted the work: do not repeat it
 		return nil
@@ -107,6 +118,14 @@ func (r *readme) mutex(ctx context.Context, locker *rwlock.Locker, work func(con
 	}
 	defer mu.RUnlock(ctx)
 	return work(mu.Context(ctx)) // it carries the fence, and ends if the lock is lost
+}
+
+func (r *readme) mutexForWriting(ctx context.Context, mu *rwlock.RWMutex, write func(context.Context) error) error {
+	if err := mu.Lock(ctx); err != nil {
+		return err
+	}
+	err := write(mu.Context(ctx)) // nil: the storage has accepted it
+	return errors.Join(err, mu.Unlock(ctx))
 }
 
 func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(context.Context) error) error {
