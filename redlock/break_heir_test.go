@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -114,6 +115,56 @@ func TestBreakFollowsAConversion(t *testing.T) {
 			w.Eventually("free", func() bool { return len(w.Inspect("x").Holders) == 0 })
 		}
 	})
+}
+
+// A lease that is converted again follows the Break of its first hold too, which a slow master releases last.
+func TestBreakFollowsTwoConversions(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, operator := w.Process(), w.Process(rwlock.WithMeta("operator"))
+		p.Section("warm-up")
+		operator.Section("warm-up")
+		lease := p.Take("x", rwlock.Read)
+		w.Pass(100 * time.Millisecond)
+		first := w.Inspect("x").Holders[0].Hold
+		p.Links[2].DelayDir(testredis.ToServer, 300*time.Millisecond)
+		require.NoError(w, lease.Upgrade(w.Ctx))
+		require.NoError(w, operator.Break(w.Ctx, "x", first, "in between"))
+		require.NoError(w, lease.Downgrade(w.Ctx))
+		w.UntilOver(lease)
+		require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+		requireOperator(w, lease.Err())
+	})
+}
+
+// An adopted lease follows the Break of the detached hold, which one master releases late, or when it is asked again.
+func TestBreakFollowsAnAdoption(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		inFakeTime(t, 3, func(w *world) {
+			p, q, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
+			q.Section("warm-up")
+			operator.Section("warm-up")
+			ticket := detached(w, p, rwlock.Write)
+			w.Pass(100 * time.Millisecond)
+			if refuses {
+				q.Links[2].Deny(func(cmd []string) string {
+					if w.ScriptOf(cmd) == scripts.Release {
+						return "OOM command not allowed when used memory > 'maxmemory'."
+					}
+					return ""
+				})
+			} else {
+				q.Links[2].DelayDir(testredis.ToServer, 300*time.Millisecond)
+			}
+			lease, err := q.Adopt(w.Ctx, ticket)
+			require.NoError(w, err)
+			require.NoError(w, operator.Break(w.Ctx, "x", ticket.Hold, "in between"))
+			require.NoError(w, lease.Err())
+			q.Links[2].Deny(nil)
+			w.UntilOver(lease)
+			require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+			requireOperator(w, lease.Err())
+		})
+	}
 }
 
 // A call for several locks does not ask again for one of them that it knows to be broken.

@@ -7,9 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A released lease leaves its hold behind until its minimum: nobody enters or joins it, and those who wait see it.
@@ -134,6 +136,23 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				require.Error(w, err)
 				p.Link.DelayDir(testredis.ToClient, 0)
 				w.Pass(2 * time.Second)
+			},
+			"an adoption that failed": func(p *process) {
+				ticket := detach(w, p.Take("n", rwlock.Write))
+				q := w.Process()
+				q.WarmUp()
+				q.Link.Deny(func(cmd []string) string {
+					if w.ScriptOf(cmd) == scripts.Release && testkit.HoldsOf(cmd)[0] == ticket.Hold {
+						return "OOM command not allowed when used memory > 'maxmemory'."
+					}
+					return ""
+				})
+				_, err := q.Adopt(w.Ctx, ticket, minimum)
+				require.ErrorContains(w, err, "it can be adopted again")
+				w.Settle()
+				lease, err := p.Adopt(w.Ctx, ticket)
+				require.NoError(w, err)
+				w.Release(lease)
 			},
 			"a hold that joined": func(p *process) {
 				owner := reentrant.NewOwner()

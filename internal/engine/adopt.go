@@ -61,6 +61,7 @@ func (e *Engine) Adopt(ctx context.Context, l *Lease, d Detached, terms *Terms) 
 		Name: d.Name, Mode: d.Mode, Entry: Try, Terms: terms, From: d.Hold, adopts: d.Token,
 	})}
 	a.hold.provisional = true
+	a.hold.unclaimed = true
 	if err := a.adopt(ctx); err != nil {
 		a.reportFailure(err)
 		return err
@@ -106,6 +107,7 @@ func (a *adoption) adopt(ctx context.Context) error {
 	if err := a.takeOver(ctx); err != nil {
 		return err
 	}
+	l.claim()
 	if kept = l.keep(); kept {
 		return nil
 	}
@@ -169,7 +171,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	keys, proposal := e.keys.ForCall(h.key), e.tokens.proposalAfter(l.Token())
 	for _, m := range e.masters {
 		r := pendingRelease{
-			m: m, key: h.key, hold: a.from.Hold, until: e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout),
+			m: m, key: h.key, hold: a.from.Hold, heir: h, until: e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout),
 			// The detaching process may have asked this master to take the hold back after it had lost it.
 			tombstone: wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true},
 		}
@@ -215,7 +217,7 @@ func (t *takeOver) answered(r pendingRelease, result rueidis.RedisResult, sent c
 	if err == nil {
 		r.m.Sample(r.key.LockHash(), sent, reply.Micros)
 		e.releases[r.m.Index].confirmed(&r)
-		t.of.inherit(reply.Broken)
+		r.heir.inherit(reply.Broken)
 		e.doRemaining(r.m, r.key, reply.More)
 		t.votes.count(r.m.Index, reply.Was == wire.WasGranted, nil)
 		return

@@ -137,6 +137,9 @@ func (h *hold) inherit(by *Breaker) {
 	}
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
+	if h.replaced { // by a conversion, while the release was on its way
+		h = h.lease.standing.Load()
+	}
 	if h.phase != ended {
 		h.broken(by)
 	}

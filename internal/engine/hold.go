@@ -43,7 +43,7 @@ type hold struct {
 	replaced    bool   // by a conversion: the lease stands on another hold
 	unobserved  bool   // the hooks were not notified of the grant
 	provisional bool   // not reported unless keep is called: see group
-	unclaimed   bool   // no caller has it so far, so it leaves no minimum behind: see group
+	unclaimed   bool   // no caller has it so far, so it leaves no minimum behind: see claim
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 

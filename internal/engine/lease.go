@@ -46,6 +46,12 @@ func (l *Lease) keep() bool {
 	return true
 }
 
+// claim makes a hold that no caller had the caller's.
+func (l *Lease) claim() {
+	l.lock().unclaimed = false
+	l.mu.Unlock()
+}
+
 // endUnkept returns why a lease that no caller has so far has ended, or nil. Only Close releases such a lease.
 func (l *Lease) endUnkept() error {
 	end := l.Err()

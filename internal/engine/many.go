@@ -76,8 +76,7 @@ func (g *group) begin(i int) *hold {
 // hand makes the kept leases the caller's.
 func (g *group) hand() {
 	for _, l := range g.kept {
-		l.lock().unclaimed = false
-		l.mu.Unlock()
+		l.claim()
 	}
 }
 

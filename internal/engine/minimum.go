@@ -10,8 +10,8 @@ import (
 // A lease with a minimum leaves its hold behind: the masters keep it as ended until the minimum has passed since the
 // first grant. That is so however the lease ends, by its caller, by Close, or by a loss. So that it is also so if the
 // process dies, an acquire and each renewal ask for the minimum where it is longer than the TTL. A hold that no caller
-// had, such as one of several locks of which another is not granted, and a hold that a conversion replaces, leave
-// nothing behind.
+// had, such as one of several locks of which another is not granted, or that of an adoption that fails, and a hold that
+// a conversion replaces, leave nothing behind.
 
 // minimum is what a hold leaves behind; the zero value is nothing.
 type minimum struct {
