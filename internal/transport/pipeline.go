@@ -66,6 +66,7 @@ type pipeline struct {
 const (
 	batchesAtOnce    = 4
 	callsPerBatch    = 256
+	callsKept        = batchesAtOnce * callsPerBatch // for a server that does not answer
 	renewalsPerBatch = 8 * renewalsPerCall
 )
 
@@ -154,7 +155,7 @@ func (p *pipeline) handOn() {
 
 // take moves the next batch into an array of the caller. If nothing is left, or nothing that may be tried now, the
 // caller is idle from then on, and later is after how long to look again. During a backoff, calls that are not urgent
-// fail at once, and all other calls wait for the next attempt.
+// fail at once, and so do urgent ones beyond callsKept. All other calls wait for the next attempt.
 func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renews bool, later time.Duration) {
 	now := p.n.m.cfg.Clock.Now()
 	_, cause := p.n.health.backoff(now.Mono)
@@ -226,19 +227,22 @@ func (p *pipeline) queued(batch *orderedBatch) {
 	}
 }
 
-// takeRefused takes out the calls that fail during a backoff for this cause, under mu; none without a cause.
+// takeRefused takes out the calls that fail during a backoff for this cause, under mu; none without a cause. Of the
+// urgent ones these are the last: over a quorum the callers go on without this server, and more of them come than it
+// fails to answer.
 func (p *pipeline) takeRefused(cause error) (refused []Call) {
 	if cause == nil {
 		return nil
 	}
-	var kept []Call
+	kept := p.calls[:0]
 	for _, c := range p.calls {
-		if c.Urgent {
+		if c.Urgent && len(kept) < callsKept {
 			kept = append(kept, c)
 		} else {
 			refused = append(refused, c)
 		}
 	}
+	clear(p.calls[len(kept):])
 	p.calls = kept
 	return refused
 }

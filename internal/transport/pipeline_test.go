@@ -334,3 +334,27 @@ func TestWhatAPostedCallCosts(t *testing.T) {
 	})
 	require.LessOrEqual(t, posted, command)
 }
+
+// What waits for a server that hangs is bounded, however long it hangs: over a quorum the callers go on without it.
+func TestCallsDoNotPileUpBeforeAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		link.Blackhole(testredis.Both)
+		var done outcomes
+		waiting, atATime := 0, 100
+		for i := range 1200 {
+			for range atATime {
+				b.Post(done.call(i, true))
+			}
+			time.Sleep(25 * time.Millisecond)
+			if waiting += atATime - len(done.take()); i > 400 {
+				require.Less(t, waiting, 10_000, "after %d", i)
+			}
+		}
+		link.Restore()
+		time.Sleep(patience)
+		require.Equal(t, waiting, len(done.take()))
+	})
+}
