@@ -249,13 +249,13 @@ func (a *acquisition) afterReleases(m *transport.Master, proposal int64) func() 
 // postBehind posts a single attempt behind the releases of these holds of its own process, under mu. If one of them
 // refuses it, the attempt has overtaken its release, and asks once more after the answer. The holds are those of now:
 // the answer to the release may arrive before the refusal.
-func (a *acquisition) postBehind(m *transport.Master, proposal int64, own []string) {
+func (a *acquisition) postBehind(m *transport.Master, proposal int64, own []*departure) {
 	call, again := a.call(m, proposal, true), a.afterReleases(m, proposal)
 	query := call.To
 	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, wire.ReadAcquire)
 		if err == nil && reply.Status == wire.Refused && reply.Holder != nil && !reply.Holder.Ended &&
-			slices.Contains(own, reply.Holder.Hold) {
+			slices.ContainsFunc(own, func(d *departure) bool { return d.posted == reply.Holder.Hold }) {
 			again()
 			return
 		}

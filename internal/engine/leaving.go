@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -27,11 +28,22 @@ type departures struct {
 	open      []*departure
 	answered  int        // how many releases were before these
 	followers []follower // in their order
+
+	announced, posted int // of the open ones, how many of either kind have no answer
 }
 
 type departure struct {
-	posted   string // the id of the hold, if the release was posted; "" if it was announced
+	posted   string // the id of the hold, if the release was posted; "" if it was announced; never changes
 	answered bool
+}
+
+// count counts a release without an answer, or the answer to one.
+func (all *departures) count(d *departure, change int) {
+	if d.posted == "" {
+		all.announced += change
+	} else {
+		all.posted += change
+	}
 }
 
 // follower is a call that waits for the first so many releases of its lock.
@@ -56,6 +68,7 @@ func (v *leaving) add(lock, posted string) (left func()) {
 		v.locks[lock] = all
 	}
 	all.open = append(all.open, d)
+	all.count(d, +1)
 	return func() {
 		for _, f := range v.leave(lock, d) {
 			f.call()
@@ -70,6 +83,7 @@ func (v *leaving) leave(lock string, d *departure) (ready []follower) {
 	d.answered = true
 	v.open.Add(-1)
 	all := v.locks[lock]
+	all.count(d, -1)
 	for len(all.open) > 0 && all.open[0].answered {
 		all.open = all.open[1:]
 		all.answered++
@@ -91,22 +105,18 @@ func (v *leaving) any(lock string) bool {
 }
 
 // ahead returns what a request for the lock has ahead of it that has no answer so far: whether a release is announced,
-// and the holds whose releases were posted.
-func (v *leaving) ahead(lock string) (announced bool, posted []string) {
+// and the releases from the first one on if some of them were posted. It copies nothing: a server that hangs has
+// thousands of them.
+func (v *leaving) ahead(lock string) (announced bool, posted []*departure) {
 	if v.open.Load() == 0 {
 		return false, nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if all := v.locks[lock]; all != nil {
-		for _, d := range all.open {
-			switch {
-			case d.answered:
-			case d.posted == "":
-				announced = true
-			default:
-				posted = append(posted, d.posted)
-			}
+		announced = all.announced > 0
+		if all.posted > 0 {
+			posted = slices.Clip(all.open)
 		}
 	}
 	return announced, posted
