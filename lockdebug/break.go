@@ -13,6 +13,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/seed74116694/fencelock/rwlock"
@@ -53,6 +54,9 @@ type breaker struct {
 
 // target is the hold that is to be broken.
 type target struct{ Name, Hold string }
+
+// Quoted returns the name for a form: a browser changes line breaks in a field, and the zero byte.
+func (t target) Quoted() string { return strconv.QuoteToASCII(t.Name) }
 
 // token returns what a request to break the hold has to carry.
 func (b *breaker) token(t target) string {
@@ -118,7 +122,8 @@ func (b *breaker) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("form: %v", err), http.StatusBadRequest)
 		return
 	}
-	t := target{r.PostForm.Get("name"), r.PostForm.Get("hold")}
+	name, _ := strconv.Unquote(r.PostForm.Get("lock")) // without one the token does not fit
+	t := target{name, r.PostForm.Get("hold")}
 	if !hmac.Equal([]byte(r.PostForm.Get("token")), []byte(b.token(t))) {
 		http.Error(w, "token: is not that of the question for this hold: go back to it and reload it", http.StatusForbidden)
 		return

@@ -3,6 +3,7 @@
 package lockdebug_test
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -74,9 +75,11 @@ func (o *operated) form(name, hold string) url.Values {
 	form := url.Values{"name": {name}, "hold": {hold}}
 	status, body := o.do(http.MethodGet, "?"+form.Encode(), nil)
 	require.Equal(o, http.StatusOK, status, body)
-	token := regexp.MustCompile(`name="token" value="(\w+)"`).FindStringSubmatch(body)
-	require.NotNil(o, token, body)
-	form.Set("token", token[1])
+	breaks := strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n") // as a browser sends them
+	hidden := regexp.MustCompile(`type="hidden" name="(\w+)" value="([^"]*)"`)
+	for _, field := range hidden.FindAllStringSubmatch(body, -1) {
+		form.Set(field[1], breaks.Replace(html.UnescapeString(field[2])))
+	}
 	form.Set("reason", "stuck")
 	form.Set("how", "wait")
 	return form
@@ -103,6 +106,19 @@ func TestOperatorBreaksAHold(t *testing.T) {
 		status, body = o.do(http.MethodGet, "?"+url.Values{"name": form["name"], "hold": form["hold"]}.Encode(), nil)
 		require.Equal(o, http.StatusNotFound, status, body)
 		require.NotContains(o, body, "<form")
+	}
+}
+
+// A browser sends the name that the page has, whatever is in it.
+func TestOperatorBreaksAHoldOfAnyName(t *testing.T) {
+	o := startOperated(t)
+	for _, name := range []string{"a\nb", "a\rb", "a\r\nb", "\n", "a\x00b", " a ", `"a"`, "\ufeff\u2028ä"} {
+		lease := o.take(name)
+		form := o.form(name, lease.Owner())
+		form.Set("how", "now")
+		status, body := o.do(http.MethodPost, "", form)
+		require.Equal(o, http.StatusOK, status, "%q: %s", name, body)
+		require.Contains(o, body, "The hold is gone.")
 	}
 }
 
