@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -69,32 +70,48 @@ func pairOnce(t *testing.T, locker *rwlock.Locker) {
 	}
 }
 
-// Each master runs one script to acquire and one to release, and these are the commands inside them.
+// Each master runs one script to acquire and one to release, and these are the commands inside them. They are those of
+// masters that keep pace: the release to a master that has not answered the acquire costs a tombstone more, so the
+// cheapest of several rounds counts.
 func TestUncontendedCommandsOfAMaster(t *testing.T) {
-	const pairs, most = 200, 8
+	const rounds, pairs, most = 40, 25, 8
 	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
 	_, locker := lockerOver(t, servers)
-	pairOnce(t, locker) // loads the scripts
-	for _, s := range servers {
-		s.ResetStats()
-	}
-	for range pairs {
-		pairOnce(t, locker)
-	}
-	for _, s := range servers {
-		inside, scripts := 0, 0
-		for name, stat := range s.Stats() {
-			switch name {
-			case "evalsha", "eval":
-				scripts += stat.Calls
-			case "ping", "info", "config|resetstat":
-			default:
-				inside += stat.Calls
+	cheapest := map[*testredis.Server]float64{}
+	for range rounds {
+		for _, s := range servers {
+			s.ResetStats()
+		}
+		for range pairs {
+			pairOnce(t, locker)
+		}
+		for _, s := range servers {
+			if scripts, inside := scriptsOf(s); scripts > 0 {
+				perPair := 2 * float64(inside) / float64(scripts)
+				if best, ok := cheapest[s]; !ok || perPair < best {
+					cheapest[s] = perPair
+				}
 			}
 		}
-		t.Logf("%d scripts, %d commands inside", scripts, inside)
-		// The first pair may reach the slowest master after the statistics were reset.
-		require.LessOrEqual(t, scripts, 2*(pairs+1))
-		require.LessOrEqual(t, inside, most*(pairs+1))
 	}
+	for _, s := range servers {
+		t.Logf("%.2f commands a pair", cheapest[s])
+		require.LessOrEqual(t, cheapest[s], float64(most))
+		require.Greater(t, cheapest[s], float64(most)/2, "they are counted")
+	}
+}
+
+// scriptsOf returns how many scripts a server has run, and the commands inside them.
+func scriptsOf(s *testredis.Server) (scripts, inside int) {
+	for name, stat := range s.Stats() {
+		name, _, _ := strings.Cut(name, "|")
+		switch name {
+		case "evalsha", "eval":
+			scripts += stat.Calls
+		case "ping", "info", "config", "hello", "client", "script", "subscribe": // of connections, whenever they begin
+		default:
+			inside += stat.Calls
+		}
+	}
+	return scripts, inside
 }

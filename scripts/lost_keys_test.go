@@ -400,10 +400,11 @@ func TestFullMemoryKeepsWhoIsIn(t *testing.T) {
 	}, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 }
 
-// fillMemory sets keys until the server refuses to.
+// fillMemory sets keys until the server refuses to. The values are small: the buffer in which a server has received a
+// large one is memory too, and is given back at some later time.
 func (e *env) fillMemory() {
 	e.t.Helper()
-	for size := 1 << 20; size >= 16; size /= 2 {
+	for size := 16 << 10; size >= 16; size /= 2 {
 		for i := 0; ; i++ {
 			err := e.do("SET", strings.Join(texts([]any{"fill", size, i}), ":"), strings.Repeat("x", size)).Error()
 			if err != nil {
