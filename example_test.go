@@ -160,5 +160,5 @@ func (r *readme) guard(ctx context.Context, fence fencing.Fence, write func(cont
 	return err
 }
 
-// These two want servers at fixed addresses, so they are compiled only.
-var _ = []any{(&readme{}).tenLines, (&readme{}).quorum}
+// These are compiled only: two of them want servers at fixed addresses.
+var _ = []any{(&readme{}).tenLines, (&readme{}).quorum, (&readme{}).mutexForWriting}

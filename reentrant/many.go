@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/joined"
@@ -324,6 +325,7 @@ func (t *together) Accept() error {
 // open opens the sections of the locks that the call has.
 func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
 	m, leases := &MultiHold{locker: t.locker, holds: make([]*Hold, len(t.parts)), taken: taken}, taken.Leases()
+	var unused []*rwlock.Lease // another goroutine has joined the lock too
 	for _, p := range t.parts {
 		h := p.hold
 		if p.first {
@@ -334,24 +336,38 @@ func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
 				p.section.lease, leases = leases[0], leases[1:]
 			}
 			p.section.begin(h)
-		} else if p.lease != nil { // of no use: another goroutine has joined the lock too
-			defer func() { _ = p.lease.Release(context.Background()) }()
+		} else if p.lease != nil {
+			unused = append(unused, p.lease)
 		}
 		m.holds[p.at] = h
 	}
+	releaseAll(t.ctx, unused)
 	return m
 }
 
 // giveUp leaves what the call has entered and joined.
 func (t *together) giveUp() {
+	var left []*rwlock.Lease
 	for i := range t.parts {
 		p := &t.parts[i]
-		if lease := p.lease; lease != nil {
+		if p.lease != nil {
+			left = append(left, p.lease)
 			p.lease = nil
-			defer func() { _ = lease.Release(context.Background()) }()
 		}
 		p.leave()
 	}
+	releaseAll(t.ctx, left)
+}
+
+// releaseAll releases leases at the same time, so that one release timeout bounds them all, and returns their errors.
+func releaseAll(ctx context.Context, leases []*rwlock.Lease) []error {
+	errs := make([]error, len(leases))
+	var all sync.WaitGroup
+	for i, lease := range leases {
+		all.Go(func() { errs[i] = lease.Release(ctx) })
+	}
+	all.Wait()
+	return errs
 }
 
 // MultiHold is the holds of one owner of several locks that were taken together. Its methods are safe for concurrent
@@ -411,8 +427,8 @@ func (m *MultiHold) Err() error {
 }
 
 // Release ends all holds. Locks that the call has taken are given back together, as rwlock.MultiLease.Release does.
-// ErrOrder changes nothing: another hold nests in one of them and has to be released before. A second Release, and
-// Release of a nil MultiHold, returns nil.
+// Those that it has joined are given back at the same time as each other. ErrOrder changes nothing: another hold nests
+// in one of them and has to be released before. A second Release, and Release of a nil MultiHold, returns nil.
 func (m *MultiHold) Release(ctx context.Context) error {
 	switch {
 	case m == nil:
@@ -428,6 +444,7 @@ func (m *MultiHold) Release(ctx context.Context) error {
 // too if forced; else they are ErrOrder, and nothing is removed.
 func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order error) {
 	left, order := m.takeOut(forced)
+	var joinedLeases []*rwlock.Lease
 	taken := false
 	for _, x := range left {
 		x.hold.endContexts(x.contexts)
@@ -437,11 +454,12 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order
 				errs = append(errs, err)
 			}
 		case slices.Contains(m.joined, x.hold):
-			errs = append(errs, x.hold.section.lease.Release(ctx))
+			joinedLeases = append(joinedLeases, x.hold.section.lease)
 		default:
 			taken = true
 		}
 	}
+	errs = append(errs, releaseAll(ctx, joinedLeases)...)
 	if taken {
 		errs = append(errs, joined.Parts(m.taken.Release(ctx))...)
 	}
