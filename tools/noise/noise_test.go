@@ -68,7 +68,7 @@ func TestPackages(t *testing.T) {
 	require.NoError(t, err)
 	expected := map[string][]kind{
 		"rwlock":              {mutex, atomic, syncOther, channel, callback},
-		"reentrant":           {mutex, channel, callback},
+		"reentrant":           {mutex, syncOther, channel, callback},
 		"internal/engine":     {mutex, atomic, syncOther, channel, callback},
 		"internal/localqueue": {atomic, channel, callback},
 		"internal/transport":  {mutex, atomic, syncOther, channel, callback, goroutine},
