@@ -251,7 +251,7 @@ func (s *simulation) adopt(ctx context.Context, p *simPeer, rng *rand.Rand) *rwl
 	return lease
 }
 
-var adoptionSeeds = flag.Int("redlock.adoptions", 2, "how many seeds of leases that are handed over are simulated")
+var adoptionSeeds = flag.Int("redlock.adoptions", 1, "how many seeds of leases that are handed over are simulated")
 
 // TestSimulatedAdoptions has processes hand leases over and adopt them over three masters, beside others who want the
 // lock. Tickets are used by several, delays are drawn from a seed, adopters give up or are killed at any step, and
