@@ -1,11 +1,13 @@
 package redlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -95,5 +97,24 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/2)
 		w.UntilOver(lease)
 		require.Equal(w, rwlock.NoQuorum, w.Loss(lease.Err()).Reason)
+	})
+}
+
+// That a master does not answer the renewal with the longer TTL is no reason to trust the others for the shorter one:
+// what may still arrive there has the longer TTL.
+func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		const late = 50 * time.Millisecond
+		p := w.Process(redlock.WithQuarantine(time.Minute))
+		lease := p.Take("n", rwlock.Write)
+		w.Pass(100 * time.Millisecond) // the last answers of the acquisition
+		p.Links[0].Delay(late)
+		p.Links[2].Delay(late)
+		p.Links[1].Blackhole(testredis.ToClient)
+		change := w.Call(w.Ctx, func(ctx context.Context) error { return lease.SetTTL(ctx, time.Minute) })
+		w.Pass(late / 2)
+		p.Links[1].Cut() // the renewal may have run
+		require.NoError(w, change.Result())
+		require.Greater(w, time.Until(lease.Deadline()), 59*time.Second)
 	})
 }

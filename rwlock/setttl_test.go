@@ -84,24 +84,39 @@ func TestAShorterTTLIsNotTrustedLonger(t *testing.T) {
 
 // A renewal that was not answered may arrive later. Until it cannot, a longer TTL is not trusted beyond its TTL.
 func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		p.Link.Blackhole(testredis.ToClient)
-		require.Error(w, lease.Renew(w.Ctx))
-		p.Link.Cut()
-		p.Link.Restore()
-		w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
-		require.NoError(w, lease.SetTTL(w.Ctx, time.Hour))
-		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
-		for range 6 {
-			w.Pass(w.TTL)
-			require.NoError(w, lease.Err())
-			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
-		}
-		w.Pass(2 * w.TTL)
-		require.Greater(w, time.Until(lease.Deadline()), time.Hour/2)
-	})
+	const longer = time.Hour
+	for name, change := range map[string]func(w *world, p *process, lease *rwlock.Lease){
+		"the connection broke before": func(w *world, p *process, lease *rwlock.Lease) {
+			p.Link.Cut()
+			p.Link.Restore()
+			w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
+			require.NoError(w, lease.SetTTL(w.Ctx, longer))
+		},
+		"the connection breaks after": func(w *world, p *process, lease *rwlock.Lease) {
+			require.Error(w, lease.SetTTL(w.Ctx, longer), "the master is not asked again before it has answered")
+			p.Link.Cut()
+			p.Link.Restore()
+			w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				lease := p.Take("n", rwlock.Write)
+				p.Link.Blackhole(testredis.ToClient)
+				require.Error(w, lease.Renew(w.Ctx))
+				change(w, p, lease)
+				require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+				for range 6 {
+					w.Pass(w.TTL)
+					require.NoError(w, lease.Err())
+					require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+				}
+				w.Pass(2 * w.TTL)
+				require.Greater(w, time.Until(lease.Deadline()), longer/2)
+			})
+		})
+	}
 }
 
 // A renewal under way has the TTL from before, so SetTTL waits for it.

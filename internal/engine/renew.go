@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -154,7 +155,7 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 	defer h.lease.mu.Unlock()
 	now := h.e.clock.Now()
 	if err != nil && !transport.DidNotRun(err) {
-		h.e.unansweredAt.Store(int64(now.Mono))
+		h.noteUnanswered(ttl, now)
 	}
 	// An answer after the deadline is too late, whether positive or not: another holder may have entered.
 	if h.expire(now); h.phase != held {
@@ -499,8 +500,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // renewal with this one, and set the expiry back.
 type changedTTL struct {
 	ttl      time.Duration
-	at       time.Duration // of the change, by the monotonic clock
-	shortest time.Duration // that such a renewal may have, while it may arrive
+	until    time.Duration // from then on, by the monotonic clock, no renewal from before the change arrives
+	shortest time.Duration // of those that may arrive; math.MaxInt64 if all are answered
 	longest  time.Duration // that a master was ever asked for
 }
 
@@ -524,28 +525,38 @@ func (h *hold) longestTTL() time.Duration {
 const outlived = lateness + batchTimeout
 
 // trustedTTL returns for how long from its sending a renewal is trusted that has just been answered, under mu: for its
-// TTL, or for a shorter one of a renewal that may still arrive. There is none if all renewals of this engine have been
-// answered since a minute before the change.
+// TTL, or for a shorter one of a renewal that may still arrive.
 func (h *hold) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
-	if h.extra == nil || h.extra.changed == nil {
+	if h.extra == nil || h.extra.changed == nil || now.Mono >= h.extra.changed.until {
 		return ttl
 	}
-	c := h.extra.changed
-	unanswered := time.Duration(h.e.unansweredAt.Load())
-	if now.Mono < c.at+outlived && unanswered > 0 && unanswered > c.at-outlived {
-		return min(ttl, c.shortest)
-	}
-	return ttl
+	return min(ttl, h.extra.changed.shortest)
 }
 
-// changeTTL sets the TTL of all renewals from now on, under mu. Trust in the hold falls with the first of them.
+// noteUnanswered records that a renewal with this TTL may arrive later, under mu. One with the TTL of now, or with a
+// longer one, sets no expiry back.
+func (h *hold) noteUnanswered(ttl time.Duration, now clock.Instant) {
+	h.e.unansweredAt.Store(int64(now.Mono))
+	if ttl < h.ttl() {
+		c := h.extra.changed
+		c.shortest, c.until = min(c.shortest, ttl), max(c.until, now.Mono+lateness)
+	}
+}
+
+// changeTTL sets the TTL of all renewals from now on, under mu. Trust in the hold falls with the first of them. A
+// renewal of this hold may still arrive only if one of this engine had no answer lately.
 func (h *hold) changeTTL(ttl time.Duration, now clock.Instant) {
 	if h.extra == nil {
 		h.extra = new(extra)
 	}
-	c := &changedTTL{ttl: ttl, at: now.Mono, shortest: h.ttl(), longest: max(ttl, h.longestTTL())}
-	if before := h.extra.changed; before != nil && now.Mono < before.at+outlived {
-		c.shortest = min(c.shortest, before.shortest)
+	c := &changedTTL{
+		ttl: ttl, until: now.Mono + outlived, shortest: math.MaxInt64, longest: max(ttl, h.longestTTL()),
+	}
+	if before := h.extra.changed; before != nil && now.Mono < before.until {
+		c.shortest = before.shortest
+	}
+	if at := time.Duration(h.e.unansweredAt.Load()); at > 0 && now.Mono < at+outlived {
+		c.shortest = min(c.shortest, h.ttl())
 	}
 	h.extra.changed = c
 }
