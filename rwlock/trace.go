@@ -68,6 +68,8 @@ type TraceEvent struct {
 	Hold  string        // a ULID, one for each acquisition
 	Token fencing.Token // 0 before the grant; of an RWMutex the last token that its sections may use under this lease
 	Since time.Duration // since the acquisition began
+
+	Contended bool // the acquisition was not granted at once: Waiting was called, unless the event was dropped
 }
 
 // WithTrace sets the functions that are called on events. The Trace is read once: a field that is set later is not

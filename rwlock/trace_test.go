@@ -208,6 +208,32 @@ func TestAJoinThatGoesOnIsReportedOnce(t *testing.T) {
 	})
 }
 
+// Every event says whether its acquisition was granted at once.
+func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		first := p.Take("n", rwlock.Write)
+		waits := p.Queue("n", rwlock.Write)
+		gaveUp := p.Acquire(w.Soon(time.Second), "n", rwlock.Write)
+		require.ErrorIs(w, gaveUp.Failed(), rwlock.ErrNotAcquired)
+		_, err := p.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, first.Release(w.Ctx))
+		second := waits.Granted()
+		require.NoError(w, second.Release(w.Ctx))
+		w.Settle()
+		waited := map[string][]bool{}
+		for _, e := range d.Events() {
+			waited[e.What] = append(waited[e.What], e.Contended)
+		}
+		require.Equal(w, []bool{true, true}, waited["waiting"])
+		require.Equal(w, []bool{false, true}, waited["acquired"])
+		require.Equal(w, []bool{true, false}, waited["failed"], "the single attempt did not wait")
+		require.Equal(w, []bool{false, true}, waited["released"])
+	})
+}
+
 type spanKey struct{}
 
 // The functions get the values of the acquisition's context, and not its end.

@@ -510,7 +510,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	h := a.hold
 	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
 	if !a.waiting {
-		a.waiting = true
+		a.waiting, h.contended = true, true
 		h.e.counters.waiting.Add(1)
 		h.e.observers.offer(h.e.observers.hooks.Waiting, h)
 		for i, other := range h.e.masters {

@@ -17,6 +17,8 @@ type Event struct {
 	Hold  string
 	Token fencing.Token // 0 before it is granted
 	Since time.Duration // since the acquisition began
+
+	Contended bool // it was not granted at once
 }
 
 // Hooks are called for events of an acquisition and of its lease, with the context of the acquisition without its end.

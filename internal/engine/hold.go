@@ -44,6 +44,7 @@ type hold struct {
 	unobserved  bool   // the hooks were not notified of the grant
 	provisional bool   // not reported unless keep is called: see group
 	unclaimed   bool   // no caller has it so far, so it leaves no minimum behind: see claim
+	contended   bool   // it was not granted at once
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
@@ -112,7 +113,10 @@ func (h *hold) token() fencing.Token {
 
 // event describes the hold as it is now, under mu.
 func (h *hold) event() Event {
-	return Event{h.name, h.mode, h.owner(), h.id, h.token(), h.e.clock.Now().Mono - h.begun}
+	return Event{
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(),
+		Since: h.e.clock.Now().Mono - h.begun, Contended: h.contended,
+	}
 }
 
 // changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
