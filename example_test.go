@@ -73,7 +73,7 @@ func Example() {
 	// refused: true
 }
 
-// readme holds the code of README.md; TestReadmeCode compares the two.
+// readme holds the code of README.md and docs/migration.md; TestCodeOfThePages compares them.
 type readme struct{}
 
 func (r *readme) tenLines(ctx context.Context, store *accounts, amount int) error {
@@ -160,5 +160,27 @@ func (r *readme) guard(ctx context.Context, fence fencing.Fence, write func(cont
 	return err
 }
 
+type oldLock interface {
+	Lock(ctx context.Context) error
+	Unlock()
+}
+
+func both(ctx context.Context, old oldLock, locker *rwlock.Locker, work func(context.Context) error) error {
+	if err := old.Lock(ctx); err != nil {
+		return err
+	}
+	defer old.Unlock()
+	return locker.Do(ctx, "invoice:7", work)
+}
+
+func (r *readme) migrated(ctx context.Context, locker *rwlock.Locker, send func(context.Context) error) error {
+	lease, err := locker.Lock(ctx, "invoice:7")
+	if err != nil {
+		return err
+	}
+	defer lease.Release(ctx)
+	return send(lease.Context(ctx))
+}
+
 // These are compiled only: two of them want servers at fixed addresses.
-var _ = []any{(&readme{}).tenLines, (&readme{}).quorum, (&readme{}).mutexForWriting}
+var _ = []any{(&readme{}).tenLines, (&readme{}).quorum, (&readme{}).mutexForWriting, both, (&readme{}).migrated}

@@ -14,19 +14,21 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Every block of Go in the README stands, line by line, in a function of example_test.go, so it compiles.
-func TestReadmeCode(t *testing.T) {
-	page, err := os.ReadFile("README.md")
-	require.NoError(t, err)
+// Every block of Go in these pages stands, line by line, in example_test.go, so it compiles.
+func TestCodeOfThePages(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	compiled := flat(string(source))
-	blocks := strings.Split(string(page), "```go\n")[1:]
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		code, _, closed := strings.Cut(block, "```")
-		require.True(t, closed)
-		require.True(t, strings.Contains(compiled, flat(code)), "in README.md, but not in example_test.go:\n%s", code)
+	for _, name := range []string{"README.md", "docs/migration.md"} {
+		page, err := os.ReadFile(name)
+		require.NoError(t, err)
+		blocks := strings.Split(string(page), "```go\n")[1:]
+		require.NotEmpty(t, blocks)
+		for _, block := range blocks {
+			code, _, closed := strings.Cut(block, "```")
+			require.True(t, closed)
+			require.True(t, strings.Contains(compiled, flat(code)), "in %s, but not in example_test.go:\n%s", name, code)
+		}
 	}
 }
 

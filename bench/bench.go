@@ -15,7 +15,7 @@ type bench struct {
 	masters *masters
 	team    team
 	stage   *stage
-	svg     *os.File // nil without -svg
+	svg     *os.File // nil without a picture
 }
 
 func prepare(ctx context.Context, cfg config) (_ *bench, err error) {

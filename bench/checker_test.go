@@ -106,25 +106,28 @@ func past(r *checker, b *belief) {
 }
 
 func TestStoreRefusesWhatIsLate(t *testing.T) {
-	s := newStore([]string{"a"})
+	s := newStore([]string{"a"}, nil)
 	fence := func(token fencing.Token) fencing.Fence {
 		return fencing.Fence{Resource: "a", Token: token, Mode: rwlock.Write}
 	}
-	value, err := s.load(t.Context(), fence(1))
+	first, err := s.load(t.Context(), fence(1))
 	require.NoError(t, err)
-	require.NoError(t, s.save(t.Context(), fence(1), value+1))
-	value, err = s.load(t.Context(), fence(2))
+	require.NoError(t, s.increment(t.Context(), fence(1), first))
+	second, err := s.load(t.Context(), fence(2))
 	require.NoError(t, err)
-	require.EqualValues(t, 1, value)
-	require.ErrorIs(t, s.save(t.Context(), fence(1), 7), fencing.ErrStale, "loading was the newer one's claim")
+	require.Equal(t, reading{guarded: 1, bare: 1}, second)
+	require.NoError(t, s.increment(t.Context(), fence(2), second))
+	require.Zero(t, s.lostWithoutGuard())
+	require.ErrorIs(t, s.increment(t.Context(), fence(1), first), fencing.ErrStale, "loading was the newer one's claim")
 	require.Empty(t, s.lostUpdates())
+	require.EqualValues(t, 2, s.lostWithoutGuard(), "3 writes of one each, and 1 is left")
 }
 
 func TestStoreFindsLostUpdates(t *testing.T) {
-	s := newStore([]string{"a", "b"})
+	s := newStore([]string{"a", "b"}, nil)
 	f := fencing.Fence{Resource: "a", Token: 1, Mode: rwlock.Write}
-	require.NoError(t, s.save(t.Context(), f, 1))
-	require.NoError(t, s.save(t.Context(), f, 1), "both added one to what they had read")
+	require.NoError(t, s.increment(t.Context(), f, reading{}))
+	require.NoError(t, s.increment(t.Context(), f, reading{}), "both added one to what they had read")
 	require.Equal(t, []string{`"a": 1 after 2 accepted writes of one each`}, s.lostUpdates())
 }
 

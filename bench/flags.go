@@ -13,13 +13,14 @@ import (
 
 // config is the command line's settings.
 type config struct {
-	addrs   []string // of real servers; none for embedded ones
-	masters int
-	length  time.Duration
-	clients int
-	names   int
-	json    bool
-	svg     string // file name, or ""
+	addrs    []string // of real servers; none for embedded ones
+	masters  int
+	length   time.Duration
+	clients  int
+	names    int
+	json     bool
+	svg      string // file name, or ""
+	unfenced bool   // the picture is of the late write alone
 }
 
 // The limits keep a typing error from opening ten thousand connections.
@@ -42,6 +43,8 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	fs.IntVar(&c.names, "names", 4, "names that they lock")
 	fs.BoolVar(&c.json, "json", false, "write the result as JSON, and nothing else to\nstandard output")
 	fs.StringVar(&c.svg, "svg", "", "draw who held what when, and the refused late write,\ninto this `file`")
+	fs.BoolVar(&c.unfenced, "unfenced", false,
+		"draw the late write where no token is checked,\nbeside the refused one, into unfenced.svg or -svg")
 
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(help, "Usage: go run ./bench [flags]")
@@ -63,6 +66,9 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	}
 	if given["svg"] && c.svg == "" {
 		return c, errors.New("-svg: the file name is empty")
+	}
+	if c.unfenced && c.svg == "" {
+		c.svg = "unfenced.svg"
 	}
 	return c, c.check()
 }

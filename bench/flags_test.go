@@ -33,6 +33,8 @@ func TestFlags(t *testing.T) {
 			[]string{"-for", "30ms", "-clients", "2", "-names", "9", "-json", "-svg", "x.svg"},
 			config{masters: 3, length: 30 * time.Millisecond, clients: 2, names: 9, json: true, svg: "x.svg"},
 		},
+		{[]string{"-unfenced"}, with(func(c *config) { c.unfenced, c.svg = true, "unfenced.svg" })},
+		{[]string{"-unfenced", "-svg", "x.svg"}, with(func(c *config) { c.unfenced, c.svg = true, "x.svg" })},
 	} {
 		got, err := parseFlags(test.args, io.Discard)
 		require.NoError(t, err, "%q", test.args)
@@ -78,7 +80,9 @@ func TestFlagsHelp(t *testing.T) {
 	var help bytes.Buffer
 	_, err := parseFlags([]string{"-h"}, &help)
 	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, name := range []string{"-addr host:port", "-masters", "-for", "-clients", "-names", "-json", "-svg file"} {
+	for _, name := range []string{
+		"-addr host:port", "-masters", "-for", "-clients", "-names", "-json", "-svg file", "-unfenced",
+	} {
 		require.Contains(t, help.String(), name)
 	}
 }

@@ -74,7 +74,7 @@ func (b *bench) report(r *result, stdout io.Writer) error {
 		_ = e.Encode(r) // as above
 	} else {
 		writeTable(out, r)
-		writeFooter(out, b.cfg.svg)
+		writeFooter(out, b.cfg)
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("the result could not be written: %w", err)

@@ -27,6 +27,7 @@ type result struct {
 	Stalls       uint64   `json:"stalls"` // leases lost on purpose; the end of the run may cut off the late write
 	LateWrites   uint64   `json:"late_writes"`
 	StaleRefused uint64   `json:"stale_writes_refused"`
+	LostUnfenced uint64   `json:"updates_lost_without_a_guard"`
 	Failures     uint64   `json:"failures"`
 	Failure      string   `json:"failure,omitempty"`
 	Exclusion    uint64   `json:"violations_of_exclusion"`
@@ -60,6 +61,7 @@ func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
 	for _, lost := range s.store.lostUpdates() {
 		s.score.violated(storage, "update lost: "+lost)
 	}
+	r.LostUnfenced = s.store.lostWithoutGuard()
 	score := s.score
 	score.mu.Lock()
 	defer score.mu.Unlock()

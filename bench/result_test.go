@@ -97,8 +97,9 @@ func TestEverythingFitsANarrowTerminal(t *testing.T) {
 	r.Violations = []string{strings.Repeat("two at once ", 20)}
 	var out bytes.Buffer
 	writeTable(&out, &r)
-	writeFooter(&out, "")
-	writeFooter(&out, "a-picture-of-this-run.svg")
+	writeFooter(&out, config{})
+	writeFooter(&out, config{svg: "a-picture-of-this-run.svg"})
+	writeFooter(&out, config{svg: "a-picture-of-this-run.svg", unfenced: true})
 	_, err := parseFlags([]string{"-h"}, &out)
 	require.ErrorIs(t, err, flag.ErrHelp)
 	for line := range strings.Lines(out.String()) {

@@ -60,6 +60,17 @@ func TestRunOnEmbeddedMasters(t *testing.T) {
 	}
 }
 
+func TestRunUnfenced(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "x.svg")
+	r := runJSON(t, "-masters", "1", "-for", "1s", "-clients", "2", "-names", "1", "-unfenced", "-svg", file)
+	requireSound(t, r)
+	require.GreaterOrEqual(t, r.LostUnfenced, r.LateWrites, "each late write replaces a newer one")
+	svg, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Regexp(t, "newer writes lost: [1-9]", string(svg))
+}
+
 func TestRunOnRealServer(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -25,7 +25,7 @@ func newStage(names int, picture *timeline) *stage {
 	for i := 1; i <= names; i++ {
 		s.names = append(s.names, fmt.Sprintf("account/%d", i))
 	}
-	s.store = newStore(s.names)
+	s.store = newStore(s.names, picture)
 	s.checker = newChecker(s.score)
 	return s
 }
@@ -42,13 +42,13 @@ func (s *stage) occupy(client int, lease *rwlock.Lease, before fencing.Token, wo
 // use reads the counter or adds one to it. A section takes a while, so that the other workers come to wait.
 func (s *stage) use(ctx context.Context, lease *rwlock.Lease) {
 	ctx = lease.Context(ctx)
-	value, err := s.store.load(ctx, lease.Fence())
+	read, err := s.store.load(ctx, lease.Fence())
 	if s.accessed(lease, err); err != nil {
 		return
 	}
 	pause(ctx, time.Millisecond+rand.N(4*time.Millisecond))
 	if lease.Mode() == rwlock.Write {
-		err = s.store.save(ctx, lease.Fence(), value+1)
+		err = s.store.increment(ctx, lease.Fence(), read)
 	} else {
 		_, err = s.store.load(ctx, lease.Fence())
 	}

@@ -85,10 +85,10 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 		return err
 	}
 	fence := lease.Fence()
-	var value uint64
+	var read reading
 	entered := time.Now()
 	s.occupy(s.holder.id, lease, before, func() {
-		value, err = s.store.load(ctx, fence)
+		read, err = s.store.load(ctx, fence)
 		if s.accessed(lease, err); how == cutLink {
 			s.holder.link.sever()
 		}
@@ -106,13 +106,14 @@ func (s *staller) round(ctx context.Context, name string, how fault) error {
 		return errors.Join(err, ctx.Err(), notLost(lease.Release(ctx)))
 	}
 	for s.seen(name) <= fence.Token {
-		if err := s.succeed(ctx, name); err != nil {
+		if err := s.succeed(ctx, name, func() {}); err != nil {
 			return err
 		}
 	}
 	pause(ctx, oversleep)
-	s.writeLate(fence, value+1, stall{client: s.holder.id, fence: fence, began: entered, lost: lost})
-	return nil
+	return s.succeed(ctx, name, func() {
+		s.writeLate(fence, read, stall{client: s.holder.id, fence: fence, began: entered, lost: lost})
+	})
 }
 
 // seen is the greatest token of a name that the storage has seen.
@@ -121,28 +122,32 @@ func (s *staller) seen(name string) fencing.Token {
 	return max(read, written)
 }
 
-// succeed is the next holder: it queues like any other waiter, reads and writes.
-func (s *staller) succeed(ctx context.Context, name string) error {
+// succeed is the next holder: it queues like any other waiter, reads and writes. The function then runs
+// while it still has the lock, so that no section of another client overwrites what a late write leaves behind.
+func (s *staller) succeed(ctx context.Context, name string, then func()) error {
 	before := s.checker.newest(name, rwlock.Write)
 	lease, err := s.next.locker.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
-	s.occupy(s.next.id, lease, before, func() { s.use(ctx, lease) })
+	s.occupy(s.next.id, lease, before, func() {
+		s.use(ctx, lease)
+		then()
+	})
 	return notLost(lease.Release(ctx))
 }
 
 // writeLate is the write of a holder after its stall. Only the token in its fence can stop it.
-func (s *staller) writeLate(f fencing.Fence, value uint64, story stall) {
+func (s *staller) writeLate(f fencing.Fence, read reading, story stall) {
 	story.late, s.tried = time.Now(), true
 	s.score.wroteLate()
-	err := s.store.save(context.Background(), f, value)
+	err := s.store.increment(context.Background(), f, read)
 	stale, refused := errors.AsType[*fencing.StaleError](err)
 	if !refused {
 		s.score.violated(storage, fmt.Sprintf("%q: the late write with token %v was accepted (%v)", f.Resource, f.Token, err))
 		return
 	}
 	s.score.refusedStale()
-	story.seen = stale.Seen
+	story.seen, story.wrote = stale.Seen, read.bare+1
 	s.picture.tell(story)
 }

@@ -30,9 +30,12 @@ const (
 	maxDrawn = 6000
 )
 
+// canvas is the SVG that has been written so far.
+type canvas struct{ out bytes.Buffer }
+
 // drawing turns a timeline into SVG.
 type drawing struct {
-	out      *bytes.Buffer
+	canvas
 	from, to time.Time
 	story    *stall
 	clients  int // the last one is the holder that stalls
@@ -45,14 +48,19 @@ func (b *bench) draw() error {
 		return nil
 	}
 	w := bufio.NewWriter(b.svg)
-	err := writeSVG(w, b.stage.picture, b.stage.names, len(b.team))
+	var err error
+	if b.cfg.unfenced {
+		err = writeUnfencedSVG(w, b.stage.picture, len(b.team))
+	} else {
+		err = writeSVG(w, b.stage.picture, b.stage.names, len(b.team))
+	}
 	return errors.Join(err, w.Flush(), b.svg.Sync())
 }
 
 // writeSVG draws one lane for each name, with a bar for each section, and the story of the stalled holder.
 func writeSVG(w io.Writer, t *timeline, names []string, clients int) error {
 	from, to, bars := t.window()
-	d := &drawing{out: new(bytes.Buffer), from: from, to: to, story: t.story, clients: clients}
+	d := &drawing{from: from, to: to, story: t.story, clients: clients}
 	lanes := d.lanes(names, bars)
 
 	top := legendTop + 26*(1+(clients+1)/((plotRight-20)/legendStep)) + 34
@@ -60,7 +68,7 @@ func writeSVG(w io.Writer, t *timeline, names []string, clients int) error {
 	if d.story != nil {
 		height += storyHeight
 	}
-	d.begin(height)
+	d.begin(height, clients)
 	d.title()
 	d.legend()
 	bottom := top
@@ -130,10 +138,10 @@ func (d *drawing) x(at time.Time) float64 {
 	return plotLeft + min(max(part, 0), 1)*(plotRight-plotLeft)
 }
 
-func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+func (c *canvas) printf(format string, args ...any) { fmt.Fprintf(&c.out, format+"\n", args...) }
 
-func (d *drawing) text(class string, x, y float64, text string) {
-	d.printf(`<text class="%s" x="%.1f" y="%.1f">%s</text>`, class, x, y, escape(text))
+func (c *canvas) text(class string, x, y float64, text string) {
+	c.printf(`<text class="%s" x="%.1f" y="%.1f">%s</text>`, class, x, y, escape(text))
 }
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")

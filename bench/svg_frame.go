@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-func (d *drawing) begin(height int) {
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
+// begin takes the number of clients, each of which has a colour.
+func (c *canvas) begin(height, clients int) {
+	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
 		`font-family="Helvetica, Arial, sans-serif">`,
 		width, height, width, height)
-	d.printf(`<style>
+	c.printf(`<style>
 text { fill: #24292f; font-size: 13px }
 .title { font-size: 21px; font-weight: bold }
 .soft { fill: #57606a }
+.panel { font-size: 16px; font-weight: bold }
 .name { text-anchor: end; font-weight: bold }
 .tick { text-anchor: middle; fill: #57606a; font-size: 12px }
 .bad { fill: #b00020; font-weight: bold }
@@ -21,17 +23,19 @@ text { fill: #24292f; font-size: 13px }
 .moment { stroke: #b00020; stroke-width: 1.2; stroke-dasharray: 3 3 }
 .asleep { stroke: #b00020; stroke-width: 3; stroke-dasharray: 7 5 }
 .cross { stroke: #b00020; stroke-width: 4.5; stroke-linecap: round }
+.good { fill: #1a7f37; font-weight: bold }
+.value { fill: none; stroke: #0969da; stroke-width: 2 }
 .r { fill-opacity: .62 }`)
-	for id := 1; id <= d.clients; id++ {
-		d.printf(".c%d { fill: %s }", id, d.colour(id))
+	for id := 1; id <= clients; id++ {
+		c.printf(".c%d { fill: %s }", id, colour(id, clients))
 	}
-	d.printf("</style>")
-	d.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, height)
+	c.printf("</style>")
+	c.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, height)
 }
 
 // colour gives neighbours in number hues that are far apart, by the golden angle. The holder that stalls is black.
-func (d *drawing) colour(id int) string {
-	if id == d.clients {
+func colour(id, clients int) string {
+	if id == clients {
 		return "#24292f"
 	}
 	hue := (200 + (id-1)*137) % 360

@@ -69,7 +69,7 @@ func (d *drawing) drawStory(y int) {
 		escape(fmt.Sprintf("late write with token %v refused: token %v was seen", s.fence.Token, s.seen)))
 }
 
-func (d *drawing) cross(x, y, arm float64) {
-	d.printf(`<path class="cross" d="M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f"/>`,
+func (c *canvas) cross(x, y, arm float64) {
+	c.printf(`<path class="cross" d="M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f"/>`,
 		x-arm, y-arm, x+arm, y+arm, x-arm, y+arm, x+arm, y-arm)
 }

@@ -27,8 +27,13 @@ func section(client int, name string, mode rwlock.Mode, from, to int) bar {
 
 func draw(t *testing.T, tl *timeline, names []string, clients int) string {
 	t.Helper()
+	return drawn(t, func(w io.Writer) error { return writeSVG(w, tl, names, clients) })
+}
+
+func drawn(t *testing.T, write func(io.Writer) error) string {
+	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, writeSVG(&out, tl, names, clients))
+	require.NoError(t, write(&out))
 	decoder := xml.NewDecoder(bytes.NewReader(out.Bytes()))
 	for {
 		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
@@ -58,6 +63,30 @@ func TestSVGTellsTheStory(t *testing.T) {
 	story := strings.Index(svg, ">b&lt;1&gt;&amp;&quot;<")
 	require.Less(t, story, strings.Index(svg, ">a<"), "the story's lane is the first")
 	require.Equal(t, 2, strings.Count(svg, `class="cross"`), "in the legend and at the late write")
+}
+
+func TestUnfencedSVGShowsWhatIsLost(t *testing.T) {
+	s := story("a")
+	s.wrote = 8
+	wrote := func(ms int, value uint64, guarded bool) version {
+		return version{resource: "a", at: at(ms), value: value, guarded: guarded}
+	}
+	tl := &timeline{story: s, versions: []version{
+		wrote(10, 7, false), wrote(10, 7, true), // before the window
+		wrote(610, 8, false), wrote(610, 8, true), wrote(690, 9, false), wrote(690, 9, true),
+		wrote(700, 8, false), wrote(720, 9, false), wrote(720, 10, true), wrote(999, 1, true),
+	}}
+	tl.bars = []bar{
+		section(1, "a", rwlock.Write, 605, 612), section(2, "a", rwlock.Read, 640, 650),
+		section(1, "b", rwlock.Write, 605, 612), section(3, "a", rwlock.Write, 100, 600),
+	}
+	svg := drawn(t, func(w io.Writer) error { return writeUnfencedSVG(w, tl, 3) })
+	require.Contains(t, svg, "accepted: 9 becomes 8, newer writes lost: 2")
+	require.Contains(t, svg, "writes lost: 0")
+	require.Equal(t, 2, strings.Count(svg, `class="cross"`))
+	require.Equal(t, 2, strings.Count(svg, `class="c1"`), "the others of this name, in both storages")
+	require.Equal(t, 2, strings.Count(svg, `class="c2 r"`))
+	require.Contains(t, drawn(t, func(w io.Writer) error { return writeUnfencedSVG(w, new(timeline), 3) }), "ended before")
 }
 
 func TestSVGWithoutAnything(t *testing.T) {

@@ -31,6 +31,7 @@ func writeTable(w io.Writer, r *result) {
 		{"hand-offs", r.HandedOff, "granted by the holder before"},
 		{"leases lost", r.LeasesLost, fmt.Sprintf("%d stalled on purpose", r.Stalls)},
 		{"stale writes refused", r.StaleRefused, fmt.Sprintf("%d late writes tried", r.LateWrites)},
+		{"updates lost", r.LostUnfenced, "in a copy that checks no token"},
 		{"failed calls", r.Failures, ""},
 		{"violations", r.violations(), fmt.Sprintf(
 			"exclusion %d, order %d, storage %d", r.Exclusion, r.TokenOrder, r.Storage)},
@@ -61,12 +62,16 @@ func writeHead(w io.Writer, r *result) {
 }
 
 // writeFooter names the file of the picture, or the flag that creates one.
-func writeFooter(w io.Writer, svg string) {
+func writeFooter(w io.Writer, c config) {
 	fmt.Fprintln(w)
-	if svg == "" {
-		svg = "-svg FILE"
+	switch {
+	case c.unfenced:
+		writeWrapped(w, c.svg+" shows one late write in two storages: one checks the token, one does not.")
+	case c.svg == "":
+		writeWrapped(w, "-svg FILE shows who held what when, and the refused late write.")
+	default:
+		writeWrapped(w, c.svg+" shows who held what when, and the refused late write.")
 	}
-	writeWrapped(w, svg+" shows who held what when, and the refused late write.")
 }
 
 // writeWrapped writes a text of any length in lines that fit, all but the first indented. Only a single word may be
