@@ -1,0 +1,84 @@
+package fencelock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
+// operators.
+func TestRunbookHasEveryLineAndError(t *testing.T) {
+	page, err := os.ReadFile("docs/runbook.md")
+	require.NoError(t, err)
+	var lines, names int
+	for path, text := range files(t, ".go") {
+		folder := filepath.ToSlash(filepath.Dir(path))
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		switch folder {
+		case "internal/engine", "internal/masterset", "internal/transport":
+			for _, line := range logged(t, text) {
+				lines++
+				require.Contains(t, string(page), "| `"+line+"` |", path)
+			}
+		case "rwlock", "reentrant", "fencing":
+			for _, name := range errorName.FindAllStringSubmatch(string(text), -1) {
+				names++
+				if !slices.Contains([]string{"fencing.ErrLost"}, folder+"."+name[1]) { // rwlock.ErrLost is the same
+					require.Contains(t, string(page), "| `"+folder+"."+name[1]+"` |", path)
+				}
+			}
+			for _, reason := range lossReason.FindAllStringSubmatch(string(text), -1) {
+				require.Contains(t, string(page), "| `"+reason[1]+"` |", path)
+			}
+		}
+	}
+	require.Greater(t, lines, 12)
+	require.Greater(t, names, 18)
+}
+
+var (
+	errorName  = regexp.MustCompile(`(?m)^\s+(Err[A-Z][A-Za-z]*) += `)
+	lossReason = regexp.MustCompile(`Reason = "([^"]+)"`)
+)
+
+// logged returns the messages of a file's log lines: the literals that warn and info get, also by way of a variable
+// "message".
+func logged(t *testing.T, text []byte) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	add := func(e ast.Expr) {
+		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			text, err := strconv.Unquote(lit.Value)
+			require.NoError(t, err)
+			all = append(all, text)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			f, ok := n.Fun.(*ast.SelectorExpr)
+			if ok && len(n.Args) > 1 && slices.Contains([]string{"warn", "info", "Warn", "Info"}, f.Sel.Name) {
+				add(n.Args[0])
+			}
+		case *ast.AssignStmt:
+			if name, ok := n.Lhs[0].(*ast.Ident); ok && name.Name == "message" {
+				add(n.Rhs[0])
+			}
+		}
+		return true
+	})
+	return all
+}
