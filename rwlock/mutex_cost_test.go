@@ -48,8 +48,8 @@ func TestReadingBesideReadersCostsNothing(t *testing.T) {
 // waitedFor is the lock of hasWaited.
 const waitedFor = "waited for"
 
-// hasWaited has the process listen to messages from now on. Its waiter gives up: a hand-off would be lost if the machine
-// stood still before the process has heard of it.
+// hasWaited has the process listen to messages from now on. Its waiter gives up: a hand-off would be lost if the
+// machine stood still before the process has heard of it.
 func hasWaited(p *process) {
 	p.W.Helper()
 	other := p.W.Process()
