@@ -234,7 +234,7 @@ func misplacedImports(t *testing.T, path string, text []byte) []string {
 		return nil
 	}
 	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/testredis/") ||
-		strings.Contains(slashed, "/internal/testkit/")
+		strings.Contains(slashed, "/internal/testkit/") || strings.Contains(slashed, "/locktest/")
 	core := filepath.ToSlash(filepath.Dir(path)) == "fencing"
 
 	var misplaced []string

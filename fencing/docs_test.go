@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleLink is how a page names the example that its code is from.
-var exampleLink = regexp.MustCompile(`\[(Example\w*)\]\((\.\./[^)]*_test\.go)\)`)
+// exampleLink is how a page names the example, or the test, that its code is from.
+var exampleLink = regexp.MustCompile(`\[((?:Example|Test)\w*)\]\((\.\./[^)]*_test\.go)\)`)
 
 // What the pages show must be what go test runs: each example that they name must
 // exist, and each of their Go blocks must be part of the file named last above it.
@@ -24,6 +24,7 @@ func TestRecipesAreTakenFromExamples(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/fencing.md"), 10)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/cron.md"), 2)
+	require.GreaterOrEqual(t, blocksOf(t, "../docs/testing.md"), 7)
 }
 
 // blocksOf checks the Go blocks of a page and returns their number.
@@ -38,7 +39,7 @@ func blocksOf(t *testing.T, page string) (blocks int) {
 			path := filepath.Join(filepath.Dir(page), link[2])
 			file, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.Contains(t, string(file), "func "+link[1]+"()", path)
+			require.Contains(t, string(file), "func "+link[1]+"(", path)
 			source = withoutIndentation(string(file))
 		}
 		switch {

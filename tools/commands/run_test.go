@@ -18,11 +18,12 @@ import (
 
 // elsewhere are commands that something else runs, and what it is.
 var elsewhere = map[string]string{
-	"bash .ci/run":                             "everybody who changes something",
-	"go test -p 4 work":                        ".ci/run, word for word",
-	"go test -race -shuffle=on -short ./...":   ".ci/run, word for word",
-	"golangci-lint run":                        ".ci/run, in each module",
-	"go get github.com/seed74116694/fencelock": "tools/release, from a module proxy",
+	"bash .ci/run":                                      "everybody who changes something",
+	"go test -p 4 work":                                 ".ci/run, word for word",
+	"go test -race -shuffle=on -short ./...":            ".ci/run, word for word",
+	"golangci-lint run":                                 ".ci/run, in each module",
+	"go get github.com/seed74116694/fencelock":          "tools/release, from a module proxy",
+	"go get github.com/seed74116694/fencelock/locktest": "tools/release, from a module proxy",
 
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
 		"docs/operations.md builds the same program",
