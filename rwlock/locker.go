@@ -80,12 +80,13 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 }
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
-// for it. If a server does not answer, TryLock waits until ctx ends or the client gives up the connection; over a
-// quorum it waits for the node timeout. A client from Dial gives up after 2 s without an answer, or up to 3 s where
-// answers are slow; if it has to connect first, after up to twice base.Dialer.Timeout more. The error is then a
-// *QuorumError. A server that has just failed is left alone for a moment, and an attempt in that time fails at once. If
-// this process is giving back the lock by itself, after it lingered or after a single attempt that was given up, the
-// request is sent after the answer to that release.
+// for it. Over a quorum several attempts at the same moment may all be refused, although the lock is free: each of them
+// gets some of the masters. If a server does not answer, TryLock waits until ctx ends or the client gives up the
+// connection; over a quorum it waits for the node timeout. A client from Dial gives up after 2 s without an answer, or
+// up to 3 s where answers are slow; if it has to connect first, after up to twice base.Dialer.Timeout more. The error
+// is then a *QuorumError. A server that has just failed is left alone for a moment, and an attempt in that time fails
+// at once. If this process is giving back the lock by itself, after it lingered or after a single attempt that was
+// given up, the request is sent after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
@@ -165,8 +166,10 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 }
 
 // TryDo is Do with a single attempt: if another client holds the lock or waits for it, fn does not run, and TryDo
-// returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock. ran
-// reports whether fn ran; any other failure of the attempt is the error of TryLock.
+// returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock:
+// docs/cron.md. Over a quorum several attempts at the same moment may all be refused, so that fn runs in no process:
+// ask again for a moment where that matters. ran reports whether fn ran; any other failure of the attempt is the error
+// of TryLock.
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -92,20 +93,18 @@ type cronLock struct {
 	job    string
 }
 
-// tick runs work if no process has the lock of the tick. After an attempt without an answer it goes on asking for a
-// moment: until that attempt is given back, it may refuse the next one. The moment adds to the time by which clocks may
-// differ.
+// tick runs work if no process has the lock of the tick. It goes on asking for a moment: over a quorum attempts that
+// are made at the same time may all be refused, and an attempt whose answer is lost may refuse the next one until it is
+// given back. The moment adds to the time by which clocks may differ.
 func (c cronLock) tick(ctx context.Context, work func(context.Context) error) (ran bool, err error) {
-	unanswered := false
 	for begun := time.Now(); ; {
 		ran, err := c.locker.TryDo(ctx, c.job, work, rwlock.WithTTL(time.Second),
 			rwlock.WithMinHold(time.Second)) // at ticks 2 s apart
-		unanswered = unanswered || errors.Is(err, rwlock.ErrNoQuorum)
-		if ran || !unanswered || time.Since(begun) > 100*time.Millisecond {
+		if ran || time.Since(begun) > 100*time.Millisecond {
 			return ran, err
 		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(10*time.Millisecond + mathrand.N(20*time.Millisecond)):
 		case <-ctx.Done():
 			return false, err
 		}
