@@ -21,7 +21,12 @@ const rootPath = "github.com/seed74116694/fencelock"
 
 // published are the nested modules that other repositories may require, by folder. The remaining modules in go.work
 // serve this repository only.
-var published = []string{"fencing/grpcfence", "fencing/objectguard/s3bucket", "locktest"}
+var published = []string{
+	"fencing/grpcfence",
+	"fencing/objectguard/s3bucket",
+	"locktest",
+	"rwlock/rwlockotel",
+}
 
 // prepare has every nested module require the root module at the version, and returns the tags that the commit needs.
 func prepare(repository, version string) (tags []string, err error) {

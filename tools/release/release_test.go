@@ -55,13 +55,16 @@ func TestNestedModulesReplaceNothing(t *testing.T) {
 }
 
 // Whoever depends on a nested module may have a later version of the root module in the build, whose internal packages
-// promise nothing.
+// promise nothing. Tests run in this repository only, beside the version that they are for.
 func TestPublishedModulesImportNothingInternal(t *testing.T) {
 	for _, folder := range published {
 		paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
 		require.NoError(t, err)
 		require.NotEmpty(t, paths)
 		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 			require.NoError(t, err)
 			for _, spec := range file.Imports {
