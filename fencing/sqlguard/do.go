@@ -82,6 +82,16 @@ func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(contex
 func (g *Guard) DoAll(
 	ctx context.Context, db DB, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
 ) error {
+	var inside func(context.Context, Transaction) error
+	if work != nil {
+		inside = func(ctx context.Context, tx Transaction) error { return work(ctx, tx.(transaction).Tx) }
+	}
+	return g.doAll(ctx, database{session{db}, db, g.dialect}, fences, inside)
+}
+
+func (g *Guard) doAll(
+	ctx context.Context, db Database, fences []fencing.Fence, work func(context.Context, Transaction) error,
+) error {
 	if err := g.refuseZero(); err != nil {
 		return err
 	}
@@ -134,10 +144,10 @@ func list(fences []fencing.Fence) string {
 }
 
 func (g *Guard) do(
-	ctx context.Context, db DB, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+	ctx context.Context, db Database, fences []fencing.Fence, work func(context.Context, Transaction) error,
 ) error {
 	reading := !slices.ContainsFunc(fences, func(f fencing.Fence) bool { return f.Mode == fencing.Write })
-	if err := g.refuseOpen(ctx, db, reading); err != nil {
+	if err := db.RefuseOpen(ctx, reading); err != nil {
 		return err
 	}
 	if reading {
@@ -157,11 +167,11 @@ func (g *Guard) do(
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback(ctx) }() // after a commit it does nothing
 	if reading {
 		err = g.onlyReading(ctx, tx, fences, work)
 	} else {
-		err = g.inSection(ctx, tx.Tx, fences, work)
+		err = g.inSection(ctx, tx.Transaction, fences, work)
 	}
 	if err != nil {
 		return err
@@ -174,10 +184,9 @@ func (g *Guard) do(
 // In MySQL and MariaDB, transactions that wait for a row whose insert is rolled back lock the gap that it leaves.
 // An insert into a locked gap waits. A claim that inserts could wait there against the order of the resources, with
 // other rows locked. So claims update, which locks no gap, and rows that are missing are made before.
-func (g *Guard) claimed(ctx context.Context, db DB, fences []fencing.Fence) (marked, error) {
-	opts := g.options(sql.LevelReadCommitted, false)
+func (g *Guard) claimed(ctx context.Context, db Database, fences []fencing.Fence) (marked, error) {
 	if g.dialect == MySQL && len(fences) > 1 {
-		tx, err := g.begin(ctx, db, opts, func(tx marked) error {
+		tx, err := g.begin(ctx, db, false, func(tx marked) error {
 			return g.claimAll(ctx, tx, fences, g.statements.claimPresent)
 		})
 		if !errors.Is(err, ErrNoVerdict) {
@@ -187,7 +196,7 @@ func (g *Guard) claimed(ctx context.Context, db DB, fences []fencing.Fence) (mar
 			return marked{}, err
 		}
 	}
-	return g.begin(ctx, db, opts, func(tx marked) error {
+	return g.begin(ctx, db, false, func(tx marked) error {
 		return g.claimAll(ctx, tx, fences, g.statements.claim)
 	})
 }
@@ -202,7 +211,7 @@ func (g *Guard) claimAll(ctx context.Context, tx marked, fences []fencing.Fence,
 	}
 	for _, f := range fences {
 		with.fence = f
-		if err := g.check(ctx, tx.Tx, statements.of(f.Mode), with, fencing.Registers.Check); err != nil {
+		if err := g.check(ctx, tx, statements.of(f.Mode), with, fencing.Registers.Check); err != nil {
 			return err
 		}
 		statements = claim
@@ -211,7 +220,7 @@ func (g *Guard) claimAll(ctx context.Context, tx marked, fences []fencing.Fence,
 }
 
 // makeRows inserts the guard rows that are missing. Each insert commits by itself, so that it keeps no lock.
-func (g *Guard) makeRows(ctx context.Context, db DB, fences []fencing.Fence) error {
+func (g *Guard) makeRows(ctx context.Context, db Session, fences []fencing.Fence) error {
 	for _, f := range fences {
 		err := retryConflicts(ctx, func() error {
 			return g.check(ctx, db, g.statements.derive, arguments{fence: f}, fencing.Registers.CheckDerived)
@@ -224,25 +233,25 @@ func (g *Guard) makeRows(ctx context.Context, db DB, fences []fencing.Fence) err
 }
 
 // claimReads claims read fences in a transaction of its own. One claim is a transaction by itself.
-func (g *Guard) claimReads(ctx context.Context, db DB, fences []fencing.Fence) error {
+func (g *Guard) claimReads(ctx context.Context, db Database, fences []fencing.Fence) error {
 	if len(fences) == 1 {
-		return g.Claim(ctx, db, fences[0])
+		return g.claim(ctx, db, fences[0])
 	}
 	tx, err := g.claimed(ctx, db, fences)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
+	defer func() { _ = tx.Rollback(ctx) }()
 	return g.commit(ctx, tx)
 }
 
 // snapshot begins a read-only transaction and checks read fences again, in the snapshot of the work. The snapshot has
 // to show each claim: then it also shows every older write, because none was accepted after the claim.
-func (g *Guard) snapshot(ctx context.Context, db DB, fences []fencing.Fence) (marked, error) {
-	return g.begin(ctx, db, g.options(sql.LevelRepeatableRead, true), func(tx marked) error {
+func (g *Guard) snapshot(ctx context.Context, db Database, fences []fencing.Fence) (marked, error) {
+	return g.begin(ctx, db, true, func(tx marked) error {
 		statement := g.statements.recheck
 		for _, f := range fences {
-			seen, err := g.registers(ctx, tx.Tx, statement, arguments{fence: f, mark: tx.mark})
+			seen, err := g.registers(ctx, tx, statement, arguments{fence: f, mark: tx.mark})
 			if err != nil {
 				return err
 			}
@@ -259,29 +268,33 @@ func (g *Guard) snapshot(ctx context.Context, db DB, fences []fencing.Fence) (ma
 	})
 }
 
-// options leaves SQLite's isolation at its default: it is always serializable, its drivers support no other level, and
-// some refuse an explicit one.
-func (g *Guard) options(level sql.IsolationLevel, readOnly bool) *sql.TxOptions {
-	if g.dialect == SQLite {
-		level = sql.LevelDefault
-	}
-	return &sql.TxOptions{Isolation: level, ReadOnly: readOnly}
-}
-
 // begin begins a transaction that check has passed.
-func (g *Guard) begin(ctx context.Context, db DB, opts *sql.TxOptions, check func(marked) error) (marked, error) {
-	begun, err := db.BeginTx(ctx, opts)
+func (g *Guard) begin(ctx context.Context, db Database, readOnly bool, check func(marked) error) (marked, error) {
+	begun, err := db.Begin(ctx, readOnly)
 	if err != nil {
-		return marked{}, g.beginError(err)
+		return marked{}, beginError(g.dialect, err)
 	}
 	tx := marked{begun, newMark(g.dialect)}
 	if err = check(tx); err == nil {
 		err = g.setMark(ctx, tx)
 	}
 	if err != nil {
-		_ = tx.Rollback()
+		_ = tx.Rollback(ctx)
 	}
 	return tx, err
+}
+
+// activeTransaction is the SQLSTATE for a transaction that is already under way.
+const activeTransaction = "25001"
+
+// beginError is the error of a transaction that could not begin because of err.
+func beginError(d Dialect, err error) error {
+	inside := sqlState(err) == activeTransaction ||
+		d == SQLite && strings.Contains(err.Error(), "within a transaction")
+	if inside {
+		return fmt.Errorf("%w: %w", ErrInTransaction, err)
+	}
+	return fmt.Errorf("sqlguard: begin: %w", err)
 }
 
 // commit commits tx if it is still the transaction that was checked.
@@ -289,7 +302,7 @@ func (g *Guard) commit(ctx context.Context, tx marked) error {
 	if err := g.requireMark(ctx, tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("sqlguard: commit: %w", err)
 	}
 	return nil
@@ -306,7 +319,7 @@ func (g *Guard) commit(ctx context.Context, tx marked) error {
 // In PostgreSQL the mark is the value of a setting that is local to the transaction; the check sets it. A savepoint
 // would cost a round trip more and make a subtransaction of the work. In the other databases the mark is a savepoint.
 type marked struct {
-	*sql.Tx
+	Transaction
 	mark string
 }
 
@@ -366,61 +379,6 @@ func (g *Guard) isNoSavepoint(err error) bool {
 	return sqlState(err) == "42000"
 }
 
-// refuseOpen returns an error if db is a connection that is inside a transaction: the next COMMIT or ROLLBACK would end
-// that transaction. PostgreSQL needs a probe. The others refuse to begin; for a read, refuseOpen begins an empty
-// transaction before the claim, which would otherwise become a part of the open transaction.
-func (g *Guard) refuseOpen(ctx context.Context, db DB, reading bool) error {
-	_, isConn := db.(interface{ Raw(func(any) error) error })
-	switch {
-	case !isConn:
-		return nil
-	case g.dialect == PostgreSQL:
-		return g.probe(ctx, db)
-	case !reading:
-		return nil
-	}
-	tx, err := db.BeginTx(ctx, g.options(sql.LevelRepeatableRead, true))
-	if err != nil {
-		return g.beginError(err)
-	}
-	return tx.Rollback()
-}
-
-const (
-	setProbe    = `SELECT set_config('fencelock.probe', $1, true)`
-	selectProbe = `SELECT coalesce(current_setting('fencelock.probe', true), '')`
-)
-
-// probe tests for a transaction in PostgreSQL by a setting that is local to the transaction: outside of a transaction
-// the setting ends with its own statement.
-func (g *Guard) probe(ctx context.Context, conn Tx) error {
-	var set, found string
-	err := conn.QueryRowContext(ctx, setProbe, newMark(g.dialect)).Scan(&set)
-	if err == nil {
-		err = conn.QueryRowContext(ctx, selectProbe).Scan(&found)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("sqlguard: begin: %w", err)
-	case found == set:
-		return ErrInTransaction
-	}
-	return nil
-}
-
-// activeTransaction is the SQLSTATE for a transaction that is already under way.
-const activeTransaction = "25001"
-
-// beginError is the error of a BeginTx that failed with err.
-func (g *Guard) beginError(err error) error {
-	inside := sqlState(err) == activeTransaction ||
-		g.dialect == SQLite && strings.Contains(err.Error(), "within a transaction")
-	if inside {
-		return fmt.Errorf("%w: %w", ErrInTransaction, err)
-	}
-	return fmt.Errorf("sqlguard: begin: %w", err)
-}
-
 // withCause returns err with the cause of ctx's end, if err comes from that end: drivers know no causes, and
 // database/sql reports of the commit only that the transaction has been rolled back.
 func withCause(ctx context.Context, err error) error {
@@ -435,7 +393,7 @@ func withCause(ctx context.Context, err error) error {
 type section struct {
 	guard  *Guard
 	fences []fencing.Fence
-	tx     *sql.Tx
+	tx     Transaction
 	over   atomic.Bool // the work has returned
 	outer  *section
 }
@@ -450,7 +408,7 @@ func innermostSection(ctx context.Context) *section {
 
 // inSection runs work under a context that belongs to the section of tx.
 func (g *Guard) inSection(
-	ctx context.Context, tx *sql.Tx, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+	ctx context.Context, tx Transaction, fences []fencing.Fence, work func(context.Context, Transaction) error,
 ) error {
 	s := &section{guard: g, fences: fences, tx: tx, outer: innermostSection(ctx)}
 	defer s.over.Store(true)
@@ -497,16 +455,16 @@ FROM pragma_schema_version, pragma_user_version`
 // connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
 // ends, and there is no statement between. So the counters decide, which leave no state behind.
 func (g *Guard) onlyReading(
-	ctx context.Context, tx marked, fences []fencing.Fence, work func(context.Context, *sql.Tx) error,
+	ctx context.Context, tx marked, fences []fencing.Fence, work func(context.Context, Transaction) error,
 ) error {
 	if g.dialect != SQLite {
-		return work(ctx, tx.Tx)
+		return work(ctx, tx.Transaction)
 	}
 	before, err := changesOf(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := work(ctx, tx.Tx); err != nil {
+	if err := work(ctx, tx.Transaction); err != nil {
 		return err
 	}
 	after, err := changesOf(ctx, tx)

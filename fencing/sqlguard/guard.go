@@ -94,7 +94,7 @@ func compile(d Dialect, table, text string) statement {
 
 // refuseZero returns an error for a guard that was not made by New: its statements are empty.
 func (g *Guard) refuseZero() error {
-	if g.dialect == 0 {
+	if g == nil || g.dialect == 0 {
 		return fmt.Errorf("%w: the zero Guard, make it with New", ErrOption)
 	}
 	return nil
@@ -122,6 +122,13 @@ func (g *Guard) refuseZero() error {
 //
 // On MySQL the connection's LAST_INSERT_ID() changes.
 func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := refuseRewriting(tx); err != nil {
+		return err
+	}
+	return g.claim(ctx, session{tx}, f)
+}
+
+func (g *Guard) claim(ctx context.Context, tx Session, f fencing.Fence) error {
 	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
@@ -132,6 +139,13 @@ func (g *Guard) Claim(ctx context.Context, tx Tx, f fencing.Fence) error {
 // accepted while nothing newer has been written, it raises no register, and newer readers do not matter. Until tx ends
 // nothing newer is written, so a value that tx stores is never outdated when it becomes visible.
 func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
+	if err := refuseRewriting(tx); err != nil {
+		return err
+	}
+	return g.deriveFrom(ctx, session{tx}, f)
+}
+
+func (g *Guard) deriveFrom(ctx context.Context, tx Session, f fencing.Fence) error {
 	if err := g.allowed(ctx, tx, f); err != nil {
 		return err
 	}
@@ -139,11 +153,8 @@ func (g *Guard) Derive(ctx context.Context, tx Tx, f fencing.Fence) error {
 }
 
 // allowed makes the checks that need no database.
-func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
+func (g *Guard) allowed(ctx context.Context, tx Session, f fencing.Fence) error {
 	if err := g.refuseZero(); err != nil {
-		return err
-	}
-	if err := refuseRewriting(tx); err != nil {
 		return err
 	}
 	if err := f.Validate(); err != nil {
@@ -153,22 +164,9 @@ func (g *Guard) allowed(ctx context.Context, tx Tx, f fencing.Fence) error {
 }
 
 // refuseNested returns an error if a claim of resource through handle waits for the section that ctx belongs to. It
-// does so only if handle is certainly not part of the section's transaction: a pool takes another connection, and
-// another transaction is a different one. A *sql.Conn may be the connection of the transaction, and a type of another
-// package may wrap it.
-func (g *Guard) refuseNested(ctx context.Context, handle Tx, resource string) error {
-	s := g.sectionOf(ctx, resource)
-	if s == nil {
-		return nil
-	}
-	switch handle := handle.(type) {
-	case *sql.Tx:
-		if handle != s.tx {
-			return nestedIn(s, resource)
-		}
-	case interface {
-		Conn(ctx context.Context) (*sql.Conn, error)
-	}:
+// does so only if handle is certainly not part of the section's transaction.
+func (g *Guard) refuseNested(ctx context.Context, handle Session, resource string) error {
+	if s := g.sectionOf(ctx, resource); s != nil && !handle.MayBeIn(s.tx) {
 		return nestedIn(s, resource)
 	}
 	return nil
@@ -190,16 +188,22 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 
 // Seen returns the registers of a resource, zero if it was never claimed.
 func (g *Guard) Seen(ctx context.Context, tx Tx, resource string) (fencing.Registers, error) {
-	if err := g.refuseZero(); err != nil {
+	if err := refuseRewriting(tx); err != nil {
 		return fencing.Registers{}, err
 	}
-	if err := refuseRewriting(tx); err != nil {
+	return g.seen(ctx, session{tx}, resource)
+}
+
+func (g *Guard) seen(ctx context.Context, tx Session, resource string) (fencing.Registers, error) {
+	if err := g.refuseZero(); err != nil {
 		return fencing.Registers{}, err
 	}
 	return g.registers(ctx, tx, g.statements.registers, arguments{fence: fencing.Fence{Resource: resource}})
 }
 
-func (g *Guard) registers(ctx context.Context, tx Tx, s statement, with arguments) (seen fencing.Registers, err error) {
+func (g *Guard) registers(
+	ctx context.Context, tx Session, s statement, with arguments,
+) (seen fencing.Registers, err error) {
 	err = tx.QueryRowContext(ctx, s.text, s.args(with)...).Scan(&seen.MaxWrite, &seen.MaxRead)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fencing.Registers{}, withCause(ctx, fmt.Errorf("sqlguard: registers of %q: %w", with.fence.Resource, err))
@@ -213,7 +217,7 @@ const outOfRange = "22003"
 type rule func(fencing.Registers, fencing.Fence) error
 
 // check runs a statement that checks the fence and raises the register. by only supplies the error of a refusal.
-func (g *Guard) check(ctx context.Context, tx Tx, s statement, with arguments, by rule) error {
+func (g *Guard) check(ctx context.Context, tx Session, s statement, with arguments, by rule) error {
 	f := with.fence
 	result, err := tx.ExecContext(ctx, s.text, s.args(with)...)
 	switch {
@@ -232,7 +236,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, s statement, with arguments, b
 	if changed > 0 {
 		return nil
 	}
-	seen, err := g.Seen(ctx, tx, f.Resource)
+	seen, err := g.seen(ctx, tx, f.Resource)
 	if err != nil {
 		return joined.Errors(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
 	}
@@ -257,6 +261,9 @@ func checkInsertID(result sql.Result, f fencing.Fence) error {
 	}
 	return nil
 }
+
+// Native returns the guard for handles of a driver that is used without database/sql.
+func (g *Guard) Native() Native { return Native{g} }
 
 // DefaultTable is the guard table's name unless [WithTable] gives another.
 const DefaultTable = "fencelock_guard"
@@ -315,7 +322,9 @@ func (g *Guard) Schema() string {
 
 // Create runs [Guard.Schema]. Processes that start together should not all call it: PostgreSQL may report a duplicate
 // to one of them.
-func (g *Guard) Create(ctx context.Context, db Tx) error {
+func (g *Guard) Create(ctx context.Context, db Tx) error { return g.create(ctx, session{db}) }
+
+func (g *Guard) create(ctx context.Context, db Session) error {
 	if err := g.refuseZero(); err != nil {
 		return err
 	}

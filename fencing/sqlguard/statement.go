@@ -167,6 +167,12 @@ ON DUPLICATE KEY UPDATE max_write = LAST_INSERT_ID(max_write + 1) - 1`
 func (d Dialect) CheckUpdate(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
+	return d.checkUpdate(ctx, session{tx}, f, result, lookup, args)
+}
+
+func (d Dialect) checkUpdate(
+	ctx context.Context, tx Session, f fencing.Fence, result sql.Result, lookup string, args []any,
+) error {
 	changed, err := result.RowsAffected()
 	if err != nil {
 		return fmt.Errorf("sqlguard: update under %v: %w", f, err)
@@ -214,6 +220,12 @@ func foundRow(result sql.Result, f fencing.Fence) bool {
 func (d Dialect) CheckUpsert(
 	ctx context.Context, tx Tx, f fencing.Fence, result sql.Result, lookup string, args ...any,
 ) error {
+	return d.checkUpsert(ctx, session{tx}, f, result, lookup, args)
+}
+
+func (d Dialect) checkUpsert(
+	ctx context.Context, tx Session, f fencing.Fence, result sql.Result, lookup string, args []any,
+) error {
 	if d != MySQL {
 		changed, err := result.RowsAffected()
 		if err != nil {
@@ -236,7 +248,7 @@ func (d Dialect) CheckUpsert(
 
 // fenceOf returns the current fence of the row, or the error that refuses f.
 func (d Dialect) fenceOf(
-	ctx context.Context, tx Tx, f fencing.Fence, lookup string, args []any,
+	ctx context.Context, tx Session, f fencing.Fence, lookup string, args []any,
 ) (fencing.Token, error) {
 	if d == MySQL {
 		// A plain SELECT at REPEATABLE READ would read the transaction's snapshot, which may be older than the row that

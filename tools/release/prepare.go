@@ -24,6 +24,7 @@ const rootPath = "github.com/seed74116694/fencelock"
 var published = []string{
 	"fencing/grpcfence",
 	"fencing/objectguard/s3bucket",
+	"fencing/pgxguard",
 	"locktest",
 	"rwlock/rwlockotel",
 }
