@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -214,4 +215,47 @@ func requireHeld(t *world, all []*rwlock.Lease, when string) {
 		}
 	}
 	require.Zero(t, lost, "lost of %d leases, %s", len(all), when)
+}
+
+// While a renewal with a shorter TTL may still arrive, a master that takes the lease back is trusted for no longer than
+// that TTL either. Here two such renewals arrive after both masters have taken it back: one was away for longer than
+// the TTL, the other has lost the lock.
+func TestARegainIsNotTrustedWhileAShorterTTLMayArrive(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		q.Section("warm-up")
+		const short, arrival = 3 * time.Second, 33 * time.Second
+		normal := func(i int) { p.Links[i].Delay(time.Duration(i+1) * time.Millisecond) } // the order of the answers
+		silent := func(i int) { p.Links[i].Delay(time.Hour) }                             // but for what is on its way
+		for i := range p.Links {
+			normal(i)
+		}
+		lease := p.Take("x", rwlock.Write)
+		begun := time.Now()
+		for i := range 2 {
+			p.Links[i].DelayDir(testredis.ToServer, arrival-time.Since(begun))
+			require.NoError(w, lease.SetTTL(w.Ctx, short)) // by the other two
+			normal(i)
+			w.Pass(8 * time.Second) // the client has given up, and asks again
+		}
+		require.NoError(w, lease.SetTTL(w.Ctx, w.TTL))
+		silent(0)
+		w.Pass(w.TTL + 5*time.Second)
+		lost := w.Minis[0].Miniredis()
+		before := lost.HGet("fencelock:{x}", "w")
+		normal(0)
+		w.Eventually("the first master is asked again", func() bool { return lost.HGet("fencelock:{x}", "w") != before })
+		silent(0)
+		w.Minis[1].Miniredis().Del("fencelock:{x}")
+		_ = lease.Renew(w.Ctx) // by the first and the third, so that the second takes it back
+		w.Pass(20 * time.Millisecond)
+		silent(1)
+		_ = lease.Renew(w.Ctx)
+		silent(2)
+		for lease.Err() == nil {
+			next, err := q.TryLock(w.Ctx, "x")
+			require.True(w, err != nil || lease.Err() != nil, "both hold it: %v and %v", lease, next)
+			w.Pass(100 * time.Millisecond)
+		}
+	})
 }

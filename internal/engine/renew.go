@@ -277,8 +277,11 @@ func (h *hold) regain(now clock.Instant) {
 		call := transport.Call{
 			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}
+		ttl := h.ttl()
 		h.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
-			h.ballot.Vote(m.Index).Regained(h.token(), a)
+			vote := h.ballot.Vote(m.Index)
+			vote.Regained(h.token(), a)
+			vote.Shorten(h.e.drift.Trusted(now, h.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
 		})
 	}
 }
