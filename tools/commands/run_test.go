@@ -34,19 +34,20 @@ var elsewhere = map[string]string{
 		"a short form",
 }
 
-// TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form.
+// TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form. Tests
+// that run with their package anyway are looked up only.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs most packages")
 	}
-	done := map[string]bool{}
+	done, runTests := map[string]bool{}, testRunner()
 	for path, page := range documents(t) {
 		for _, command := range commandsOf(page) {
 			if done[command] || elsewhere[command] != "" {
 				continue
 			}
 			done[command] = true
-			run := runnerOf(command)
+			run := runnerOf(command, runTests)
 			require.NotNil(t, run, "%s: nothing runs %q", path, command)
 			t.Run(command, func(t *testing.T) { run(t, command) })
 		}
@@ -65,7 +66,7 @@ func TestCommandsOfCI(t *testing.T) {
 	}
 }
 
-func runnerOf(command string) func(*testing.T, string) {
+func runnerOf(command string, runTests func(*testing.T, string)) func(*testing.T, string) {
 	nothing := func(*testing.T, string) {} // a line of TestTidyOutsideTheWorkspace
 	for prefix, run := range map[string]func(*testing.T, string){
 		"go test ":                   runTests,
@@ -154,15 +155,40 @@ func searched() string { return os.Getenv("PATH") + ":/opt/fencelock-valkey" }
 var (
 	folder  = regexp.MustCompile(`^go test (\./\S+)`)
 	pattern = regexp.MustCompile(`-(run|bench) ('[^']*'|\S+)`)
-	repeats = regexp.MustCompile(`(-\S*(?:seeds|crowds|conversions|outages)=)\d+`)
+	plain   = regexp.MustCompile(`^go test \./\S+( -run ('[^']*'|\S+)| -v)+$`)
+	repeats = regexp.MustCompile(`(-\S*s=)\d+`) // of seeds, crowds, outages: names in the plural
 	times   = regexp.MustCompile(`-benchtime \S+`)
 )
 
-// runTests runs the tests or benchmarks that a command names, once each. Each alternative of a pattern must match.
-func runTests(t *testing.T, command string) {
-	in := folder.FindStringSubmatch(command)
-	require.NotNil(t, in, "no folder")
-	names := strings.Fields(shell(t, root, "go test "+in[1]+" -list ."))
+// testRunner returns a function that runs the tests or benchmarks that a command names, once each. Each alternative of
+// a pattern must match. Tests without a flag of their own are not run again: they have run with their package.
+func testRunner() func(*testing.T, string) {
+	lists := map[string][]string{} // the names of the tests in a folder
+	return func(t *testing.T, command string) {
+		in := folder.FindStringSubmatch(command)
+		require.NotNil(t, in, "no folder")
+		if lists[in[1]] == nil {
+			lists[in[1]] = strings.Fields(shell(t, root, "go test "+in[1]+" -list ."))
+		}
+		requireMatches(t, command, in[1], lists[in[1]])
+		if plain.MatchString(command) {
+			return
+		}
+		short := repeats.ReplaceAllString(times.ReplaceAllString(command, ""), "${1}1")
+		if strings.Contains(short, " -bench ") {
+			short += " -benchtime 1x"
+		}
+		output := shell(t, root, short)
+		require.NotContains(t, output, "no tests to run")
+		if strings.Contains(short, " -bench ") && !strings.Contains(output, "--- SKIP") {
+			require.Regexp(t, `(?m)^Benchmark`, output)
+		}
+	}
+}
+
+// requireMatches fails the test if a pattern of the command has an alternative that none of the names matches.
+func requireMatches(t *testing.T, command, folder string, names []string) {
+	t.Helper()
 	for _, match := range pattern.FindAllStringSubmatch(command, -1) {
 		kind := map[string]string{"run": "Test", "bench": "Benchmark"}[match[1]]
 		for alternative := range strings.SplitSeq(strings.Trim(match[2], "'"), "|") {
@@ -172,17 +198,8 @@ func runTests(t *testing.T, command string) {
 			named := regexp.MustCompile(alternative)
 			require.True(t, slices.ContainsFunc(names, func(name string) bool {
 				return strings.HasPrefix(name, kind) && named.MatchString(name)
-			}), "nothing in %s matches %q", in[1], alternative)
+			}), "nothing in %s matches %q", folder, alternative)
 		}
-	}
-	short := repeats.ReplaceAllString(times.ReplaceAllString(command, ""), "${1}1")
-	if strings.Contains(short, " -bench ") {
-		short += " -benchtime 1x"
-	}
-	output := shell(t, root, short)
-	require.NotContains(t, output, "no tests to run")
-	if strings.Contains(short, " -bench ") && !strings.Contains(output, "--- SKIP") {
-		require.Regexp(t, `(?m)^Benchmark`, output)
 	}
 }
 
