@@ -74,7 +74,7 @@ func pairOnce(t *testing.T, locker *rwlock.Locker) {
 // masters that keep pace: the release to a master that has not answered the acquire costs a tombstone more, so the
 // cheapest of several rounds counts.
 func TestUncontendedCommandsOfAMaster(t *testing.T) {
-	const rounds, pairs, most = 40, 25, 8
+	const rounds, pairs, most = 40, 25, 7
 	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
 	_, locker := lockerOver(t, servers)
 	cheapest := map[*testredis.Server]float64{}

@@ -56,18 +56,23 @@ if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) a
   -- Concatenation takes a third of the time of a format.
   local format, expiry = string.format, ms + ttl
   local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
-  local token, now = v == us and usText or format('%.0f', v), string.sub(usText, 1, -4)
+  local token, now = v == us and usText or v == floor and floorText or format('%.0f', v), string.sub(usText, 1, -4)
   local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
   local life, lost = ttl > 3600000 and ARGV[3] or '3600000', false
   if mode == 'w' then
     local w = id .. ' ' .. expiryText .. ' ' .. now
     if owner then w = w .. ' n' elseif first then w = w .. format(' %.0f', first) end
-    if #details > 64 then
-      call('HSET', lock, 't', token, 'w', w, 'd', string.sub(details, 1, 64), 'e', string.sub(details, 65))
+    local d, e = details, nil
+    if #details > 64 then d, e = string.sub(details, 1, 64), string.sub(details, 65) end
+    if several and e then
+      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d, 'e', e)
+    elseif several then
+      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d)
+    elseif e then
+      call('HSET', lock, 't', token, 'w', w, 'd', d, 'e', e)
     else
-      call('HSET', lock, 't', token, 'w', w, 'd', details)
+      call('HSET', lock, 't', token, 'w', w, 'd', d)
     end
-    if several then call('HSET', lock, 'tw', token) end
   else
     call('ZADD', KEYS[2], expiryText, id)
     if not readers then

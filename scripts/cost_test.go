@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,24 @@ func TestCostInCommands(t *testing.T) {
 		enqueue = e.commands(acquire(writer("06")))
 		handOff = e.commands(release("02", 0))
 		require.LessOrEqual(e.t, enqueue+handOff, 14, "with others in the queue: %d + %d", enqueue, handOff)
+	})
+}
+
+// One of several masters runs one command more for each script that asks for its vote, also for details that take two
+// fields.
+func TestCostOfOneOfSeveralMasters(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.loadAll()
+		e.newMarker()
+		long := writer("01")
+		long.meta = strings.Repeat("m", 100)
+		for _, holder := range []request{writer("01"), long} {
+			require.Equal(e.t, 5, e.commands(votes.of(acquireByID(holder))))
+			require.Equal(e.t, holder.details(), e.field(lockKey, "d")+e.field(lockKey, "e"))
+			require.Equal(e.t, 2, e.commands(votes.of(release("01", 0))))
+		}
+		require.Equal(e.t, 7, e.commands(votes.of(acquireByID(reader("01")))))
+		require.Equal(e.t, 3, e.commands(votes.of(release("01", 0))))
 	})
 }
 

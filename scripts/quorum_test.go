@@ -58,7 +58,9 @@ func TestMarkerOfAnotherSetIsToldApart(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
 		for name, c := range voting() {
-			require.EqualValues(e.t, 5, e.run(vote{proposal: 1, seen: "01JSET:older"}.of(c))[0], name)
+			for _, seen := range []string{"01JSET:older", setID + "0", setID[:len(setID)-1], "0" + setID} {
+				require.EqualValues(e.t, 5, e.run(vote{proposal: 1, seen: seen}.of(c))[0], "%s, who has seen %s", name, seen)
+			}
 			require.NotEqualValues(e.t, 5, e.run(vote{proposal: 1}.of(c))[0], "%s, who has not seen one", name)
 		}
 		require.EqualValues(e.t, 1, e.run(vote{proposal: 1, seen: "other"}.of(release("01", 0)))[0])
@@ -191,6 +193,10 @@ func TestProposalIsAFloor(t *testing.T) {
 			mint := func(v vote) (token, us int64) {
 				reply := e.run(v.of(acquireByID(mode("01"))))
 				require.EqualValues(e.t, 1, reply[0])
+				require.Equal(e.t, fmt.Sprint(reply[1]), e.field(lockKey, "t"))
+				if mode("").mode == "w" {
+					require.Equal(e.t, fmt.Sprint(reply[1]), e.field(lockKey, "tw"))
+				}
 				e.run(v.of(release("01", 0)))
 				return reply[1].(int64), reply[3].(int64)
 			}

@@ -17,7 +17,7 @@
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
-local checks = ARGV[1] ~= '0' and string.sub(ARGV[1], -1) == '1'
+local checks = ARGV[1] ~= '0' and string.byte(ARGV[1], -1) == 49 -- '1'
 
 -- No hold waits, and nothing is to be purged or left behind.
 if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
