@@ -35,7 +35,7 @@ const level = 0.95
 
 func bounds() []bound {
 	return slices.Concat(
-		pairBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds(), deployedBounds(),
+		pairBounds(), quorumBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds(), deployedBounds(),
 	)
 }
 
@@ -47,7 +47,11 @@ func pairBounds() []bound {
 		},
 		{what: "commands inside scripts, a writer's pair", workload: "calls", column: insideWrite, limit: 7},
 		{what: "commands inside scripts, a reader's pair", workload: "calls", column: insideRead, limit: 10},
-		{what: "pair p50 on one CPU, over floor: SET NX", workload: "latency", column: p50, over: peer.FloorSet, limit: 1.35},
+		{what: "pair p50 on one CPU, over floor: SET NX", workload: "latency", column: p50, over: peer.FloorSet, limit: 1.5},
+		{
+			what: "the same, over a client in its default mode", workload: "latency", column: p50, form: peer.Automatic,
+			over: peer.FloorSet, limit: 1.5,
+		},
 		{
 			what: "pair p50 with 0.5 ms each way, over floor: SET NX", workload: "network", column: p50, point: 500,
 			over: peer.FloorSet, limit: 1.05,
@@ -56,15 +60,24 @@ func pairBounds() []bound {
 			what: "the same, released in the background", workload: "network", column: p50, point: 500,
 			form: peer.Background, over: peer.FloorSet, limit: .55,
 		},
-		{
-			what: "quorum of 3, over floor: SET NX", workload: "quorum", column: perSecond, point: 3,
-			over: peer.FloorSet, least: true, limit: .75,
-		},
-		{
-			what: "quorum of 5, over floor: SET NX", workload: "quorum", column: perSecond, point: 5,
-			over: peer.FloorSet, least: true, limit: .75,
-		},
 	}
+}
+
+func quorumBounds() (all []bound) {
+	for _, masters := range []int{3, 5} {
+		name := "quorum of " + strconv.Itoa(masters)
+		all = append(all, bound{
+			what: name + ", pair p50 on one CPU, over floor: SET NX", workload: "quorum-latency", column: p50, point: masters,
+			over: peer.FloorSet, limit: 1.8,
+		}, bound{
+			what: name + ", 64 goroutines, over floor: SET NX", workload: "quorum", column: perSecond, point: masters,
+			over: peer.FloorSet, least: true, limit: .65,
+		}, bound{
+			what: name + ", 64 goroutines, over redsync (rueidis)", workload: "quorum", column: perSecond, point: masters,
+			over: peer.RedsyncRueidis, least: true, limit: .8,
+		})
+	}
+	return all
 }
 
 func handOffBounds() []bound {
@@ -72,11 +85,11 @@ func handOffBounds() []bound {
 		{what: "commands inside scripts, a hand-off", workload: "calls", column: insideHandOff, limit: 16},
 		{
 			what: "hand-offs of one client, over floor: queue", workload: "hand-off", column: handOffs, point: 1,
-			over: peer.FloorQueue, least: true, limit: .8,
+			over: peer.FloorQueue, least: true, limit: .7,
 		},
 		{
 			what: "hand-offs of 16 clients, over floor: queue", workload: "hand-off", column: handOffs, point: contenders,
-			over: peer.FloorQueue, least: true, limit: .8,
+			over: peer.FloorQueue, least: true, limit: .7,
 		},
 		{
 			what: "hand-offs of 16 clients, over rueidislock", workload: "hand-off", column: handOffs, point: contenders,

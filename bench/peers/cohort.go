@@ -61,7 +61,7 @@ func cohort() Workload {
 		Name:  "cohort",
 		About: "64 goroutines, of one client or 16 each of four, want one name",
 		Columns: []Column{
-			{Name: "locks/s", Ratio: true},
+			{Name: "locks/s", Ratio: true, More: true},
 			{Name: fairness, Digits: 2},
 			{Name: worstShare, Unit: "%"},
 			{Name: "longest wait", Unit: "ms"},

@@ -33,7 +33,7 @@ func deployments() Workload {
 		Name:  "deployments",
 		About: "8 clients of 4 goroutines each hold one of some names for 5 ms, again and again",
 		Columns: []Column{
-			{Name: grants, Ratio: true},
+			{Name: grants, Ratio: true, More: true},
 			{Name: waitP50, Unit: "ms", Digits: 1},
 			{Name: waitP99, Unit: "ms", Digits: 1, Ratio: true},
 		},

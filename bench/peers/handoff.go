@@ -23,7 +23,7 @@ func handOff() Workload {
 		Name:  "hand-off",
 		About: "16 goroutines, of one client or of 16, want one name; counted are locks that went to one who was waiting",
 		Columns: []Column{
-			{Name: handOffs, Ratio: true},
+			{Name: handOffs, Ratio: true, More: true},
 			{Name: "locks/s"},
 			{Name: handOffDelay, Unit: "us"},
 			{Name: fairness, Digits: 2},

@@ -12,12 +12,18 @@ import (
 
 const (
 	renewal = "renewal"
+	// ofOneMaster is the share of one master in a pair over several.
+	ofOneMaster = "of 3 masters"
 	// counted is the number of operations that each figure is the mean of.
 	counted = 3200
 	// pipelined is the number of goroutines that carry them out, so that requests and replies share reads and writes.
 	pipelined = 64
 	// queueing is the number of clients that want the same names, so that a waiter exists at each release.
 	queueing = 4
+	// seats is the number of masters of the quorum whose pairs are counted, and settled the time in which all of them,
+	// not only a quorum, have answered the acquisitions: the release to one that has not costs a tombstone more.
+	seats   = 3
+	settled = 500 * time.Millisecond
 	// leased is the number of locks that are held while renewals are counted.
 	leased = 1280
 )
@@ -26,10 +32,11 @@ const (
 // because it needs one more program and its servers are slow.
 func instructions() Workload {
 	return Workload{
-		Name:  "instructions",
-		About: "instructions of the server, by callgrind: to lock and release, to queue and be handed the lock, to renew",
+		Name: "instructions",
+		About: "instructions of the server, by callgrind: to lock and release, alone and as one of 3 masters, to queue and " +
+			"be handed the lock, to renew",
 		Columns: []Column{
-			{Name: insideWrite}, {Name: insideRead}, {Name: insideHandOff}, {Name: renewal},
+			{Name: insideWrite}, {Name: ofOneMaster}, {Name: insideRead}, {Name: insideHandOff}, {Name: renewal},
 		},
 		Points: []int{0}, Once: true,
 		Peers:   peer.Named(peer.FloorSet, peer.FloorLua, peer.FloorQueue, peer.FloorBatch, peer.Ours),
@@ -69,15 +76,93 @@ func measureInstructions(ctx context.Context, s *site, lib peer.Library, _ int) 
 		}
 	}
 	if p, ok := all[0].(renewing); ok {
-		m[renewal], err = c.renewals(ctx, p)
+		if m[renewal], err = c.renewals(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if lib.Quorum {
+		m[ofOneMaster], err = countMaster(ctx, s, lib)
 	}
 	return m, err
+}
+
+// countMaster returns the mean instructions of a master for its part of a pair over several.
+func countMaster(ctx context.Context, s *site, lib peer.Library) (mean float64, err error) {
+	var servers []*server.Server
+	counters := make([]*counter, seats)
+	for i := range counters {
+		one, err := server.StartCounted(ctx, s.binary)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, one.Close()) }()
+		servers, counters[i] = append(servers, one), &counter{server: one}
+	}
+	p, err := open(lib, servers, peer.TTL)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	const times = 10
+	if err := inStep(ctx, p, 1); err != nil { // loads the scripts and creates the keys
+		return 0, err
+	}
+	for _, c := range counters { // with the client, which looks after its masters
+		if err := c.idle(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for _, c := range counters {
+		if err := c.begin(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := inStep(ctx, p, times); err != nil {
+		return 0, err
+	}
+	for _, c := range counters {
+		used, err := c.end(ctx)
+		if err != nil {
+			return 0, err
+		}
+		mean += used / (seats * times * pipelined)
+	}
+	return mean, nil
+}
+
+// inStep has goroutines take a name each, and release it once all masters have had the time to answer.
+func inStep(ctx context.Context, p peer.Peer, times int) error {
+	names, holds := numbered(pipelined), make([]peer.Hold, pipelined)
+	each := func(do func(i int) error) error {
+		errs := make([]error, pipelined)
+		var all sync.WaitGroup
+		for i := range names {
+			all.Go(func() { errs[i] = do(i) })
+		}
+		all.Wait()
+		pause(ctx, settled)
+		return errors.Join(errs...)
+	}
+	for range times {
+		err := each(func(i int) (err error) {
+			holds[i], err = p.Lock(ctx, names[i])
+			return err
+		})
+		if err == nil {
+			err = each(func(i int) error { return holds[i].Release(ctx) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // counter counts the instructions of a server, less the ones that it runs without work as time passes.
 type counter struct {
 	server *server.Server
 	rate   float64 // a second, without work
+	began  time.Time
 }
 
 func (c *counter) idle(ctx context.Context) (err error) {
@@ -90,16 +175,28 @@ func (c *counter) idle(ctx context.Context) (err error) {
 
 // count returns the instructions for each of the operations that do reports.
 func (c *counter) count(ctx context.Context, do func() (float64, error)) (float64, error) {
-	if _, err := c.server.Instructions(ctx); err != nil { // discards the earlier ones
+	if err := c.begin(ctx); err != nil {
 		return 0, err
 	}
-	began := time.Now()
 	n, err := do()
 	if err != nil {
 		return 0, err
 	}
+	used, err := c.end(ctx)
+	return used / n, err
+}
+
+// begin discards the earlier instructions.
+func (c *counter) begin(ctx context.Context) error {
+	_, err := c.server.Instructions(ctx)
+	c.began = time.Now()
+	return err
+}
+
+// end returns the instructions since begin.
+func (c *counter) end(ctx context.Context) (float64, error) {
 	used, err := c.server.Instructions(ctx)
-	return (float64(used) - c.rate*time.Since(began).Seconds()) / n, err
+	return float64(used) - c.rate*time.Since(c.began).Seconds(), err
 }
 
 // pairs counts uncontended pairs. The first pairs are not counted: they load the scripts and create the keys.

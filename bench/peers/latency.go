@@ -18,15 +18,29 @@ func latency() Workload {
 		Name:    "latency",
 		About:   "Lock and Release of a free name by one goroutine; client and server on one CPU",
 		Columns: []Column{{Name: p50, Unit: "us", Digits: 1, Ratio: true}, {Name: "p99", Unit: "us", Digits: 1}},
-		Points:  []int{0}, Over: peer.FloorSet, Peers: peer.Select(pairs), Measure: measureLatency,
+		Points:  []int{0}, Over: peer.FloorSet, Peers: append(peer.Select(pairs), peer.OverAutomatic()),
+		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
+			return measureLatency(ctx, s, lib, 1)
+		},
+	}
+}
+
+// quorumLatency is the same over several masters.
+func quorumLatency() Workload {
+	return Workload{
+		Name:    "quorum-latency",
+		About:   "the same over a number of masters, all on that one CPU",
+		Columns: []Column{{Name: p50, Unit: "us", Digits: 1, Ratio: true}, {Name: "p99", Unit: "us", Digits: 1}},
+		Axis:    "masters", Points: []int{3, 5}, Over: peer.FloorSet,
+		Peers: peer.Select(func(l peer.Library) bool { return l.Quorum }), Measure: measureLatency,
 	}
 }
 
 // warmUp is the number of pairs before the measured ones: scripts are loaded, buffers and branches are warm.
 const warmUp = 200
 
-func measureLatency(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {
-	servers, err := s.empty(ctx, 1)
+func measureLatency(ctx context.Context, s *site, lib peer.Library, masters int) (_ Measures, err error) {
+	servers, err := s.empty(ctx, masters)
 	if err != nil {
 		return nil, err
 	}

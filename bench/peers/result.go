@@ -36,9 +36,11 @@ type Row struct {
 	Peer   string     `json:"peer"`
 	Point  int        `json:"point"`
 	Label  string     `json:"label"`
-	Rounds []Measures `json:"rounds"`           // null if the peer failed
-	Median Measures   `json:"median"`           // over the rounds; the greatest if the worst counts
-	Ratios Measures   `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
+	Rounds []Measures `json:"rounds"` // null if the peer failed
+	// Automatic has the rounds in which the automatic mode of rueidis was the better one. Only that mode's figures count.
+	Automatic []bool   `json:"automatic,omitempty"`
+	Median    Measures `json:"median"`           // over the rounds; the greatest if the worst counts
+	Ratios    Measures `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
 }
 
 func newWorkloadResult(w Workload, rounds int) WorkloadResult {
@@ -157,16 +159,51 @@ func (r *runner) run(ctx context.Context, w Workload) WorkloadResult {
 				}
 				r.tell("%s: round %d of %d, %s", w.Name, round+1, rounds, label(w, lib, point))
 				runtime.GC() // the previous peer's garbage is not this one's cost
-				m, err := w.Measure(ctx, r.site, lib, point)
+				m, automatic, err := r.measure(ctx, w, lib, point)
 				if err != nil {
 					result.Failures = append(result.Failures, fmt.Sprintf("%s, round %d: %v", label(w, lib, point), round+1, err))
 					continue
 				}
-				result.row(lib.Name, point).Rounds[round] = m
+				row := result.row(lib.Name, point)
+				row.Rounds[round] = m
+				if lib.Modes {
+					row.Automatic = append(row.Automatic, automatic)
+				}
 			}
 		}
 	}
 	return result.summarised()
+}
+
+// measure returns the figures of the better mode of the client, where a library has two and they are timed.
+func (r *runner) measure(
+	ctx context.Context, w Workload, lib peer.Library, point int,
+) (best Measures, automatic bool, err error) {
+	best, err = w.Measure(ctx, r.site, lib, point)
+	if err != nil || !lib.Modes || w.Once {
+		return best, false, err
+	}
+	other, err := w.Measure(ctx, r.site, lib.InAutomaticMode(), point)
+	if err != nil {
+		return nil, false, err
+	}
+	c := w.Columns[0]
+	greater, less := other[c.Name] > best[c.Name], other[c.Name] < best[c.Name]
+	if c.More && greater || !c.More && less {
+		return other, true, nil
+	}
+	return best, false, nil
+}
+
+// mostlyAutomatic reports whether the automatic mode was the better one in most of the rounds.
+func (r *Row) mostlyAutomatic() bool {
+	n := 0
+	for _, automatic := range r.Automatic {
+		if automatic {
+			n++
+		}
+	}
+	return 2*n > len(r.Automatic)
 }
 
 func label(w Workload, lib peer.Library, point int) string {

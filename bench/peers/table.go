@@ -13,6 +13,7 @@ func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
 		fmt.Fprintf(out, "(x: over %s)\n", w.Over)
 	}
 	fmt.Fprintf(out, "\n%s\n", heading(w))
+	automatic := false
 	for i, row := range w.Rows {
 		if i > 0 && row.Point != w.Rows[i-1].Point {
 			fmt.Fprintln(out)
@@ -20,7 +21,12 @@ func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
 		if w.Axis != "" {
 			fmt.Fprintf(out, "%*s  ", w.axisWidth(), row.Label)
 		}
-		fmt.Fprintf(out, "%-20s", row.Peer)
+		name := row.Peer
+		if row.mostlyAutomatic() {
+			automatic = true
+			name += " *"
+		}
+		fmt.Fprintf(out, "%-20s", name)
 		for _, c := range w.Columns {
 			fmt.Fprintf(out, "%*s", width(c), cell(row.Median, c.Name, c.Digits))
 			if c.Ratio {
@@ -28,6 +34,9 @@ func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
 			}
 		}
 		fmt.Fprintln(out)
+	}
+	if automatic {
+		fmt.Fprintln(out, "*: in the automatic mode of rueidis, which was the better one")
 	}
 	for _, failure := range w.Failures {
 		fmt.Fprintln(out, "failed:", failure)

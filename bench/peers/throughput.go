@@ -20,7 +20,7 @@ const (
 
 func pairColumns() []Column {
 	return []Column{
-		{Name: perSecond, Ratio: true},
+		{Name: perSecond, Ratio: true, More: true},
 		{Name: serverMicros, Unit: "us/pair", Digits: 1, Ratio: true},
 		{Name: clientMicros, Unit: "us/pair", Digits: 1, Ratio: true},
 	}

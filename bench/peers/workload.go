@@ -17,14 +17,15 @@ type Column struct {
 	Unit   string `json:"unit"`
 	Digits int    `json:"-"` // after the point, in a table
 	Ratio  bool   `json:"-"` // is also shown as a ratio to the workload's floor
+	More   bool   `json:"-"` // the greater figure is the better one
 	Worst  bool   `json:"-"` // the greatest of the rounds counts, not the median
 }
 
 // Workload is one way to use locks, and its measures.
 type Workload struct {
 	Name    string
-	About   string // one sentence
-	Columns []Column
+	About   string         // one sentence
+	Columns []Column       // the first decides which mode of a client is the better one
 	Axis    string         // the meaning of a point, or ""
 	Points  []int          // one, 0, if there is no axis
 	Labels  map[int]string // of points that are not numbers, or nil
@@ -40,7 +41,8 @@ func workloads() []Workload { return slices.Concat(single(), []Workload{instruct
 // single are the workloads on one server, or on several independent ones.
 func single() []Workload {
 	return []Workload{
-		latency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(), footprint(), idle(),
+		latency(), quorumLatency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(),
+		footprint(), idle(),
 		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
 	}
 }

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"errors"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -18,7 +19,11 @@ func dial(o Options) ([]rueidis.Client, error) {
 		addrs = []string{""}
 	}
 	for _, addr := range addrs {
-		client, err := rwlock.Dial(addr, option)
+		dialOne := rwlock.Dial
+		if o.Automatic {
+			dialOne = dialAutomatic
+		}
+		client, err := dialOne(addr, option)
 		if client != nil {
 			clients = append(clients, client)
 		}
@@ -28,6 +33,20 @@ func dial(o Options) ([]rueidis.Client, error) {
 		}
 	}
 	return clients, nil
+}
+
+// dialAutomatic is rwlock.Dial with rueidis' automatic mode: a command that is alone is written and its reply is read
+// by the caller's own goroutine, unless its context can end.
+func dialAutomatic(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	if addr != "" {
+		base.InitAddress, base.ForceSingleClient = []string{addr}, true
+	}
+	base.PipelineMultiplex, base.DisableCache = -1, true
+	base.Dialer.Timeout, base.Dialer.KeepAlive = time.Second, time.Second
+	base.ConnWriteTimeout = 3 * time.Second
+	base.RingScaleEachConn = 11
+	base.ReadBufferEachConn, base.WriteBufferEachConn = 16<<10, 16<<10
+	return rueidis.NewClient(base)
 }
 
 func closeAll(clients []rueidis.Client) {

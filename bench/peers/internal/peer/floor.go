@@ -12,9 +12,10 @@ import (
 
 // floor is the common part of the floors: clients, and an id for each hold.
 type floor struct {
-	clients []rueidis.Client
-	px      string
-	ids     atomic.Int64
+	clients   []rueidis.Client
+	automatic bool
+	px        string
+	ids       atomic.Int64
 }
 
 func openFloor(o Options) (*floor, error) {
@@ -22,7 +23,7 @@ func openFloor(o Options) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &floor{clients: clients, px: strconv.FormatInt(o.TTL.Milliseconds(), 10)}, nil
+	return &floor{clients: clients, automatic: o.Automatic, px: strconv.FormatInt(o.TTL.Milliseconds(), 10)}, nil
 }
 
 // id has the length of a ULID.
@@ -34,6 +35,14 @@ func (f *floor) id() string {
 func (f *floor) Close() error {
 	closeAll(f.clients)
 	return nil
+}
+
+// context returns the context of a request. In the automatic mode it does not end: the client would leave the mode.
+func (f *floor) context(ctx context.Context) context.Context {
+	if f.automatic {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // everywhere runs a call on all masters in parallel, on the last one in the goroutine of the caller.
@@ -60,5 +69,6 @@ type floorHold struct {
 }
 
 func (h *floorHold) Release(ctx context.Context) error {
+	ctx = h.floor.context(ctx)
 	return h.floor.everywhere(func(c rueidis.Client) error { return h.free(ctx, c, h.name, h.id) })
 }

@@ -76,7 +76,7 @@ func (b *floorBatch) renewBatch(ctx context.Context, batch []*batchHold) {
 	for i, h := range batch {
 		keys[i] = h.name
 	}
-	gone, err := expireAll.Exec(ctx, b.clients[0], keys, []string{b.px}).AsIntSlice()
+	gone, err := expireAll.Exec(b.context(ctx), b.clients[0], keys, []string{b.px}).AsIntSlice()
 	b.renewed.Add(uint64(len(batch)))
 	for _, h := range batch {
 		if err != nil && ctx.Err() == nil {

@@ -28,7 +28,7 @@ return redis.call('DEL', KEYS[1])`)
 )
 
 func (f floorLua) Lock(ctx context.Context, name string) (Hold, error) {
-	id := f.id()
+	id, ctx := f.id(), f.context(ctx)
 	err := f.everywhere(func(c rueidis.Client) error {
 		return fourCommands.Exec(ctx, c, []string{name, name + ":token"}, []string{id, f.px}).Error()
 	})

@@ -67,7 +67,7 @@ func (q *floorQueue) Lock(ctx context.Context, name string) (Hold, error) {
 	q.waiting[id] = granted
 	q.mu.Unlock()
 	hold := &queueHold{q, name, id}
-	at, err := setOrQueue.Exec(ctx, q.clients[0], []string{name, name + ":queue"}, []string{id, q.px}).AsInt64()
+	at, err := setOrQueue.Exec(q.context(ctx), q.clients[0], []string{name, name + ":queue"}, []string{id, q.px}).AsInt64()
 	if err != nil {
 		q.wake(id)
 		return nil, err
@@ -98,5 +98,5 @@ type queueHold struct {
 
 func (h *queueHold) Release(ctx context.Context) error {
 	q := h.queue
-	return passOn.Exec(ctx, q.clients[0], []string{h.name, h.name + ":queue"}, []string{h.id, q.px}).Error()
+	return passOn.Exec(q.context(ctx), q.clients[0], []string{h.name, h.name + ":queue"}, []string{h.id, q.px}).Error()
 }

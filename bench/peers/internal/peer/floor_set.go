@@ -22,7 +22,7 @@ var compareAndDelete = rueidis.NewLuaScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 func (f floorSet) Lock(ctx context.Context, name string) (Hold, error) {
-	id := f.id()
+	id, ctx := f.id(), f.context(ctx)
 	err := f.everywhere(func(c rueidis.Client) error {
 		err := c.Do(ctx, c.B().Arbitrary("SET", name, id, "NX", "PX", f.px).Build()).Error()
 		if rueidis.IsRedisNil(err) {

@@ -4,6 +4,7 @@ package peer
 const (
 	Ours            = "fencelock"
 	Background      = "fencelock, background"
+	Automatic       = "fencelock, automatic"
 	RedsyncGoRedis  = "redsync (go-redis)"
 	RedsyncRueidis  = "redsync (rueidis)"
 	Redislock       = "redislock"
@@ -26,12 +27,12 @@ func AsIs() Library {
 // Libraries returns all of them, the floors first.
 func Libraries() []Library {
 	return []Library{
-		{Name: FloorSet, Floor: true, Quorum: true, Open: openFloorSet},
-		{Name: FloorLua, Floor: true, Quorum: true, Open: openFloorLua},
-		{Name: FloorQueue, Floor: true, Queues: true, Open: openFloorQueue},
-		{Name: FloorBatch, Floor: true, Keeps: true, Open: openFloorBatch},
+		{Name: FloorSet, Floor: true, Quorum: true, Modes: true, Open: openFloorSet},
+		{Name: FloorLua, Floor: true, Quorum: true, Modes: true, Open: openFloorLua},
+		{Name: FloorQueue, Floor: true, Queues: true, Modes: true, Open: openFloorQueue},
+		{Name: FloorBatch, Floor: true, Keeps: true, Modes: true, Open: openFloorBatch},
 		{Name: Ours, Quorum: true, Queues: true, Keeps: true, Key: ourKey, Open: openOurs},
-		{Name: RedsyncRueidis, Quorum: true, Keeps: true, Open: openRedsyncRueidis},
+		{Name: RedsyncRueidis, Quorum: true, Keeps: true, Modes: true, Open: openRedsyncRueidis},
 		{Name: RedsyncGoRedis, Quorum: true, Keeps: true, Open: openRedsyncGoRedis},
 		{Name: Redislock, Keeps: true, Open: openRedislock},
 		{Name: Rueidislock, Queues: true, Keeps: true, Open: openRueidislock},
@@ -48,6 +49,16 @@ func Named(names ...string) []Library {
 		}
 		return false
 	})
+}
+
+// InAutomaticMode returns the library over clients of rueidis in their automatic mode.
+func (l Library) InAutomaticMode() Library {
+	dialled := l.Open
+	l.Open = func(o Options) (Peer, error) {
+		o.Automatic = true
+		return dialled(o)
+	}
+	return l
 }
 
 // Select returns the libraries that satisfy has.

@@ -55,6 +55,7 @@ type Options struct {
 	At         rueidis.ClientOption // the nodes of a Cluster, or the sentinels of a master
 	TTL        time.Duration
 	ClientName string // shown by the server, if the library can set it
+	Automatic  bool   // a client of rueidis that pipelines only what is sent at the same time
 }
 
 // Library opens peers of one kind.
@@ -64,6 +65,7 @@ type Library struct {
 	Quorum bool                     // can lock on several masters
 	Queues bool                     // a waiter gets the lock despite a constant stream of requests
 	Keeps  bool                     // its holds outlive the TTL, by themselves or by Extend
+	Modes  bool                     // works over a bare client of rueidis, in either mode: Options.Automatic
 	Key    func(name string) string // a key of the lock, by which a Cluster finds its server
 	Open   func(Options) (Peer, error)
 }
