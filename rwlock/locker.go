@@ -108,8 +108,9 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 // At most one Adopt of a ticket succeeds. Of several at the same time, one or none does; the others get an
 // *AcquireError, or a *TicketError once one has succeeded. An adoption that fails leaves the ticket as it was: it can
 // be tried again as long as the lock is kept, also after an adopter that has died on its way, when its TTL is over.
-// There is one exception: a *QuorumError after which Indeterminate is true, or the end of ctx, may have come while the
-// masters were giving up the detached hold. Then the ticket may be used up, and another Adopt shows whether it is.
+// There is one exception: a *QuorumError after which Indeterminate is true, the end of ctx, or ErrClosed, may have come
+// while the masters were giving up the detached hold. Then the ticket may be used up, and another Adopt shows whether
+// it is.
 //
 // A ticket that is not taken is a *TicketError, which matches ErrTicket and names the reason: it is damaged or of
 // another version, prefix or set of masters, or its hold is gone: expired, released, broken, or adopted. As far as that
