@@ -26,6 +26,7 @@ func TestRecipesAreTakenFromExamples(t *testing.T) {
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/cron.md"), 2)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/testing.md"), 7)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/observability.md"), 2)
+	require.GreaterOrEqual(t, blocksOf(t, "../docs/clients.md"), 2)
 }
 
 // blocksOf checks the Go blocks of a page and returns their number.

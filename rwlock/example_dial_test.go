@@ -1,0 +1,50 @@
+package rwlock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// The Redis of the variable REDIS_URL. One address is one server; several are sentinels with master_set in the URL,
+// else nodes of a Cluster. For a Cluster of which the URL names one node, leave addr empty.
+func ExampleDial_url() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	_ = os.Setenv("REDIS_URL", "redis://"+server.Addr()+"/1?client_name=shop")
+
+	option, err := rueidis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		panic(err)
+	}
+	addr := ""
+	if len(option.InitAddress) == 1 && option.Sentinel.MasterSet == "" {
+		addr = option.InitAddress[0]
+	}
+	client, err := rwlock.Dial(addr, option)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	locker, err := rwlock.New(client)
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+	fmt.Println(locker.Do(context.Background(), "invoice:7", func(context.Context) error {
+		fmt.Println("in DB 1:", server.DB(1).Exists("fencelock:{invoice:7}"))
+		return nil
+	}))
+	// Output:
+	// in DB 1: true
+	// <nil>
+}
