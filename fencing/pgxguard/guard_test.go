@@ -33,7 +33,7 @@ type bank struct {
 
 func newBank(t *testing.T) *bank {
 	t.Helper()
-	b := &bank{T: t, dsn: postgres.database(t)}
+	b := &bank{T: t, dsn: postgres.Database(t)}
 	b.pool = connect(t, b.dsn, pgx.QueryExecModeCacheStatement)
 	guard, err := pgxguard.New()
 	require.NoError(t, err)

@@ -1,0 +1,115 @@
+// Command bank transfers between the accounts of a PostgreSQL, under the locks of both accounts. Any number of its
+// processes serve the same accounts:
+//
+//	go run ./bank -redis 127.0.0.1:6379 -database postgres://127.0.0.1/bank -listen 127.0.0.1:8080
+//	curl -X POST 'http://127.0.0.1:8080/transfer?from=7&to=8&amount=10'
+//
+// A process that is paused inside a transfer, for longer than its locks last, writes nothing when it goes on: the
+// database refuses its fences.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func main() {
+	redis := flag.String("redis", "127.0.0.1:6379", "the address of the Redis")
+	database := flag.String("database", "", "the PostgreSQL with the tables accounts (id, balance) and fencelock_guard")
+	listen := flag.String("listen", "127.0.0.1:0", "where to listen")
+	ttl := flag.Duration("ttl", 5*time.Second, "how long a process that has died is waited for")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *redis, *database, *listen, *ttl); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, redis, database, listen string, ttl time.Duration) error {
+	client, err := rwlock.Dial(redis, rueidis.ClientOption{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	locker, err := rwlock.New(client, rwlock.WithTTL(ttl), rwlock.WithMaxWait(time.Minute))
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	db, err := sql.Open("pgx", database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	guard, err := sqlguard.New(sqlguard.PostgreSQL)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening http://" + listener.Addr().String())
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /transfer", bank{locker, db, guard}.handle)
+	server := &http.Server{Handler: mux}
+	defer context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })()
+	if err := server.Serve(listener); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+type bank struct {
+	locks *rwlock.Locker
+	db    *sql.DB
+	guard *sqlguard.Guard
+}
+
+func (b bank) handle(w http.ResponseWriter, r *http.Request) {
+	from, to := "accounts/"+r.FormValue("from"), "accounts/"+r.FormValue("to")
+	amount, err := strconv.Atoi(r.FormValue("amount"))
+	if err != nil || amount <= 0 || from == to {
+		http.Error(w, "want from, to and amount", http.StatusBadRequest)
+		return
+	}
+	err = b.locks.DoAll(r.Context(), []string{from, to}, func(ctx context.Context) error {
+		var fences []fencing.Fence
+		for _, account := range []string{from, to} {
+			fence, err := fencing.Require(ctx, account)
+			if err != nil {
+				return err
+			}
+			fences = append(fences, fence)
+		}
+		return b.guard.DoAll(ctx, b.db, fences, func(ctx context.Context, tx *sql.Tx) error {
+			const add = `UPDATE accounts SET balance = balance + $1 WHERE id = $2`
+			if _, err := tx.ExecContext(ctx, add, -amount, r.FormValue("from")); err != nil {
+				return err
+			}
+			fmt.Println("inside", r.FormValue("from"), r.FormValue("to"))
+			_, err := tx.ExecContext(ctx, add, amount, r.FormValue("to"))
+			return err
+		})
+	})
+	if err != nil && !rwlock.Completed(err) { // lost after the commit is no reason to repeat the transfer
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}

@@ -1,0 +1,94 @@
+package examples_test
+
+import (
+	"database/sql"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/testredis"
+)
+
+// transfers counts the answers to transfers of 1.
+type transfers struct {
+	mu                        sync.Mutex
+	answered                  int
+	accepted                  int // from 7 to 8, less those from 8 to 7
+	refusedThere, refusedBack int
+	running                   sync.WaitGroup
+}
+
+// run sends so many transfers to a process, one after the other.
+func (s *transfers) run(t *testing.T, url string, n int, back bool) {
+	query, sign, refused := "/transfer?from=7&to=8&amount=1", 1, &s.refusedThere
+	if back {
+		query, sign, refused = "/transfer?from=8&to=7&amount=1", -1, &s.refusedBack
+	}
+	s.running.Go(func() {
+		for range n {
+			status, body := post(t, url+query)
+			t.Log(url+query, status, body)
+			s.mu.Lock()
+			s.answered++
+			if status == http.StatusOK {
+				s.accepted += sign
+			} else {
+				*refused++
+			}
+			s.mu.Unlock()
+		}
+	})
+}
+
+// Four processes transfer back and forth. One of them is stopped inside a transfer, for longer than its locks last: the
+// others go on, and no money is lost or made.
+func TestBank(t *testing.T) {
+	redis := testredis.Start(t)
+	dsn := postgres.Database(t)
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	guard, err := sqlguard.New(sqlguard.PostgreSQL)
+	require.NoError(t, err)
+	require.NoError(t, guard.Create(t.Context(), db))
+	_, err = db.Exec(`CREATE TABLE accounts (id INT PRIMARY KEY, balance INT);
+		INSERT INTO accounts VALUES (7, 100), (8, 0)`)
+	require.NoError(t, err)
+	processes := start(t, 4, "bank", "-redis", redis.Addr(), "-database", dsn, "-ttl", "1s")
+	var urls []string
+	for _, p := range processes {
+		urls = append(urls, p.until("listening"))
+	}
+
+	paused := processes[0]
+	var its, others transfers
+	its.run(t, urls[0], 3, false)
+	paused.until("inside")
+	paused.signal(syscall.SIGSTOP)
+	others.run(t, urls[1], 5, false)
+	others.run(t, urls[2], 5, true)
+	others.run(t, urls[3], 5, false)
+	require.Eventually(t, func() bool {
+		others.mu.Lock()
+		defer others.mu.Unlock()
+		return others.answered == 15
+	}, patience, time.Millisecond, "the others wait for the process that stands still")
+	paused.signal(syscall.SIGCONT)
+	its.running.Wait()
+	others.running.Wait()
+
+	var seven, eight int
+	require.NoError(t, db.QueryRow(`SELECT balance FROM accounts WHERE id = 7`).Scan(&seven))
+	require.NoError(t, db.QueryRow(`SELECT balance FROM accounts WHERE id = 8`).Scan(&eight))
+	require.Equal(t, 100, seven+eight, "a transfer is there by half")
+	// An error of a commit leaves open whether it took place.
+	accepted := its.accepted + others.accepted
+	require.GreaterOrEqual(t, eight, accepted-its.refusedBack-others.refusedBack)
+	require.LessOrEqual(t, eight, accepted+its.refusedThere+others.refusedThere)
+}
