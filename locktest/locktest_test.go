@@ -173,10 +173,15 @@ func TestAdvanceLetsAWaiterIn(t *testing.T) {
 		require.NoError(t, locks.Do(t.Context(), "a", func(context.Context) error { return nil }))
 		require.Less(t, time.Since(begun), 2*time.Second)
 
-		time.Sleep(time.Minute) // the clock of the server goes on
 		lease := locks.Hold("a")
 		time.Sleep(time.Minute)
 		require.NoError(t, lease.Err())
+
+		locks.Hold("b")
+		time.Sleep(2 * time.Second) // the server's clock goes on
+		state, err := locks.Inspect(t.Context(), "b")
+		require.NoError(t, err)
+		require.LessOrEqual(t, state.Holders[0].Remaining, 8*time.Second)
 	})
 }
 
