@@ -103,11 +103,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// few is a tenth of the seeds, and one at the least, under -short: the race detector looks for other things than they
-// do.
-func few(seeds int) int {
+// few is a tenth of the seeds or rounds, and one at the least, under -short: the race detector looks for other things
+// than they do.
+func few(rounds int) int {
 	if testing.Short() {
-		return max(1, seeds/10)
+		return max(1, rounds/10)
 	}
-	return seeds
+	return rounds
 }

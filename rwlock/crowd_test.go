@@ -311,7 +311,10 @@ func TestCrowdOfReadersEntersTogether(t *testing.T) {
 // When all of a crowd give up at the same moment, their releases go together: those that do not fit into what may be on
 // its way are released many in a call.
 func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
-	const waiters = 3_000
+	waiters := 3_000
+	if testing.Short() {
+		waiters /= 3
+	}
 	for name, end := range map[string]func(p *process, stop context.CancelFunc){
 		"Close":                func(p *process, _ context.CancelFunc) { _ = p.Close() },
 		"the end of a context": func(_ *process, stop context.CancelFunc) { stop() },

@@ -109,9 +109,11 @@ func startCluster(t *testing.T, binary string) testredis.Deployment {
 
 func TestSuiteInEveryDeployment(t *testing.T) {
 	t.Parallel() // most of the time is waiting
-	for kind, find := range map[string]func(testing.TB) string{
-		"Redis": redisBinary, "Valkey": testredis.Valkey,
-	} {
+	kinds := map[string]func(testing.TB) string{"Redis": redisBinary, "Valkey": testredis.Valkey}
+	if testing.Short() {
+		delete(kinds, "Valkey") // which runs no other Go code
+	}
+	for kind, find := range kinds {
 		for _, d := range deployments {
 			t.Run(kind+", "+d.name, func(t *testing.T) {
 				t.Parallel()
