@@ -49,6 +49,7 @@ var kinds = map[string]func(n *nemesis) *strike{
 	"kill-listeners": func(n *nemesis) *strike { return n.command("CLIENT", "KILL", "TYPE", "pubsub") },
 	"memory":         (*nemesis).memory,
 	"clock":          (*nemesis).clock,
+	"demote":         (*nemesis).demote,
 
 	"rolling-restart": (*nemesis).rollingRestart,
 	"failover":        (*nemesis).failover,
@@ -77,7 +78,9 @@ var kinds = map[string]func(n *nemesis) *strike{
 }
 
 // rare faults last long or suspend promises: they strike at every third of their turns.
-var rare = map[string]bool{"rolling-restart": true, "failover": true, "crash": true, "reshard": true, "clock": true}
+var rare = map[string]bool{
+	"rolling-restart": true, "failover": true, "crash": true, "reshard": true, "clock": true, "demote": true,
+}
 
 // asked are the faults that strike only where a run names them. Where its only server is emptied, a lock promises
 // nothing but its tokens.

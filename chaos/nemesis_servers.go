@@ -272,6 +272,38 @@ func (n *nemesis) clock() *strike {
 	return s
 }
 
+// demote makes a master a replica while clients use it. It keeps its data and connections, and refuses writes. The
+// sentinels of a single group promote another server then; elsewhere it becomes a master again.
+func (n *nemesis) demote() *strike {
+	if n.arena.cluster != nil { // there it refuses
+		return nil
+	}
+	at := n.server()
+	if at == nil {
+		return nil
+	}
+	if at.replica || at.group != nil && at.group.Master() != at.Server {
+		n.free(at)
+		return nil
+	}
+	if at.group != nil && len(n.arena.masters) == 1 {
+		n.free(at)
+		return n.change(&strike{Fault: ofServer(at)}, func() {
+			master := at.group.Master()
+			replicaOfNone(master)
+			at.group.AwaitMaster(master)
+			at.group.WaitReady()
+		})
+	}
+	return &strike{Fault: ofServer(at), lasts: n.lasts(), begin: func() { replicaOfNone(at.Server) }, end: func() {
+		_, _ = at.Command("REPLICAOF", "NO", "ONE")
+		n.free(at)
+	}}
+}
+
+// replicaOfNone makes a server a replica of an address where none answers.
+func replicaOfNone(s *testredis.Server) { _, _ = s.Command("REPLICAOF", "127.0.0.1", "1") }
+
 // change waits until nothing strikes a server, keeps it so, and changes the roles of servers.
 func (n *nemesis) change(s *strike, roles func()) *strike {
 	n.mu.Lock()
