@@ -295,3 +295,27 @@ func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// A waiter whose grants came too late asks with another hold, and keeps its place.
+func TestAWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		w.TTL = 2 * time.Second
+		first, second, third := w.Process(), w.Process(), w.Process()
+		for _, p := range []*process{first, second, third} {
+			p.WarmUp()
+		}
+		for _, link := range first.Links {
+			link.DelayNextReply(w.Running("acquire"), w.TTL+w.TTL/4)
+		}
+		early := first.Acquire(w.Ctx, "n", rwlock.Write)
+		w.Pass(100 * time.Millisecond)
+		next := second.Queue("n", rwlock.Write)
+		last := third.Queue("n", rwlock.Write)
+		held := next.Granted() // what the first was granted has expired
+		require.True(w, early.IsWaiting())
+		w.Pass(w.TTL)
+		require.True(w, last.IsWaiting())
+		w.Release(held)
+		require.Same(w, early, w.First(early, last))
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A lease that a quorum keeps regains the masters that have lost its hold, one after the other, with the same token.
@@ -257,5 +258,27 @@ func TestARegainIsNotTrustedWhileAShorterTTLMayArrive(t *testing.T) {
 			require.True(w, err != nil || lease.Err() != nil, "both hold it: %v and %v", lease, next)
 			w.Pass(100 * time.Millisecond)
 		}
+	})
+}
+
+// A hold is restored only after a quorum has confirmed that it stands. Until then its token may be older than another.
+func TestNoMasterIsRegainedWithoutAQuorum(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.Process(rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(200*time.Millisecond))
+		lease := p.Take("leader", rwlock.Write)
+		sent := w.Requests(p)
+		w.Mini.Miniredis().Del("fencelock:{leader}")
+		for _, link := range p.Links[1:] {
+			link.Hold(testredis.Both)
+		}
+		w.Pass(regainTTL / 2) // a renewal has failed
+		require.Positive(w, sent.Of(scripts.Renew))
+		require.Zero(w, sent.Of(scripts.Regain))
+		for _, link := range p.Links[1:] {
+			link.Restore()
+		}
+		w.Pass(regainTTL)
+		require.NoError(w, lease.Err())
+		require.Equal(w, 1, sent.Of(scripts.Regain))
 	})
 }

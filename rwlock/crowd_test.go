@@ -482,3 +482,20 @@ func note(all []scriptCall, line string) []scriptCall {
 	}
 	return all
 }
+
+// The far waiters of a process queue again when the server has lost them, before waiters that come later.
+func TestFarWaitersThatTheServerHasLostQueueAgain(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const waiters = 250
+		p, q := w.Process(), w.Process()
+		q.Take("n", rwlock.Write)
+		for range waiters {
+			p.Acquire(w.Ctx, "n", rwlock.Write)
+		}
+		w.UntilWaiting("n", waiters)
+		w.Pass(2 * w.Refresh())
+		w.FlushAll()
+		w.Pass(3 * w.Refresh())
+		require.Len(w, w.Inspect("n").Waiters, waiters-1, "one has entered")
+	})
+}

@@ -137,3 +137,20 @@ func TestF03GrantThatComesTooLateIsNotBelieved(t *testing.T) {
 		}
 	})
 }
+
+// A refresh that reports a grant reports what was left of it when the server ran it: trust counts from before that.
+func TestF03GrantThatARefreshReportsIsTrustedFromBeforeIt(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const slow = 800 * time.Millisecond
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		waiter := p.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return true })
+		w.Release(held)
+		granted := time.Now()
+		p.Link.DelayNextReply(testkit.Running("refresh"), slow)
+		lease := waiter.Granted()
+		require.Greater(w, waiter.At.Sub(granted), slow)
+		require.Less(w, lease.Deadline(), granted.Add(w.Claim()), "until when the server keeps it")
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -222,5 +223,45 @@ func TestF11ReconnectWakesEveryone(t *testing.T) {
 		back := time.Now()
 		waiter.Granted()
 		require.Less(w, waiter.At.Sub(back), w.Refresh()/10)
+	})
+}
+
+// A message that its waiter may not trust comes while a refresh is under way that was answered before the grant: the
+// waiter asks once more at once.
+func TestF11AMessageDuringARefresh(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const late = 500 * time.Millisecond
+		w.Mini.Skew(0)
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		waiter := p.Queue("n", rwlock.Write)
+		commands := p.Link.DelayNextReply(testkit.Running("refresh"), late)
+		<-commands
+		answered := time.Now().Add(late)
+		w.Mini.Skew(100 * time.Millisecond) // so the message is from after the latest time that the server's clock can show
+		w.Release(held)
+		require.True(w, waiter.IsWaiting(), "the grant is not trusted")
+		waiter.Granted()
+		require.Less(w, waiter.At.Sub(answered), w.Refresh()/10)
+	})
+}
+
+// A subscription that was made for another lock, while the answer that a waiter is queued was on its way, has missed
+// the grant to it.
+func TestF11ASubscriptionDuringARequest(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const late = 500 * time.Millisecond
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		p.WarmUp()
+		struck := p.Link.DelayNextReply(testkit.Running("acquire"), late)
+		waiter := p.Acquire(w.Ctx, "n", rwlock.Write)
+		<-struck
+		asked := time.Now()
+		w.Release(held)                                 // to a process that does not listen so far
+		other := w.Call(w.Ctx, p.RWMutex("other").Lock) // listens before it asks
+		waiter.Granted()
+		require.NoError(w, other.Result())
+		require.Less(w, waiter.At.Sub(asked), late+w.Refresh()/10)
 	})
 }

@@ -500,3 +500,24 @@ func TestAReaderThatJoinsBesideAConversion(t *testing.T) {
 		w.OnlyTokensLeft()
 	})
 }
+
+// A machine is suspended in the middle of an upgrade, for longer than its read lock lasts. What it is granted after
+// that is another lock: a writer was in between.
+func TestAnUpgradeDuringASuspension(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const late = 300 * time.Millisecond
+		w.Mini.Skew(0)
+		clock := testkit.NewWallClock(0)
+		p := w.Process(clock.Option())
+		lease := p.Take("n", rwlock.Read)
+		struck := p.Link.DelayNextReply(testkit.Running("acquire"), late)
+		upgrade := w.Call(w.Ctx, lease.TryUpgrade)
+		<-struck
+		w.Mini.Skew(2 * w.TTL)
+		clock.Step(2 * w.TTL)
+		other := w.Process(testkit.NewWallClock(2 * w.TTL).Option())
+		w.Release(other.Take("n", rwlock.Write))
+		require.ErrorIs(w, upgrade.Result(), rwlock.ErrLost)
+		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+	})
+}

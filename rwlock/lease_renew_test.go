@@ -140,3 +140,19 @@ func confirmLate(w *world, strike func(*world, *process) func(), opts []rwlock.L
 	require.NoError(w, lease.Err(), "the trouble was over %v before the deadline", spare)
 	require.Greater(w, time.Until(lease.Deadline()), w.TTL/2)
 }
+
+// A lease that is not renewed lasts for its TTL also where the lock was handed to it. A hand-off lasts for less until a
+// renewal confirms it.
+func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		waiter := p.Queue("n", rwlock.Write, rwlock.WithoutRenewal())
+		w.Release(held)
+		lease := waiter.Granted()
+		w.Pass(w.TTL - w.Claim())
+		require.NoError(w, lease.Err())
+		w.UntilOver(lease)
+		require.Greater(w, time.Since(waiter.At), w.TTL*9/10)
+	})
+}
