@@ -258,7 +258,12 @@ var adoptionSeeds = flag.Int("redlock.adoptions", 1, "how many seeds of leases t
 // for every second seed a master is down.
 func TestSimulatedAdoptions(t *testing.T) {
 	for i := range few(*adoptionSeeds) {
-		inFakeTime(t, 3, func(w *world) { simulateAdoptions(w, *fromSeed+int64(i)) })
+		inFakeTime(t, 3, func(w *world) {
+			if i == 0 {
+				w.Mini.CheckScripts()
+			}
+			simulateAdoptions(w, *fromSeed+int64(i))
+		})
 	}
 }
 

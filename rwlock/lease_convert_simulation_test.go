@@ -25,6 +25,9 @@ var conversionSeeds = flag.Int("rwlock.conversions", 4, "how many seeds of upgra
 func TestSimulatedConversions(t *testing.T) {
 	for seed := range *conversionSeeds {
 		inFakeTime(t, func(w *world) {
+			if seed == 0 {
+				w.Mini.CheckScripts()
+			}
 			w.TTL = 2 * time.Second
 			simulateConversions(w, uint64(seed))
 		})

@@ -31,7 +31,12 @@ var (
 func TestSimulatedCohorts(t *testing.T) {
 	for seed := *cohortFrom; seed < *cohortFrom+*cohortSeeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inFakeTime(t, func(w *world) { simulateCohorts(w, uint64(seed)) })
+			inFakeTime(t, func(w *world) {
+				if seed == *cohortFrom {
+					w.Mini.CheckScripts()
+				}
+				simulateCohorts(w, uint64(seed))
+			})
 		})
 	}
 }

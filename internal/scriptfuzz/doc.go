@@ -16,8 +16,14 @@
 //	marker.go    the marker of one of several masters, and its vote
 //	play.go      plays a sequence: runs the scripts, compares replies and messages
 //	compare.go   compares the keys with the model, and checks the promises
+//	trace.go     compares the calls of real clients with the model
 //	coverage.go  which reply codes and messages have been seen
 //	shrink.go    finds a shorter sequence that fails
+//
+// # Traces
+//
+// The same model judges what real clients send: a [Trace] sees each call that a server runs, and compares its reply,
+// its messages and the keys. Mini.CheckScripts of package testredis has one watch a server in fake time.
 //
 // # Kinds of sequences
 //

@@ -6,8 +6,12 @@ import (
 	"strings"
 )
 
-// quarantine is for how many ms a master abstains after it may have lost data.
-const quarantine = 10_000
+// The clients of a sequence have agreed on this.
+var fuzzed = given{layout: "2", rules: "3 masters", seats: "a b c", quarantine: 10_000}
+
+func newMarker(process string) *marker {
+	return &marker{process: process, role: "master", given: fuzzed}
+}
 
 // verdict is a master's vote on one call.
 type verdict struct {
@@ -30,12 +34,20 @@ type marker struct {
 	until                                    int64
 	voted                                    bool // until is there
 	terms                                    []term
-	process                                  string // the run id of the process that is there
+	process                                  string // the run id of the process that is there, "" if it shows none
+	role                                     string
+	given                                    given
+}
+
+// given is what the clients of a set have agreed on.
+type given struct {
+	layout, rules, seats string
+	quarantine           int64 // for how many ms a master abstains after it may have lost data
 }
 
 // vote returns the vote on a call that proposes a token and has seen the marker with that id.
 func (k *marker) vote(us, proposal int64, seen string, check bool) verdict {
-	if check && k.voted && k.run != "" && k.run != k.process {
+	if check && k.voted && k.process != "" && k.run != "" && k.run != k.process {
 		k.id = ""
 	}
 	ms := us / 1000
@@ -52,7 +64,7 @@ func (k *marker) vote(us, proposal int64, seen string, check bool) verdict {
 	case v.abstains:
 		v.code, v.left = replyAbstains, k.until-ms
 	}
-	v.unread = v.code != 0 && (v.changed || v.left == 0 || v.left > quarantine)
+	v.unread = v.code != 0 && (v.changed || v.left == 0 || v.left > k.given.quarantine)
 	return v
 }
 
@@ -66,29 +78,24 @@ type markerCall struct {
 	Before  int64  `json:"before,omitempty"` // microseconds ago the client has seen no marker
 }
 
-const (
-	markerLayout = "2"
-	markerRules  = "3 masters"
-	markerSeats  = "a b c"
-)
-
 func (k *marker) call(us int64, c markerCall) reply {
 	if c.Purpose == "single" {
 		if k.layout == "" {
-			k.layout = markerLayout
+			k.layout = k.given.layout
 		}
 		return reply{us, k.layout, k.rules, k.set, "", "", int64(0), "", "", "", "", "", ""}
 	}
 	ms, theirs := us/1000, parseTerms(c.Terms)
 	member := k.set != "" && (c.Purpose != "rejoin" || k.set != c.Of)
 	switch {
+	case k.role == "slave":
 	case member:
 		k.update(ms, c, theirs)
 	case c.Purpose == "create" || c.Purpose == "rejoin":
 		k.found(us, c, theirs)
 	}
 	return reply{
-		us, k.layout, k.rules, k.set, k.seat, k.seats, k.until, k.process, k.id, "master", "0", k.run, termsText(k.terms),
+		us, k.layout, k.rules, k.set, k.seat, k.seats, k.until, k.process, k.id, k.role, "0", k.run, termsText(k.terms),
 	}
 }
 
@@ -97,12 +104,14 @@ func (k *marker) found(us int64, c markerCall, theirs []term) {
 	for len(theirs) <= c.Seat {
 		theirs = append(theirs, term{})
 	}
-	theirs[c.Seat] = term{theirs[c.Seat].number + 1, k.process}
-	if k.layout == "" {
-		k.layout = markerLayout
+	if k.process != "" {
+		theirs[c.Seat] = term{theirs[c.Seat].number + 1, k.process}
 	}
-	k.rules, k.set, k.seat, k.seats = markerRules, c.Set, strconv.Itoa(c.Seat), markerSeats
-	k.terms, k.run, k.voted, k.until = theirs, k.process, true, us/1000+quarantine
+	if k.layout == "" {
+		k.layout = k.given.layout
+	}
+	k.rules, k.set, k.seat, k.seats = k.given.rules, c.Set, strconv.Itoa(c.Seat), k.given.seats
+	k.terms, k.run, k.voted, k.until = theirs, k.process, true, us/1000+k.given.quarantine
 	if c.Purpose == "create" && c.Before < 5_000_000 {
 		k.until = 0
 	}
@@ -130,17 +139,17 @@ func (k *marker) update(ms int64, c markerCall, theirs []term) {
 		replaced := last.number > own.number ||
 			last.number == own.number && last.run != own.run && last.run != "" && own.run != ""
 		switch {
-		case c.Purpose == "succeed" && (k.id == "" || k.run != k.process || replaced):
-			until = ms + quarantine
+		case c.Purpose == "succeed" && (k.id == "" || k.process != "" && (k.run != k.process || replaced)):
+			until = ms + k.given.quarantine
 			known[seat] = term{max(own.number, last.number) + 1, k.process}
 			k.run = k.process
-		case k.run == "":
+		case k.run == "" && k.process != "":
 			known[seat] = term{max(own.number, 1), k.process}
 			k.run = k.process
 		}
 		k.terms = known
 	}
-	until = min(until, ms+quarantine)
+	until = min(until, ms+k.given.quarantine)
 	if until != k.until || k.id == "" && k.run == k.process {
 		k.until = until
 		k.identify()

@@ -120,6 +120,7 @@ type lock struct {
 	ended   map[string]*hold  // expired; a short cut of a script may have left their records
 	froms   map[string]string // of all holds: the hold that each converts
 	tokens  map[string]int64  // the last that each hold was granted
+	unheard map[string]bool   // waiters whose process has not received the hand-off of the call that runs
 }
 
 func newLock(several bool) *lock {
@@ -342,7 +343,7 @@ func (m *lock) admit(beneath bool) {
 		switch {
 		case !lives:
 			m.work[1]++
-		case h.route == deafRoute && h.state != deafWaits && !m.alive[h.id]:
+		case (h.route == deafRoute || m.unheard[h.id]) && h.state != deafWaits && !m.alive[h.id]:
 			h.state, h.expiry = sidelined, m.until(h)
 			m.aside[h.id] = h
 			m.work[1]++

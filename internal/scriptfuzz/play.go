@@ -122,7 +122,7 @@ func (p *Player) Play(s Sequence) error {
 
 func (p *Player) begin(s Sequence) error {
 	p.m, p.latest, p.wentBack, p.lost, p.strays, p.log = newLock(s.Several), 0, false, [3]bool{}, false, nil
-	p.marker = &marker{process: p.process}
+	p.marker = newMarker(p.process)
 	p.setClock(s.Start)
 	p.take()
 	_, err := p.do("FLUSHALL")
@@ -218,7 +218,7 @@ func (p *Player) voteText(v *voteArg) string {
 	if v.Check {
 		check = 1
 	}
-	return fmt.Sprintf("%d %s %d %d", p.us+v.Ahead, seen, quarantine, check)
+	return fmt.Sprintf("%d %s %d %d", p.us+v.Ahead, seen, fuzzed.quarantine, check)
 }
 
 func (p *Player) seenMarker(v *voteArg) string {
@@ -479,7 +479,8 @@ func matches(want, got any) bool {
 func (p *Player) callMarker(c markerCall) error {
 	c.Terms = strings.ReplaceAll(c.Terms, thisProcess, p.process)
 	args := []any{
-		c.Purpose, markerLayout, markerRules, c.Set, c.Seat, markerSeats, quarantine, c.Terms, c.Of, p.us - c.Before,
+		c.Purpose, fuzzed.layout, fuzzed.rules, c.Set, c.Seat, fuzzed.seats, fuzzed.quarantine, c.Terms, c.Of,
+		p.us - c.Before,
 	}
 	got, err := p.send(scripts.Marker, []string{markerKey}, args)
 	if err != nil {
@@ -567,7 +568,7 @@ func (p *Player) lose(suffix string) error {
 	}
 	p.note("lose %q", suffix)
 	if suffix == loseMarker {
-		p.marker = &marker{process: p.process}
+		p.marker = newMarker(p.process)
 		_, err := p.do("DEL", markerKey)
 		return err
 	}

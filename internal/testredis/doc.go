@@ -26,6 +26,7 @@
 //	mini.NewProcess()              // INFO shows another run id, as after a restart
 //	mini.Demote(); mini.Promote()  // a replica refuses writes
 //	mini.Swap(other)               // each answers at the other's address
+//	mini.OnScript(f)               // f runs each script call, and sees its reply and messages
 //	mini.Miniredis()               // the *miniredis.Miniredis itself
 //
 // [Server] is a real redis-server or valkey-server process on a free loopback port:

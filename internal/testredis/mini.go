@@ -4,11 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha1"
 	"crypto/tls"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +23,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/scriptfuzz"
 )
 
 // Mini is an in-process server for a testing/synctest bubble: it has no listener, and TTLs and TIME follow the bubble's
@@ -39,6 +46,9 @@ func NewMini(t testing.TB) *Mini {
 	t.Helper()
 	m := &Mini{t: t, addr: "mini:6379"}
 	m.server.Store(newMiniServer(t))
+	if os.Getenv("FENCELOCK_TRACE") != "" {
+		m.CheckScripts()
+	}
 	t.Cleanup(func() {
 		m.Thaw()
 		for _, l := range m.Links() {
@@ -146,6 +156,7 @@ func (m *Mini) NewProcess() {
 	id := fmt.Sprintf("%020x%020x", rand.Uint64(), rand.Uint64())
 	s := m.server.Load()
 	s.runID.Store(&id)
+	s.shows.Store(true)
 	s.intercept()
 }
 
@@ -162,6 +173,7 @@ func (m *Mini) RunID() string {
 func (m *Mini) Demote() {
 	s := m.server.Load()
 	s.replica.Store(true)
+	s.shows.Store(true)
 	s.intercept()
 }
 
@@ -232,15 +244,19 @@ func (m *Mini) run(args ...string) string { return m.server.Load().run(false, ar
 type miniServer struct {
 	redis   *miniredis.Miniredis
 	hook    sync.Once
+	shows   atomic.Bool            // INFO shows the role, and the run id
 	runID   atomic.Pointer[string] // the run id that INFO shows, nil for none
 	replica atomic.Bool
+	observe atomic.Pointer[func(*Script)]
 
 	mu     sync.Mutex
 	skew   time.Duration
 	skewed bool
 
-	script sync.Mutex                  // held while a replica runs a script
-	inner  atomic.Pointer[server.Peer] // whose script it is
+	script  sync.Mutex                  // held while a replica, or a server that is observed, runs a script
+	inner   atomic.Pointer[server.Peer] // whose script it is
+	running *Script                     // that is observed, or nil
+	sender  atomic.Pointer[server.Peer] // of a message of the observed script
 }
 
 func newMiniServer(t testing.TB) *miniServer {
@@ -271,13 +287,19 @@ func (s *miniServer) now() time.Time {
 	return time.Now().Add(s.skew)
 }
 
-// intercept has the server answer INFO, and as a replica the commands that write, in the place of miniredis.
+// intercept has the server answer INFO, as a replica the commands that write, and observed scripts in the place of
+// miniredis.
 func (s *miniServer) intercept() {
 	s.hook.Do(func() {
 		s.redis.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+			observed := s.observe.Load() != nil
 			switch {
-			case cmd == "INFO":
+			case cmd == "INFO" && s.shows.Load():
 				peer.WriteBulk(s.info())
+			case observed && cmd == "PUBLISH" && inScript(peer):
+				return s.publish(peer, append([]string{cmd}, args...))
+			case observed && (cmd == "EVAL" || cmd == "EVALSHA"):
+				return s.show(peer, append([]string{cmd}, args...))
 			case !s.replica.Load():
 				return false
 			case writeCommands[cmd]:
@@ -318,25 +340,155 @@ func (s *miniServer) evaluate(peer *server.Peer, cmd []string) bool {
 	if s.inner.Load() == peer {
 		return false
 	}
-	reply := s.run(peer.Resp3, cmd...)
-	if strings.HasPrefix(reply, "-") && strings.Contains(reply, readOnly) {
-		peer.WriteError(readOnly)
-	} else {
-		peer.WriteRaw(reply)
-	}
+	peer.WriteRaw(unwrapped(s.run(peer.Resp3, cmd...)))
 	return true
+}
+
+// unwrapped returns the reply to a script without what miniredis adds to the refusal of a replica.
+func unwrapped(reply string) string {
+	if strings.HasPrefix(reply, "-") && strings.Contains(reply, readOnly) {
+		return "-" + readOnly + "\r\n"
+	}
+	return reply
 }
 
 // run executes a command without a connection.
 func (s *miniServer) run(resp3 bool, args ...string) string {
 	s.script.Lock()
 	defer s.script.Unlock()
+	return s.runLocked(resp3, args...)
+}
+
+func (s *miniServer) runLocked(resp3 bool, args ...string) string {
 	var reply bytes.Buffer
 	w := bufio.NewWriter(&reply)
 	peer := server.NewPeer(w)
 	peer.Resp3 = resp3
 	s.inner.Store(peer)
-	s.redis.Server().Dispatch(peer, args)
+	srv := s.redis.Server()
+	if srv == nil {
+		return "-ERR the server is closed\r\n"
+	}
+	srv.Dispatch(peer, args)
 	_ = w.Flush()
 	return reply.String()
+}
+
+// Script is one script call that a Mini is about to run, or has run.
+type Script struct {
+	Digest     string // of its source
+	Source     string // where the call has it
+	Keys, Args []string
+	Reply      any // string, int64, nil, []any of these, or an error; set by Run, as what follows
+	Published  []scriptfuzz.Publication
+
+	server *miniServer
+	peer   *server.Peer
+	cmd    []string
+	raw    string
+	ran    bool
+}
+
+// OnScript has f run each script call from now on, one at a time, by Run. Nothing else may run on the server from the
+// call of f to its end. If f does not run the call, it runs afterwards.
+func (m *Mini) OnScript(f func(*Script)) {
+	s := m.server.Load()
+	s.observe.Store(&f)
+	s.intercept()
+}
+
+// Run runs the script.
+func (c *Script) Run() {
+	s := c.server
+	s.running = c
+	defer func() { s.running = nil }()
+	c.raw, c.ran = unwrapped(s.runLocked(c.peer.Resp3, c.cmd...)), true
+	reply, err := value([]byte(c.raw))
+	if c.Reply = reply; err != nil {
+		c.Reply = err
+	}
+}
+
+// Command runs a command on the server, before or after the script.
+func (c *Script) Command(args ...string) any {
+	reply, err := value([]byte(c.server.runLocked(false, args...)))
+	if err != nil {
+		return err
+	}
+	return reply
+}
+
+// show has the observer run a script call. It reports false for the call that the observer runs.
+func (s *miniServer) show(peer *server.Peer, cmd []string) bool {
+	if s.inner.Load() == peer {
+		return false
+	}
+	c := &Script{server: s, peer: peer, cmd: cmd, Digest: cmd[1]}
+	if n, err := strconv.Atoi(cmd[2]); err == nil && n <= len(cmd)-3 {
+		c.Keys, c.Args = cmd[3:3+n], cmd[3+n:]
+	}
+	if cmd[0] == "EVAL" {
+		c.Digest, c.Source = digest(cmd[1]), cmd[1]
+	}
+	s.script.Lock()
+	defer s.script.Unlock()
+	(*s.observe.Load())(c)
+	if !c.ran {
+		c.Run()
+	}
+	peer.WriteRaw(c.raw)
+	return true
+}
+
+// publish sends a message of the observed script, and notes how many clients receive it.
+func (s *miniServer) publish(peer *server.Peer, cmd []string) bool {
+	if s.sender.Load() == peer || s.running == nil || len(cmd) != 3 {
+		return false
+	}
+	var reply bytes.Buffer
+	w := bufio.NewWriter(&reply)
+	sender := server.NewPeer(w)
+	sender.Ctx = peer.Ctx
+	s.sender.Store(sender)
+	s.redis.Server().Dispatch(sender, cmd)
+	_ = w.Flush()
+	if n, err := value(reply.Bytes()); err == nil {
+		s.running.Published = append(s.running.Published, scriptfuzz.Publication{Text: cmd[2], Receivers: n.(int64)})
+	}
+	peer.WriteRaw(reply.String())
+	return true
+}
+
+// inScript reports whether a command comes from a script. Miniredis knows it, and does not export it.
+func inScript(peer *server.Peer) bool {
+	context := reflect.ValueOf(peer.Ctx)
+	if context.Kind() != reflect.Pointer || context.IsNil() {
+		return false
+	}
+	nested := context.Elem().FieldByName("nested")
+	return nested.IsValid() && nested.Bool()
+}
+
+// CheckScripts compares each script call with the model of the script fuzzer from now on: the reply, the messages, and
+// the keys of the lock. A difference fails the test. With FENCELOCK_TRACE in the environment every Mini does it.
+func (m *Mini) CheckScripts() {
+	trace := scriptfuzz.NewTrace(digest)
+	m.OnScript(func(c *Script) {
+		err := trace.Check(scriptfuzz.Call{
+			Digest: c.Digest, Source: c.Source, Keys: c.Keys, Args: c.Args, Command: c.Command,
+			Run: func() (any, []scriptfuzz.Publication) {
+				c.Run()
+				return c.Reply, c.Published
+			},
+		})
+		if err != nil {
+			m.t.Errorf("the model of the scripts: %v", err)
+		}
+	})
+	m.t.Cleanup(func() { m.t.Logf("script calls: %d as in the model; not compared: %v", trace.Checked, trace.Skipped) })
+}
+
+func digest(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
 }

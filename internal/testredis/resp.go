@@ -149,7 +149,8 @@ func text(msg []byte) string {
 	}
 }
 
-// value decodes a RESP2 message: string, int64, nil, or []any of these; an error reply is an error.
+// value decodes a message of RESP2, or a script's reply of RESP3: string, int64, nil, or []any of these; an error reply
+// is an error.
 func value(msg []byte) (any, error) {
 	kind, n, end, err := header(msg)
 	if err != nil {
@@ -162,6 +163,8 @@ func value(msg []byte) (any, error) {
 		return strconv.ParseInt(text(msg), 10, 64)
 	case '+':
 		return text(msg), nil
+	case '_':
+		return nil, nil
 	case '$':
 		if n < 0 {
 			return nil, nil

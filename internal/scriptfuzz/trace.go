@@ -1,0 +1,444 @@
+package scriptfuzz
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// Trace compares the script calls of real clients with the model, in the order in which one server runs them: each
+// reply, each message and each key. What else happens on the server is not in the model: a lock that was changed
+// without a script, or whose call had more to do than one call does, is compared again once its keys are gone.
+type Trace struct {
+	names map[string]scripts.Name // by digest
+	locks map[string]*tracedLock
+	seen  Coverage
+	// How many calls were compared, and why others were not.
+	Checked int
+	Skipped map[string]int
+}
+
+// NewTrace returns a trace of a server. The digest is that of a script's source, as EVALSHA names it.
+func NewTrace(digest func(source string) string) *Trace {
+	t := &Trace{
+		names: map[string]scripts.Name{}, locks: map[string]*tracedLock{}, seen: Coverage{}, Skipped: map[string]int{},
+	}
+	for name, source := range scripts.All() {
+		t.names[digest(source)] = name
+	}
+	return t
+}
+
+// Seen returns the reply codes and messages of the calls that were compared.
+func (t *Trace) Seen() Coverage { return t.seen }
+
+// Call is a script call that a server is about to run. Nothing else runs on the server meanwhile.
+type Call struct {
+	Digest     string
+	Source     string // where the call has it: a script may have a comment of its client after it
+	Keys, Args []string
+	Run        func() (reply any, published []Publication) // the reply may be an error
+	Command    func(args ...string) any                    // runs a command before or after the script
+}
+
+// Publication is a message that a script has published.
+type Publication struct {
+	Text      string
+	Receivers int64
+}
+
+// tracedMost is how many fields a lock may have to be compared: that is done with each call.
+const tracedMost = 400
+
+// shown is how many calls the report of a difference has.
+const shown = 12
+
+// tracedLock is a lock with its model.
+type tracedLock struct {
+	*Player
+	key    string
+	before dump
+	alien  string // why its state is not known to the model, or ""
+}
+
+// Check runs the call and returns a difference between the server and the model.
+func (t *Trace) Check(c Call) error {
+	name, known := t.name(c)
+	if !known || len(c.Keys) == 0 {
+		c.Run()
+		return nil
+	}
+	if name == scripts.Marker {
+		return t.checkMarker(c)
+	}
+	parts := t.split(name, c)
+	marker := &marker{}
+	several := name != scripts.Inspect && c.Args[0] != "0"
+	if several {
+		marker = readMarker(c, c.Keys[len(c.Keys)-1])
+	}
+	now := microsOf(c.Command("TIME"))
+	for _, part := range parts {
+		part.lock.observe(c, now)
+	}
+	reply, published := c.Run()
+	got, ok := reply.([]any)
+	if !ok {
+		t.failed(parts, reply)
+		return nil
+	}
+	if us := microsIn(name, got); us > 0 {
+		now = us
+	}
+	v := verdict{floor: now}
+	if several {
+		v = marker.voteOn(now, c.Args[0])
+	}
+	for _, part := range parts {
+		l := part.lock
+		part.got = got
+		if name == scripts.Renew {
+			part.got = []any{got[0]}
+			for _, i := range part.renewals {
+				part.got = append(part.got, got[1+i])
+			}
+		}
+		if l.alien != "" {
+			t.Skipped[l.alien]++
+			continue
+		}
+		l.marker, l.m.several = marker, several || name == scripts.Inspect && l.m.several
+		if err := l.check(c, part, v, now, published); err != nil {
+			l.alien = "a difference"
+			return fmt.Errorf("%s %q answers %v: %w\nthe last calls:\n%s", name, c.Args, got, err, l.Trace(shown))
+		}
+		t.Checked++
+		published = nil
+	}
+	return nil
+}
+
+// name returns which script a call runs.
+func (t *Trace) name(c Call) (name scripts.Name, known bool) {
+	if name, known = t.names[c.Digest]; known || c.Source == "" {
+		return name, known
+	}
+	for name, source := range scripts.All() {
+		if strings.HasPrefix(c.Source, source) {
+			t.names[c.Digest] = name
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// part is a call for one lock: a renewal may be for several.
+type part struct {
+	lock     *tracedLock
+	name     scripts.Name
+	args     []string // without the vote
+	renewals []int    // of the call, that are for this lock
+	got      []any
+}
+
+func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
+	if name == scripts.Inspect {
+		return []*part{{lock: t.lock(c.Keys[0]), name: name}}
+	}
+	args := c.Args[1:]
+	if name != scripts.Renew {
+		return []*part{{lock: t.lock(c.Keys[0]), name: name, args: args}}
+	}
+	for i := 0; i < len(args); i += 3 {
+		lock := t.lock(c.Keys[min(i/3*2, len(c.Keys)-1)])
+		at := slices.IndexFunc(parts, func(p *part) bool { return p.lock == lock })
+		if at < 0 {
+			at, parts = len(parts), append(parts, &part{lock: lock, name: name})
+		}
+		parts[at].args = append(parts[at].args, args[i:i+3]...)
+		parts[at].renewals = append(parts[at].renewals, i/3)
+	}
+	return parts
+}
+
+func (t *Trace) lock(key string) *tracedLock {
+	l := t.locks[key]
+	if l == nil {
+		l = &tracedLock{key: key, Player: &Player{m: newLock(false), seen: t.seen}}
+		t.locks[key] = l
+	}
+	return l
+}
+
+// failed notes that a script has failed. It has changed nothing if the server did not know it, or is a replica.
+func (t *Trace) failed(parts []*part, reply any) {
+	cause, _, _ := strings.Cut(fmt.Sprint(reply), " ")
+	t.Skipped[cause]++
+	for _, p := range parts {
+		if cause != "NOSCRIPT" && cause != "READONLY" {
+			p.lock.alien = "a script has failed"
+		}
+	}
+}
+
+// observe compares the keys with those after the last call: another change is not known to the model. Keys that are
+// gone have expired, or were deleted.
+func (l *tracedLock) observe(c Call, now int64) {
+	if number(c.Command("HLEN", l.key)) > tracedMost {
+		l.alien = "a crowd"
+		return
+	}
+	d := l.dump(c)
+	passed := (now - l.us) / 1000
+	l.wentBack, l.us = l.wentBack || now < l.us, now
+	last := l.before
+	switch {
+	case len(d.fields) == 0:
+		*l.Player = Player{m: newLock(l.m.several), seen: l.seen, us: now}
+		l.alien = ""
+		for _, scores := range d.scores {
+			if len(scores) > 0 {
+				l.alien = "keys without the lock"
+			}
+		}
+	case l.alien != "":
+	case !maps.Equal(d.fields, last.fields):
+		l.alien = "a change without a script"
+	default:
+		for i := range d.scores {
+			expired := len(d.scores[i]) == 0 && last.left[i+1] >= 0 && last.left[i+1] <= passed+1
+			switch {
+			case expired && len(last.scores[i]) > 0:
+				l.lost[i] = true
+			case !maps.Equal(d.scores[i], last.scores[i]):
+				l.alien = "a change without a script"
+			}
+		}
+	}
+}
+
+// dump returns the keys of the lock.
+func (l *tracedLock) dump(c Call) dump {
+	raw := []any{c.Command("HGETALL", l.key)}
+	left := []any{c.Command("PTTL", l.key)}
+	keys := int64(0)
+	for _, suffix := range []string{":h", ":q", ":x"} {
+		raw = append(raw, c.Command("ZRANGE", l.key+suffix, "0", "-1", "WITHSCORES"))
+		left = append(left, c.Command("PTTL", l.key+suffix))
+	}
+	for i := range raw {
+		if _, ok := raw[i].([]any); !ok {
+			raw[i] = []any{}
+		}
+	}
+	for _, ms := range left {
+		keys += int64(flag(number(ms) >= 0))
+	}
+	return readDump(append(append(raw, left...), keys))
+}
+
+// check makes the call in the model, and compares the reply, the messages and the keys.
+func (l *tracedLock) check(c Call, one *part, v verdict, now int64, published []Publication) error {
+	l.us, l.m.us = now, now
+	l.note("%s %q -> %v %v", one.name, one.args, one.got, published)
+	l.log = l.log[max(0, len(l.log)-shown):]
+	beyond := l.m.isBeyond(bound)
+	l.m.begin(now, v)
+	l.hear(published)
+	if settles(one.name) {
+		l.voted = v.code == 0
+	}
+	want := l.call(one)
+	l.forgetProcesses()
+	seenAs := one.name
+	if one.name == scripts.Acquire && len(one.args) > 4 {
+		seenAs = adoption
+	}
+	l.seen.note(seenAs, one.got)
+	if beyond || l.m.hasPassedBounds() {
+		l.alien = "more to do than one call does"
+		return nil
+	}
+	if l.strays {
+		want = withStrays(one.name, want)
+	}
+	if one.name == scripts.Refresh && number(one.got[2])&1 == 0 {
+		clear(l.m.ended)
+	}
+	if !matches(want, one.got) {
+		return fmt.Errorf("the model answers %v", want)
+	}
+	l.forgetUnheard()
+	l.before = l.dump(c)
+	d := l.before
+	if l.marker.layout != "" {
+		d.keys++
+	}
+	return l.compareWith(d)
+}
+
+// hear notes the messages of the call. A grant whose message nobody has received sets the waiter aside, if its route
+// says that the server counts the receivers.
+func (l *tracedLock) hear(published []Publication) {
+	l.m.unheard = map[string]bool{}
+	for _, m := range published {
+		l.heard = append(l.heard, m.Text)
+		id, rest, _ := strings.Cut(m.Text, " ")
+		h := l.m.find(id)
+		isGrant := strings.Count(rest, " ") >= 3 && !strings.HasPrefix(rest, "broken ")
+		if m.Receivers == 0 && isGrant && (h == nil || !strings.HasPrefix(h.route, "b")) {
+			l.m.unheard[id] = true
+		}
+	}
+}
+
+// forgetUnheard leaves out the grants that were not received and so not made.
+func (l *tracedLock) forgetUnheard() {
+	l.heard = slices.DeleteFunc(l.heard, func(text string) bool {
+		id, _, _ := strings.Cut(text, " ")
+		made := slices.ContainsFunc(l.m.sent, func(sent string) bool { return strings.HasPrefix(sent, id+" ") })
+		return l.m.unheard[id] && !made
+	})
+}
+
+// call makes the call in the model and returns the reply that the script must give.
+func (l *tracedLock) call(one *part) any {
+	m, args := l.m, one.args
+	n := func(i int) int64 {
+		if i >= len(args) {
+			return 0
+		}
+		return number(args[i])
+	}
+	switch one.name {
+	case scripts.Acquire:
+		r := readHold(args[0], args[3])
+		r.adopts = len(args) > 4
+		return m.acquire(r, n(1), args[2], n(4))
+	case scripts.Join:
+		r := readHold(args[0], args[4])
+		r.owner = args[1]
+		return m.join(r, n(3), n(5))
+	case scripts.Raise:
+		return m.raise(args[0], n(1))
+	case scripts.Yield:
+		return m.yield(args[0], n(1))
+	case scripts.Break:
+		return m.breakHold(args[0], args[1] == "1", n(2), args[3])
+	case scripts.Regain:
+		return m.regain(readHold(args[0], args[3]), n(1), n(2), args[4] == "1")
+	case scripts.Release:
+		others, least := slices.Clone(args[min(3, len(args)):]), minimum{}
+		if last := len(others) - 1; last >= 0 && strings.Contains(others[last], " ") {
+			a, b, _ := strings.Cut(others[last], " ")
+			least, others = minimum{number(a), number(b)}, others[:last]
+		}
+		found := one.got[0] == int64(1) && m.ended[args[0]] != nil
+		return m.release(args[0], n(1), args[2] == "1", others, least, found)
+	case scripts.Refresh:
+		route := "-"
+		if len(args) > 0 {
+			route = args[0]
+		}
+		return m.refresh(args[min(3, len(args)):], route, n(1), n(2) == 1)
+	case scripts.Renew:
+		var all []renewal
+		for i := 0; i < len(args); i += 3 {
+			all = append(all, renewal{args[i], n(i + 1), n(i + 2)})
+		}
+		return m.renew(all)
+	default:
+		return m.inspect()
+	}
+}
+
+// readHold reads the details that a client wrote of a hold.
+func readHold(id, details string) hold {
+	part := strings.SplitN(details, " ", 5)
+	owner, from, _ := strings.Cut(part[2], "^")
+	h := hold{id: id, mode: part[0], claim: number(part[1]), from: from, route: part[3], meta: part[4]}
+	if block, is := strings.CutPrefix(owner, "+"); is {
+		h.block = number(block)
+	} else if owner != "-" {
+		h.owner = owner
+	}
+	return h
+}
+
+// microsIn returns the server's time in a reply, or 0.
+func microsIn(name scripts.Name, got []any) int64 {
+	at := 3
+	switch name {
+	case scripts.Renew, scripts.Refresh, scripts.Inspect:
+		at = 0
+	case scripts.Release:
+		at = 1
+	case scripts.Break:
+		at = 2
+	}
+	return number(got[at])
+}
+
+func microsOf(time any) int64 {
+	parts, ok := time.([]any)
+	if !ok || len(parts) != 2 {
+		return 0
+	}
+	return number(parts[0])*1_000_000 + number(parts[1])
+}
+
+// readMarker reads the marker of a master, and which process is there.
+func readMarker(c Call, key string) *marker {
+	has := map[string]string{}
+	if flat, ok := c.Command("HGETALL", key).([]any); ok {
+		for i := 0; i+1 < len(flat); i += 2 {
+			has[flat[i].(string)] = flat[i+1].(string)
+		}
+	}
+	k := &marker{
+		layout: has["layout"], rules: has["rules"], set: has["set"], seat: has["seat"], seats: has["seats"],
+		run: has["run"], id: has["id"], terms: parseTerms(has["terms"]),
+	}
+	_, k.voted = has["until"]
+	k.until = max(number(has["until"]), 0)
+	info, _ := c.Command("INFO").(string)
+	for line := range strings.SplitSeq(info, "\r\n") {
+		switch field, value, _ := strings.Cut(line, ":"); field {
+		case "run_id":
+			k.process = value
+		case "role":
+			k.role = value
+		}
+	}
+	return k
+}
+
+// voteOn returns the vote on a call with this first argument.
+func (k *marker) voteOn(us int64, arg string) verdict {
+	part := strings.Fields(arg)
+	k.given.quarantine = number(part[2])
+	return k.vote(us, number(part[0]), part[1], part[3] == "1")
+}
+
+func (t *Trace) checkMarker(c Call) error {
+	k := readMarker(c, c.Keys[0])
+	reply, _ := c.Run()
+	got, ok := reply.([]any)
+	if !ok {
+		return nil
+	}
+	us, a := number(got[0]), append(slices.Clone(c.Args), make([]string, 10)...)
+	k.given = given{layout: a[1], rules: a[2], seats: a[5], quarantine: number(a[6])}
+	call := markerCall{Purpose: a[0], Set: a[3], Seat: int(max(number(a[4]), 0)), Terms: a[7], Of: a[8]}
+	call.Before = us - max(number(a[9]), 0)
+	want := k.call(us, call)
+	t.seen.add("marker: " + call.Purpose)
+	t.Checked++
+	if !matches(want, got) {
+		return fmt.Errorf("marker %q answers %v, the model %v", c.Args, got, want)
+	}
+	return nil
+}
