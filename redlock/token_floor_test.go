@@ -263,3 +263,25 @@ func TestMastersThatRefuseForTheirClocksAreNamedAfterAFurtherAttempt(t *testing.
 		}
 	})
 }
+
+// The clocks of all masters go back by an hour. The tokens of a lock that was used before are an hour ahead of them from
+// then on, but proposals for other locks are not, so that all masters mint the same token for these.
+func TestTokensOfOneLockDoNotLeadTheProposalsForOthers(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		for _, mini := range w.Minis {
+			mini.Skew(time.Hour)
+		}
+		p := w.Process()
+		p.Section("old")
+		for i, mini := range w.Minis {
+			mini.Skew(time.Duration(i) * 10 * time.Millisecond)
+		}
+		p.Section("old")
+		p.Section("old") // it knows the clocks of now
+		sent := w.Requests()
+		for i := range 10 {
+			p.Section(fmt.Sprint("new ", i))
+		}
+		require.Zero(w, sent.Of(scripts.Raise))
+	})
+}

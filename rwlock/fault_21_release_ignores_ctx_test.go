@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -92,5 +93,21 @@ func TestF21ReleaseHasItsOwnTimeout(t *testing.T) {
 		w.Release(next.Granted())
 		require.Less(w, time.Since(start), w.TTL, "freed by the release in the background, not by the end of its TTL")
 		w.OnlyTokensLeft()
+	})
+}
+
+// A release that the server has not answered goes on after the call, so that the lock is free before its TTL is over.
+func TestF21AReleaseWithoutAnAnswerIsSentAgain(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		struck := p.Link.DropNextCommand(testkit.Running("release"))
+		p.Link.Refuse() // so the client cannot send it again in time
+		over := w.Call(w.Ctx, lease.Release)
+		<-struck
+		require.Error(w, over.Result())
+		p.Link.Restore()
+		w.Pass(w.TTL / 4)
+		require.Empty(w, w.Inspect("n").Holders)
 	})
 }
