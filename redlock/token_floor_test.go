@@ -264,8 +264,8 @@ func TestMastersThatRefuseForTheirClocksAreNamedAfterAFurtherAttempt(t *testing.
 	})
 }
 
-// The clocks of all masters go back by an hour. The tokens of a lock that was used before are an hour ahead of them from
-// then on, but proposals for other locks are not, so that all masters mint the same token for these.
+// The clocks of all masters go back by an hour. The tokens of a lock that was used before are an hour ahead of them
+// from then on, but proposals for other locks are not, so that all masters mint the same token for these.
 func TestTokensOfOneLockDoNotLeadTheProposalsForOthers(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		for _, mini := range w.Minis {
