@@ -23,7 +23,7 @@ func TestRecipesAreTakenFromExamples(t *testing.T) {
 		t.Skip("no ../go.work: run it in a clone of the repository")
 	}
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/fencing.md"), 10)
-	require.GreaterOrEqual(t, blocksOf(t, "../docs/cron.md"), 2)
+	require.GreaterOrEqual(t, blocksOf(t, "../docs/cron.md"), 3)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/testing.md"), 7)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/observability.md"), 2)
 	require.GreaterOrEqual(t, blocksOf(t, "../docs/clients.md"), 2)

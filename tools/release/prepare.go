@@ -26,6 +26,7 @@ var published = []string{
 	"fencing/objectguard/s3bucket",
 	"fencing/pgxguard",
 	"locktest",
+	"rwlock/gocronlock",
 	"rwlock/goredisconf",
 	"rwlock/rwlockotel",
 }

@@ -1,0 +1,160 @@
+// Package gocronlock lets gocron run jobs in one of many processes. [Locker] is a gocron.Locker: each tick of a job
+// runs once. [Elector] is a gocron.Elector: one process runs all jobs. The package is a separate module, so that only
+// its users depend on gocron.
+//
+// gocron gives a job a context of its own, which carries no fence and does not end with the lock. A job with writes
+// that must not come late takes a lock itself, with Do: see docs/cron.md.
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+var (
+	_ gocron.Locker  = (*Locker)(nil)
+	_ gocron.Elector = (*Elector)(nil)
+)
+
+// Locker is for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. NewLocker makes one, and it is safe
+// for concurrent use.
+type Locker struct {
+	locker *rwlock.Locker
+	opts   []rwlock.LockOption
+}
+
+// NewLocker returns a Locker. A tick of a job is taken by the first process, and stays taken for minHold, however soon
+// the job ends: so a process with a later clock does not run the tick again. Choose minHold between the difference of
+// the clocks and the period of the job without that difference; half of the period is a good value. It must be
+// positive, and at most 24 h. Jobs with very different periods need a Locker each.
+//
+// A run that takes longer than minHold keeps the lock until it ends. A process that dies leaves the lock taken for its
+// TTL, or for minHold if that is longer. opts are for each lock. An argument that breaks a rule is an
+// *rwlock.OptionError; if opts break a rule, each Lock returns that error.
+func NewLocker(l *rwlock.Locker, minHold time.Duration, opts ...rwlock.LockOption) (*Locker, error) {
+	if err := check(l, opts); err != nil {
+		return nil, err
+	}
+	if minHold <= 0 || minHold > 24*time.Hour {
+		return nil, &rwlock.OptionError{Option: "minHold", Value: minHold, Rule: "must be positive, and at most 24h"}
+	}
+	return &Locker{l, append(slices.Clone(opts), rwlock.WithMinHold(minHold))}, nil
+}
+
+func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
+	if l == nil {
+		return &rwlock.OptionError{Option: "locker", Value: "nil", Rule: "must not be nil"}
+	}
+	if slices.Contains(opts, nil) {
+		return &rwlock.OptionError{Option: "option", Value: "nil", Rule: "must not be nil"}
+	}
+	return nil
+}
+
+// asking is for how long Lock repeats its attempts. Over a quorum the attempts of processes at the same moment may all
+// be refused, since each of them gets some of the masters; and an attempt without an answer may refuse the next one.
+const asking = 100 * time.Millisecond
+
+// Lock takes the lock of the job's name, or fails after 100 ms: it makes single attempts and does not wait in the
+// queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
+// error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
+// gocron passes it to the job's listeners of AfterLockError.
+func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	for begun := time.Now(); ; {
+		lease, err := l.locker.TryLock(ctx, key, l.opts...)
+		if err == nil {
+			return lock{lease}, nil
+		}
+		unavailable := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
+		if !unavailable || time.Since(begun) > asking {
+			return nil, err
+		}
+		select {
+		case <-time.After(10*time.Millisecond + rand.N(20*time.Millisecond)):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+type lock struct{ lease *rwlock.Lease }
+
+// Unlock ends the lease. The lock stays taken until its minimum is over. The error is a
+// *rwlock.LostError if the lease was lost while the job ran, or another error of Release.
+func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
+
+// Elector is for gocron.WithDistributedElector. NewElector makes one, and it is safe for concurrent use.
+type Elector struct {
+	locker  *rwlock.Locker
+	name    string
+	opts    []rwlock.LockOption
+	turn    chan struct{}   // has an item while lease is in use
+	lease   *rwlock.Lease   // the latest one, or nil
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+}
+
+// NewElector returns an Elector for the lock of that name, which all processes of a group share. It asks for the lock
+// when gocron asks it. The process that gets the lock leads as long as it renews its lease: until Close, or until it
+// is lost. If a leader dies, another process leads after the TTL. opts are for each lock. An argument that breaks a
+// rule is an *rwlock.OptionError; if the name or opts break a rule, each IsLeader returns that error.
+func NewElector(l *rwlock.Locker, name string, opts ...rwlock.LockOption) (*Elector, error) {
+	if err := check(l, opts); err != nil {
+		return nil, err
+	}
+	closing, end := context.WithCancel(context.Background())
+	return &Elector{
+		locker: l, name: name, opts: slices.Clone(opts), turn: make(chan struct{}, 1), closing: closing, close: end,
+	}, nil
+}
+
+// ErrClosed is returned by IsLeader after Close.
+var ErrClosed = errors.New("gocronlock: elector closed")
+
+// IsLeader returns nil if this process leads. Otherwise it makes a single attempt to lead. gocron does not run a job
+// if IsLeader returns an error: it matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after
+// Close or another error of TryLock.
+func (e *Elector) IsLeader(ctx context.Context) error {
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if e.closing.Err() != nil {
+		return ErrClosed
+	}
+	if e.lease != nil && e.lease.Err() == nil {
+		return nil
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.closing, func() { cancel(ErrClosed) })()
+	lease, err := e.locker.TryLock(within, e.name, e.opts...)
+	if err != nil {
+		return err
+	}
+	e.lease = lease
+	return nil
+}
+
+// Close gives up the lead, so that another process can have it at once. Call it after the scheduler has shut down, and
+// before the locker is closed. It returns the error of Release, and nil if this process did not lead.
+func (e *Elector) Close() error {
+	e.close()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	lease := e.lease
+	e.lease = nil
+	if lease == nil || lease.Err() != nil {
+		return nil
+	}
+	return lease.Release(context.Background())
+}

@@ -1,0 +1,222 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/rwlock/gocronlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type world = testkit.World
+
+const period = 10 * time.Second
+
+// runs counts the runs of a job in each process.
+type runs struct {
+	mu sync.Mutex
+	of map[int]int
+}
+
+func (r *runs) add(process int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[int]int{}
+	}
+	r.of[process]++
+}
+
+func (r *runs) total() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, of := range r.of {
+		n += of
+	}
+	return n
+}
+
+// schedule starts a scheduler with a job of that period. What the job's listeners hear of failed locks goes to refused.
+func schedule(w *world, option gocron.SchedulerOption, work func(), refused func(error)) gocron.Scheduler {
+	s, err := gocron.NewScheduler(option, gocron.WithLocation(time.UTC))
+	require.NoError(w, err)
+	_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(work), gocron.WithName("report"),
+		gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused(err) })))
+	require.NoError(w, err)
+	s.Start()
+	return s
+}
+
+// Three processes that are 50 ms apart run each tick once, although the job is over at once.
+func TestATickRunsOnce(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		var ran runs
+		for i := range 3 {
+			l, err := gocronlock.NewLocker(w.Process().Locker, period/2)
+			require.NoError(w, err)
+			s := schedule(w, gocron.WithDistributedLocker(l), func() { ran.add(i) }, func(err error) {
+				if !errors.Is(err, rwlock.ErrNotAcquired) {
+					w.Error(err)
+				}
+			})
+			defer func() { require.NoError(w, s.Shutdown()) }()
+			w.Pass(50 * time.Millisecond)
+		}
+		w.Pass(20*period + period/2)
+		require.Equal(w, 20, ran.total())
+	})
+}
+
+// A refusal that is over within 100 ms, as at the same moment over a quorum, misses no tick; a longer one is an error.
+func TestAttemptsAreRepeated(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		l, err := gocronlock.NewLocker(w.Process().Locker, time.Second)
+		require.NoError(w, err)
+		held := w.Process().Take("report", rwlock.Write)
+		attempt := w.Call(w.Ctx, func(ctx context.Context) error {
+			lock, err := l.Lock(ctx, "report")
+			if err != nil {
+				return err
+			}
+			return lock.Unlock(ctx)
+		})
+		w.Pass(50 * time.Millisecond)
+		require.True(w, attempt.IsWaiting())
+		require.NoError(w, held.Release(w.Ctx))
+		require.NoError(w, attempt.Result())
+
+		begun := time.Now()
+		_, err = l.Lock(w.Ctx, "report")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.InDelta(w, 100, time.Since(begun).Milliseconds(), 40)
+		ended, cancel := context.WithTimeout(w.Ctx, 5*time.Millisecond)
+		defer cancel()
+		begun = time.Now()
+		_, err = l.Lock(ended, "report")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.Equal(w, 5*time.Millisecond, time.Since(begun))
+	})
+}
+
+// A long run keeps its lock, and the lock of a run is free for the next tick.
+func TestALongRunKeepsItsLock(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		l, err := gocronlock.NewLocker(w.Process().Locker, time.Second)
+		require.NoError(w, err)
+		lock, err := l.Lock(w.Ctx, "report")
+		require.NoError(w, err)
+		w.Pass(3 * period)
+		_, err = l.Lock(w.Ctx, "report")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NoError(w, lock.Unlock(w.Ctx))
+		lock, err = l.Lock(w.Ctx, "report")
+		require.NoError(w, err)
+		require.NoError(w, lock.Unlock(w.Ctx))
+		_, err = l.Lock(w.Ctx, "report")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "within the minimum")
+
+		lock, err = l.Lock(w.Ctx, "lost")
+		require.NoError(w, err)
+		w.FlushAll()
+		require.ErrorIs(w, lock.Unlock(w.Ctx), rwlock.ErrLost)
+	})
+}
+
+// The process that leads runs all ticks. Another one leads at once after Close, and after the TTL if the leader is cut
+// off.
+func TestOneProcessLeads(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		var ran runs
+		var processes []*testkit.Process
+		var electors []*gocronlock.Elector
+		for i := range 3 {
+			p := w.Process()
+			e, err := gocronlock.NewElector(p.Locker, "cron")
+			require.NoError(w, err)
+			processes, electors = append(processes, p), append(electors, e)
+			s := schedule(w, gocron.WithDistributedElector(e), func() { ran.add(i) }, func(error) {})
+			defer func() { require.NoError(w, s.Shutdown()) }()
+			w.Pass(50 * time.Millisecond)
+		}
+		w.Pass(5*period + period/2)
+		require.Equal(w, map[int]int{0: 5}, ran.of)
+
+		require.NoError(w, electors[0].Close())
+		require.NoError(w, electors[0].Close())
+		require.ErrorIs(w, electors[0].IsLeader(w.Ctx), gocronlock.ErrClosed)
+		w.Pass(5 * period)
+		require.Equal(w, map[int]int{0: 5, 1: 5}, ran.of)
+
+		processes[1].Link.Blackhole(testredis.Both) // its lease lasts for one more tick
+		w.Pass(5 * period)
+		require.Equal(w, map[int]int{0: 5, 1: 6, 2: 4}, ran.of)
+		require.NoError(w, electors[2].Close())
+		require.NoError(w, electors[1].Close())
+	})
+}
+
+// Close does not wait for an attempt that Redis does not answer.
+func TestCloseEndsAnAttempt(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		p := w.Process()
+		e, err := gocronlock.NewElector(p.Locker, "cron")
+		require.NoError(w, err)
+		p.Link.Blackhole(testredis.Both)
+		attempt := w.Call(w.Ctx, e.IsLeader)
+		require.True(w, attempt.IsWaiting())
+		ended, cancel := context.WithCancel(w.Ctx)
+		cancel()
+		require.ErrorIs(w, e.IsLeader(ended), context.Canceled)
+		begun := time.Now()
+		require.NoError(w, e.Close())
+		require.ErrorIs(w, attempt.Result(), gocronlock.ErrClosed)
+		require.Zero(w, time.Since(begun))
+		p.Link.Restore()
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		p := w.Process().Locker
+		for name, make := range map[string]func() error{
+			"locker":           func() error { _, err := gocronlock.NewLocker(nil, time.Second); return err },
+			"elector's locker": func() error { _, err := gocronlock.NewElector(nil, "n"); return err },
+			"no minimum":       func() error { _, err := gocronlock.NewLocker(p, 0); return err },
+			"negative":         func() error { _, err := gocronlock.NewLocker(p, -1); return err },
+			"too long":         func() error { _, err := gocronlock.NewLocker(p, 25*time.Hour); return err },
+			"nil option":       func() error { _, err := gocronlock.NewLocker(p, 1, nil); return err },
+			"elector's option": func() error { _, err := gocronlock.NewElector(p, "n", nil); return err },
+			"no name": func() error {
+				e, err := gocronlock.NewElector(p, "")
+				require.NoError(w, err)
+				defer func() { require.NoError(w, e.Close()) }()
+				return e.IsLeader(w.Ctx)
+			},
+			"a rule of opts": func() error {
+				l, err := gocronlock.NewLocker(p, time.Second, rwlock.WithTTL(time.Nanosecond))
+				require.NoError(w, err)
+				_, err = l.Lock(w.Ctx, "n")
+				return err
+			},
+		} {
+			require.ErrorIs(w, make(), rwlock.ErrOption, name)
+		}
+		require.NoError(w, p.Close())
+		l, err := gocronlock.NewLocker(p, time.Second)
+		require.NoError(w, err)
+		_, err = l.Lock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrClosed)
+	})
+}
