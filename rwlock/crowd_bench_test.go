@@ -20,14 +20,18 @@ import (
 // BenchmarkCrowd has many goroutines of one process wait for a lock. It reports how long the process takes for a pair
 // on another name while they wait, how many hand-offs a second they get, and how long Close takes while they wait.
 func BenchmarkCrowd(b *testing.B) {
-	for _, waiters := range []int{10_000, 100_000} {
+	crowds, spell := []int{10_000, 100_000}, time.Second
+	if testing.Short() {
+		crowds, spell = []int{1_000}, time.Second/10
+	}
+	for _, waiters := range crowds {
 		b.Run(fmt.Sprint(waiters), func(b *testing.B) {
 			var pairs []time.Duration
 			var handoffs, closing float64
 			for b.Loop() {
 				c := newBenchmarkedCrowd(b, waiters)
-				pairs = append(pairs, c.timePairs(3*time.Second)...)
-				handoffs += c.handoffs(5 * time.Second)
+				pairs = append(pairs, c.timePairs(3*spell)...)
+				handoffs += c.handoffs(5 * spell)
 				closing += c.timeClose().Seconds()
 			}
 			slices.Sort(pairs)
