@@ -110,7 +110,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 			names[i] = fmt.Sprint("n", i)
 		}
 		p.WarmUp()
-		w.Settle()
+		w.Eventually("the server has been asked whether it evicts keys", func() bool { return p.Link.Calls("INFO") > 0 })
 		if w.Mini != nil {
 			p.Link.Delay(way)
 		}
