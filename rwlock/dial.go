@@ -85,7 +85,7 @@ func namingLimit(err error, o rueidis.ClientOption) error {
 
 // tunedClient reports two facts that the locker cannot read from a client: that all calls share one connection, and
 // when that connection was replaced, because another server may answer then. The locker finds these methods through an
-// interface. If a user wraps the client, the methods are hidden and the client counts as any other client.
+// interface. A client around this one hides the methods and counts as any other client, unless Wrap has made it.
 type tunedClient struct {
 	rueidis.Client
 	*dials
@@ -100,6 +100,39 @@ func (c *tunedClient) Close() {
 
 // Closed reports whether Close was called: the locker distinguishes this from a connection that the client gave up.
 func (c *tunedClient) Closed() bool { return c.closed.Load() }
+
+// Wrap returns a client that sends everything through with(client), such as a client of rueidishook or rueidisotel, and
+// is as tuned for locks as client, which must be from Dial or redlock.Dial. To close it is to close both. An argument
+// that breaks a rule, or a nil client from with, is an *OptionError, and client stays as it was.
+//
+// What with adds runs on the goroutines that send and renew. While it blocks, locks wait and leases are not renewed, so
+// it must be quick and must not call the locker. It must send each command once, unchanged and in order, over client.
+func Wrap(client rueidis.Client, with func(rueidis.Client) rueidis.Client) (rueidis.Client, error) {
+	inner, ok := client.(connected)
+	if !ok {
+		return nil, &OptionError{"client", fmt.Sprintf("%T", client), "must be from Dial"}
+	}
+	if with == nil {
+		return nil, &OptionError{"with", "nil", "must be a function"}
+	}
+	outer := with(client)
+	if outer == nil {
+		return nil, &OptionError{"with", "nil client", "must return a client"}
+	}
+	return &wrappedClient{outer, inner}, nil
+}
+
+// connected is what a tuned client reports of its connections.
+type connected interface {
+	Dials() uint64
+	LastDials() (newest, call string, next <-chan struct{})
+	Closed() bool
+}
+
+type wrappedClient struct {
+	rueidis.Client
+	connected
+}
 
 // topologyRefresh is the interval at which the client asks a sentinel for the master. A sentinel's message may come
 // late: the sentinel that leads a failover names the new master to clients that ask, and to the other sentinels, a

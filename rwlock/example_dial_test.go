@@ -48,3 +48,38 @@ func ExampleDial_url() {
 	// in DB 1: true
 	// <nil>
 }
+
+// counter stands for a client of rueidishook or rueidisotel.
+type counter struct {
+	rueidis.Client
+	commands int
+}
+
+func (c *counter) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	c.commands++
+	return c.Client.Do(ctx, cmd)
+}
+
+func ExampleWrap() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	if err != nil {
+		panic(err)
+	}
+	hooks := &counter{}
+	client, err = rwlock.Wrap(client, func(c rueidis.Client) rueidis.Client {
+		hooks.Client = c
+		return hooks
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	fmt.Println(client.Do(context.Background(), client.B().Ping().Build()).Error(), hooks.commands)
+	// Output: <nil> 1
+}
