@@ -1,7 +1,8 @@
 -- break.lua: takes a hold away from its process, for an operator. A granted hold cannot be renewed any more. It stands
 -- until its process gives it back or until it expires, so exclusion is kept as its process was promised. At once, it
 -- ends here, while its process may still trust in it. So does a hold that its process has released, and that stands
--- until its minimum. A waiter leaves the queue and cannot come back.
+-- until its minimum. A waiter leaves the queue and cannot come back. A hold that this master does not have may have
+-- been lost here, and its process may be about to ask for it again, so it gets a tombstone too.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 '1' at once, 4 ms for which requests of the hold may still be on their way, 5 who
@@ -9,7 +10,7 @@
 -- Reply  {0, 0, server us, more} the hold is gone, {1, ms left, ...} it cannot be renewed any more, {2, 0, ...} it was
 --        granted, and has ended, {3, 0, ...} it was waiting, and has ended; more as in settle.lua
 -- Twice  a hold that cannot be renewed is reported again, with the text of the first call; one that has ended is gone
--- Cost   HMGET TIME; a granted hold: PUBLISH ZADD PEXPIREx2 HSET, and as in lock.lua and settle.lua; works while Redis
+-- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while Redis
 --        is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
@@ -45,7 +46,7 @@ if (state == 'w' or state == 'g') and expiry > ms then
   else
     status, left = 1, expiry - ms
     if token > 0 then
-      life = math.max(life, left + 1)
+      life = life + left
       if state == 'w' then
         if wNamed ~= '' then uncount(id, details, int(token)) end
         wToken = 0
@@ -61,6 +62,8 @@ if (state == 'w' or state == 'g') and expiry > ms then
 elseif isWaiter(state) then
   status = 3
   drop(id, state, details)
+  leave(id)
+elseif state ~= 'x' then -- a request of it may be on its way
   leave(id)
 end
 if status > 0 then tell(details, id .. ' broken ' .. ARGV[5]) end

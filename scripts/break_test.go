@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,8 +41,36 @@ func TestABrokenHoldStandsUnrenewed(t *testing.T) {
 				require.EqualValues(e.t, 0, e.run(nested)[0], "nor joined")
 			}
 			require.EqualValues(e.t, 1, e.run(release("01", 0))[0])
-			require.EqualValues(e.t, 0, e.run(breaks("01"))[0], "gone")
 			e.onlyTokensStay()
+		}
+	})
+}
+
+// A hold that is broken and expires does not come back by a late request of its process, and what it does not have any
+// more another client gets. The same is true of a hold that a master does not have when it is broken there.
+func TestALateRequestOfABrokenHold(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		for i, of := range []request{writer("01"), reader("02"), writer("03"), reader("04")} {
+			token := e.run(votes.of(acquire(of)))[1].(int64)
+			if gone := i >= 2; gone {
+				e.run(votes.of(release(of.hold, 0)))
+				require.EqualValues(e.t, 0, e.run(votes.of(breaks(of.hold)))[0])
+			} else {
+				require.EqualValues(e.t, 1, e.run(votes.of(breaks(of.hold)))[0])
+				e.pass(ttl * time.Millisecond)
+			}
+			require.EqualValues(e.t, 0, e.run(votes.of(breaks(of.hold)))[0], "gone")
+			require.EqualValues(e.t, 0, e.run(votes.of(regain(of, token, 1)))[0])
+			require.Equal(e.t, by, e.run(votes.of(renew(of.hold, ttl, token)))[1])
+			reply := e.run(votes.of(acquire(of)))
+			require.EqualValues(e.t, 3, reply[0])
+			require.Equal(e.t, by, reply[4])
+			require.EqualValues(e.t, 1, e.run(votes.of(tryAcquire(writer("05"))))[0])
+			e.run(votes.of(release("05", 0)))
+			e.pass(2 * claim * time.Millisecond)
+			require.EqualValues(e.t, 0, e.run(votes.of(breaks("06")))[0])
+			require.NotContains(e.t, e.dump()[lockKey], ulid(of.hold), "the tombstone has expired")
 		}
 	})
 }

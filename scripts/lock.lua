@@ -29,8 +29,9 @@
 -- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
 -- x released before its acquire arrived, or broken (a tombstone). The token in a waiter's record is its place.
 -- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
--- b:<hold> is a tombstone for a broken one, and has the token that it had. The details of a tombstone say who broke the
--- hold and why, or are '-'.
+-- b:<hold> is a tombstone for a broken one, and has the token that it had. When the hold expires it becomes a tombstone
+-- x, so that no late request brings the hold back. The details of a tombstone say who broke the hold and why, or are
+-- '-'.
 -- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
 -- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
 -- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an
@@ -278,7 +279,7 @@ local function uncount(id, details, token)
   if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
 end
 
--- Removes the tombstone of a broken hold that is dropped.
+-- Removes the tombstone of a broken hold that is given back.
 local function unmark(id)
   local mark = 'b:' .. id
   if not recordOf(mark) then return end

@@ -5,7 +5,8 @@
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it;
 --        2: no waiter was let in, since the client has to read the marker first
 -- Twice  what has been purged is gone, and a waiter that has been granted the lock is no longer in the queue
--- Cost   purge: ZRANGE of holds and of aside if they have members; if a member has expired ZRANGEBYSCORE ZREM
+-- Cost   purge: ZRANGE of holds and of aside if they have members, for a hold that was ended or broken HGET, and ZADD
+--        ZREM if it was broken; if a member has expired ZRANGEBYSCORE ZREM
 --        HMGET ZRANGE, for at most 64 dead ones of each, and for a named owner's hold as in lock.lua; if w has gone
 --        and other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per
 --        waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 dead waiters; HMGET if a
@@ -25,8 +26,8 @@ local function first(key, n, states)
 end
 
 -- Removes expired members from a zset that indexes n records. Returns the number of records left, the first member
--- and its expiry.
-local function sweep(key, n, states)
+-- and its expiry. The ids of broken holds are added to broken.
+local function sweep(key, n, states, broken)
   if n == 0 then return 0 end
   local head, expiry
   n, head, expiry = first(key, n, states)
@@ -37,6 +38,7 @@ local function sweep(key, n, states)
     local state, _, token, _, details = parse(record)
     if state and string.find(states, state, 1, true) then
       if state == 'g' then uncount(ids[i], details, token) end
+      if token == '0' and broken then broken[#broken + 1] = ids[i] end
       fields[ids[i]] = false
       n = n - 1
     end
@@ -61,14 +63,34 @@ local function want(id, details)
   if isCohort(details) then tell(details, id .. ' wanted') end
 end
 
+-- Has the tombstone of a broken hold that has expired stop late requests of the hold. Called after sweep has looked at
+-- the zset.
+local function entomb(id)
+  local mark = 'b:' .. id
+  local record = recordOf(mark)
+  if not record then return end
+  call('ZADD', asideKey, match(record, '^x (%d+)'), id)
+  call('ZREM', asideKey, mark)
+  fields[mark], fields[id] = false, record
+end
+
 -- Removes expired holds, sidelined waiters and tombstones before anything is decided. While w stands, all other holds
 -- are of its client: holds that joined it, the hold from which it was converted, the hold to which it is being
 -- converted, further attempts to convert the same hold, and holds that joined one of these. If w has gone, the write
 -- hold that lasts longest takes its place. A read hold may last longer still.
 local function purge()
-  if wHold and wExpiry <= ms then drop(wHold, 'w') end
-  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g')
+  local broken = {}
+  if wHold and wExpiry <= ms then
+    if wToken == 0 then -- its owner does not count it any more
+      broken[1] = wHold
+      setWriter(nil)
+    else
+      drop(wHold, 'w')
+    end
+  end
+  readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g', broken)
   aside = sweep(asideKey, aside, 'px')
+  for _, id in ipairs(broken) do entomb(id) end
   if not h[1] or wHold or readers == 0 then return end
   local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
   for i = #last - 1, 1, -2 do

@@ -390,13 +390,15 @@ func (m *lock) breakHold(id string, atOnce bool, life int64, who string) reply {
 		code, left = 1, h.expiry-m.ms()
 		if h.token > 0 {
 			m.count(h, -1)
-			life = max(life, left+1)
+			life += left
 			leave("b:"+id, h.token)
 			h.token = 0
 		}
 	case h.waits():
 		code = 3
 		m.drop(id)
+		leave(id, 0)
+	case h == nil || h.state != tombstone:
 		leave(id, 0)
 	}
 	if code > 0 && !h.isDeaf() {

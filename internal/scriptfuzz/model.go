@@ -219,10 +219,10 @@ func (m *lock) purge() {
 	for id, h := range m.holds {
 		if h.expiry <= m.ms() {
 			mark := m.mark(id)
-			writes := m.writer == id
 			m.drop(id)
-			if mark != nil && !writes {
-				m.aside[mark.id] = mark
+			if mark != nil && mark.expiry > m.ms() {
+				mark.id = id
+				m.aside[id] = mark
 			}
 			m.ended[id] = h
 			m.work[0]++
