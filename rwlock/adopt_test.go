@@ -315,6 +315,33 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 	})
 }
 
+// A process that adopts a converted lease knows only of the grant that the conversion made, so its minimum counts from
+// then: it ends later than that of the first grant, and never before it.
+func TestTheMinimumOfAConvertedLeaseThatIsAdopted(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			least := 4 * w.TTL
+			lease := p.Take("n", mode, rwlock.WithMinHold(least))
+			w.Pass(w.TTL)
+			convert := lease.Upgrade
+			if mode == rwlock.Write {
+				convert = lease.Downgrade
+			}
+			require.NoError(w, convert(w.Ctx))
+			converted := time.Now()
+			w.Pass(w.TTL / 2)
+			adopted, err := q.Adopt(w.Ctx, detach(w, lease), rwlock.WithMinHold(least))
+			require.NoError(w, err)
+			require.NoError(w, adopted.Release(w.Ctx))
+			next := p.Acquire(w.Ctx, "n", rwlock.Write)
+			w.Release(next.Granted())
+			require.GreaterOrEqual(w, next.At.Sub(converted), least-10*time.Millisecond)
+			require.LessOrEqual(w, next.At.Sub(converted), least+w.Refresh())
+		}
+	})
+}
+
 // The hooks learn of both calls.
 func TestTraceOfAnAdoption(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -22,6 +22,10 @@
  * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
  * -DUPGRADE            with KINDS=1: while the read, hold 0, is valid, hold 1 asks to write in its place; with KINDS=2
  *                      a read in the place of a write; hold 2 is another write
+ * -DADOPT=k            hold 0 is detached, and holds 1 to k adopt it; another hold is a write beside them
+ * -DDETACHED_FIRST     with ADOPT: hold 0 has been detached before the first step
+ * -DSILENT             the third master receives no request to acquire or to release
+ * -DBREAK              with ADOPT: an operator breaks hold 0
  * -DANY_TIME           a token may be reported without asking whether the hold is still valid
  * -DEXPIRED_STAYS      with ROLLBACK: what had run out before the loss has run out after it
  * -DLEAN               no late answers, raises executed at most once, releases as expiries (for the large cases)
@@ -49,6 +53,12 @@
  * -DBLOCK_UNMINTED     a master counts the first value of a block only
  * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole
  * -DUPGRADE_UNHELD     with UPGRADE: the write is reported though the read is not valid any more
+ * -DADOPT_UNTAKEN      an adopter does not wait for the release of hold 0
+ * -DADOPT_HAD_ANY      an adopter counts masters that did not have hold 0 when they were to release it
+ * -DADOPT_RIVALS       a master does not know who adopts
+ * -DADOPT_SAME_TOKEN   the token of a reader that adopts need not be larger than that of hold 0
+ * -DADOPT_NO_TOMBSTONE the release of hold 0 leaves no tombstone
+ * -DADOPT_BREAK_UNTOLD the answer to that release does not tell that hold 0 was broken
  * -DNO_TOMBSTONE       a release leaves no tombstone while a regain may be on its way
  */
 #include "token_state.pml"
@@ -56,6 +66,7 @@
 #include "token_loss.pml"
 #include "token_master.pml"
 #include "token_client.pml"
+#include "token_adopt.pml"
 #include "token_regain.pml"
 #include "token_guard.pml"
 
@@ -70,6 +81,10 @@ proctype Hold(byte h) {
   byte before;            /* the largest token reported before the attempt began; for a read, by writers */
 #ifdef PROPOSALS
   byte proposal;
+#endif
+#ifdef ADOPT
+  bit  release[MASTERS];  /* on its way, of the hold that this one adopts */
+  bit  had[MASTERS];      /* the answer that it stood there until then */
 #endif
 end: do
   :: start(h)
@@ -105,6 +120,13 @@ end: do
 #endif
 #ifdef GUARD
   :: operate(h)
+#endif
+#ifdef ADOPT
+  :: detach(h) :: take(h)
+#ifdef BREAK
+  :: executeBreak(h,0) :: executeBreak(h,1) :: executeBreak(h,2)
+#endif
+  :: executeTake(h,0) :: executeTake(h,1) :: executeTake(h,2)
 #endif
   od
 }
@@ -146,9 +168,15 @@ init {
 #endif
     printf("counters %d %d %d; largest token reported so far: %d\n", counter[0], counter[1], counter[2], newest);
 #endif
+#ifdef DETACHED_FIRST
+    detachedFirst();
+#endif
     run Hold(0); run Hold(1);
 #if HOLDS > 2
     run Hold(2);
+#endif
+#if HOLDS > 3
+    run Hold(3);
 #endif
 #if LOSSES > 0
     run Faults();

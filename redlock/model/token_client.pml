@@ -2,6 +2,8 @@
 
 #ifdef UPGRADE
 #define MAYSTART(h) (h != 1 || phase[0] == HELD)
+#elif defined(ADOPT)
+#define MAYSTART(h) (!ADOPTS(h) || (phase[0] == DETACHED && (h == 1 || phase[1] != IDLE)))
 #else
 #define MAYSTART(h) (starts == h)  /* acquisitions are alike: numbered as they start */
 #endif
@@ -21,7 +23,7 @@ inline start(h) {
     d_step {
       starts++;
       phase[h] = ASKING; before = (reader[h] -> newestWrite : newest);
-      acquire[0] = 1; acquire[1] = 1; acquire[2] = 1;
+      acquire[0] = 1; acquire[1] = 1; acquire[2] = LISTENS;
       printf("%c%d begins; largest token reported so far: %d\n", KIND(h), h, newest)
     }
   }
@@ -103,7 +105,7 @@ inline late(h, n) {
 #define STILLREADS(h) true
 #endif
 inline report(h) {
-  d_step { phase[h] == RAISING && MAYREPORT(h) && STILLREADS(h) ->
+  d_step { phase[h] == GRANTED(h) && MAYREPORT(h) && STILLREADS(h) && TAKEN(h) ->
     reportBlock(h);
     printf("%c%d reports tokens %d to %d\n", KIND(h), h, SMALLEST, LARGEST(h));
     MUST(SMALLEST > before, fresh);
@@ -118,16 +120,19 @@ inline report(h) {
 #endif
     MUST(SMALLEST > (reader[h] -> newestWrite : newest), order);
 #endif
-#ifdef GOAL
+#if defined(GOAL) && defined(ADOPT)
+    MUST(h != 2 || phase[1] != TAKING, goal);
+#elif defined(GOAL)
     MUST(newest == 0, goal);
 #endif
+    adopted(h);
 #ifdef UPGRADE
     MUST(h != 1 || newestWrite == writtenBefore, gap);
     if :: h == 1 && phase[0] == HELD -> leave(0) :: else -> skip fi;
 #endif
     newest = MAX(newest, LARGEST(h));
     if :: !reader[h] -> newestWrite = MAX(newestWrite, LARGEST(h)) :: else -> skip fi;
-#ifdef UPGRADE
+#if defined(UPGRADE) || defined(ADOPT)
     if :: h == 0 -> writtenBefore = newestWrite :: else -> skip fi;
 #endif
     phase[h] = HELD; before = 0; endBlock(); dropBlocks();
@@ -139,7 +144,7 @@ inline report(h) {
 
 /* The client gives up or releases; what it has sent stays on its way. */
 inline finish(h) {
-  d_step { phase[h] == ASKING || phase[h] == RAISING || phase[h] == HELD ->
+  d_step { phase[h] == ASKING || phase[h] == RAISING || phase[h] == HELD || phase[h] == TAKING ->
     printf("%c%d %e\n", KIND(h), h, (phase[h] == HELD -> releases : givesUp));
     before = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0; dropBlocks();
 #ifdef GUARD
@@ -158,7 +163,9 @@ inline leave(h) {
 }
 
 /* A token or value that nothing will look at again is no part of the state: only that there is a grant. */
-#if defined(REGAIN)
+#if defined(ADOPT)
+#define KEEPS(h) (phase[h] != OVER || h == 0)
+#elif defined(REGAIN)
 #define KEEPS(h) (phase[h] != OVER || regain[AT(h,0)] || regain[AT(h,1)] || regain[AT(h,2)])
 #elif defined(RENEW)
 #define KEEPS(h) (phase[h] != OVER)

@@ -55,6 +55,12 @@ inline lose(n) {
 #endif
 #endif
     losses--; TOUCH(n);
+#ifdef ADOPT
+    adopter[n] = 0;
+#ifdef REGAIN
+    tombstone[n] = 0;
+#endif
+#endif
     printf("  %c loses its data; its counter is %d\n", NAME(n), counter[n]);
     loseGrant(0,n); loseGrant(1,n);
 #if HOLDS > 2

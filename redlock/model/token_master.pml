@@ -19,6 +19,9 @@ inline mint(h, n) {
 #else
   minted++;
 #endif
+#if defined(ADOPT) && !defined(ADOPT_SAME_TOKEN)
+  if :: ADOPTS(h) -> minted = MAX(minted, ticket+1) :: else -> skip fi;
+#endif
 #ifdef PROPOSALS
   minted = MAX(minted, (capped -> 0 : proposal)); capped = 0;
 #endif
@@ -43,7 +46,7 @@ inline count(h, n, v) {
 #endif
 /* The acquire script. Where the lock is taken the request just stays: it waits. */
 inline executeAcquire(h, n) {
-  atomic { acquire[n] && FIRST(n) && VOTES(h,n) && !BUSY(h,n) ->
+  atomic { acquire[n] && FIRST(n) && VOTES(h,n) && !BUSY(h,n) && MAYADOPT(h,n) ->
 #ifdef PROPOSALS
     if :: skip :: capped = 1 fi;
 #endif
@@ -56,7 +59,7 @@ inline executeAcquire(h, n) {
 #endif
     d_step {
       TOUCH(n);
-      if :: value[AT(h,n)] == 0 -> mint(h,n) :: else -> repeatBlock(h,n) fi;
+      if :: value[AT(h,n)] == 0 -> mint(h,n); MARK(h,n) :: else -> repeatBlock(h,n) fi;
       if
       :: !deaf && (phase[h] == ASKING || phase[h] == RAISING) ->
          answer[n] = value[AT(h,n)]; hearBlock(n);
@@ -121,7 +124,7 @@ inline drop(h, n) {
 }
 inline lapse(h, n) {
   if
-  :: phase[h] == ASKING || phase[h] == RAISING -> lapsed[AT(h,n)] = 1
+  :: phase[h] == ASKING || phase[h] == RAISING || phase[h] == TAKING -> lapsed[AT(h,n)] = 1
   :: (phase[h] == HELD || phase[h] == SUSPENDED) && counted[AT(h,n)] -> lapsed[AT(h,n)] = 1;
      if :: VALID(h) -> skip :: else -> LOSELEASE(h) fi
   :: else -> skip

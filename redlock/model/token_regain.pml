@@ -32,6 +32,15 @@ inline askAgain(h, n) {
 #else
 #define PASSED(h,n) (counter[n] > token)
 #endif
+#ifdef ADOPT
+#ifdef ADOPT_NO_TOMBSTONE
+#define MAYRETURN(h,n) true
+#else
+#define MAYRETURN(h,n) (h != 0 || !tombstone[n])
+#endif
+#else
+#define MAYRETURN(h,n) true
+#endif
 /* The answer counts unless the lease has ended; trust in it runs from the sending, so it may come too late. */
 inline executeRegain(h, n) {
   atomic { regain[AT(h,n)] && (UP(n) || trusted[AT(h,n)]) ->
@@ -43,7 +52,7 @@ inline executeRegain(h, n) {
     if :: skip :: deaf = 1 fi;
     d_step {
       if
-      :: !BUSY(h,n) && !PASSED(h,n) && token != 0 ->
+      :: !BUSY(h,n) && !PASSED(h,n) && token != 0 && MAYRETURN(h,n) ->
          TOUCH(n);
          value[AT(h,n)] = token; count(h, n, token);
 #if LOSSES > 0
@@ -53,6 +62,9 @@ inline executeRegain(h, n) {
          if :: !deaf -> forgot[AT(h,n)] = 0 :: else -> skip fi;
 #endif
          printf("  %c has %c%d again, token %d\n", NAME(n), KIND(h), h, token);
+#ifdef ADOPT
+         MUST(h != 0 || !tombstone[n], ghost);
+#endif
 #ifdef NO_TOMBSTONE
          MUST(!gone[AT(h,n)], ghost);
 #endif

@@ -2,8 +2,8 @@
 #ifndef HOLDS
 #define HOLDS 2
 #endif
-#if HOLDS < 2 || HOLDS > 3
-#error "HOLDS is 2 or 3"
+#if HOLDS < 2 || HOLDS > 4 || HOLDS == 4 && (LOSSES > 0 || !defined(ADOPT))
+#error "HOLDS is 2 or 3, or 4 with ADOPT and without losses"
 #endif
 #ifndef DUPS
 #define DUPS 0
@@ -55,6 +55,8 @@ byte dups = DUPS;
 #define HELD    3       /* reported, and valid still */
 #define OVER    4
 #define SUSPENDED 5     /* no more valid, and not aware of it */
+#define DETACHED 6      /* left to other processes */
+#define TAKING   7      /* granted, and waits for the release of the hold that it adopts */
 byte phase[HOLDS];
 bit  reader[HOLDS];
 bit  counted[CELLS];
@@ -128,6 +130,12 @@ bit  zombie[CELLS];     /* the grant came back with the snapshot, and has not be
 #define REMEMBERED(h,n) skip
 #endif
 
+#ifdef SILENT
+#define LISTENS 0
+#else
+#define LISTENS 1
+#endif
+
 /* Masters that nothing has happened on are alike: they are named in the order of their first event. */
 #if START == 0
 bit touched[MASTERS];
@@ -142,17 +150,59 @@ bit touched[MASTERS];
 #define FIRST(n)   1
 #endif
 
-#ifdef UPGRADE
+#ifdef ADOPT
+#define ADOPTS(h)   ((h) >= 1 && (h) <= ADOPT)
+byte ticket;            /* the token of the detached hold */
+bit  succeeded;         /* an adopter */
+byte adopter[MASTERS];  /* what the detached hold says of its adopter: the latest */
+#ifdef REGAIN
+bit  tombstone[MASTERS]; /* of the detached hold */
+#define TOMBSTONE(n) tombstone[n] = 1
+#else
+#define TOMBSTONE(n) skip
+#endif
+#ifdef BREAK
+bit  broken[MASTERS];   /* the detached hold, while it stood there */
+#define BROKEN(n) broken[n]
+#define BROKENON  (broken[0] + broken[1] + broken[2])
+#else
+#define BROKEN(n) false
+#define BROKENON  0
+#endif
+#ifdef ADOPT_RIVALS
+#define RIVALSTANDS(h,n) false
+#else
+#define RIVALSTANDS(h,n) (adopter[n] != 0 && adopter[n] != h && value[AT(adopter[n],n)] != 0)
+#endif
+/* The acquire script grants an adoption where the detached hold stands, and looks at no other hold but its adopter. */
+#define MAYADOPT(h,n) (!ADOPTS(h) || value[AT(h,n)] != 0 || (value[AT(0,n)] == ticket && !BROKEN(n) && !RIVALSTANDS(h,n)))
+#define MARK(h,n)   if :: ADOPTS(h) -> adopter[n] = h :: else -> skip fi
+#define BARSTO(h)   (!ADOPTS(h))
+#define TAKEN(h)    (!ADOPTS(h) || had[0] + had[1] + had[2] >= QUORUM)
+#define GRANTED(h)  (ADOPTS(h) -> TAKING : RAISING)
+#else
+#define ADOPTS(h)   false
+#define MAYADOPT(h,n) true
+#define MARK(h,n)   skip
+#define BARSTO(h)   true
+#define TAKEN(h)    true
+#define GRANTED(h)  RAISING
+#endif
+#if defined(UPGRADE)
 #define STRANGERS(g,h) ((g) != (h) && (g) + (h) != 1)  /* a read and the write that takes its place do not bar each other */
-byte writtenBefore;     /* the largest token of a write when the read was reported */
 #else
 #define STRANGERS(g,h) ((g) != (h))
 #endif
-#define BARS(g,h,n) (STRANGERS(g,h) && MEETS(g,h,n) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
+#if defined(UPGRADE) || defined(ADOPT)
+byte writtenBefore;     /* the largest token of a write when hold 0 was reported */
+#endif
+#define BARS(g,h,n) (BARSTO(h) && STRANGERS(g,h) && MEETS(g,h,n) && value[AT(g,n)] != 0 && !(reader[g] && reader[h]))
 #if HOLDS == 2
 #define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n))
-#else
+#elif HOLDS == 3
 #define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n) || BARS(2,h,n))
+#else
+#define BUSY(h,n)   (BARS(0,h,n) || BARS(1,h,n) || BARS(2,h,n) || BARS(3,h,n))
 #endif
 #define STANDS(h,n) (counted[AT(h,n)] && !lapsed[AT(h,n)])
 #define VALID(h)    (STANDS(h,0) + STANDS(h,1) + STANDS(h,2) >= QUORUM)
@@ -160,8 +210,10 @@ byte writtenBefore;     /* the largest token of a write when the read was report
 #define RIVAL(g,h)  (STRANGERS(g,h) && phase[g] == HELD && !(reader[g] && reader[h]))
 #if HOLDS == 2
 #define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h))
-#else
+#elif HOLDS == 3
 #define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h) && !RIVAL(2,h))
+#else
+#define ALONE(h)    (!RIVAL(0,h) && !RIVAL(1,h) && !RIVAL(2,h) && !RIVAL(3,h))
 #endif
 #ifdef REGAIN_UNCONFIRMED
 #define LOSELEASE(h) phase[h] = SUSPENDED
@@ -170,5 +222,5 @@ byte writtenBefore;     /* the largest token of a write when the read was report
 #endif
 #define MUST(ok, what) \
   if :: (ok) -> skip :: else -> printf("violates %e\n", what); assert(ok) fi
-mtype = { gap, exclusion, fresh, order, unique, stale, refused, overtaken, ghost, goal,
-          releases, givesUp, released, expires, trusting, lost, valid, over }
+mtype = { gap, once, survives, exclusion, fresh, order, unique, stale, refused, overtaken, ghost, goal,
+          releases, givesUp, released, expires, trusting, lost, stood, was_gone, valid, over }
