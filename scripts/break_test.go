@@ -59,13 +59,14 @@ func TestALateRequestOfABrokenHold(t *testing.T) {
 			} else {
 				require.EqualValues(e.t, 1, e.run(votes.of(breaks(of.hold)))[0])
 				e.pass(ttl * time.Millisecond)
+				require.EqualValues(e.t, 0, e.run(votes.of(breaks("06")))[0], "removes what has expired")
 			}
-			require.EqualValues(e.t, 0, e.run(votes.of(breaks(of.hold)))[0], "gone")
 			require.EqualValues(e.t, 0, e.run(votes.of(regain(of, token, 1)))[0])
 			require.Equal(e.t, by, e.run(votes.of(renew(of.hold, ttl, token)))[1])
 			reply := e.run(votes.of(acquire(of)))
 			require.EqualValues(e.t, 3, reply[0])
 			require.Equal(e.t, by, reply[4])
+			require.EqualValues(e.t, 0, e.run(votes.of(breaks(of.hold)))[0], "gone")
 			require.EqualValues(e.t, 1, e.run(votes.of(tryAcquire(writer("05"))))[0])
 			e.run(votes.of(release("05", 0)))
 			e.pass(2 * claim * time.Millisecond)

@@ -1,8 +1,8 @@
 /* minimum.pml: work that is done once in a period, under a lock that stays taken until a minimum after the grant.
  *
- * Two processes want to do the work. The second one may take the lock whenever a quorum grants it. Time goes in ticks, at
- * the same rate everywhere. A hold expires on a master when its ticks are over. A message is executed at any later
- * moment, or never, and a client may be killed at any step, which is a client that takes no further step.
+ * Two processes want to do the work. The second one may take the lock whenever a quorum grants it. Time goes in ticks,
+ * at the same rate everywhere. A hold expires on a master when its ticks are over. A message is executed at any later
+ * moment, or never. A process that is killed takes no further step.
  *
  * -DTTL=k        ticks: 1 (default)
  * -DMINIMUM=k    ticks: 3 (default)

@@ -175,7 +175,8 @@ bit  broken[MASTERS];   /* the detached hold, while it stood there */
 #define RIVALSTANDS(h,n) (adopter[n] != 0 && adopter[n] != h && value[AT(adopter[n],n)] != 0)
 #endif
 /* The acquire script grants an adoption where the detached hold stands, and looks at no other hold but its adopter. */
-#define MAYADOPT(h,n) (!ADOPTS(h) || value[AT(h,n)] != 0 || (value[AT(0,n)] == ticket && !BROKEN(n) && !RIVALSTANDS(h,n)))
+#define MAYADOPT(h,n) (!ADOPTS(h) || value[AT(h,n)] != 0 || \
+                       (value[AT(0,n)] == ticket && !BROKEN(n) && !RIVALSTANDS(h,n)))
 #define MARK(h,n)   if :: ADOPTS(h) -> adopter[n] = h :: else -> skip fi
 #define BARSTO(h)   (!ADOPTS(h))
 #define TAKEN(h)    (!ADOPTS(h) || had[0] + had[1] + had[2] >= QUORUM)
