@@ -119,13 +119,13 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 // error there is no lease, and a hold that a master may have granted is released in the background.
 //
 // The minimum of the detached lease is not carried over: without WithMinHold here, the release of the adopted lease
-// frees the name at once. With WithMinHold it counts from the grant of the detached hold, as the server has it; after an
-// Upgrade or Downgrade that is the grant of the conversion. An adopter that dies leaves its hold for its TTL, or for its
-// minimum if that is longer, counted from the adoption: until then no other Adopt of the ticket succeeds, and afterwards
-// only if the detached hold still stands. So a TTL for Detach that is to outlive an adopter has to be longer than both.
+// frees the name at once. With WithMinHold it counts from the grant of the detached hold, as the server has it; after
+// an Upgrade or Downgrade that is the grant of the conversion. An adopter that dies leaves its hold for its TTL, or for
+// its minimum if that is longer, counted from the adoption. Until then no other Adopt of the ticket succeeds, and
+// afterwards only if the detached hold still stands: for that its TTL has to be longer than both.
 //
-// If Close comes while the masters give up the detached hold, Adopt fails with ErrClosed, the ticket may be used up, and
-// the hold of the adopter is released. Before that the ticket is as it was.
+// If Close comes while the masters give up the detached hold, Adopt fails with ErrClosed, the ticket may be used up,
+// and the hold of the adopter is released. Before that the ticket is as it was.
 func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Lease, error) {
 	if l.isZero() {
 		return nil, errZeroLocker

@@ -10,8 +10,8 @@
 -- Reply  {0, 0, server us, more} the hold is gone, {1, ms left, ...} it cannot be renewed any more, {2, 0, ...} it was
 --        granted, and has ended, {3, 0, ...} it was waiting, and has ended; more as in settle.lua
 -- Twice  a hold that cannot be renewed is reported again, with the text of the first call; one that has ended is gone
--- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while Redis
---        is out of memory
+-- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while
+--        Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
 h.c = h[6]

@@ -377,9 +377,7 @@ func (m *lock) breakHold(id string, atOnce bool, life int64, who string) reply {
 	m.purge()
 	h, code, left := m.find(id), int64(0), int64(0)
 	leave := func(id string, token int64) {
-		m.aside[id] = &hold{
-			id: id, state: tombstone, expiry: m.ms() + life, since: m.ms(), token: token, broken: who,
-		}
+		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + life, since: m.ms(), token: token, broken: who}
 	}
 	switch {
 	case h != nil && h.state == granted && (atOnce || h.ended):

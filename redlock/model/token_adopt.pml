@@ -91,6 +91,4 @@ inline adopted(h) {
   :: else -> skip
   fi
 }
-#else
-#define adopted(h) skip
 #endif

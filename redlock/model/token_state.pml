@@ -187,6 +187,7 @@ bit  broken[MASTERS];   /* the detached hold, while it stood there */
 #define MARK(h,n)   skip
 #define BARSTO(h)   true
 #define TAKEN(h)    true
+#define adopted(h)  skip
 #define GRANTED(h)  RAISING
 #endif
 #if defined(UPGRADE)
