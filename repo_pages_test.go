@@ -1,10 +1,12 @@
 package fencelock_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +16,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// A program that was built in its folder is easily committed with it.
+func TestNoBinaryIsCommitted(t *testing.T) {
+	if _, err := os.Stat(".git"); os.IsNotExist(err) {
+		t.Skip("no .git: run it in a clone of the repository")
+	}
+	listed, err := exec.Command("git", "ls-files", "-z").Output()
+	require.NoError(t, err)
+	paths := strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00")
+	require.Greater(t, len(paths), 500)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if !os.IsNotExist(err) { // deleted, and not committed yet
+			require.NoError(t, err)
+			require.Equal(t, -1, bytes.IndexByte(text, 0), "%s is no text", path)
+		}
+	}
+}
 
 // Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
 // operators.
