@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,10 +199,10 @@ func TestALostMessageToAFarWaiterCostsOneRefresh(t *testing.T) {
 		w.Pass(w.Claim()) // the last one lives by the lease of its process now
 		w.Release(held)
 		w.Pass(2 * w.Refresh())
-		lost := 0
+		var lost atomic.Int64
 		p.Link.DropPushes(func(push []string) bool {
 			if push[0] == "message" {
-				lost++
+				lost.Add(1)
 			}
 			return push[0] == "message"
 		})
@@ -210,7 +211,7 @@ func TestALostMessageToAFarWaiterCostsOneRefresh(t *testing.T) {
 		last.Wait()
 		w.Release(far.Granted())
 		require.LessOrEqual(w, far.At.Sub(released), w.Refresh())
-		require.Equal(w, 1, lost)
+		require.EqualValues(w, 1, lost.Load())
 		w.OnlyTokensLeft()
 	})
 }
