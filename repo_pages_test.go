@@ -19,11 +19,10 @@ import (
 
 // A program that was built in its folder is easily committed with it.
 func TestNoBinaryIsCommitted(t *testing.T) {
-	if _, err := os.Stat(".git"); os.IsNotExist(err) {
-		t.Skip("no .git: run it in a clone of the repository")
-	}
 	listed, err := exec.Command("git", "ls-files", "-z").Output()
-	require.NoError(t, err)
+	if err != nil {
+		t.Skipf("git does not list the files, as outside a clone, or in another user's: %v", err)
+	}
 	paths := strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00")
 	require.Greater(t, len(paths), 500)
 	for _, path := range paths {
