@@ -230,6 +230,14 @@ func (v *view) termsOf(set string) terms {
 	return slices.Clone(v.terms)
 }
 
+// seatOf returns the seat in which the master was last in order, or -1 if that was in another set.
+func (v *view) seatOf(i int, set string) int {
+	if set != v.set {
+		return -1
+	}
+	return v.seats[i]
+}
+
 // place finds the seat of a master, and whether its process may sit there.
 //
 // A server holds its seat if it is the process of the last term there, whatever name the client reaches it by. Any
@@ -286,7 +294,7 @@ func (f *finding) isLast(seat int, known terms) bool {
 // that the client reaches the right group.
 func (v *view) names(i, seat int, s *seating) bool {
 	m := v.masters[i]
-	return !m.Standalone() || m.Addr() == s.addrs[seat] || v.seats[i] == seat
+	return !m.Standalone() || m.Addr() == s.addrs[seat] || v.seatOf(i, s.set) == seat
 }
 
 // freeSeat returns the seat of master i, which has lost its marker: the seat where it was last in order, or a seat with
@@ -294,7 +302,7 @@ func (v *view) names(i, seat int, s *seating) bool {
 // not count: it would complete a quorum that the real master, which may come back, knows nothing about.
 func (v *view) freeSeat(i int, f *finding, s *seating) int {
 	free := func(seat int) bool { _, is := s.taken[seat]; return !is }
-	if before := v.seats[i]; before >= 0 && before < len(s.addrs) && free(before) {
+	if before := v.seatOf(i, s.set); before >= 0 && before < len(s.addrs) && free(before) {
 		return before
 	}
 	addr := v.masters[i].Addr()
