@@ -15,6 +15,8 @@
 //	redis://host-a:6379,host-b:6379,host-c:6379              a quorum of masters
 //	redis-sentinel://user:password@host-a:26379,host-b/name  the master that the sentinels call name
 //	redis-cluster://host-a:6379,host-b:6379                  a Cluster, by some of its nodes
+//	redis://host-a:6379?addr=host-b:6379                     the same, as for rueidis.ParseURL
+//	redis://host-a:26379?addr=host-b:26379&master_set=name   sentinels, as for rueidis.ParseURL
 //
 // The exit status is 0 if all is well; 1 if a server did not answer or refused, or doctor has found an error; 2 for a
 // wrong command line; 3 if the lock of inspect is free, the hold of break is gone, or doctor has found warnings and no

@@ -37,6 +37,7 @@ func TestUsage(t *testing.T) {
 		{"FENCELOCK_URL=http://a list", statusUsage, `FENCELOCK_URL: unknown scheme "http"`},
 		{"REDIS_URL=redis-sentinel://a list", statusUsage, "the name of the master"},
 		{"REDIS_URL=redis://a/x list", statusUsage, "number of a database"},
+		{"REDIS_URL=redis://a?addr=%x list", statusUsage, "follows the question mark"},
 	} {
 		got := fencelock(t, strings.Fields(c.words)...)
 		require.Equal(t, c.status, got.status, "%s: %s", c.words, got.errs)
@@ -66,6 +67,10 @@ func TestTargets(t *testing.T) {
 		{"REDIS_URL=redis://u:p@a -user v -db 2", target{addrs: addresses{"a:6379"}, user: "v", password: "p", db: 2}},
 		{"REDIS_URL=redis://u@a FENCELOCK_PASSWORD=p", target{addrs: addresses{"a:6379"}, user: "u", password: "p"}},
 		{"REDIS_URL=rediss://a", target{addrs: addresses{"a:6379"}, tls: true}},
+		{"REDIS_URL=valkeys://a?db=2", target{addrs: addresses{"a:6379"}, tls: true, db: 2}},
+		{"REDIS_URL=redis://a?addr=b:1&addr=c", target{addrs: addresses{"a:6379", "b:1", "c:6379"}, cluster: true}},
+		{"REDIS_URL=redis://a?addr=b:1&master_set=m", target{addrs: addresses{"a:26379", "b:1"}, sentinel: "m"}},
+		{"REDIS_URL=redis://a?master_set=m -sentinel n", target{addrs: addresses{"a:26379"}, sentinel: "n"}},
 		{"REDIS_URL=redis://a,b:1,c", target{addrs: addresses{"a:6379", "b:1", "c:6379"}}},
 		{"REDIS_URL=redis-cluster://a,b", target{addrs: addresses{"a:6379", "b:6379"}, cluster: true}},
 		{"REDIS_URL=rediss+cluster://a", target{addrs: addresses{"a:6379"}, cluster: true, tls: true}},

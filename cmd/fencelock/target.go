@@ -134,13 +134,13 @@ func withDefaults(addr, port string) string {
 	return net.JoinHostPort(host, own)
 }
 
-// read reads a URL. The url package knows no list of hosts.
+// read reads a URL, which may have a list of hosts: the url package knows none.
 func (t *target) read(text string, given map[string]bool) error {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return errors.New("must begin with redis://, rediss://, redis-sentinel:// or redis-cluster://")
 	}
-	kind := strings.ReplaceAll(scheme, "+", "-")
+	kind := strings.Replace(strings.ReplaceAll(scheme, "+", "-"), "valkey", "redis", 1)
 	encrypted := strings.HasPrefix(kind, "rediss")
 	switch strings.Replace(kind, "rediss", "redis", 1) {
 	case "redis":
@@ -148,7 +148,7 @@ func (t *target) read(text string, given map[string]bool) error {
 	default:
 		return fmt.Errorf("unknown scheme %q", scheme)
 	}
-	rest, _, _ = strings.Cut(rest, "?")
+	rest, query, _ := strings.Cut(rest, "?")
 	rest, path, _ := strings.Cut(rest, "/")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, password, _ := strings.Cut(rest[:at], ":")
@@ -180,6 +180,9 @@ func (t *target) read(text string, given map[string]bool) error {
 			return err
 		}
 	}
+	if err := t.readQuery(query, given, &db); err != nil {
+		return err
+	}
 	if db == "" || given["db"] {
 		return nil
 	}
@@ -188,6 +191,29 @@ func (t *target) read(text string, given map[string]bool) error {
 		return errors.New("the path must be the number of a database")
 	}
 	t.db = number
+	return nil
+}
+
+// readQuery reads the end of a URL for rueidis.ParseURL: more nodes of a Cluster, or the master of sentinels.
+func (t *target) readQuery(text string, given map[string]bool, db *string) error {
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return errors.New("what follows the question mark cannot be read")
+	}
+	for _, addr := range query["addr"] {
+		if err := t.addrs.Set(addr); err != nil {
+			return err
+		}
+	}
+	if query.Has("master_set") && !given["sentinel"] {
+		t.sentinel = query.Get("master_set")
+	}
+	if query.Has("addr") && t.sentinel == "" && !given["cluster"] {
+		t.cluster = true
+	}
+	if query.Has("db") {
+		*db = query.Get("db")
+	}
 	return nil
 }
 
