@@ -32,7 +32,7 @@ func (s *transfers) run(t *testing.T, url string, n int, back bool) {
 	}
 	s.running.Go(func() {
 		for range n {
-			status, body := post(t, url+query)
+			status, body := post(t, url+query, "")
 			t.Log(url+query, status, body)
 			s.mu.Lock()
 			s.answered++
@@ -49,6 +49,7 @@ func (s *transfers) run(t *testing.T, url string, n int, back bool) {
 // Four processes transfer back and forth. One of them is stopped inside a transfer, for longer than its locks last: the
 // others go on, and no money is lost or made.
 func TestBank(t *testing.T) {
+	t.Parallel()
 	redis := testredis.Start(t)
 	dsn := postgres.Database(t)
 	db, err := sql.Open("pgx", dsn)

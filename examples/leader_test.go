@@ -13,6 +13,7 @@ import (
 
 // The first leader is asked to end, the second is killed, and the third leads then. The tokens go up.
 func TestLeader(t *testing.T) {
+	t.Parallel()
 	server := testredis.Start(t)
 	candidates := start(t, 3, "leader", "-redis", server.Addr(), "-ttl", "3s")
 	var token uint64

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/testpostgres"
+	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
@@ -24,6 +25,7 @@ type suite struct{ *testing.M }
 var postgres testpostgres.Server
 
 func (s suite) Run() int {
+	testredis.Together()
 	defer postgres.Stop()
 	defer func() { _ = os.RemoveAll(built.folder) }()
 	return s.M.Run()
@@ -40,7 +42,8 @@ var built struct {
 type process struct {
 	t       *testing.T
 	command *exec.Cmd
-	lines   chan string // what it has printed, closed at its end
+	lines   chan string // what it prints, closed at its end
+	printed []string    // all of that, when wait has returned
 	waited  bool
 }
 
@@ -73,13 +76,11 @@ func start(t *testing.T, n int, example string, args ...string) (all []*process)
 		go func() {
 			defer close(p.lines)
 			for scanner := bufio.NewScanner(output); scanner.Scan(); {
+				p.printed = append(p.printed, scanner.Text())
 				p.lines <- scanner.Text()
 			}
 		}()
-		t.Cleanup(func() {
-			_ = command.Process.Kill()
-			_ = p.wait()
-		})
+		t.Cleanup(func() { p.kill() })
 		all = append(all, p)
 	}
 	return all
@@ -129,4 +130,11 @@ func (p *process) wait() error {
 	for range p.lines { // all of it is read before Wait closes the pipe
 	}
 	return p.command.Wait()
+}
+
+// kill ends the process, if it still runs, and returns all that it has printed.
+func (p *process) kill() []string {
+	_ = p.command.Process.Kill()
+	_ = p.wait()
+	return p.printed
 }

@@ -70,11 +70,9 @@ func run(ctx context.Context, redis, database, listen string, ttl time.Duration)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /transfer", bank{locker, db, guard}.handle)
 	server := &http.Server{Handler: mux}
-	defer context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })()
-	if err := server.Serve(listener); err != http.ErrServerClosed {
-		return err
-	}
-	return nil
+	go func() { log.Print(server.Serve(listener)) }()
+	<-ctx.Done()
+	return server.Shutdown(context.WithoutCancel(ctx)) // waits for the requests under way
 }
 
 type bank struct {

@@ -59,11 +59,9 @@ func run(ctx context.Context, redis, listen, stock string) error {
 	}
 	fmt.Println("listening http://" + listener.Addr().String())
 	server := &http.Server{Handler: mux}
-	defer context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })()
-	if err := server.Serve(listener); err != http.ErrServerClosed {
-		return err
-	}
-	return nil
+	go func() { log.Print(server.Serve(listener)) }()
+	<-ctx.Done()
+	return server.Shutdown(context.WithoutCancel(ctx)) // waits for the requests under way
 }
 
 type service struct {
