@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"go/format"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,18 @@ func tried(t *testing.T, pattern string, changed map[string]string) (output stri
 	err := e.run(t.TempDir(), &text)
 	require.Contains(t, text.String(), "=== RUN", "%v\n%s", err, &text)
 	return text.String(), err == nil
+}
+
+// The changes that take chance out of the runtime fit the Go that is installed.
+func TestExactRuntime(t *testing.T) {
+	files, err := exactRuntime()
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	for path, text := range files {
+		formatted, err := format.Source([]byte(text))
+		require.NoError(t, err, path)
+		require.NotEmpty(t, formatted)
+	}
 }
 
 // All scenarios pass in every schedule within their bounds.

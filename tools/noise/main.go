@@ -15,6 +15,9 @@
 //	go run -C tools ./noise -explore Linger -more 1  # with one more interruption
 //	go run -C tools ./noise -explore Linger -overlay /tmp/overlay.json
 //
+// With -more the overlay changes the Go runtime too, so that each of many schedules is repeated step by step: the
+// runtime draws from a seed, and has no time slices. The first such run builds the standard library anew.
+//
 // An overlay, of the format that the go command reads, has its files stand for those of the sources in both uses.
 package main
 
@@ -66,7 +69,8 @@ func run(pattern string, more int, changes string, args []string) error {
 		}
 		defer func() { _ = os.RemoveAll(folder) }()
 		e := exploration{
-			root: root, packages: explored, changed: changed, pattern: pattern, args: []string{"-more", strconv.Itoa(more)},
+			root: root, packages: explored, changed: changed, pattern: pattern, exact: more > 0,
+			args: []string{"-more", strconv.Itoa(more)},
 		}
 		return e.run(folder, os.Stdout)
 	}

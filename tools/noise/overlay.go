@@ -31,6 +31,7 @@ type report struct {
 type variant struct {
 	explore bool              // one point after each operation and one before each lock, as package explore needs
 	changed map[string]string // by their paths below the root, the texts of files that the overlay changes or adds
+	library map[string]string // the same of the standard library, by their paths on this machine
 }
 
 // write fills the folder with an overlay for the packages of the module at root.
@@ -46,6 +47,12 @@ func write(folder, root string, packages []string, v variant) ([]report, error) 
 	}
 	for name, text := range v.changed { // also of packages without points
 		if err := o.add(filepath.Join(root, filepath.FromSlash(name)), []byte(text)); err != nil {
+			return nil, err
+		}
+	}
+	for path, text := range v.library {
+		name := filepath.Join("library", filepath.Base(filepath.Dir(path)), filepath.Base(path))
+		if err := o.replace(path, name, []byte(text)); err != nil {
 			return nil, err
 		}
 	}
@@ -71,12 +78,17 @@ type overlay struct {
 	variant      variant
 }
 
-// add has the text stand for the file at path.
+// add has the text stand for the file at path, which is below the root.
 func (o *overlay) add(path string, text []byte) error {
 	name, err := filepath.Rel(o.root, path)
 	if err != nil {
 		return err
 	}
+	return o.replace(path, name, text)
+}
+
+// replace has the text stand for the file at path, under that name in the folder.
+func (o *overlay) replace(path, name string, text []byte) error {
 	copied := filepath.Join(o.folder, name)
 	if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
 		return err

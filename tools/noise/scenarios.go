@@ -31,6 +31,7 @@ type exploration struct {
 	packages []string          // that have points
 	changed  map[string]string // by their paths below the root, texts that stand for those of the sources
 	pattern  string            // of the scenarios' names
+	exact    bool              // the runtime leaves nothing to chance: see exactRuntime
 	args     []string          // further ones of the test program
 }
 
@@ -50,16 +51,23 @@ func (e exploration) run(folder string, out io.Writer) error {
 		}
 		v.changed[p+"/explore.go"] = string(text)
 	}
+	tags := "explore"
+	if e.exact {
+		tags += ",exact"
+		var err error
+		if v.library, err = exactRuntime(); err != nil {
+			return err
+		}
+	}
 	if _, err := write(folder, e.root, e.packages, v); err != nil {
 		return err
 	}
-	tags := "explore"
 	if slices.Contains(e.packages, "rwlock") {
 		tags += ",lockers"
 	}
 	args := append([]string{
-		"test", "-overlay", filepath.Join(folder, "overlay.json"), "-tags", tags, "-count=1", "-v", "-run", e.pattern,
-		"./testdata/scenarios",
+		"test", "-overlay", filepath.Join(folder, "overlay.json"), "-tags", tags, "-count=1", "-v", "-timeout=2h",
+		"-run", e.pattern, "./testdata/scenarios",
 	}, e.args...)
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(e.root, "tools", "noise"), out, out

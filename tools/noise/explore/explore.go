@@ -44,7 +44,8 @@ func Run(t *testing.T, interruptions int, world func(t *testing.T) World) (sched
 	s := &search{bound: interruptions}
 	// With one processor, the goroutines without steps run in the same order each time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for more := true; more; {
+	for more, runs := true, 0; more; runs++ {
+		prepare(t)
 		synctest.Test(t, func(t *testing.T) {
 			defer schedulenoise.OnPoint(nil)
 			if err := s.run(world(t)); err != nil { // logged here: where a goroutine waits for ever, Test panics
@@ -53,6 +54,10 @@ func Run(t *testing.T, interruptions int, world func(t *testing.T) World) (sched
 		})
 		if t.Failed() {
 			t.FailNow()
+		}
+		if runs < warmUps {
+			s.choices = nil
+			continue
 		}
 		if s.astray && s.repeated < mostRepeated {
 			s.repeated++
@@ -66,10 +71,6 @@ func Run(t *testing.T, interruptions int, world func(t *testing.T) World) (sched
 	}
 	return schedules
 }
-
-// mostRepeated bounds how often a schedule runs again because it left its choices: a select statement draws one of the
-// cases that are ready.
-const mostRepeated = 100
 
 // search is the state of the depth-first search. Its choices lead to the schedule that runs next.
 type search struct {

@@ -187,7 +187,8 @@ func searchLocker(t *testing.T, interruptions int, world func(*scene) explore.Wo
 		synctest.Wait()
 		return w
 	})
-	t.Logf("%d schedules in %v", n, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d schedules with at most %d interruptions, in %v", n, interruptions+*more,
+		time.Since(began).Round(time.Millisecond))
 }
 
 // scene is one lock, its clients, and the record of its holders.
