@@ -145,7 +145,7 @@ func (a *arena) start(p *process) error {
 	cfg := workerConfig{
 		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, Sends: id/2%2 == 1, TTL: a.cfg.ttlOf(p.slot),
 		Longest: a.longest, Library: a.cfg.library,
-		Workers: a.cfg.workers, Names: a.cfg.names, Seed: a.cfg.seed, Out: out, Socket: p.socket,
+		Workers: a.cfg.workers, Names: a.cfg.names, Forms: a.cfg.forms, Seed: a.cfg.seed, Out: out, Socket: p.socket,
 		Tickets: filepath.Join(a.dir, "tickets"),
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
 	}
@@ -312,5 +312,22 @@ func (a *arena) left(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
+	for _, n := range a.nodes {
+		all = append(all, lasting(n)...)
+	}
 	return all, nil
+}
+
+// lasting names the keys of a server that do not expire, but for that of its place among the masters.
+func lasting(n *node) (all []string) {
+	reply, _ := n.Command("KEYS", "*")
+	keys, _ := reply.([]any)
+	for _, key := range keys {
+		if name, ok := key.(string); ok && name != "fencelock:master" {
+			if left, err := n.Command("PTTL", name); err == nil && left == int64(-1) {
+				all = append(all, fmt.Sprintf("key %q on master %d does not expire", name, n.master))
+			}
+		}
+	}
+	return all
 }

@@ -3,6 +3,7 @@
 //	go run -C chaos . -for 3m                  # three masters
 //	go run -C chaos . -masters 1 -valkey       # one valkey-server
 //	go run -C chaos . -seed 7 -faults cut,hold # some faults; -h names them
+//	go run -C chaos . -names 1 -forms mutex    # some forms, the same
 //	go run -C chaos . -out run.jsonl.gz        # keep the history
 //	go run -C chaos . -check run.jsonl.gz      # judge it again
 //	go run -C chaos . -report run.html         # draw it
@@ -20,8 +21,9 @@
 // records the times at which it trusted each of its locks, and reads and writes two registers under each lock, one with
 // a guard. At the end every lock is taken once more, and the whole record is judged: exclusion, the order of the
 // tokens, bounded waits, the order of arrival where no fault strikes, leases that were lost although their masters were
-// in reach, tickets that were adopted twice, locks that were granted before a minimum was over, the linearizability of
-// the guarded registers, and that nothing is left on the masters.
+// in reach, quorums that were not found although they were in reach, losses that a release did not tell of, tickets
+// that were adopted twice, locks that were granted before a minimum was over, the linearizability of the guarded
+// registers, and that nothing is left on the masters.
 //
 // With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
 //

@@ -37,6 +37,7 @@ type config struct {
 	out, check, report                           string
 	peers, plot                                  string
 
+	forms   []string
 	library string // the lock library whose turn it is, "" for the mix of this one's forms
 	durable bool   // each of several masters keeps its data over a restart
 }
@@ -65,6 +66,8 @@ func main() {
 	flag.Uint64Var(&cfg.seed, "seed", 0, "of the faults; 0 draws one")
 	flag.StringVar(&cfg.faults, "faults", "", "the kinds, separated by commas; all if empty: "+
 		strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+	forms := flag.String("forms", "", "the forms of the API, separated by commas; the mix if empty: "+
+		strings.Join(slices.Compact(slices.Clone(mix)), ", "))
 	flag.BoolVar(&cfg.valkey, "valkey", false, "run valkey-server")
 	flag.BoolVar(&cfg.tuned, "tuned", false, "all clients are those of Dial; else every second worker's")
 	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
@@ -73,6 +76,9 @@ func main() {
 	flag.StringVar(&cfg.peers, "peers", "", "compare lock libraries instead, separated by commas, or all: "+libraryNames())
 	flag.StringVar(&cfg.plot, "plot", "", "draw the comparison into this file, as SVG")
 	flag.Parse()
+	if *forms != "" {
+		cfg.forms = strings.Split(*forms, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	exit(run(ctx, cfg, os.Stdout))
@@ -107,6 +113,14 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	for _, name := range names {
 		if kinds[name] == nil {
 			return fmt.Errorf("no fault is called %q", name)
+		}
+	}
+	if cfg.forms == nil {
+		cfg.forms = mix
+	}
+	for _, form := range cfg.forms {
+		if !slices.Contains(mix, form) {
+			return fmt.Errorf("no form is called %q", form)
 		}
 	}
 	if cfg.deployment == cluster {

@@ -130,4 +130,5 @@ func TestCheckASavedHistory(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), config{deployment: servers, faults: "cut,earthquake"}, nil), `"earthquake"`)
 	require.ErrorContains(t, run(t.Context(), config{deployment: "raft"}, nil), `"raft"`)
+	require.ErrorContains(t, run(t.Context(), config{deployment: servers, forms: []string{"spin"}}, nil), `"spin"`)
 }

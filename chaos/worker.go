@@ -38,6 +38,7 @@ type workerConfig struct {
 	Longest  time.Duration // of any worker
 	Workers  int
 	Names    int
+	Forms    []string // from which those of the sections are drawn
 	Seed     uint64
 	Out      string   // the file of its events
 	Tickets  string   // the folder of the tickets of detached leases
@@ -137,7 +138,7 @@ func (w *worker) use(shared *opened, id int) {
 		panic(err)
 	}
 	c := &client{
-		w: w, id: id, registers: registers,
+		w: w, id: id, registers: registers, shares: id > 0,
 		rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.cfg.Process*1000+id))),
 	}
 	at, own := shared, id == 0
@@ -304,19 +305,26 @@ func (c *farEnd) RemoteAddr() net.Addr { return c }
 func (c *farEnd) Network() string { return "tcp" }
 func (c *farEnd) String() string  { return c.addr }
 
-// closeBeneath closes the locker while the client uses it.
+// closeBeneath closes the locker while several goroutines use it.
 func (c *client) closeBeneath(at *opened) {
-	delay := rand.N(c.w.cfg.TTL)
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		time.Sleep(delay)
+	var all sync.WaitGroup
+	for i := range 3 {
+		other := *c
+		other.id, other.rng, other.registers = c.id+100*(i+1), rand.New(rand.NewPCG(c.rng.Uint64(), 2)), nil
+		all.Go(func() {
+			for range 3 {
+				other.step()
+			}
+		})
+	}
+	all.Go(func() {
+		time.Sleep(rand.N(c.w.cfg.TTL))
 		at.close()
-	}()
+	})
 	for range 3 {
 		c.step()
 	}
-	<-closed
+	all.Wait()
 }
 
 // joinRequest makes another process take a lock for an owner.

@@ -24,6 +24,7 @@ type client struct {
 	locker *rwlock.Locker
 	nested *reentrant.Locker
 
+	shares    bool          // the locker with the other goroutines of its process
 	registers *section      // nil: it leaves them alone
 	lost      *atomic.Int64 // when the context of the last work ended
 }
@@ -40,6 +41,11 @@ func (c *client) span(name, form string, write bool) history.Span {
 	}
 }
 
+// mix is the forms from which a section's is drawn.
+var mix = []string{
+	"lease", "lease", "tick", "mutex", "mutex", "mutex", "convert", "convert", "owner", "owner", "many", "pass", "operate",
+}
+
 // step is one section in a randomly drawn form.
 func (c *client) step() {
 	name := fmt.Sprint("n", c.rng.IntN(c.w.cfg.Names))
@@ -49,23 +55,23 @@ func (c *client) step() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	switch c.rng.IntN(13) {
-	case 0, 1:
+	switch forms := c.w.cfg.Forms; forms[c.rng.IntN(len(forms))] {
+	case "lease":
 		c.lease(ctx, name, limit)
-	case 2:
+	case "tick":
 		c.tick(ctx, name, limit)
-	case 10:
-		c.many(ctx, limit)
-	case 11:
-		c.pass(ctx, name, limit)
-	case 12:
-		c.operate(ctx, name)
-	case 3, 4, 5:
+	case "mutex":
 		c.mutex(ctx, "m"+name, limit)
-	case 6, 7:
+	case "convert":
 		c.convert(ctx, name, limit)
-	default:
+	case "owner":
 		c.owner(ctx, name, limit)
+	case "many":
+		c.many(ctx, limit)
+	case "pass":
+		c.pass(ctx, name, limit)
+	case "operate":
+		c.operate(ctx, name)
 	}
 	time.Sleep(c.millis(5))
 }
@@ -162,7 +168,7 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 	held := lease.Context(context.Background())
 	c.work(&s, held)
 	next := s
-	next.Write, next.Called, next.Last, next.Queued = !write, now(), 0, false
+	next.Write, next.Called, next.Last, next.Over, next.Queued = !write, now(), 0, 0, false
 	convert := lease.Upgrade
 	switch {
 	case write:
@@ -186,8 +192,8 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 	mu := c.locker.RWMutex(name, c.lingerOf(name)...)
 	write := c.rng.IntN(2) == 0
-	take, give := mu.RLock, mu.RUnlock
-	switch try := c.rng.IntN(5) == 0; {
+	take, give, try := mu.RLock, mu.RUnlock, c.rng.IntN(5) == 0
+	switch {
 	case try && write:
 		take, give = mu.TryLock, mu.Unlock
 	case try:
@@ -196,6 +202,7 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 		take, give = mu.Lock, mu.Unlock
 	}
 	s := c.span(name, "mutex", write)
+	s.Queued = c.shares && !try
 	if err := take(ctx); err != nil {
 		c.failed(s, limit, err)
 		return
@@ -208,7 +215,7 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 		return
 	}
 	next := s
-	next.Write, next.Called, next.Last = !write, now(), 0
+	next.Write, next.Called, next.Last, next.Over, next.Queued = !write, now(), 0, 0, false
 	convert := mu.Upgrade
 	switch {
 	case write:
@@ -348,6 +355,15 @@ func (c *client) work(s *history.Span, held context.Context) {
 	if c.registers != nil && s.Write {
 		c.registers.write(s, c.rng.Uint64()|1)
 	}
+	if lost.Load() > 0 || c.shares && isOver(held, s.Name) {
+		s.Over = now()
+	}
+}
+
+// isOver reports whether the deadline of a lock has passed. It has, too, if its locker was closed.
+func isOver(held context.Context, name string) bool {
+	deadline, ok := fencing.Deadline(held, name)
+	return ok && !time.Now().Before(deadline)
 }
 
 // look records that the lock was still trusted just before the look ended.
@@ -383,8 +399,8 @@ func (c *client) ended(s history.Span, err error) {
 
 func (c *client) failed(s history.Span, limit time.Duration, err error) {
 	f := history.Failure{
-		Process: s.Process, Worker: s.Worker, Name: s.Name, Form: s.Form, Write: s.Write, Called: s.Called, Ended: now(),
-		Limit: int64(limit), Err: err.Error(), Cause: "other",
+		Process: s.Process, Slot: s.Slot, Worker: s.Worker, Name: s.Name, Form: s.Form, Write: s.Write, Called: s.Called,
+		Ended: now(), Limit: int64(limit), Err: err.Error(), Cause: "other",
 	}
 	for cause, sentinel := range map[string]error{
 		"contended": rwlock.ErrNotAcquired, "no quorum": rwlock.ErrNoQuorum, "closed": rwlock.ErrClosed,

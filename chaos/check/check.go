@@ -26,6 +26,7 @@ type Slack struct {
 	Arrival time.Duration // how much earlier a call must begin to arrive first
 	Settled time.Duration // how long after a fault its consequences last
 	Back    time.Duration // how long before its deadline a lease needs its link
+	Answer  time.Duration // how long an acquisition takes at least to find that there is no quorum
 	Drift   float64       // how far the rates of clocks may differ
 }
 
@@ -33,6 +34,7 @@ type Slack struct {
 var Busy = Slack{
 	Context: 1500 * time.Millisecond, Healed: 20 * time.Second, Arrival: 200 * time.Millisecond,
 	Settled: 3 * time.Second, Back: 200 * time.Millisecond, Drift: 0.01,
+	Answer: time.Second,
 }
 
 // Judgement is the violations of a history, and how many cases each rule has judged: those in which the promise held
@@ -53,6 +55,9 @@ func All(h *history.History, slack Slack) Judgement {
 		{"tokens", func() ([]Violation, int) { return Tokens(h) }},
 		{"waits", func() ([]Violation, int) { return Waits(h, slack) }},
 		{"order", func() ([]Violation, int) { return Order(h, slack) }},
+		{"order in a process", func() ([]Violation, int) { return OrderInProcess(h, slack) }},
+		{"told", func() ([]Violation, int) { return Told(h) }},
+		{"available", func() ([]Violation, int) { return Available(h, slack) }},
 		{"kept", func() ([]Violation, int) { return Kept(h, slack) }},
 		{"minimum", func() ([]Violation, int) { return Minimum(h, slack.Drift) }},
 		{"adopted", func() ([]Violation, int) { return Adopted(h) }},

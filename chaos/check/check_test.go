@@ -295,6 +295,7 @@ func TestAll(t *testing.T) {
 	require.Equal(t, []string{"exclusion", "token order", "register"}, rules)
 	require.Equal(t, map[string]int{
 		"exclusion": 2, "tokens": 2, "waits": 2, "order": 0, "kept": 0, "minimum": 0, "adopted": 0, "register": 1,
+		"order in a process": 0, "told": 0, "available": 0,
 	}, j.Judged)
 }
 

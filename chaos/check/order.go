@@ -18,7 +18,7 @@ func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 		return f.Kind != history.Still || f.Until-f.From > int64(slack.Arrival)/2
 	}, slack.Settled)
 	for name, spans := range byName(h.Spans) {
-		spans = slices.DeleteFunc(spans, func(s history.Span) bool { return !s.Queued })
+		spans = slices.DeleteFunc(spans, func(s history.Span) bool { return !s.Queued || s.Form == mutex })
 		for i, first := range spans {
 			if faults.touch(first.Called, first.Granted) {
 				continue
@@ -34,6 +34,49 @@ func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 				if lead := time.Duration(second.Called - first.Called); lead > slack.Arrival {
 					found = append(found, Violation{
 						Rule: "order", Text: fmt.Sprintf("%s: a waiter that had come %v later was granted first", name, lead),
+						Spans: []history.Span{first, second},
+					})
+				}
+			}
+		}
+	}
+	return found, judged
+}
+
+// mutex is the form of an RWMutex.
+const mutex = "mutex"
+
+// OrderInProcess finds goroutines that were overtaken by another one of their process at an RWMutex that they share.
+// Faults change nothing about that order, but for a process that stands still between a call and its place in the
+// queue.
+func OrderInProcess(h *history.History, slack Slack) (found []Violation, judged int) {
+	type queue struct {
+		process int
+		name    string
+	}
+	queues := map[queue][]history.Span{}
+	for name, spans := range byName(h.Spans) {
+		for _, s := range spans {
+			if s.Queued && s.Form == mutex {
+				queues[queue{s.Process, name}] = append(queues[queue{s.Process, name}], s)
+			}
+		}
+	}
+	for q, spans := range queues {
+		for i, first := range spans {
+			for _, second := range slices.Backward(spans[:i]) {
+				if second.Granted <= first.Called {
+					break
+				}
+				if !first.Write && !second.Write {
+					continue
+				}
+				judged++
+				lead := time.Duration(second.Called - first.Called)
+				if lead > slack.Arrival && stoodStill(h, q.process, first.Called, second.Called) < slack.Arrival/2 {
+					found = append(found, Violation{
+						Rule: "order", Text: fmt.Sprintf("%s: a goroutine of process %d that had come %v later was granted first",
+							q.name, q.process, lead),
 						Spans: []history.Span{first, second},
 					})
 				}

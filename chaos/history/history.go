@@ -30,13 +30,14 @@ type Span struct {
 	From    uint64 `json:"from,omitempty"`     // the token of that hold
 	Joined  bool   `json:"joined,omitempty"`   // shares the token of a span around it
 	Slot    int    `json:"slot,omitempty"`     // of the process, which one that replaces it takes over
-	Queued  bool   `json:"queued,omitempty"`   // waited in the order of arrival
+	Queued  bool   `json:"queued,omitempty"`   // waited in the order of arrival, of an RWMutex in its process
 	Bounded bool   `json:"bounded,omitempty"`  // its end was set when it was taken: it is lost without a fault
 	MinHold int64  `json:"min_hold,omitempty"` // for how long after the grant the name stays taken
 	Called  int64  `json:"called"`
 	Granted int64  `json:"granted"`          // when the call had returned
 	Last    int64  `json:"last,omitempty"`   // before the last look that found the lock held; 0: no look did
 	Lost    int64  `json:"lost,omitempty"`   // when the context of the lock ended, if it was lost
+	Over    int64  `json:"over,omitempty"`   // when its holder was about to release it, and knew that it was lost
 	Ended   int64  `json:"ended,omitempty"`  // when the lock had been released or the loss was seen
 	End     string `json:"end"`              // released, lost, unconfirmed, converted, detached
 	Reason  string `json:"reason,omitempty"` // of the loss
@@ -46,6 +47,7 @@ type Span struct {
 // Failure is an acquisition that failed.
 type Failure struct {
 	Process int    `json:"process"`
+	Slot    int    `json:"slot,omitempty"` // of the process
 	Worker  int    `json:"worker"`
 	Name    string `json:"name"`
 	Form    string `json:"form"`

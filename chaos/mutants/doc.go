@@ -14,8 +14,9 @@
 // The sources stay as they are: the go command gets the changed files as an overlay. Each command runs once without the
 // bug, where it must pass. If it passes with the bug too, all tests of the packages concerned run.
 //
-// With -machines and -chaos nothing is told of the bug that the program looks for. Chaos runs on three masters and on
-// one by turns. The run that finds a bug is repeated without the bug, and has to pass.
+// With -machines and -chaos nothing is told of the bug that the program looks for. What chaos runs first depends on the
+// files that are changed: forms, faults and deployments that use them. After that the mix of everything runs, on three
+// masters and on one. The run that finds a bug is repeated without the bug, and has to pass.
 //
 // The exit status is 1 if a mutant survives its own command, even if another test notices it.
 package main

@@ -22,10 +22,57 @@ var sections = regexp.MustCompile(`(?m)^\d+ sections`)
 // oneRun is how long faults strike in a run of chaos. The run takes about 20 s more.
 const oneRun = 45 * time.Second
 
-// run returns the i-th run of chaos. Every second one has a single master.
-func (h *hunt) run(i int) command {
-	masters := 3 - 2*(i%2)
-	flags := fmt.Sprintf("-masters %d -for %v -gap 400ms -seed %d", masters, oneRun, h.seed+uint64(i))
+// focus are runs for a part of the sources: there a mutant is looked for before the mix of everything.
+var focus = []struct {
+	files *regexp.Regexp
+	runs  []string // flags of chaos
+}{
+	{regexp.MustCompile(`^(rwlock/mutex|rwlock/leases|internal/localqueue/)`), []string{
+		"-masters 1 -names 1 -workers 8 -forms mutex", "-masters 1 -names 3 -workers 6 -forms mutex,lease,operate",
+	}},
+	{regexp.MustCompile(`^reentrant/`), []string{
+		"-masters 1 -names 2 -forms owner,many", "-masters 3 -names 2 -forms owner",
+	}},
+	{regexp.MustCompile(`^(rwlock|internal/engine)/many`), []string{
+		"-masters 1 -names 3 -forms many,lease", "-masters 3 -names 3 -forms many,lease,operate",
+	}},
+	{regexp.MustCompile(`^internal/engine/adopt`), []string{
+		"-masters 3 -names 2 -forms pass,pass,lease", "-masters 1 -names 2 -forms pass,lease,tick",
+	}},
+	{regexp.MustCompile(`^(internal/engine|scripts)/break`), []string{
+		"-masters 1 -names 2 -forms operate,lease,convert,pass", "-masters 3 -names 2 -forms operate,lease,convert,many",
+	}},
+	{regexp.MustCompile(`^(internal/engine|rwlock)/.*convert|^scripts/settle`), []string{
+		"-masters 1 -names 2 -forms convert,mutex", "-masters 3 -names 2 -forms convert,mutex",
+	}},
+	{regexp.MustCompile(`^internal/(masterset|ballot|transport/id)|^scripts/(vote|marker|raise|regain|yield)`), []string{
+		"-masters 3 -faults restart,restart-old,restart-warm,flush,save,demote,cut,freeze-server,kill-worker,replace",
+		"-masters 3 -names 2 -faults hold,delay,late,slow,blackhole,lose-reply,lose-command,run-twice,freeze-worker",
+		"-masters 5 -names 3",
+	}},
+	{regexp.MustCompile(`^internal/(transport|engine)/(node|topology|listener|master|handoff)|^scripts/process`), []string{
+		"-masters 1 -deployment sentinel", "-masters 1 -deployment cluster -replicas 1",
+	}},
+}
+
+// runs returns the flags of the runs that look for a mutant, in their order. The mix, on three masters and on one, is
+// among them whatever the mutant changes.
+func runs(m mutant) (all []string) {
+	for _, f := range focus {
+		for _, e := range m.edits {
+			if f.files.MatchString(e.path) {
+				all = append(all, f.runs...)
+				break
+			}
+		}
+	}
+	return append(all, "-masters 3", "-masters 1")
+}
+
+// run returns the i-th run of chaos for a mutant.
+func (h *hunt) run(m mutant, i int) command {
+	all := runs(m)
+	flags := fmt.Sprintf("%s -for %v -gap 400ms -seed %d", all[i%len(all)], oneRun, h.seed+uint64(i))
 	c, err := parseCommand(chaos + flags)
 	if err != nil {
 		panic(err) // not reached: the command is a run of chaos
@@ -43,7 +90,7 @@ func (h *hunt) try(ctx context.Context, m mutant) (result, error) {
 	}
 	began := time.Now()
 	for i := 0; time.Since(began)+oneRun < h.within; i++ {
-		c := h.run(i)
+		c := h.run(m, i)
 		r, err := h.lab.run(ctx, c, files)
 		if err != nil {
 			return r, err
@@ -54,6 +101,6 @@ func (h *hunt) try(ctx context.Context, m mutant) (result, error) {
 			return r, h.requirePassing(ctx, c)
 		}
 	}
-	missed := result{killer: "none", after: time.Since(began), command: h.run(0)}
+	missed := result{killer: "none", after: time.Since(began), command: h.run(m, 0)}
 	return missed, fmt.Errorf("chaos finds nothing in %v", missed.after.Round(time.Second))
 }

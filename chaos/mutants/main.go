@@ -66,7 +66,13 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64()
 	}
-	tried := cfg.choose(all, chosen)
+	var inChaos map[string]bool
+	if cfg.chaos {
+		if inChaos, err = foldersOfChaos(root); err != nil {
+			return err
+		}
+	}
+	tried := cfg.choose(all, chosen, inChaos)
 	if cfg.chaos {
 		fmt.Fprintf(out, "drawn with -seed %d\n", cfg.seed)
 	}
@@ -79,10 +85,29 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	return tryAll(ctx, root, cfg, tried, all, out)
 }
 
-// choose returns the mutants that are to be tried.
-func (cfg *config) choose(all []mutant, chosen *regexp.Regexp) []mutant {
+// foldersOfChaos returns the folders of the packages that run in a run of chaos, below the root.
+func foldersOfChaos(root string) (map[string]bool, error) {
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{.Dir}}", "./chaos")
+	cmd.Dir = root
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	folders := map[string]bool{}
+	for dir := range strings.Lines(string(output)) {
+		if name, err := filepath.Rel(root, strings.TrimSpace(dir)); err == nil {
+			folders[filepath.ToSlash(name)] = true
+		}
+	}
+	return folders, nil
+}
+
+// choose returns the mutants that are to be tried: for chaos those of its packages that no reason keeps from it.
+func (cfg *config) choose(all []mutant, chosen *regexp.Regexp, inChaos map[string]bool) []mutant {
 	tried := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
-		return !chosen.MatchString(m.name) || cfg.machines && m.finder.text == "" || cfg.chaos && m.unseen != ""
+		elsewhere := func(e edit) bool { return !inChaos[path.Dir(e.path)] }
+		return !chosen.MatchString(m.name) || cfg.machines && m.finder.text == "" ||
+			cfg.chaos && (m.unseen != "" || slices.ContainsFunc(m.edits, elsewhere))
 	})
 	if cfg.chaos {
 		draw := rand.New(rand.NewPCG(cfg.seed, 0))

@@ -167,3 +167,30 @@ func TestTableIsUpdated(t *testing.T) {
 		heads[byMachines]+"| c | `T -seeds=2` in `p` | 0.0 s | y |\n"+
 		heads[byChaos]+"| b | x | 0.0 s | chaos `-masters 1` |\n", string(page))
 }
+
+// Chaos looks for a mutant first where its files are used, and draws none that its runs cannot reach.
+func TestWhereChaosLooks(t *testing.T) {
+	of := func(paths ...string) (m mutant) {
+		for _, path := range paths {
+			m.edits = append(m.edits, edit{path: path})
+		}
+		return m
+	}
+	everything := []string{"-masters 3", "-masters 1"}
+	require.Equal(t, everything, runs(of("internal/engine/wait.go")))
+	all := runs(of("rwlock/mutex_lock.go", "internal/localqueue/queue.go"))
+	require.Equal(t, everything, all[len(all)-2:])
+	require.Contains(t, all[0], "-forms mutex")
+	require.Len(t, all, 4, "each run once")
+
+	root, err := findRoot()
+	require.NoError(t, err)
+	folders, err := foldersOfChaos(root)
+	require.NoError(t, err)
+	require.True(t, folders["scripts"] && folders["internal/engine"] && folders["chaos/check"])
+	require.False(t, folders["fencing/sqlguard"] || folders["lockdebug"])
+	reached, unseen, elsewhere := of("scripts/vote.lua"), of("scripts/vote.lua"), of("lockdebug/page.go")
+	unseen.unseen = "why"
+	cfg := config{chaos: true, count: 3}
+	require.Equal(t, []mutant{reached}, cfg.choose([]mutant{reached, unseen, elsewhere}, regexp.MustCompile(""), folders))
+}

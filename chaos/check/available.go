@@ -1,0 +1,41 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+)
+
+// Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck these,
+// nor the process or its links to them, since some time before the call, in which a master that had lost its data may
+// vote again. An acquisition with little time is not judged: on a busy machine an answer takes some.
+func Available(h *history.History, slack Slack) (found []Violation, judged int) {
+	for _, f := range h.Failures {
+		if f.Cause != "no quorum" || f.Ended-f.Called < int64(slack.Answer) {
+			continue
+		}
+		judged++
+		since := f.Called - int64(slack.Settled)
+		s := history.Span{Slot: f.Slot, Lost: f.Ended}
+		reached := 0
+		for master := range h.Run.Masters {
+			if !slices.ContainsFunc(h.Faults, func(o history.Fault) bool {
+				before := since
+				if endsHolds(o) {
+					before -= int64(h.Run.TTL) * 3 / 2 // its quarantine
+				}
+				return hinders(o, s, master, before, before)
+			}) {
+				reached++
+			}
+		}
+		if reached > h.Run.Masters/2 {
+			found = append(found, Violation{Rule: "available", Text: fmt.Sprintf(
+				"%s: %s of process %d got no quorum in %v, with %d of %d masters in reach: %s", f.Name, f.Form, f.Process,
+				time.Duration(f.Ended-f.Called), reached, h.Run.Masters, f.Err)})
+		}
+	}
+	return found, judged
+}
