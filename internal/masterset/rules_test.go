@@ -271,29 +271,42 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A master that was away during a replacement comes back with the marker of the old set. While the rest is silent, a
-// client gives its seat of the new set to no emptied master: that master would need a repair too.
+// A master that was away during a replacement comes back with the marker of the old set. While the rest is silent, the
+// seats that a client knows of the new set count for nothing: it gives none of them to an emptied master, and begins no
+// term there for a copy of the master that was replaced. Either master would need a repair too.
 func TestASeatOfAnotherSetIsNone(t *testing.T) {
-	servers := newServers(3)
-	create := func(s *server, set, seats string, seat int) {
+	mark := func(s *server, set, seats string, seat int) *server {
 		s.call([]string{
 			"create", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(seat), seats, "10000", "", "",
 			strconv.FormatInt(time.Hour.Microseconds(), 10),
 		})
+		return s
 	}
-	for i, s := range servers {
-		create(s, "NEW", "a b x", i)
+	for what, c := range map[string]struct {
+		third  func(s *server)
+		defect string
+	}{
+		"an emptied master": {func(*server) {}, noMember},
+		"a copy": {func(s *server) {
+			mark(s, "OLD", "a b c", 2)
+			s.run = "X"
+		}, renamed},
+	} {
+		t.Run(what, func(t *testing.T) {
+			servers := newServers(5)
+			for seat, s := range servers[:3] {
+				mark(s, "NEW", "a b x", seat)
+			}
+			m := overServers("a b x", servers[:3]...)
+			_, err := m.bootstrap()
+			require.NoError(t, err)
+			c.third(servers[4])
+			m.servers = []*server{mark(servers[3], "OLD", "a b c", 0), nil, servers[4]}
+			found, err := m.judge()
+			require.NoError(t, err)
+			require.Equal(t, []string{"member 0", "silent", c.defect}, short(found))
+		})
 	}
-	m := overServers("a b x", servers...)
-	_, err := m.bootstrap()
-	require.NoError(t, err)
-	others := newServers(2)
-	create(others[0], "OLD", "a b c", 0)
-	m.servers[0], m.servers[1], m.servers[2] = others[0], nil, others[1]
-	found, err := m.judge()
-	require.NoError(t, err)
-	require.Equal(t, "unfit", found[2].State)
-	require.Contains(t, found[2].Defect, "has no marker, and the set that the others belong to has its masters at [a b c]")
 }
 
 // Of two sets over the same masters the larger one stays, then the client's own, then the one with the smaller id. The
