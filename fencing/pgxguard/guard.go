@@ -64,7 +64,7 @@ func (g *Guard) DoAll(
 	if work != nil {
 		inside = func(ctx context.Context, tx sqlguard.Transaction) error {
 			t := tx.(*transaction)
-			return t.ended(work(ctx, t.tx))
+			return t.ended(work(ctx, worked{t.tx, t}))
 		}
 	}
 	return g.guard.Native().DoAll(ctx, database{session{db}, db}, fences, inside)

@@ -123,6 +123,23 @@ func (t *transaction) unwatch() bool {
 	return !t.aborting.Load()
 }
 
+// worked is the transaction that the work gets. A Commit or Rollback by the work gives the connection back to its pool,
+// and from then on the end of the context must not close it.
+type worked struct {
+	pgx.Tx
+	transaction *transaction
+}
+
+func (w worked) Commit(ctx context.Context) error {
+	w.transaction.unwatch()
+	return w.Tx.Commit(ctx)
+}
+
+func (w worked) Rollback(ctx context.Context) error {
+	w.transaction.unwatch()
+	return w.Tx.Rollback(ctx)
+}
+
 // ended adds to an error that the transaction has ended, if it has.
 func (t *transaction) ended(err error) error {
 	if err != nil && t.aborting.Load() {

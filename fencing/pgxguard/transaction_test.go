@@ -138,6 +138,30 @@ func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 	}
 }
 
+// A work that ends the transaction itself gives its connection back to the pool, whose next user keeps it when the
+// context of the first ends.
+func TestAConnectionThatTheWorkHasGivenBackStaysOpen(t *testing.T) {
+	b := newBank(t)
+	for name, end := range map[string]func(pgx.Tx, context.Context) error{
+		"commit": pgx.Tx.Commit, "rollback": pgx.Tx.Rollback,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var next *pgxpool.Conn
+		err := b.guard.Do(ctx, b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) (err error) {
+			conn := tx.Conn()
+			require.NoError(t, end(tx, ctx))
+			next, err = b.pool.Acquire(t.Context())
+			require.NoError(t, err)
+			require.Same(t, conn, next.Conn())
+			cancel()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.NoError(t, next.Ping(t.Context()), name)
+		next.Release()
+	}
+}
+
 // A claim that waits for another holder's transaction ends with its context, also in the server.
 func TestWaitingClaimEndsWithItsContext(t *testing.T) {
 	b := newBank(t)
