@@ -58,19 +58,16 @@ func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
 	return nil
 }
 
-// asking is for how long Lock repeats its attempts. Over a quorum the attempts of processes at the same moment may all
-// be refused, since each of them gets some of the masters; and an attempt without an answer may refuse the next one.
+// asking is for how long attempts are repeated. Over a quorum the attempts of processes at the same moment may all be
+// refused, since each of them gets some of the masters; and an attempt without an answer may refuse the next one.
 const asking = 100 * time.Millisecond
 
-// Lock takes the lock of the job's name, or fails after 100 ms: it makes single attempts and does not wait in the
-// queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
-// error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
-// gocron passes it to the job's listeners of AfterLockError.
-func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+// take makes single attempts, and does not wait in the queue.
+func take(ctx context.Context, l *rwlock.Locker, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
 	for begun := time.Now(); ; {
-		lease, err := l.locker.TryLock(ctx, key, l.opts...)
+		lease, err := l.TryLock(ctx, name, opts...)
 		if err == nil {
-			return lock{lease}, nil
+			return lease, nil
 		}
 		unavailable := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
 		if !unavailable || time.Since(begun) > asking {
@@ -82,6 +79,18 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 			return nil, err
 		}
 	}
+}
+
+// Lock takes the lock of the job's name, or fails after 100 ms: it makes single attempts and does not wait in the
+// queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
+// error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
+// gocron passes it to the job's listeners of AfterLockError.
+func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	lease, err := take(ctx, l.locker, key, l.opts)
+	if err != nil {
+		return nil, err
+	}
+	return lock{lease}, nil
 }
 
 type lock struct{ lease *rwlock.Lease }
@@ -97,6 +106,8 @@ type Elector struct {
 	opts    []rwlock.LockOption
 	turn    chan struct{}   // has an item while lease is in use
 	lease   *rwlock.Lease   // the latest one, or nil
+	refusal error           // of the latest attempt that has failed
+	refused time.Time       // when it failed
 	closing context.Context // ends with Close
 	close   context.CancelFunc
 }
@@ -118,31 +129,39 @@ func NewElector(l *rwlock.Locker, name string, opts ...rwlock.LockOption) (*Elec
 // ErrClosed is returned by IsLeader after Close.
 var ErrClosed = errors.New("gocronlock: elector closed")
 
-// IsLeader returns nil if this process leads. Otherwise it makes a single attempt to lead. gocron does not run a job
-// if IsLeader returns an error: it matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after
-// Close or another error of TryLock.
+// IsLeader returns nil if this process leads. Otherwise it tries to lead, for up to 100 ms as [Locker.Lock] does; calls
+// at the same time, as for jobs of one tick, share these attempts. gocron does not run a job if IsLeader returns an
+// error: it matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after Close or another error of
+// TryLock.
 func (e *Elector) IsLeader(ctx context.Context) error {
+	called := time.Now()
 	select {
 	case e.turn <- struct{}{}:
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if e.closing.Err() != nil {
+	switch {
+	case e.closing.Err() != nil:
 		return ErrClosed
-	}
-	if e.lease != nil && e.lease.Err() == nil {
+	case e.lease != nil && e.lease.Err() == nil:
 		return nil
+	case e.refused.After(called):
+		return e.refusal
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.closing, func() { cancel(ErrClosed) })()
-	lease, err := e.locker.TryLock(within, e.name, e.opts...)
-	if err != nil {
-		return err
+	lease, err := take(within, e.locker, e.name, e.opts)
+	switch {
+	case err == nil:
+		e.lease = lease
+	case e.closing.Err() != nil:
+		return ErrClosed
+	case ctx.Err() == nil: // else it failed for its caller alone
+		e.refusal, e.refused = err, time.Now()
 	}
-	e.lease = lease
-	return nil
+	return err
 }
 
 // Close gives up the lead, so that another process can have it at once. Call it after the scheduler has shut down, and

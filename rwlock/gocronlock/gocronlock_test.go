@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +165,64 @@ func TestOneProcessLeads(t *testing.T) {
 		require.Equal(w, map[int]int{0: 5, 1: 6, 2: 4}, ran.of)
 		require.NoError(w, electors[2].Close())
 		require.NoError(w, electors[1].Close())
+	})
+}
+
+// Over a quorum, processes of which each is next to another master ask at the same moment. Each gets that master, and
+// all are refused, until they ask again: one of them leads at the first tick.
+func TestOneProcessLeadsOverAQuorum(t *testing.T) {
+	testkit.InFakeTime(t, 3, func(w *world) {
+		processes := make([]*testkit.Process, len(w.Minis))
+		for i := range processes {
+			p := w.Process()
+			p.Section("warm-up")
+			for _, link := range p.Links {
+				link.Delay(5 * time.Millisecond)
+			}
+			p.Links[i].Delay(time.Millisecond)
+			processes[i] = p
+		}
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			var lead atomic.Int32
+			var asked sync.WaitGroup
+			for _, p := range processes {
+				e, err := gocronlock.NewElector(p.Locker, name)
+				require.NoError(w, err)
+				defer func() { require.NoError(w, e.Close()) }()
+				asked.Go(func() {
+					if err := e.IsLeader(w.Ctx); err == nil {
+						lead.Add(1)
+					} else if !errors.Is(err, rwlock.ErrNotAcquired) && !errors.Is(err, rwlock.ErrNoQuorum) {
+						w.Error(err)
+					}
+				})
+			}
+			asked.Wait()
+			require.EqualValues(w, 1, lead.Load(), name)
+		}
+	})
+}
+
+// Jobs of one tick ask at the same time. They do not wait for each other's attempts.
+func TestJobsOfATickShareAttempts(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *world) {
+		e, err := gocronlock.NewElector(w.Process().Locker, "cron")
+		require.NoError(w, err)
+		held := w.Process().Take("cron", rwlock.Write)
+		begun := time.Now()
+		var jobs sync.WaitGroup
+		for range 20 {
+			jobs.Go(func() {
+				if err := e.IsLeader(w.Ctx); !errors.Is(err, rwlock.ErrNotAcquired) {
+					w.Error(err)
+				}
+			})
+		}
+		jobs.Wait()
+		require.InDelta(w, 100, time.Since(begun).Milliseconds(), 40)
+		require.NoError(w, held.Release(w.Ctx))
+		require.NoError(w, e.IsLeader(w.Ctx), "the next tick is another attempt")
+		require.NoError(w, e.Close())
 	})
 }
 
