@@ -40,8 +40,9 @@ type Options interface {
 // the method Options of a client returns are good too.
 //
 // It takes over the addresses, the DB, the names and passwords of Redis and of Sentinel, the TLS configuration (a
-// copy), ClientName, DisableIdentity, DialTimeout, Protocol 2, ConnMaxLifetime and Dialer. Providers of credentials are
-// asked at each connection. A streaming provider is also asked once a minute while a connection lasts.
+// copy), ClientName, DisableIdentity, DialTimeout, Protocol 2, ConnMaxLifetime and Dialer. As with go-redis, a name
+// without a password is not sent. Providers of credentials are asked at each connection. A streaming provider is also
+// asked once a minute while a connection lasts.
 //
 // ignored names the fields that are set and are not taken over, in their order: a client for locks has one connection
 // to each server and sends nothing to replicas, so limits of pools, retries, routes, hooks and caches have no meaning
@@ -79,7 +80,7 @@ var taken = []string{
 	"Network", "Addr", "Addrs", "NodeAddress", "SentinelAddrs", "MasterName", "IsClusterMode", "DB",
 	"Username", "Password", "SentinelUsername", "SentinelPassword",
 	"CredentialsProvider", "CredentialsProviderContext", "StreamingCredentialsProvider",
-	"TLSConfig", "ClientName", "DisableIdentity", "DialTimeout", "Protocol", "ConnMaxLifetime",
+	"TLSConfig", "ClientName", "DisableIdentity", "DisableIndentity", "DialTimeout", "Protocol", "ConnMaxLifetime",
 	"Dialer",
 }
 
@@ -116,7 +117,7 @@ func simple(o *redis.Options) (addr string, base rueidis.ClientOption, err error
 	c := common{
 		o.Network, o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, o.DB, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity,
+		o.DisableIdentity || o.DisableIndentity,
 	}
 	switch addr = o.Addr; {
 	case addr == hiddenMaster:
@@ -135,7 +136,7 @@ func cluster(o *redis.ClusterOptions) (base rueidis.ClientOption, err error) {
 	c := common{
 		"", o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, 0, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity,
+		o.DisableIdentity || o.DisableIndentity,
 	}
 	switch {
 	case o.ClusterSlots != nil:
@@ -152,7 +153,7 @@ func failover(o *redis.FailoverOptions) (base rueidis.ClientOption, err error) {
 	c := common{
 		"", o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, o.DB, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity,
+		o.DisableIdentity || o.DisableIndentity,
 	}
 	switch {
 	case o.MasterName == "":
@@ -162,9 +163,10 @@ func failover(o *redis.FailoverOptions) (base rueidis.ClientOption, err error) {
 	}
 	base = c.base()
 	base.InitAddress = slices.Clone(o.SentinelAddrs)
+	sentinels := login(o.SentinelUsername, o.SentinelPassword)
 	base.Sentinel = rueidis.SentinelOption{
-		MasterSet: o.MasterName, Username: o.SentinelUsername, Password: o.SentinelPassword,
-		ClientName: o.ClientName, TLSConfig: o.TLSConfig.Clone(), Dialer: net.Dialer{Timeout: o.DialTimeout},
+		MasterSet: o.MasterName, Username: sentinels.Username, Password: sentinels.Password, ClientName: o.ClientName,
+		TLSConfig: o.TLSConfig.Clone(), Dialer: net.Dialer{Timeout: o.DialTimeout},
 	}
 	if base.AuthCredentialsFn != nil {
 		separateSentinels(&base)
@@ -188,8 +190,9 @@ func universal(o redis.UniversalOptions) (addr string, base rueidis.ClientOption
 
 // base returns the options of a client without its addresses.
 func (c *common) base() rueidis.ClientOption {
+	user := login(c.username, c.password)
 	base := rueidis.ClientOption{
-		Username: c.username, Password: c.password, ClientName: c.clientName, SelectDB: c.db,
+		Username: user.Username, Password: user.Password, ClientName: c.clientName, SelectDB: c.db,
 		AlwaysRESP2: c.protocol == 2, ConnLifetime: max(c.lifetime, 0), TLSConfig: c.tls.Clone(),
 		Dialer: net.Dialer{Timeout: c.dialTimeout}, DialCtxFn: c.dial(), AuthCredentialsFn: c.credentials(),
 	}
@@ -197,6 +200,14 @@ func (c *common) base() rueidis.ClientOption {
 		base.ClientSetInfo = rueidis.DisableClientSetInfo
 	}
 	return base
+}
+
+// login returns the credentials that go-redis sends: a name without a password is not sent.
+func login(username, password string) rueidis.AuthCredentials {
+	if password == "" {
+		return rueidis.AuthCredentials{}
+	}
+	return rueidis.AuthCredentials{Username: username, Password: password}
 }
 
 // dial returns how connections are made, or nil if the client's own way will do. A Dialer of go-redis does TLS itself.
@@ -255,12 +266,11 @@ func (c *common) credentials() func(rueidis.AuthCredentialsContext) (rueidis.Aut
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			username, password, err := providerContext(ctx)
-			return rueidis.AuthCredentials{Username: username, Password: password}, err
+			return login(username, password), err
 		}
 	case provider != nil:
 		return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-			username, password := provider()
-			return rueidis.AuthCredentials{Username: username, Password: password}, nil
+			return login(provider()), nil
 		}
 	}
 	return nil
@@ -280,10 +290,9 @@ func newest(provider auth.StreamingCredentialsProvider) (rueidis.AuthCredentials
 	if credentials == nil {
 		return rueidis.AuthCredentials{}, fmt.Errorf("goredisconf: %T gave no credentials", provider)
 	}
-	username, password := credentials.BasicAuth()
-	return rueidis.AuthCredentials{
-		Username: username, Password: password, RefreshAfter: time.Now().Add(askAgain),
-	}, nil
+	user := login(credentials.BasicAuth())
+	user.RefreshAfter = time.Now().Add(askAgain)
+	return user, nil
 }
 
 // listener needs no news. It is not empty, because a provider knows listeners by their addresses.

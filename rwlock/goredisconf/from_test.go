@@ -99,6 +99,25 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// A name without a password is not sent, as go-redis has it: the server knows no such user.
+func TestANameWithoutAPassword(t *testing.T) {
+	server := testredis.Start(t)
+	name := func() (string, string) { return "shop", "" }
+	for what, o := range map[string]*redis.Options{
+		"name":     {Addr: server.Addr(), Username: "shop"},
+		"provider": {Addr: server.Addr(), CredentialsProvider: name},
+		"provider with a context": {
+			Addr: server.Addr(),
+			CredentialsProviderContext: func(context.Context) (string, string, error) {
+				username, password := name()
+				return username, password, nil
+			},
+		},
+	} {
+		t.Run(what, func(t *testing.T) { locks(t, o, redis.NewClient(o)) })
+	}
+}
+
 // changes are ways to name the server and the user. What is asked for is counted.
 func changes(
 	t *testing.T, server *testredis.Server, socket string, asked *atomic.Int64,
@@ -289,6 +308,12 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	require.Equal(t, []string{"OnConnect", "MaxRetries", "PoolSize"}, ignored)
 	require.Nil(t, o.Addrs)
 	require.Nil(t, base.DialCtxFn)
+	require.Nil(t, base.ClientSetInfo)
+
+	_, base, ignored, err = goredisconf.From(&redis.Options{DisableIndentity: true}) //nolint:staticcheck // older programs
+	require.NoError(t, err)
+	require.Empty(t, ignored)
+	require.NotNil(t, base.ClientSetInfo)
 
 	_, base, ignored, err = goredisconf.From(&redis.Options{
 		DisableIdentity: true, ConnMaxLifetime: time.Hour, DialTimeout: 3 * time.Second, ClientName: "shop", Protocol: 3,
