@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -82,32 +83,58 @@ type bank struct {
 }
 
 func (b bank) handle(w http.ResponseWriter, r *http.Request) {
-	from, to := "accounts/"+r.FormValue("from"), "accounts/"+r.FormValue("to")
+	from, errFrom := strconv.Atoi(r.FormValue("from"))
+	to, errTo := strconv.Atoi(r.FormValue("to"))
 	amount, err := strconv.Atoi(r.FormValue("amount"))
-	if err != nil || amount <= 0 || from == to {
+	if errors.Join(errFrom, errTo, err) != nil || amount <= 0 || from == to {
 		http.Error(w, "want from, to and amount", http.StatusBadRequest)
 		return
 	}
-	err = b.locks.DoAll(r.Context(), []string{from, to}, func(ctx context.Context) error {
+	switch err := b.transfer(r.Context(), from, to, amount); {
+	case err == nil || rwlock.Completed(err): // lost after the commit is no reason to repeat the transfer
+	case errors.Is(err, errRefused):
+		http.Error(w, err.Error(), http.StatusConflict)
+	default:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+var errRefused = errors.New("no such account, or not enough in it")
+
+// transfer makes the names of the locks from numbers: an account has one name, however it was written.
+func (b bank) transfer(ctx context.Context, from, to, amount int) error {
+	names := []string{fmt.Sprintf("accounts/%d", from), fmt.Sprintf("accounts/%d", to)}
+	return b.locks.DoAll(ctx, names, func(ctx context.Context) error {
 		var fences []fencing.Fence
-		for _, account := range []string{from, to} {
-			fence, err := fencing.Require(ctx, account)
+		for _, name := range names {
+			fence, err := fencing.Require(ctx, name)
 			if err != nil {
 				return err
 			}
 			fences = append(fences, fence)
 		}
 		return b.guard.DoAll(ctx, b.db, fences, func(ctx context.Context, tx *sql.Tx) error {
-			const add = `UPDATE accounts SET balance = balance + $1 WHERE id = $2`
-			if _, err := tx.ExecContext(ctx, add, -amount, r.FormValue("from")); err != nil {
+			if err := add(ctx, tx, from, -amount); err != nil {
 				return err
 			}
-			fmt.Println("inside", r.FormValue("from"), r.FormValue("to"))
-			_, err := tx.ExecContext(ctx, add, amount, r.FormValue("to"))
-			return err
+			fmt.Println("inside", from, to)
+			return add(ctx, tx, to, amount)
 		})
 	})
-	if err != nil && !rwlock.Completed(err) { // lost after the commit is no reason to repeat the transfer
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// add changes a balance, which does not become negative.
+func add(ctx context.Context, tx *sql.Tx, account, amount int) error {
+	result, err := tx.ExecContext(ctx,
+		`UPDATE accounts SET balance = balance + $1 WHERE id = $2 AND balance + $1 >= 0`, amount, account)
+	if err != nil {
+		return err
 	}
+	switch n, err := result.RowsAffected(); {
+	case err != nil:
+		return err
+	case n != 1:
+		return fmt.Errorf("account %d: %w", account, errRefused)
+	}
+	return nil
 }
