@@ -160,16 +160,16 @@ func (r *readme) guard(ctx context.Context, fence fencing.Fence, write func(cont
 	return err
 }
 
-type oldLock interface {
-	Lock(ctx context.Context) error
-	Unlock()
+type oldLock interface { // a *redsync.Mutex has it
+	LockContext(ctx context.Context) error
+	UnlockContext(ctx context.Context) (bool, error)
 }
 
 func both(ctx context.Context, old oldLock, locker *rwlock.Locker, work func(context.Context) error) error {
-	if err := old.Lock(ctx); err != nil {
+	if err := old.LockContext(ctx); err != nil {
 		return err
 	}
-	defer old.Unlock()
+	defer old.UnlockContext(context.WithoutCancel(ctx))
 	return locker.Do(ctx, "invoice:7", work)
 }
 

@@ -220,6 +220,10 @@ func TestEveryDeployment(t *testing.T) {
 		got := fencelock(t, at, "doctor", patience)
 		require.NotContains(t, got.out, "error", got.errs)
 		require.Equal(t, 2, strings.Count(got.out, "replicas     127.0.0.1:"), got.out)
+		got = fencelock(t, "list", patience, "-addr", option.InitAddress[0])
+		require.Contains(t, got.errs, "is a sentinel\n-> add -sentinel and the name of the master\n")
+		got = fencelock(t, "list", patience, "-addr", option.InitAddress[0], "-sentinel", "nothing")
+		require.Contains(t, got.errs, "-> check the name in -sentinel")
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
@@ -237,6 +241,7 @@ func TestEveryDeployment(t *testing.T) {
 		require.Equal(t, 3, strings.Count(got.out, "replicas     127.0.0.1:"), got.out)
 		got = fencelock(t, "doctor", patience, "-addr", c.Nodes()[0].Addr())
 		require.Equal(t, statusUsage, got.status)
+		require.Contains(t, got.errs, "is a node of a Cluster; -cluster needs a user that may run CLUSTER SLOTS")
 		require.Contains(t, got.errs, "-> add -cluster")
 	})
 }

@@ -342,6 +342,9 @@ func plain(err error) string {
 var apiSpeak = strings.NewReplacer(
 	"rwlock: no usable answer from Redis; ", "", "rwlock: ", "",
 	", the limit of base.Dialer.Timeout and base.Sentinel.Dialer.Timeout", "", ", the limit of base.Dialer.Timeout", "",
+	": leave addr empty and name the node in base.InitAddress, with", "; -cluster needs",
+	": leave addr empty, name the sentinels in base.InitAddress and the master that they watch in "+
+		"base.Sentinel.MasterSet", "",
 )
 
 // advice says what to do about a server that cannot be used.
@@ -364,6 +367,8 @@ func (t *target) advice(err error) string {
 		return "add -cluster"
 	case has("is a sentinel"):
 		return "add -sentinel and the name of the master"
+	case has("No such master"):
+		return "check the name in -sentinel, or in the URL: the sentinels watch no master of that name"
 	case has("are no sentinels"):
 		return "leave -sentinel out"
 	case has("are no Cluster"):
