@@ -4,8 +4,8 @@
 //	go run ./handover -warehouse 127.0.0.1:8080
 //	go run ./handover -warehouse 127.0.0.1:8080 -order 7
 //
-// After kill -9 of the shop, a lock that it has detached stands for the warehouse for a minute, and a lock that it has
-// not detached is free when its TTL is over.
+// After kill -9 of the shop, a lock that it has detached stands for the warehouse for 10 s, and a lock that it has not
+// detached is free when its TTL is over.
 package main
 
 import (
@@ -85,7 +85,7 @@ func (p process) reserve(ctx context.Context, order, warehouse string) error {
 	if err := p.guard.Set(lease.Context(ctx), lease.Fence(), order, "reserved", 0); err != nil {
 		return err
 	}
-	ticket, err := lease.Detach(ctx, rwlock.WithTTL(time.Minute))
+	ticket, err := lease.Detach(ctx, rwlock.WithTTL(10*time.Second)) // for a message that takes no longer
 	if err != nil {
 		return err
 	}
