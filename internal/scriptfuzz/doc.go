@@ -17,6 +17,7 @@
 //	play.go      plays a sequence: runs the scripts, compares replies and messages
 //	compare.go   compares the keys with the model, and checks the promises
 //	trace.go     compares the calls of real clients with the model
+//	versions.go  the scripts of earlier releases, beside these, and what runs them
 //	coverage.go  which reply codes and messages have been seen
 //	shrink.go    finds a shorter sequence that fails
 //
@@ -34,6 +35,12 @@
 //	lost   keys expire or are deleted one by one while the lock stands
 //	many   more than 64 holds, waiters and tombstones, so that a call leaves work to the next
 //
-// What the package does not look at: two clients of different versions, errors of the server (memory, replicas, keys of
-// another type), and slots of a Cluster that migrate. The tests of package scripts do.
+// # Two versions
+//
+// Clients of two releases use the same keys while a deployment goes on. Each call of a [Player] of two versions runs
+// either the present script or that of an earlier release. What both leave and answer is compared with the one model,
+// so a script that another release would misread fails. testdata/releases has the scripts of releases, as they were.
+//
+// What the package does not look at: errors of the server (memory, replicas, keys of another type), and slots of a
+// Cluster that migrate. The tests of package scripts do.
 package scriptfuzz

@@ -38,12 +38,15 @@ func TestMain(m *testing.M) {
 func everywhere(t *testing.T, test func(t *testing.T, p *scriptfuzz.Player)) {
 	testredis.Require(t)
 	for _, binary := range testredis.Binaries() {
-		on(t, filepath.Base(binary), binary, test, false)
+		on(t, filepath.Base(binary), binary, nil, test, false)
 	}
-	on(t, "lua5.4", testredis.Binaries()[0], test, true)
+	on(t, "lua5.4", testredis.Binaries()[0], nil, test, true)
 }
 
-func on(t *testing.T, name, binary string, test func(t *testing.T, p *scriptfuzz.Player), inLua54 bool) {
+func on(
+	t *testing.T, name, binary string, older scriptfuzz.Scripts, test func(t *testing.T, p *scriptfuzz.Player),
+	inLua54 bool,
+) {
 	if *server != "" && *server != name {
 		return
 	}
@@ -58,7 +61,7 @@ func on(t *testing.T, name, binary string, test func(t *testing.T, p *scriptfuzz
 		client, err := rueidis.NewClient(option)
 		require.NoError(t, err)
 		defer client.Close()
-		p, err := scriptfuzz.NewPlayer(client, s.Stand, runner)
+		p, err := scriptfuzz.NewPlayer(client, s.Stand, runner, older)
 		require.NoError(t, err)
 		defer p.Close()
 		test(t, p)
@@ -108,11 +111,11 @@ func play(t *testing.T, p *scriptfuzz.Player, k scriptfuzz.Kind, n int) {
 func explain(t *testing.T, p *scriptfuzz.Player, s scriptfuzz.Sequence, err error, flags string) {
 	t.Helper()
 	trace := p.Trace(8)
+	test, _, _ := strings.Cut(t.Name(), "/")
 	short := scriptfuzz.Shorten(p, s, 2000)
 	again := p.Play(short)
 	t.Fatalf("%v\nafter\n%s\n\nthe shortest sequence, of %d steps: %v\n%s\n%s\nto repeat it: "+
-		"go test ./internal/scriptfuzz -run TestRandomSequences %s", err, trace, short.Len(), again, p.Trace(100),
-		short.Text(), flags)
+		"go test ./internal/scriptfuzz -run %s %s", err, trace, short.Len(), again, p.Trace(100), short.Text(), test, flags)
 }
 
 // Sequences that have failed before, or that catch a mistake in a script, keep to the model.

@@ -38,6 +38,7 @@ func Draw(p *Player, seed uint64, kind Kind, steps int) (Sequence, error) {
 	}
 	for len(s.steps) < steps {
 		one := g.step()
+		one.Older = p.older != nil && g.one(2)
 		s.steps = append(s.steps, one)
 		if err := p.step(one); err != nil {
 			return s, err

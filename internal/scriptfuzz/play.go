@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,10 +36,11 @@ type Player struct {
 	client  rueidis.DedicatedClient
 	end     func()
 	stand   func(at time.Time)
-	runner  Runner // nil: the server
-	digests map[scripts.Name]string
-	dump    string // digest
-	process string // run id of the server
+	runner  Runner
+	now     Scripts
+	older   Scripts // which calls may run instead; nil for none
+	dump    string  // digest
+	process string  // run id of the server
 	seen    Coverage
 
 	mu    sync.Mutex
@@ -53,18 +55,18 @@ type Player struct {
 	lost     [3]bool // of the zsets: a part of it may be missing
 	strays   bool    // the zsets have members without records
 	voted    bool    // the last call that lets waiters in had the master's vote
+	byOlder  bool    // the step runs the scripts of the earlier release
 	log      []string
 }
 
-// Runner runs a script instead of the server, and has the server run the commands that the script calls.
-type Runner interface {
-	Run(script string, keys, args []string) (any, error)
-}
-
 // NewPlayer returns a player for a server. It sets the server's clock with stand, which makes the clock stand still. It
-// deletes everything that is on the server. If runner is not nil, it runs the scripts instead of the server.
-func NewPlayer(client rueidis.Client, stand func(at time.Time), runner Runner) (*Player, error) {
-	p := &Player{stand: stand, runner: runner, digests: map[scripts.Name]string{}, seen: Coverage{}}
+// deletes everything that is on the server. If runner is not nil, it runs the scripts instead of the server. If older
+// is not nil, each call of the sequences that are drawn runs either the present script or that one.
+func NewPlayer(client rueidis.Client, stand func(at time.Time), runner Runner, older Scripts) (*Player, error) {
+	p := &Player{stand: stand, runner: runner, now: maps.Collect(scripts.All()), older: older, seen: Coverage{}}
+	if runner == nil {
+		p.runner = &scriptCache{p.do, map[string]string{}}
+	}
 	p.client, p.end = client.Dedicate()
 	p.client.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) {
 		p.mu.Lock()
@@ -82,9 +84,6 @@ func NewPlayer(client rueidis.Client, stand func(at time.Time), runner Runner) (
 		p.client.B().Ssubscribe().Channel(shardedRoute[1:]).Build(),
 	} {
 		errs = append(errs, p.client.Do(context.Background(), c).Error())
-	}
-	for name, source := range scripts.All() {
-		p.digests[name], _ = do("SCRIPT", "LOAD", source).(string)
 	}
 	p.dump, _ = do("SCRIPT", "LOAD", dumpScript).(string)
 	info, _ := do("INFO", "server").(string)
@@ -122,6 +121,7 @@ func (p *Player) Play(s Sequence) error {
 
 func (p *Player) begin(s Sequence) error {
 	p.m, p.latest, p.wentBack, p.lost, p.strays, p.log = newLock(s.Several), 0, false, [3]bool{}, false, nil
+	p.byOlder = false
 	p.marker = newMarker(p.process)
 	p.setClock(s.Start)
 	p.take()
@@ -136,6 +136,7 @@ func (p *Player) setClock(us int64) {
 
 // step takes one step and compares.
 func (p *Player) step(s step) error {
+	p.byOlder = s.Older && p.older != nil
 	var err error
 	switch s.Do {
 	case doJump:
@@ -195,15 +196,12 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 	for i, a := range args {
 		texts[i] = fmt.Sprint(a)
 	}
-	var got any
-	var err error
-	if p.runner != nil {
-		got, err = p.runner.Run(scripts.Source(name), keys, texts)
-	} else {
-		command := append([]string{"EVALSHA", p.digests[name], fmt.Sprint(len(keys))}, keys...)
-		got, err = p.do(append(command, texts...)...)
+	version, which := p.now, ""
+	if p.byOlder {
+		version, which = p.older, "older "
 	}
-	p.note("%s %q -> %v", name, args, got)
+	got, err := p.runner.Run(version[name], keys, texts)
+	p.note("%s%s %q -> %v", which, name, args, got)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

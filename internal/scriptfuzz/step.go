@@ -59,6 +59,7 @@ type step struct {
 	Key     string      `json:"key,omitempty"` // that is lost: its suffix
 	Alone   bool        `json:"alone,omitempty"`
 	Quiet   bool        `json:"quiet,omitempty"` // the keys are not compared after it
+	Older   bool        `json:"older,omitempty"` // by the script of another version, see NewPlayer
 }
 
 // voteArg is the first argument of a script on one of several masters.

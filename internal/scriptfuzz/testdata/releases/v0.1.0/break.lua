@@ -1,0 +1,73 @@
+-- break.lua: takes a hold away from its process, for an operator. A granted hold cannot be renewed any more. It stands
+-- until its process gives it back or until it expires, so exclusion is kept as its process was promised. At once, it
+-- ends here, while its process may still trust in it. So does a hold that its process has released, and that stands
+-- until its minimum. A waiter leaves the queue and cannot come back. A hold that this master does not have may have
+-- been lost here, and its process may be about to ask for it again, so it gets a tombstone too.
+--
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 '1' at once, 4 ms for which requests of the hold may still be on their way, 5 who
+--        breaks it and why, for its process: 'number:text', without a meaning to the scripts
+-- Reply  {0, 0, server us, more} the hold is gone, {1, ms left, ...} it cannot be renewed any more, {2, 0, ...} it was
+--        granted, and has ended, {3, 0, ...} it was waiting, and has ended; more as in settle.lua
+-- Twice  a hold that cannot be renewed is reported again, with the text of the first call; one that has ended is gone
+-- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while
+--        Redis is out of memory
+local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
+h.c = h[6]
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+-- include: vote.lua
+-- include: lock.lua
+-- include: process.lua
+-- include: settle.lua
+if not reachable(asideKey, aside) then return redis.error_reply(moving) end
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
+had[id] = h[5]
+local atOnce, life = ARGV[3] == '1', ARGV[4] + 0
+
+-- Leaves a record aside that a late request of the hold finds. It has the token that a hold which stands had.
+local function leave(field, token)
+  call('ZADD', asideKey, int(ms + life), field)
+  aside = aside + 1
+  keep(asideKey, aside == 1, life)
+  fields[field] = 'x ' .. int(ms + life) .. ' ' .. int(token or 0) .. ' ' .. now .. ' ' .. ARGV[5]
+end
+
+purge()
+local status, left = 0, 0
+local state, expiry, token, since, details = find(id)
+if (state == 'w' or state == 'g') and expiry > ms then
+  if atOnce or match(details, '^%a %d+ %S+ (%S+)') == '-' then -- ended: its process has released it
+    status = 2
+    drop(id, state, details)
+    leave(id)
+  else
+    status, left = 1, expiry - ms
+    if token > 0 then
+      life = life + left
+      if state == 'w' then
+        if wNamed ~= '' then uncount(id, details, int(token)) end
+        wToken = 0
+        fields.w = writerRecord()
+      else
+        local bound = match(recordOf(id), '^g (%d+)')
+        uncount(id, details, int(token))
+        fields[id] = 'g ' .. bound .. ' 0 ' .. since .. ' ' .. details
+      end
+      leave('b:' .. id, token)
+    end
+  end
+elseif isWaiter(state) then
+  status = 3
+  drop(id, state, details)
+  leave(id)
+elseif state ~= 'x' then -- a request of it may be on its way
+  leave(id)
+end
+if status > 0 then tell(details, id .. ' broken ' .. ARGV[5]) end
+purge() -- a hold that joined or converts the write hold takes its place
+admit()
+store(life)
+return { status, left, us, stale and 2 or more }

@@ -1,0 +1,66 @@
+-- inspect.lua: lists the holders and the waiters of a lock; changes nothing. Needs no other script, so that an operator
+-- can use it while the application is down:
+--   redis-cli --eval inspect.lua 'fencelock:{orders}'
+--
+-- KEYS   1 lock, as in lock.lua; 2-4 may be left out
+-- ARGV   none
+-- Reply  {server us, mode '' | 'r' | 'w', token,
+--         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last, of a
+--         broken hold the one that it had), meta, 1 for a shared hold or 0, 1 for a broken one or 0}, ...} by expiry,
+--         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d | f as in lock.lua, place}, ...} by
+--         place}
+-- Twice  reads only
+-- Cost   TIME HGETALL ZRANGE: reads the whole lock, so it is for operators, not for a hot path
+local lock = KEYS[1]
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+
+local flat, fields = redis.call('HGETALL', lock), {}
+for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+local scored, expiries = redis.call('ZRANGE', KEYS[2] or lock .. ':h', 0, -1, 'WITHSCORES'), {}
+for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
+
+local function farExpiry(begun, details) -- as in lock.lua
+  local route = string.match(details, '^%a %d+ %S+ (%S+)')
+  for its, expiry, since in string.gmatch(fields.f or '', '(%S+) (%d+) (%d+)') do
+    if its == route and begun - since >= 0 then return expiry end
+  end
+end
+
+local holders, waiters = {}, {}
+local function show(id, state, expiry, token, since, details)
+  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~]+)%S* %a?(%S*) ?(.*)$')
+  local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
+  if cohort == 1 or owner == '-' then owner = id end
+  local passed = math.max(ms - since, 0) -- the clock may have been set back
+  if state == 'g' then
+    local count, broken = string.match(fields['o:' .. owner] or '1', '^%d+'), 0
+    if token == 0 and channel ~= '-' then
+      token, broken = tonumber(string.match(fields['b:' .. id] or '', '^x %d+ (%d+)') or 0), 1
+    end
+    holders[#holders + 1] =
+      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort, broken }
+  else
+    waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }
+  end
+end
+for id, text in pairs(fields) do
+  local record = id ~= 'e' and text or '' -- a part of the details may look like a record
+  local state, expiry, token, since, details = string.match(record, '^(%a) (%d+) (%d+) (%d+) (.*)$')
+  if id == 'w' then
+    id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
+    state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
+  elseif state == 'g' then
+    expiry = expiries[id] or expiry
+  elseif state == 'f' then
+    expiry = farExpiry(expiry, details)
+  end
+  if state and state ~= 'x' and expiry and expiry - ms > 0 then
+    show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)
+  end
+end
+
+table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
+table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
+return { us, holders[1] and holders[1][3] or '', tonumber(fields.t or 0), holders, waiters }

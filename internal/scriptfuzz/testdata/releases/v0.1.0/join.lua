@@ -1,0 +1,59 @@
+-- join.lua: a nested acquisition by another process of the same owner: joins the owner's standing hold.
+--
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 owner, 4 mode r|w, 5 TTL ms, 6 details, 7 the token of the hold to join, 0 for
+--        the owner's latest
+-- Reply  joined {1, token, ms left, server us, the owner's counter, the mode of the hold}, the owner holds nothing
+--        here, or nothing with that token {0, 0, 0, server us}, it reads and a write was requested {2, ...}, released
+--        before its acquire arrived {3, ...}, 4 and 5 as in vote.lua
+-- Twice  the joined hold gets the same token and counter
+-- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
+local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner, 'c')
+h.c = h[7]
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+-- include: vote.lua
+if refusal then return refusal end
+-- include: lock.lua
+-- include: process.lua
+-- include: settle.lua
+if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
+had[id], had['o:' .. owner] = h[5], h[6]
+local state, expiry = find(id)
+purge()
+admit()
+if state == 'x' and expiry > ms then
+  store()
+  return { 3, 0, 0, us }
+end
+
+local value, _, asked
+state, expiry, value, _, asked = find(id)
+local counts, token, mode = recordOf('o:' .. owner) or '0', nil, nil
+local n = match(counts, '^%d+')
+for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do
+  if not ARGV[7] or ARGV[7] == '0' or ARGV[7] == its then token, mode = its, kind end
+end
+if (state == 'w' or state == 'g') and expiry > ms then
+  store()
+  if value == 0 then return { 3, 0, 0, us } end
+  return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
+end
+-- The owner must hold the lock now: it reads, it writes, or its write is being converted.
+local stands = mode == 'r' and readers > 0
+if wHold then stands = named(wHold, writerDetails()) == owner end
+if state or not (token and stands) then
+  store()
+  return { 0, 0, 0, us }
+end
+if mode == 'r' and ARGV[4] == 'w' then
+  store()
+  return { 2, 0, 0, us }
+end
+local ttl = tonumber(ARGV[5])
+token = tonumber(token)
+grant(id, token, ttl, mode .. string.sub(ARGV[6], 2))
+store(ttl)
+return { 1, token, ttl, us, n + 1, mode }

@@ -1,0 +1,395 @@
+-- lock.lua: the state of one lock on one master, and the functions that change one hold in it. A script includes it
+-- after its common case, so that the common case does not pay for these functions.
+--
+-- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
+--                 w the write hold, 'hold expiry since', then ' n' if its owner is named, or the first token of its
+--                 token block if it has one; its token is t, since no other hold is granted a token while it stands,
+--                 or a final ' =token' if a hold that joined or converts it has a later token;
+--                 d and e its details, e the bytes beyond 64;
+--                 n the numbers of records that holds, queue and aside index, absent when there are none;
+--                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
+--                 holds, counted from the latest expiry, have been notified that a hold waits;
+--                 f 'route expiry since' of each process that has waiters in state f;
+--                 <hold> 'state expiry token since details' of every other hold: its record;
+--                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
+--                 latest last
+--        2 holds  zset: read holds, and write holds other than w (purge lists them), by expiry
+--        3 queue  zset: waiters by place, 0 for a conversion; with equal places by hold id
+--        4 aside  zset: tombstones and sidelined waiters, by expiry
+--        2-4 may be left out while the slot of the lock migrates to another node of a Cluster; see reachable
+-- ARGV   1 as in vote.lua
+-- Reply  each script's own; times and tokens are integers below 2^53
+-- Twice  each function that changes a hold names it by its hold id
+-- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
+--        a named owner HGET; await: for a sidelined waiter ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades;
+--        requeue: ZADD PEXPIRE for any number of renewed waiters; store: HSET HDEL, and PEXPIRE if a hold was granted
+--        or enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
+--
+-- States: g granted (its expiry is the score in holds, and the expiry in the record is not before that), q waiting,
+-- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
+-- x released before its acquire arrived, or broken (a tombstone). The token in a waiter's record is its place.
+-- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
+-- b:<hold> is a tombstone for a broken one, and has the token that it had. When the hold expires it becomes a tombstone
+-- x, so that no late request brings the hold back. The details of a tombstone say who broke the hold and why, or are
+-- '-'.
+-- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
+-- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
+-- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an
+-- expiry. since in field f is the start of the unbroken renewals.
+-- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
+-- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
+--   n counts records, never members. A member without a record of its kind has no meaning, and a script that meets it
+--   drops it.
+--   A zset that has no member left while n counts records for it is rebuilt from all records (restore).
+--   holds and aside have all members or none: a script that adds a member looks at the zset first. The queue may lack
+--   some members: a script that queues a hold behind a write hold does not look. So each renewal of a waiter writes
+--   its member again (await), and if the member was missing the queue is rebuilt (requeue).
+-- details: 'mode claim owner route meta', as the client made it.
+--   claim is how many ms, an hour at most, a waiter lives without a refresh and a hand-off without a renewal.
+--   owner is the name of an owner, or the hold's id. '-' stands for the hold's id. '+B' stands for the hold's id too,
+--   and marks a shared hold, which the goroutines of a process share: the process is notified when a hold has to wait,
+--   and a write is granted a block of B tokens.
+--   A conversion, a hold that replaces another hold of the same client, names that hold behind its owner: '-^hold'. It
+--   does not wait for it, and both stand until the old hold is released. So no other hold gets in between, and a
+--   client that gives up keeps the old hold. A final '~' is added by the master: the hold has given a grant back, see
+--   mint.
+--   An adoption replaces a hold of another client in the same way: a hold that was detached. That hold then has the
+--   route '@' and the hold of its adopter, which means nothing once the adopter does not stand.
+--   route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel.
+--   An ended hold has the token 0 and the route '-'. Its client has released it, and it stands until its minimum: no
+--   script renews, raises or joins it, or takes it back. It is not among the holds of its owner.
+-- Times are ms of the server's clock.
+-- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory. So the write hold
+-- has three fields.
+-- The including script sets call, lock, clock, us, ms, the variables of vote.lua, and h: the fields w n t tw as they
+-- were, and h.c where it is known.
+local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
+local match, format = string.match, string.format
+local readers, queued, aside = 0, 0, 0
+local t, tw = tonumber(h[3]), tonumber(h[4])
+local fields = {}              -- what store writes: text, or false for a field to be deleted
+local had = {}                 -- records that the script has read
+local renewed = {}             -- places and ids of renewed waiters, for requeue
+local returned = false         -- whether a sidelined waiter has come back to an empty queue
+local alive = {}               -- waiters whose process sent this very script: the reply reports a grant to it
+local firstHold, firstExpiry   -- of holds
+local headHold, headExpiry, headPlace -- of the queue, if the script has looked at it and the head must wait
+local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails
+local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
+
+if h[2] then
+  readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
+  readers, queued, aside = readers + 0, queued + 0, aside + 0
+end
+local waited = queued > 0
+if h[1] then
+  wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
+  wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
+  if wNamed ~= ' n' then wNamed = '' end
+end
+
+-- While the slot migrates to another node, the server refuses a command with TRYAGAIN if one of its keys is missing,
+-- and nearly always some key of a lock is missing. The client then names the lock key alone. But the keys move one by
+-- one: on the old node a missing key can be neither read nor created; on the new node it may still arrive and must not
+-- be created. So a script changes nothing before it knows that each key is present that has members, or that may get
+-- its first one. Writers follow each other without holds, so admit checks for holds before a reader would be its first
+-- member.
+local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
+
+local function reachable(key, members)
+  if KEYS[2] then return true end
+  local found = redis.pcall('ZCARD', key)
+  return type(found) == 'number' and (members == 0 or found > 0)
+end
+
+if not ((readers == 0 and (queued == 0 or not several) or reachable(holdsKey, readers))
+  and (queued == 0 and aside == 0 or reachable(queueKey, queued))
+  and (aside == 0 or reachable(asideKey, aside))) then
+  return redis.error_reply(moving)
+end
+
+-- Formats n as %d does, in parts that fit into a long of 32 bits: %.0f takes twice as long.
+local function int(n)
+  if n < 100000000 then return format('%d', n) end
+  return format('%d%08d', math.floor(n / 100000000), n % 100000000)
+end
+
+local function recordOf(field)
+  if fields[field] ~= nil then return fields[field] end
+  if had[field] == nil then had[field] = call('HGET', lock, field) end
+  return had[field]
+end
+
+local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
+
+local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' or state == 'f' end
+
+-- Returns the expiry of a waiter in state f: the expiry of its process, if that has not lapsed since the waiter got the
+-- state.
+local function farExpiry(begun, details)
+  local route = match(details, '^%a %d+ %S+ (%S+)')
+  for its, expiry, since in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
+    if its == route and begun - since >= 0 then return expiry end
+  end
+  return '0'
+end
+
+local function named(id, details)
+  local owner = match(details, '^%a %d+ (%w+)')
+  return owner ~= id and owner or nil
+end
+
+local function isCohort(details) return string.find(details, '^%a %d+ %+') end
+
+-- Returns the hold that this one converts, or nil.
+local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
+
+local function writerDetails()
+  if not wDetails then
+    local parts = call('HMGET', lock, 'd', 'e')
+    wDetails = (parts[1] or '') .. (parts[2] or '')
+  end
+  return wDetails
+end
+
+local function writerRecord()
+  local more = wFirst and ' ' .. int(wFirst) or wNamed
+  if wToken then more = more .. ' =' .. int(wToken) end
+  return wHold .. ' ' .. int(wExpiry) .. ' ' .. wSince .. more
+end
+
+local function setWriter(id, expiry, since, details, first)
+  wHold, wExpiry, wSince, wFirst, wToken, wDetails = id, expiry, since, first, nil, details
+  fields.w = false
+  fields.d = false
+  fields.e = false
+  if not id then return end
+  wNamed = named(id, details) and ' n' or ''
+  fields.w = writerRecord()
+  fields.d = string.sub(details, 1, 64)
+  if #details > 64 then
+    fields.e = string.sub(details, 65)
+  elseif not h[1] then
+    fields.e = nil -- there is no e to delete
+  end
+end
+
+-- Records the token of the write hold if it is not t.
+local function keepToken(token)
+  if token ~= t then
+    wToken = token
+    fields.w = writerRecord()
+  end
+end
+
+-- Returns what this master has of a hold: its state (w for the write hold), expiry, token, since and details.
+local function find(id)
+  if wHold == id then return 'w', wExpiry, wToken or t, wSince, writerDetails() end
+  local state, expiry, token, since, details = parse(recordOf(id))
+  if state == 'g' then expiry = call('ZSCORE', holdsKey, id) or expiry end
+  return state, tonumber(expiry), tonumber(token), since, details
+end
+
+-- Returns who broke a hold and why.
+local function brokenBy(id) return match(recordOf('b:' .. id) or '', '^x %d+ %d+ %d+ (%d+:.*)$') end
+
+-- A key lives an hour, or as long as its longest member: the token must outlive the hold, and an expired member must
+-- still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without GT.
+local function keep(key, new, ttl)
+  local life = ttl > 3600000 and int(ttl) or '3600000'
+  if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
+end
+
+-- Rebuilds a zset from the records in these states. Returns the number of its members, and the first with its score.
+local function restore(key, states)
+  local flat, members, last = call('HGETALL', lock), {}, 0
+  for i = 1, #flat, 2 do
+    local id, record = flat[i], flat[i + 1]
+    if fields[id] ~= nil then record = fields[id] end
+    local state, expiry, place = parse(id ~= 'e' and record) -- a part of the details may look like a record
+    if state and string.find(states, state, 1, true) then
+      members[#members + 1] = key == queueKey and place or expiry
+      members[#members + 1] = id
+      last = math.max(last, expiry + 0)
+    end
+  end
+  for i = 1, #members, 2000 do call('ZADD', key, unpack(members, i, math.min(i + 1999, #members))) end
+  if members[1] then call('PEXPIRE', key, int(math.max(last - ms, 3600000))) end
+  if key == holdsKey and h.c then fields.c = '0' end
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return math.floor(#members / 2), first[1], tonumber(first[2])
+end
+
+-- Counts the holds of a named owner by token and mode, so that join finds the standing ones.
+local function count(owner, by, token, mode)
+  local field, groups, all, found = 'o:' .. owner, '', 0, false
+  for its, kind, n in string.gmatch(recordOf(field) or '', ' (%d+) (%a) (%d+)') do
+    local same = not found and its == token and kind == mode
+    if same then found, n = true, n + by end
+    if n + 0 > 0 then all, groups = all + n, groups .. ' ' .. its .. ' ' .. kind .. ' ' .. int(n + 0) end
+  end
+  if not found and by > 0 then all, groups = all + by, groups .. ' ' .. token .. ' ' .. mode .. ' ' .. int(by) end
+  fields[field] = all > 0 and int(all) .. groups
+end
+
+-- Returns the next token. If the counter is missing, the token is at least this server's clock. A reader's token is
+-- only beyond all writers' tokens, so that all masters grant the token that its client proposed. But the tokens that
+-- one hold is granted here must increase, or its client would mistake the message of a later grant for an old one. So a
+-- hold that has given a grant back gets a token beyond all tokens. For a write of a shared hold it returns the last
+-- token of a block and the first, which is the token that any other hold would get. If a block would run further ahead
+-- of this server's clock than a proposal may, the block is smaller, down to one token.
+local function mint(details)
+  local last = t
+  if several and match(details, '^r %d+ [^ ~]+ ') then last = tw end
+  local first = last and last + 1 or us
+  if first < floor then first = floor end
+  local block = match(details, '^w %d+ %+(%d+)')
+  if not block then return first end
+  return math.max(math.min(first + block - 1, us + 1000000), first), first
+end
+
+-- Writes the zset first: if its key holds another type, the script fails before it writes anything that never expires.
+local function grant(id, token, ttl, details, first)
+  local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
+  if not t or token > t then
+    local before = t
+    t = token
+    fields.t = text
+    if wHold then keepToken(wToken or before) end
+  end
+  if mode == 'w' and not wHold then
+    setWriter(id, ms + ttl, now, details, first)
+  else
+    call('ZADD', holdsKey, int(ms + ttl), id)
+    keep(holdsKey, readers == 0, ttl)
+    readers = readers + 1
+    fields[id] = 'g ' .. int(ms + ttl) .. ' ' .. text .. ' ' .. now .. ' ' .. details
+    if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
+    if mode == 'r' and isCohort(details) then fields.c = '0' end
+  end
+  if several and mode == 'w' and (not tw or token > tw) then
+    tw = token
+    fields.tw = text
+  end
+  if owner then count(owner, 1, text, mode) end
+end
+
+local function uncount(id, details, token)
+  local owner = named(id, details)
+  if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
+end
+
+-- Removes the tombstone of a broken hold that is given back.
+local function unmark(id)
+  local mark = 'b:' .. id
+  if not recordOf(mark) then return end
+  call('ZREM', asideKey, mark)
+  aside = aside - 1
+  fields[mark] = false
+end
+
+-- With leavers, an id of the queue is added to these instead of being removed: the caller removes them together.
+local function drop(id, state, details, leavers)
+  if state == 'w' then
+    if wToken == 0 then unmark(id) end
+    if wNamed ~= '' then uncount(id, details or writerDetails(), int(wToken or t)) end
+    setWriter(nil)
+    return
+  end
+  if state == 'g' then
+    local _, _, token = parse(recordOf(id))
+    if token == '0' then unmark(id) end
+    call('ZREM', holdsKey, id)
+    readers = readers - 1
+    local told = fields.c or h.c
+    if told and told ~= '0' then fields.c = int(told - 1) end -- the hold may be among the notified ones
+    uncount(id, details, token)
+  elseif state == 'p' or state == 'x' then
+    call('ZREM', asideKey, id)
+    aside = aside - 1
+  else
+    if leavers then leavers[#leavers + 1] = id else call('ZREM', queueKey, id) end
+    queued = queued - 1
+  end
+  fields[id] = false
+end
+
+local function enqueue(id, place, details)
+  local expiry = ms + match(details, '^%a (%d+)')
+  if queued == 0 or headHold and (place < headPlace or place == headPlace and id < headHold) then
+    headHold, headExpiry, headPlace = id, expiry, place
+  end
+  call('ZADD', queueKey, place, id)
+  call('PEXPIRE', queueKey, '3600000')
+  queued = queued + 1
+  alive[id] = true
+  fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
+end
+
+-- Reports whether the head of the queue, which waits at place 0, converts a hold other than from. Two upgrades would
+-- wait for each other. A head that converts the same hold is an earlier attempt, which was given up.
+local function isRival(head, from)
+  local _, _, _, _, its = parse(recordOf(head))
+  return its and converted(its) ~= from
+end
+
+-- Renews a waiter's lease. A renewal shows that a sidelined waiter is alive, though messages do not reach it: the
+-- waiter returns to its place, and is granted the lock even if PUBLISH counts no receiver. But if another upgrade has
+-- arrived since an upgrade was sidelined, the sidelined upgrade has lost its place: its client acquires again, and is
+-- refused as any second upgrade is. With far the waiter gets state f.
+local function await(id, state, place, since, details, far)
+  if state == 'p' then
+    local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
+    local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
+    if head[1] and head[2] - 0 == 0 and isRival(head[1], converted(details)) then return drop(id, state, details) end
+    state, returned = 'd', returned or queued == 0
+    call('ZADD', queueKey, place, id)
+    call('PEXPIRE', queueKey, '3600000')
+    queued = queued + 1
+    call('ZREM', asideKey, id)
+    aside = aside - 1
+  else
+    renewed[#renewed + 1] = place
+    renewed[#renewed + 1] = id
+  end
+  local expiry = int(ms + match(details, '^%a (%d+)'))
+  if state ~= 'd' then state = far and 'f' or 'q' end
+  if state == 'f' then expiry = now end
+  fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
+  alive[id] = true
+end
+
+-- Writes the renewed waiters to the queue, which may have been lost. If they were missing, more waiters are missing.
+local function requeue()
+  if not renewed[1] then return end
+  local missing = call('ZADD', queueKey, unpack(renewed)) > 0
+  keep(queueKey, missing, 0)
+  renewed = {}
+  if missing and KEYS[2] then queued = restore(queueKey, 'qdf') end
+end
+
+-- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
+-- HSET then creates would never expire.
+local function store(ttl)
+  local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
+  if n ~= h[2] then fields.n = n end
+  local told = fields.c or h.c
+  if told and readers == 0 then
+    fields.c = false
+  elseif told and queued == 0 and told ~= '0' then
+    fields.c = '0' -- no hold waits: the next waiter is announced to all
+  end
+  if waited and queued == 0 then fields.f = false end
+  local set, gone = {}, {}
+  for field, text in pairs(fields) do
+    if text then
+      set[#set + 1] = field
+      set[#set + 1] = text
+    else
+      gone[#gone + 1] = field
+    end
+  end
+  if set[1] then call('HSET', lock, unpack(set)) end
+  if gone[1] then call('HDEL', lock, unpack(gone)) end
+  if ttl then keep(lock, not (h[1] or h[2] or h[3]), ttl) end
+end

@@ -1,0 +1,173 @@
+-- release.lua: ends a hold, granted or still waiting, and hands the lock to the waiters that may enter now. A hold with
+-- a minimum goes on to stand as ended until then.
+--
+-- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
+--        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; then other
+--        holds of this client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted
+--        hold stands until least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least
+-- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
+--        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
+--        broke it and why, if an operator did
+-- Twice  the second call finds the hold gone, or ended; no other hold is touched
+-- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
+--        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
+--        that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for a reader ZADD PEXPIRE
+--        more; works while Redis is out of memory
+local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local h = call('HMGET', lock, 'w', 'n', id)
+local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
+local checks = ARGV[1] ~= '0' and string.byte(ARGV[1], -1) == 49 -- '1'
+
+-- No hold waits, and nothing is to be purged or left behind.
+if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
+  local w, own = h[1], h[3]
+  if w and not h[2] and string.find(w, id, 1, true) == 1 then
+    if not string.find(w, ' n', 1, true) then
+      call('HDEL', lock, 'w', 'd', 'e')
+    else
+      local has = call('HMGET', lock, 'd', 'e')
+      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%w+)'))
+    end
+    return { 1, 0, 0 }
+  end
+  local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
+  if owner and (owner == id or string.find(owner, '^%p')) then
+    call('ZREM', KEYS[2], id)
+    if readers == '1' then
+      call('HDEL', lock, id, 'n', 'c')
+    else
+      call('HDEL', lock, id)
+      call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
+    end
+    return { 1, 0, 0 }
+  end
+  if not (w or own or h[2] or leaves) then return { 0, 0, 0 } end
+end
+
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+
+-- Only waiters are left, and the first is a writer that is its own owner: it replaces the writer that leaves. If its
+-- message reaches no process, or the case is another one, the rest of the script goes on with the waiter that was taken
+-- out of the queue.
+-- include: process.lua
+local head
+local queued = KEYS[2] and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
+  and string.match(h[2] or '', '^0 (%d+) 0$')
+if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
+  head = call('ZPOPMIN', KEYS[3])[1]
+  local has = head and call('HMGET', lock, head, 't') or {}
+  local lease, details, claim, block, letter, channel =
+    string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
+  if lease and lease - ms > 0 then
+    local format, v = string.format, has[2] and has[2] - us >= 0 and has[2] + 1 or us
+    local first, waiting = '', queued - 1
+    if block ~= '' then -- of a shared hold, as in mint
+      first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
+    end
+    local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
+    local token, expiry = v == us and usText or format('%.0f', v), ms + claim
+    local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+    if block ~= '' then message = message .. format('%s %d', first, waiting) end
+    local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
+    if heard ~= 0 or letter == 'b' then
+      local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
+      local w = head .. ' ' .. expiryText .. ' ' .. string.sub(usText, 1, -4) .. first
+      local set, gone = { 't', token, 'w', w, 'd', details }, { head }
+      if #details > 64 then
+        set[6], set[7], set[8] = string.sub(details, 1, 64), 'e', string.sub(details, 65)
+      else
+        gone[2] = 'e'
+      end
+      if queued == '1' then
+        gone[#gone + 1] = 'n'
+        gone[#gone + 1] = 'f'
+      else
+        set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', waiting)
+      end
+      call('HSET', lock, unpack(set))
+      call('HDEL', lock, unpack(gone))
+      return { 1, us, 0 }
+    end
+  end
+end
+
+local own = h[3]
+local has = call('HMGET', lock, 't', 'tw', 'c', unpack(ARGV, 5))
+h[3], h[4], h.c = has[1], has[2], has[3]
+-- include: vote.lua
+-- include: lock.lua
+-- include: settle.lua
+taken = head
+if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
+call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
+had[id] = own
+
+local leavers = {}
+
+-- Returns who broke the hold and why, or nil.
+local function breaker()
+  local state, _, token, _, details = parse(wHold ~= id and recordOf(id))
+  if state == 'x' then return match(details, '^%d+:.*') end
+  if wHold == id and wToken == 0 or state == 'g' and token == '0' then return brokenBy(id) end
+end
+
+-- Drops a hold. Returns what it was, as in the reply.
+local function giveBack(hold)
+  local state, details, _ = 'w', nil, nil
+  if wHold ~= hold then state, _, _, _, details = find(hold) end
+  if not state or state == 'x' then return 0 end
+  drop(hold, state, details, leavers)
+  if state == 'w' or state == 'g' then return 1 end
+  -- Notifies again: the process of the shared hold took the first notification for its own upgrade.
+  if converted(details) and h.c then fields.c = '0' end
+  return 2
+end
+
+-- Keeps a granted hold as ended until its minimum. Returns false if it has none left. While an acquire of the hold may
+-- be on its way, the ended hold stands in place of a tombstone.
+local function keepEnded(least, rest)
+  local state, _, token, since, details = find(id)
+  if state ~= 'w' and state ~= 'g' then return false end
+  if token == 0 then return match(details, '^%a %d+ %S+ (%S+)') == '-' end -- one that is broken goes
+  local expiry = math.max(math.min(since + least, ms + rest), leaves and ms + ARGV[3] or 0)
+  if expiry <= ms then return false end
+  uncount(id, details, int(token))
+  details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 -')
+  if state == 'w' then
+    setWriter(id, expiry, since, details)
+    keepToken(0)
+  else
+    call('ZADD', holdsKey, int(expiry), id)
+    keep(holdsKey, false, expiry - ms)
+    fields[id] = 'g ' .. int(expiry) .. ' 0 ' .. since .. ' ' .. details
+    if h.c then fields.c = '0' end -- the order of the expiries has changed
+  end
+  keep(lock, false, expiry - ms)
+  return true
+end
+
+local who = breaker()
+local least, rest = match(ARGV[5] or '', '^(%d+) (%d+)$')
+if least then purge() end -- before a member is added
+local ended = least and keepEnded(least, rest)
+local status = ended and 1 or giveBack(id)
+for i = 5, least and 0 or #ARGV do
+  had[ARGV[i]] = has[i - 1]
+  giveBack(ARGV[i])
+end
+if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end
+purge()
+if leaves and not ended and (status == 0 or ARGV[4] == '1') then
+  local expiry = ms + ARGV[3]
+  call('ZADD', asideKey, int(expiry), id)
+  if not recordOf(id) then aside = aside + 1 end
+  keep(asideKey, aside == 1, ARGV[3] + 0)
+  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or '-')
+end
+admit()
+store(leaves and ARGV[3] + 0)
+return { status, us, stale and 2 or more, who }

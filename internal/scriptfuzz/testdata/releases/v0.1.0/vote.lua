@@ -1,0 +1,53 @@
+-- vote.lua: whether this master votes, and the floor of the tokens that it mints. Included after the script has read
+-- the clock: us and ms are the server's time.
+--
+-- KEYS   the last: marker, the hash of marker.lua; only where there are several masters
+-- ARGV   1 '0' where this master alone decides; else 'proposal id quarantine check': the floor of new tokens that the
+--        client proposes, without leading zeros; the value of the marker's field id that it has seen, '-' for any; for
+--        how many ms this master abstains after it may have lost data; 1 to compare its run id with the marker's, as in
+--        every script that was sent whole because the server did not know it: a restart empties the server's script
+--        cache
+-- Reply  refusal: {4, 0, ms, server us} while it abstains (ms 0: until a client has given it a marker);
+--        {5, 0, 0, server us} if the client has seen another marker; else nil. This is the only check of a master's
+--        vote. A script that grants a hold returns the refusal; settle.lua lets no waiter in, refresh.lua confirms no
+--        grant, and renew.lua renews nothing for a client that has not seen the marker.
+--        stale: whether the client has to read the marker before it counts on this master again
+--        floor, and floorText: the same as text if it is the client's proposal
+-- Twice  only the marker's id is changed, and the first call has deleted it
+-- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL if the run id has changed
+local vote = ARGV[1]
+local several, floor, floorText, abstains, changed, refusal, stale = vote ~= '0', us, nil, false, false, nil, false
+if several then
+  -- Positions and plain comparisons: a pattern takes three times as long, and every call pays for them.
+  local marker, stop, check = KEYS[#KEYS], string.find(vote, ' ', 1, true), string.byte(vote, -1) == 49 -- '1'
+  local has = check and call('HMGET', marker, 'until', 'id', 'run') or call('HMGET', marker, 'until', 'id')
+  if check and has[1] then
+    local info = redis.pcall('INFO', 'server')
+    local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+    -- Data may be lost, unless the stored run id is unknown: the client that wrote the marker may have been refused
+    -- INFO. marker.lua settles whether this is the server of its seat, and for how long it abstains then. Until then no
+    -- vote counts, not even the vote on a request that was made before and has waited for the connection.
+    if run and has[3] and has[3] ~= '' and run ~= has[3] then
+      if has[2] then call('HDEL', marker, 'id') end -- accepted when memory is full
+      has[2] = false
+    end
+  end
+  local from, id = tonumber(has[1]), has[2]
+  floorText = string.sub(vote, 1, stop - 1)
+  floor = tonumber(floorText)
+  if floor > us + 1000000 then floor, floorText = us + 1000000, nil end
+  -- Every grant that this master may have forgotten was counted before the end of its last quarantine.
+  if from and floor < from * 1000 then floor, floorText = from * 1000, nil end
+  abstains = not from or from > ms
+  local seen = id and string.find(vote, id, stop, true) == stop + 1 and string.byte(vote, stop + #id + 1) == 32 -- ' '
+  changed = not id or not seen and string.find(vote, ' - ', stop, true) ~= stop
+  if not from then
+    refusal = { 4, 0, 0, us }
+  elseif changed then
+    refusal = { 5, 0, 0, us }
+  elseif abstains then
+    refusal = { 4, 0, from - ms, us }
+  end
+  -- A quarantine that is longer than any that a client starts was written while the clock was ahead.
+  stale = refusal and (changed or refusal[3] == 0 or refusal[3] - string.match(vote, '(%d+) %d$') > 0)
+end
