@@ -144,7 +144,7 @@ func (a *arena) start(p *process) error {
 	a.mu.Unlock()
 	cfg := workerConfig{
 		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, Sends: id/2%2 == 1, TTL: a.cfg.ttlOf(p.slot),
-		Longest: a.longest, Library: a.cfg.library,
+		Confirms: id%3 == 1, Longest: a.longest, Library: a.cfg.library,
 		Workers: a.cfg.workers, Names: a.cfg.names, Forms: a.cfg.forms, Seed: a.cfg.seed, Out: out, Socket: p.socket,
 		Tickets: filepath.Join(a.dir, "tickets"),
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},

@@ -34,6 +34,7 @@ type workerConfig struct {
 	Links    map[string]string // where to dial instead of the address of a server
 	Tuned    bool              // clients of Dial
 	Sends    bool              // its releases are not waited for
+	Confirms bool              // a hand-off counts once a renewal is answered
 	TTL      time.Duration
 	Longest  time.Duration // of any worker
 	Workers  int
@@ -234,6 +235,9 @@ func (w *worker) tryToOpen(options ...rwlock.Option) (o *opened, err error) {
 	options = append([]rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}, options...)
 	if w.cfg.Sends {
 		options = append(options, rwlock.WithBackgroundRelease())
+	}
+	if w.cfg.Confirms {
+		options = append(options, rwlock.WithConfirmedHandOff())
 	}
 	if w.cfg.Replicas > 0 {
 		options = append(options, rwlock.WithReplicas(w.cfg.Replicas, w.cfg.TTL/8))

@@ -23,11 +23,12 @@ func excluded(name string) bool { return slices.Contains(strings.Split(*without,
 // all of them together, and in the end every process gets every lock. So fewer than a quorum of a process's masters
 // are strangers or have clocks that are far off.
 type conditions struct {
-	tuned  [simPeers]bool          // whether the clients are those of rwlock.Dial
-	clocks [simPeers]time.Duration // how far the process's clock is ahead
-	alias  [simPeers]bool          // the process reaches the masters by other names
-	lists  [simPeers]bool          // the process has the stranger in the place of one master
-	sends  [simPeers]bool          // the process does not wait for its releases
+	tuned    [simPeers]bool          // whether the clients are those of rwlock.Dial
+	clocks   [simPeers]time.Duration // how far the process's clock is ahead
+	alias    [simPeers]bool          // the process reaches the masters by other names
+	lists    [simPeers]bool          // the process has the stranger in the place of one master
+	sends    [simPeers]bool          // the process does not wait for its releases
+	confirms [simPeers]bool          // the process confirms its hand-offs
 
 	stranger int                       // the place of the stranger, -1 for none
 	copied   bool                      // the stranger is a promoted copy of the master in that place
@@ -48,6 +49,7 @@ const (
 	demotedMaster = "demoted"
 	replacements  = "replaced"
 	background    = "background"
+	confirmed     = "confirmed"
 )
 
 func newConditions(seed int64) *conditions {
@@ -90,6 +92,11 @@ func newConditions(seed int64) *conditions {
 			c.sends[i] = rng.IntN(3) > 0
 		}
 	}
+	if drawn(confirmed, 3) {
+		for i := range c.confirms {
+			c.confirms[i] = rng.IntN(2) == 0
+		}
+	}
 	return c
 }
 
@@ -114,6 +121,7 @@ func (c *conditions) String() string {
 		"tuned": count(c.tuned[:]), "clocks of processes": c.clocks, "clocks of masters": c.offsets,
 		"with other names": count(c.alias[:]), "with another list": count(c.lists[:]), "of a copy": c.copied,
 		"moves": c.moves, "demotes": c.demotes, "replaces": c.replaces, "in the background": count(c.sends[:]),
+		"with confirmed hand-offs": count(c.confirms[:]),
 	}
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -160,6 +168,9 @@ func newSimulation(w *world, seed int64) *simulation {
 		}
 		if s.sends[i] {
 			p.opts = append(p.opts, rwlock.WithBackgroundRelease())
+		}
+		if s.confirms[i] {
+			p.opts = append(p.opts, rwlock.WithConfirmedHandOff())
 		}
 		p.Start(p.opts...)
 		s.peers = append(s.peers, p)

@@ -339,6 +339,33 @@ func ExampleWithBackgroundRelease() {
 	// section 2
 }
 
+// A server with a durable log may send the message of a hand-off before the log has the grant. With the option a waiter
+// has the lock once the server has answered a renewal, so no failover takes it away.
+func ExampleWithConfirmedHandOff() {
+	locker, stop := embedded(rwlock.WithConfirmedHandOff())
+	defer stop()
+	ctx := context.Background()
+	first, err := locker.Lock(ctx, "account-17")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	second := make(chan error)
+	go func() {
+		second <- locker.Do(ctx, "account-17", func(context.Context) error {
+			fmt.Println("handed over, and confirmed")
+			return nil
+		})
+	}()
+	for locker.Stats().Waiting == 0 { // the second is in the queue
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(first.Release(ctx), <-second)
+	// Output:
+	// handed over, and confirmed
+	// <nil> <nil>
+}
+
 func ExampleWithTrace() {
 	locker, stop := embedded(rwlock.WithTrace(&rwlock.Trace{
 		Acquired: func(_ context.Context, e rwlock.TraceEvent) { fmt.Println("acquired", e.Name, "for", e.Mode) },

@@ -41,6 +41,38 @@ func TestSimulatedCohorts(t *testing.T) {
 	}
 }
 
+// The same on a server with a durable log, which stands still now and then, and may be replaced by a server that has
+// what the log had.
+func TestSimulatedCohortsOnADurableLog(t *testing.T) {
+	for seed := *cohortFrom; seed < *cohortFrom+(*cohortSeeds+1)/2; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
+				dice := rand.New(rand.NewPCG(uint64(seed), 1<<32))
+				var log sync.WaitGroup
+				end := time.Now().Add(simulatedFor)
+				log.Go(func() { stallCommits(w, dice, end) })
+				simulateCohorts(w, uint64(seed))
+				log.Wait()
+			})
+		})
+	}
+}
+
+// stallCommits has the log stand still from time to time, and lose every other time what it had not got.
+func stallCommits(w *world, dice *rand.Rand, end time.Time) {
+	for time.Now().Before(end) {
+		time.Sleep(time.Duration(dice.IntN(1500)) * time.Millisecond)
+		w.Mini.StallCommits()
+		time.Sleep(time.Duration(dice.IntN(1000)) * time.Millisecond)
+		if dice.IntN(2) == 0 {
+			w.Mini.LoseCommits()
+		} else {
+			w.Mini.ResumeCommits()
+		}
+	}
+}
+
 const (
 	simulatedFor = 20 * time.Second
 	simulatedTTL = 2 * time.Second

@@ -50,6 +50,18 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Replicas, l.ReplicaTimeout = n, timeout })
 }
 
+// WithConfirmedHandOff makes a lock that is handed to a waiter count only once the server has answered a renewal of it,
+// which costs one command and one round trip for each hand-off. It is for servers that answer a write once a durable
+// log has it, such as Amazon MemoryDB and ElastiCache with synchronous durability. Such a server may send the message
+// by which a waiter learns that it is granted the lock before the log has the grant. A failover then loses the grant
+// while the waiter trusts it, and another client may get the lock. The renewal is a later write, so its answer says
+// that the log has the grant too. Over a quorum each master confirms its own grant. The option is off by default, and
+// WithReplicas includes it. It adds nothing where a server answers a write before that write is durable: a failover may
+// lose any grant there.
+func WithConfirmedHandOff() Option {
+	return settings.LockerOption(func(l *settings.Locker) { l.ConfirmHandOff = true })
+}
+
 // WithTTL sets how long a hold outlives its last renewal, which is how long a crashed holder blocks other clients: 10 s
 // by default, at least 100 ms and at most 24 h. Over a quorum it must not exceed WithQuarantine. With WithReplicas it
 // must be at least three times the timeout given there.

@@ -216,7 +216,7 @@ const (
 	Yield      // give the grant to an older hold that waits behind it
 	Renew      // move the expiry of the grant
 	Regain     // restore a hold that this master has lost and a quorum has
-	Confirm    // have the replicas confirm a grant before it counts
+	Confirm    // have the master, or its replicas, confirm a grant before it counts
 )
 
 // Raised applies the reply to a raise to the target. Any answer but the target makes the vote Outvoted: the master has
@@ -273,7 +273,7 @@ func (v *Vote) Shorten(until clock.Instant) {
 	v.Until.Mono, v.Until.Wall = min(v.Until.Mono, until.Mono), min(v.Until.Wall, until.Wall)
 }
 
-// Confirming records that the replicas are asked to confirm a grant that another request has brought about, before it
+// Confirming records that the master is asked to confirm a grant that another request has brought about, before it
 // counts. It reports whether to ask. It is false where a request is in flight, because its answer may report more, and
 // where a later grant is known.
 func (v *Vote) Confirming(token fencing.Token) bool {
@@ -284,8 +284,8 @@ func (v *Vote) Confirming(token fencing.Token) bool {
 	return true
 }
 
-// Confirmed applies the answer: the grant stands with its replicas, or is gone, or too few replicas have it. Without an
-// answer, the next refresh reports the grant again.
+// Confirmed applies the answer: the grant stands, with its replicas if there are any, or is gone, or too few replicas
+// have it. Without an answer, the next refresh reports the grant again.
 func (v *Vote) Confirmed(token fencing.Token, a Answer) {
 	if v.inflight != Confirm {
 		return

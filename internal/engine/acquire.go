@@ -389,9 +389,9 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		return
 	}
 	vote := h.ballot.Vote(m.Index)
-	if h.e.replicated() && answer.Status == ballot.IsGranted && vote.Unknown {
-		// The previous request may have been granted, or handed the lock, over another connection. The WAIT behind this
-		// request does not cover that, so the grant is confirmed like a grant that a message reported.
+	if h.e.confirmsHandOff() && answer.Status == ballot.IsGranted && vote.Unknown {
+		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
+		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
 		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
 		h.granted(m, answer.Token, answer.Until)
 	} else {

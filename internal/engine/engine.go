@@ -28,6 +28,7 @@ type Config struct {
 	LongestTTL     time.Duration    // of any client of these masters
 	Replicas       int              // replicas of each master that must have a grant before it counts; 0: none
 	ReplicaTimeout time.Duration    // how long the replicas are given
+	ConfirmHandOff bool             // a hand-off counts only once a renewal of it is answered
 	Drift          float64          // how far the rates of two clocks may differ
 	Logger         *slog.Logger
 	Hooks          Hooks

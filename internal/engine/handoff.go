@@ -102,11 +102,11 @@ func (h *hold) handoffTrust(
 	return h.e.drift.Trusted(now, left), true
 }
 
-// granted counts a grant that a message or a refresh reported, under mu: at once, or when the replicas have it. A vote
-// has at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
+// granted counts a grant that a message or a refresh reported, under mu: at once, or when it is confirmed. A vote has
+// at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
 func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
 	vote := h.ballot.Vote(m.Index)
-	if !h.e.replicated() {
+	if !h.e.confirmsHandOff() {
 		vote.Granted(token, until)
 		return
 	}
@@ -128,10 +128,16 @@ func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Ins
 
 // replicated reports whether grants count only once replicas have them. Then an operation that makes or keeps a lease
 // counts only once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every
-// renewal, because the deadline would otherwise move past the expiry that a replica knows. A grant from the queue was
-// written by another process. Its first renewal is a later write on the same server by this process, so the WAIT after
-// that renewal covers both. A master whose replicas do not confirm does not count, and is released.
+// renewal, because the deadline would otherwise move past the expiry that a replica knows. A master whose replicas do
+// not confirm does not count, and is released.
 func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
+
+// confirmsHandOff reports whether a grant that another request has brought about is confirmed before it counts. Nothing
+// shows until then that the grant will last: a server may send the message, and answer a script that only reads, before
+// its durable log has the grant. The first renewal of the hold is a later write on the same server. With replicas, the
+// WAIT after it covers both writes. A server with a durable log answers it once the log has both. The renewal names the
+// token, so a server that took over without the grant does not confirm it.
+func (e *Engine) confirmsHandOff() bool { return e.replicated() || e.cfg.ConfirmHandOff }
 
 // confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
 // the server. Then the grant only lasts longer there than it is trusted here.

@@ -32,6 +32,7 @@ type Locker struct {
 	Drift          float64
 	Replicas       int           // of each master: how many must have a grant before it counts
 	ReplicaTimeout time.Duration // how long the replicas have to confirm
+	ConfirmHandOff bool          // a hand-off counts only once a renewal of it is answered
 	Clock          clock.Clock
 	Lock           Lock
 }
@@ -96,7 +97,8 @@ func (l *Locker) Engine() engine.Config {
 	return engine.Config{
 		Clients: l.Masters, Prefix: l.Prefix, ReleaseTimeout: l.releaseTimeout(),
 		NodeTimeout: l.nodeTimeout() + l.replicaTimeout(), Replicas: l.Replicas, ReplicaTimeout: l.replicaTimeout(),
-		LongestTTL: l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
+		ConfirmHandOff: l.ConfirmHandOff,
+		LongestTTL:     l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
 	}
 }
 

@@ -23,6 +23,8 @@
 //	mini.Freeze(); mini.Thaw()     // like SIGSTOP and SIGCONT
 //	mini.Skew(d)                   // the server's clock is d ahead of the bubble's (d < 0: behind)
 //	mini.Snapshot(); mini.Rollback(s)
+//	mini.StallCommits()            // a durable log stands still: replies to scripts wait, messages pass
+//	mini.ResumeCommits()           // or mini.LoseCommits(), a failover to what was committed before
 //	mini.NewProcess()              // INFO shows another run id, as after a restart
 //	mini.Demote(); mini.Promote()  // a replica refuses writes
 //	mini.Swap(other)               // each answers at the other's address

@@ -23,6 +23,7 @@ type gate struct {
 	changed   chan struct{} // closed and replaced whenever the gate opens or closes
 	refused   bool
 	frozen    bool      // the server reads nothing
+	stalled   bool      // the server commits nothing: replies to scripts wait
 	held      Direction // bytes wait
 	blackhole Direction // bytes vanish
 	delay     map[Direction]func() time.Duration
@@ -100,11 +101,19 @@ func (g *gate) refuses() bool {
 	return g.refused
 }
 
-// pass waits until the direction is open. It reports whether the bytes arrive. If not, they vanish.
-func (g *gate) pass(dir Direction, gone <-chan struct{}) bool {
+// StallCommits makes the replies to scripts wait, and all that follows them on their connections, as those of a server
+// whose durable log stands still. It executes commands all the same. Messages, and replies to other commands, pass.
+func (g *gate) StallCommits() { g.set(func() { g.stalled = true }) }
+
+// ResumeCommits ends StallCommits: the replies that wait arrive.
+func (g *gate) ResumeCommits() { g.set(func() { g.stalled = false }) }
+
+// pass waits until the direction is open, and for the log if the bytes are those of a write. It reports whether the
+// bytes arrive. If not, they vanish.
+func (g *gate) pass(dir Direction, write bool, gone <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
-		waits := g.held&dir != 0 || (g.frozen && dir == ToServer)
+		waits := g.held&dir != 0 || (g.frozen && dir == ToServer) || (g.stalled && write)
 		arrives, changed := g.blackhole&dir == 0, g.changed
 		g.mu.Unlock()
 		if !waits {

@@ -191,7 +191,7 @@ func (p *pump) write(deliver func(item) bool) {
 		if !ok {
 			return
 		}
-		if arrives := p.wire.link.pass(p.dir, p.wire.gone); !arrives {
+		if arrives := p.wire.link.pass(p.dir, it.call.isScript(), p.wire.gone); !arrives {
 			p.lost = true
 		}
 		switch {

@@ -35,10 +35,12 @@ type Mini struct {
 	addr   string
 	server atomic.Pointer[miniServer]
 
-	mu     sync.Mutex
-	links  []*Link
-	down   bool
-	frozen bool
+	mu        sync.Mutex
+	links     []*Link
+	down      bool
+	frozen    bool
+	stalled   bool      // the log stands still
+	committed *Snapshot // what the log had when it began to
 }
 
 // NewMini returns an empty server. Its links and itself are closed when the test ends, after clients.
@@ -75,7 +77,7 @@ func (m *Mini) NewLink() *Link {
 	l.arrive = func() { m.server.Load().tick() }
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l.frozen = m.frozen
+	l.frozen, l.stalled = m.frozen, m.stalled
 	m.links = append(m.links, l)
 	return l
 }
@@ -224,6 +226,43 @@ func (m *Mini) setFrozen(frozen bool) {
 	m.frozen = frozen
 	for _, l := range m.links {
 		l.set(func() { l.frozen = frozen })
+	}
+}
+
+// StallCommits makes the server one whose durable log stands still: it executes commands and publishes messages, and no
+// reply to a script arrives until ResumeCommits or LoseCommits.
+func (m *Mini) StallCommits() {
+	m.setStalled(true) // first, so that what is not in the snapshot is not answered
+	committed := m.Snapshot()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.committed = committed
+}
+
+// ResumeCommits ends StallCommits: the log has everything, and the replies arrive.
+func (m *Mini) ResumeCommits() { m.setStalled(false) }
+
+// LoseCommits ends StallCommits by a failover to a server that has what was committed before it, and no more.
+// Connections are cut, and replies that have not arrived are lost.
+func (m *Mini) LoseCommits() {
+	m.mu.Lock()
+	committed := m.committed
+	m.mu.Unlock()
+	m.Stop()
+	m.Rollback(committed)
+	if m.server.Load().runID.Load() != nil {
+		m.NewProcess()
+	}
+	m.setStalled(false)
+	m.Recover()
+}
+
+func (m *Mini) setStalled(stalled bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stalled = stalled
+	for _, l := range m.links {
+		l.set(func() { l.stalled = stalled })
 	}
 }
 

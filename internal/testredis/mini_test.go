@@ -124,3 +124,51 @@ func TestMiniSkewMovesItsClockAlone(t *testing.T) {
 		require.True(t, alive("long"))
 	})
 }
+
+// A write's reply waits for the log, and the messages of the write do not. What the log loses is gone after a failover.
+func TestMiniLosesWhatItHasNotCommitted(t *testing.T) {
+	const script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('PUBLISH', 'news', ARGV[1]) return ARGV[1]"
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			mini := testredis.NewMini(t)
+			client := mini.Client(t)
+			write := func(value string) error {
+				return client.Do(t.Context(), client.B().Eval().Script(script).Numkeys(1).Key("k").Arg(value).Build()).Error()
+			}
+			require.NoError(t, write("before"))
+			heard := make(chan string, 9)
+			go func() {
+				_ = mini.Client(t).Receive(t.Context(), client.B().Subscribe().Channel("news").Build(),
+					func(m rueidis.PubSubMessage) { heard <- m.Message })
+			}()
+			synctest.Wait()
+
+			mini.StallCommits()
+			written := make(chan error, 1)
+			go func() { written <- write("after") }()
+			require.Equal(t, "after", <-heard)
+			synctest.Wait()
+			require.Empty(t, written)
+			late := mini.NewLink().Client(t)
+			require.NoError(t, late.Do(t.Context(), late.B().Ping().Build()).Error(), "a PING writes nothing")
+
+			if lost {
+				mini.LoseCommits()
+				require.Error(t, <-written)
+				require.Equal(t, "before", must(mini.Miniredis().Get("k")))
+				require.NoError(t, write("again"))
+				return
+			}
+			mini.ResumeCommits()
+			require.NoError(t, <-written)
+			require.Equal(t, "after", must(mini.Miniredis().Get("k")))
+		})
+	}
+}
+
+func must(value string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return value
+}

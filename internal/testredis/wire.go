@@ -150,6 +150,15 @@ type call struct {
 	confirmed    bool
 }
 
+// isScript reports whether the call runs a script that has keys, which may write. It is false for no call.
+func (c *call) isScript() bool {
+	if c == nil {
+		return false
+	}
+	cmd := elements(c.frame)
+	return len(cmd) > 3 && strings.HasPrefix(strings.ToUpper(cmd[0]), "EVAL") && cmd[2] != "0"
+}
+
 // twin joins the two runs of a duplicated command.
 type twin struct {
 	call  *call  // the first run
