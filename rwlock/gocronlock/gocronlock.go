@@ -2,8 +2,10 @@
 // runs once. [Elector] is a gocron.Elector: one process runs all jobs. The package is a separate module, so that only
 // its users depend on gocron.
 //
-// gocron gives a job a context of its own, which carries no fence and does not end with the lock. A job with writes
-// that must not come late takes a lock itself, with Do: see docs/cron.md.
+// gocron gives a job a context of its own, which carries no fence and does not end with the lock. It also drops the
+// error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A job with writes that must not
+// come late takes a lock itself, by TryDo: see docs/cron.md. If a Locker runs this job, that lock needs another name,
+// because the Locker holds the job's name.
 package gocronlock
 
 import (
@@ -85,6 +87,9 @@ func take(ctx context.Context, l *rwlock.Locker, name string, opts []rwlock.Lock
 // queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
 // error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
 // gocron passes it to the job's listeners of AfterLockError.
+//
+// Give each job a name by gocron.WithName. Without one gocron takes the name of the function, such as main.main.func1,
+// and jobs of one function are one job to the lock.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := take(ctx, l.locker, key, l.opts)
 	if err != nil {
@@ -95,8 +100,8 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 
 type lock struct{ lease *rwlock.Lease }
 
-// Unlock ends the lease. The lock stays taken until its minimum is over. The error is a
-// *rwlock.LostError if the lease was lost while the job ran, or another error of Release.
+// Unlock ends the lease. The lock stays taken until its minimum is over. The error is a *rwlock.LostError if the lease
+// was lost while the job ran, or another error of Release. gocron drops it.
 func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
 // Elector is for gocron.WithDistributedElector. NewElector makes one, and it is safe for concurrent use.
