@@ -3,7 +3,8 @@
 //
 //	go run -C tools ./release v0.2.0
 //
-// It edits go.work and the go.mod and go.sum of the nested modules, stages the changes, and prints the remaining steps.
+// It edits go.work and the go.mod and go.sum of the nested modules, keeps the scripts of the version for the tests of
+// later ones, stages the changes, and prints the remaining steps.
 // It neither commits nor pushes.
 package main
 

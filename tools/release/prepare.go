@@ -31,13 +31,17 @@ var published = []string{
 	"rwlock/rwlockotel",
 }
 
-// prepare has every nested module require the root module at the version, and returns the tags that the commit needs.
+// prepare keeps the scripts of the version, has every nested module require the root module at the version, and returns
+// the tags that the commit needs.
 func prepare(repository, version string) (tags []string, err error) {
 	if version == "" || semver.Canonical(version) != version || semver.Compare(version, "v2.0.0") >= 0 {
 		return nil, fmt.Errorf("%q must be a version such as v0.2.0, below v2.0.0", version)
 	}
 	folders, err := editWork(filepath.Join(repository, "go.work"), version)
 	if err != nil {
+		return nil, err
+	}
+	if err := keepScripts(repository, version); err != nil {
 		return nil, err
 	}
 	// The root module's content is known before its nested modules' go.sum: it does not contain them.

@@ -111,6 +111,31 @@ func TestAReleaseCanBeFetched(t *testing.T) {
 	}
 }
 
+// A release keeps its scripts, unless an earlier release has the same ones. A version that is prepared again replaces
+// its scripts.
+func TestAReleaseKeepsItsScripts(t *testing.T) {
+	needGit(t)
+	repository := t.TempDir()
+	must(t)(git(repository, "init"))
+	script := filepath.Join(repository, "scripts", "a.lua")
+	kept := func(version string) string {
+		text, err := os.ReadFile(filepath.Join(repository, releasedScripts, version, "a.lua"))
+		if err != nil {
+			return ""
+		}
+		return string(text)
+	}
+	for _, step := range []struct{ version, script, kept string }{
+		{"v0.1.0", "one", "one"}, {"v0.1.1", "one", ""}, {"v0.2.0", "two", "two"}, {"v0.2.0", "three", "three"},
+	} {
+		write(t, script, step.script)
+		require.NoError(t, keepScripts(repository, step.version))
+		require.Equal(t, step.kept, kept(step.version), step)
+	}
+	require.Equal(t, "one", kept("v0.1.0"))
+	require.Contains(t, must(t)(git(repository, "status", "--porcelain")), "A  "+releasedScripts+"/v0.2.0/a.lua")
+}
+
 func TestPrepareRefusesOtherVersions(t *testing.T) {
 	for _, version := range []string{"", "0.2.0", "v0.2", "v1", "v2.0.0", "v0.2.0+x", "latest"} {
 		_, err := prepare(t.TempDir(), version)
@@ -121,9 +146,7 @@ func TestPrepareRefusesOtherVersions(t *testing.T) {
 // cloneForTest returns a repository with one commit, of the files that this one has now.
 func cloneForTest(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		skip(t, "git is not installed: apt-get install git")
-	}
+	needGit(t)
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
@@ -168,6 +191,13 @@ func write(t *testing.T, path, text string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+}
+
+func needGit(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		skip(t, "git is not installed: apt-get install git")
+	}
 }
 
 // skip is for what is missing on this machine; where everything has to run, that is a failure.
