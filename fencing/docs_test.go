@@ -10,8 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleLink is how a page names the example, the test or the function that its code is from.
-var exampleLink = regexp.MustCompile(`\[(\w+)\]\((\.\./[^)]*\.go)\)`)
+// codeLinks are how a page names the example, the test or the recipe that its code is from.
+var codeLinks = []*regexp.Regexp{
+	regexp.MustCompile(`\[((?:Example|Test)\w*)\]\((\.\./[^)]*_test\.go)\)`),
+	regexp.MustCompile(`^Recipe: \[(\w+)\]\((\.\./[^)]*\.go)\)`),
+}
 
 // What the pages show must be what go test runs: each example that they name must
 // exist, and each of their Go blocks must be part of the file named last above it.
@@ -41,7 +44,11 @@ func blocksOf(t *testing.T, page string) (blocks int) {
 	inBlock, block := false, []string(nil)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimRight(line, "\n")
-		for _, link := range exampleLink.FindAllStringSubmatch(line, -1) {
+		var links [][]string
+		for _, kind := range codeLinks {
+			links = append(links, kind.FindAllStringSubmatch(line, -1)...)
+		}
+		for _, link := range links {
 			path := filepath.Join(filepath.Dir(page), link[2])
 			file, err := os.ReadFile(path)
 			require.NoError(t, err)
