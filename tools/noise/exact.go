@@ -22,6 +22,9 @@ var exactChanges = []struct{ file, old, new string }{
 //go:linkname seedBubbles
 func seedBubbles(seed uint64) { bubbleRand, bubbleOrder = seed, seed }
 
+//go:linkname goroutineID
+func goroutineID() int { return int(getg().goid) }
+
 // drawn returns the next number of a splitmix64 sequence for a goroutine in a bubble, else 0.
 //
 //go:nosplit

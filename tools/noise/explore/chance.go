@@ -2,7 +2,12 @@
 
 package explore
 
-import "testing"
+import (
+	"bytes"
+	"runtime"
+	"strconv"
+	"testing"
+)
 
 // mostRepeated bounds how often a schedule runs again because it left its choices. The runtime leaves some to chance: a
 // select statement draws one of the cases that are ready, timers of one moment fire in any order.
@@ -12,3 +17,13 @@ const mostRepeated = 100
 const warmUps = 0
 
 func prepare(*testing.T) {}
+
+func goroutineID() int {
+	text := make([]byte, 64)
+	text = bytes.TrimPrefix(text[:runtime.Stack(text, false)], []byte("goroutine "))
+	id, err := strconv.Atoi(string(text[:bytes.IndexByte(text, ' ')]))
+	if err != nil {
+		panic(err)
+	}
+	return id
+}

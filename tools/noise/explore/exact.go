@@ -30,3 +30,8 @@ func prepare(t *testing.T) {
 //
 //go:linkname seed runtime.seedBubbles
 func seed(uint64)
+
+// goroutineID reads what the stack trace of a goroutine shows, without the trace.
+//
+//go:linkname goroutineID runtime.goroutineID
+func goroutineID() int

@@ -1,12 +1,10 @@
 package explore
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -237,16 +235,6 @@ func (r *running) end() (err error) {
 		close(g.resume)
 	}
 	return err
-}
-
-func goroutineID() int {
-	text := make([]byte, 64)
-	text = bytes.TrimPrefix(text[:runtime.Stack(text, false)], []byte("goroutine "))
-	id, err := strconv.Atoi(string(text[:bytes.IndexByte(text, ' ')]))
-	if err != nil {
-		panic(err)
-	}
-	return id
 }
 
 // places returns the functions outside of the machinery, the innermost first.
