@@ -176,6 +176,66 @@ func TestALossEndsLingering(t *testing.T) {
 	})
 }
 
+// A goroutine that wants a lock that lingers for readers gives up, at whatever step of its call, while another client
+// comes to wait for the lock, or the lease ends: nothing lingers on.
+func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
+	for name, happens := range map[string]func(w *world, p, q *process) *testkit.Pending{
+		"another client waits": func(w *world, _, q *process) *testkit.Pending {
+			other := q.Acquire(w.Ctx, "n", rwlock.Write)
+			w.Settle()
+			return other
+		},
+		"Close": func(w *world, p, _ *process) *testkit.Pending {
+			require.NoError(w, p.Close())
+			return nil
+		},
+		"its time is over": func(w *world, _, _ *process) *testkit.Pending {
+			w.Pass(time.Hour)
+			return nil
+		},
+		"a loss": func(w *world, _, _ *process) *testkit.Pending {
+			w.FlushAll()
+			w.Pass(w.TTL)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for step, reached := int64(1), true; reached; step++ {
+				inFakeTime(t, func(w *world) {
+					p, q := w.Process(), w.Process()
+					hasWaited(p)
+					mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+					require.NoError(w, mu.RLock(w.Ctx))
+					require.NoError(w, mu.RUnlock(w.Ctx))
+					ctx, cancel := context.WithCancel(w.Ctx)
+					defer cancel()
+					var other *testkit.Pending
+					stepped := &steppedContext{Context: ctx, at: step, call: func() {
+						other = happens(w, p, q)
+						cancel()
+					}}
+					err := mu.Lock(stepped)
+					if reached = stepped.calls.Load() >= step; !reached {
+						require.NoError(w, err)
+						require.NoError(w, mu.Unlock(w.Ctx))
+						return
+					}
+					if err == nil {
+						_ = mu.Unlock(w.Ctx)
+					}
+					if other != nil {
+						began := time.Now()
+						w.Release(other.Granted())
+						require.Zero(w, time.Since(began), "step %d", step)
+					}
+					w.Pass(time.Second)
+					require.Zero(w, p.Stats().Lingering, "step %d", step)
+				})
+			}
+		})
+	}
+}
+
 // A machine was suspended while a lock lingered: no timer has noticed that the lease has ended, and Lock asks Redis.
 func TestALockThatLingeredOverASuspensionIsTakenAnew(t *testing.T) {
 	inFakeTime(t, func(w *world) {

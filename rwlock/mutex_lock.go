@@ -155,14 +155,23 @@ func (m *RWMutex) isOver(within context.Context, begun time.Time) bool {
 }
 
 // giveUp removes a waiter, unless it was admitted at the same moment, and reports whether it did. An admitted waiter
-// has the lock even if its context has ended: a caller that gets an error would not unlock it.
+// has the lock even if its context has ended: a caller that gets an error would not unlock it. A hold that lingered
+// when the waiter came lingers on, unless it was to end meanwhile: then the waiter was in the way, and nothing else
+// ends it.
 func (m *RWMutex) giveUp(w *localqueue.Waiter) bool {
 	m.mu.Lock()
-	defer m.unlock()
 	if !m.queue.GiveUp(w) {
+		m.unlock()
 		return false
 	}
+	h := m.idleHold()
+	if h != nil && m.linger.armed && !h.contended {
+		h = nil
+	}
+	release := m.detachIdle(h)
 	m.disclaimIfUnused()
+	m.unlock()
+	release()
 	return true
 }
 
