@@ -8,12 +8,13 @@ import (
 	"github.com/seed74116694/fencelock/chaos/history"
 )
 
-// Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck these,
-// nor the process or its links to them, since some time before the call, in which a master that had lost its data may
-// vote again. An acquisition with little time is not judged: on a busy machine an answer takes some.
+// Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck
+// these, nor the process or its links to them, since some time before the call, in which a master that had lost its
+// data may vote again. An acquisition with little time is not judged: on a busy machine an answer takes some. That
+// masters belong to different sets is an answer.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
-		if f.Cause != "no quorum" || f.Ended-f.Called < int64(slack.Answer) {
+		if f.Cause != "conflict" && (f.Cause != "no quorum" || f.Ended-f.Called < int64(slack.Answer)) {
 			continue
 		}
 		judged++
@@ -33,7 +34,7 @@ func Available(h *history.History, slack Slack) (found []Violation, judged int) 
 		}
 		if reached > h.Run.Masters/2 {
 			found = append(found, Violation{Rule: "available", Text: fmt.Sprintf(
-				"%s: %s of process %d got no quorum in %v, with %d of %d masters in reach: %s", f.Name, f.Form, f.Process,
+				"%s: %s of process %d failed after %v, with %d of %d masters in reach: %s", f.Name, f.Form, f.Process,
 				time.Duration(f.Ended-f.Called), reached, h.Run.Masters, f.Err)})
 		}
 	}

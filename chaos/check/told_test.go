@@ -82,14 +82,17 @@ func TestAvailable(t *testing.T) {
 		faults         []history.Fault
 		judged, broken int
 	}{
-		"nothing strikes":       {judged: 1, broken: 1},
-		"one master":            {faults: []history.Fault{ofOne}, judged: 1, broken: 1},
-		"all masters":           {faults: []history.Fault{strikes(19, 30)}, judged: 1},
-		"a while ago":           {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
-		"two that forget":       {faults: []history.Fault{forgets}, judged: 1},
-		"links of another":      {faults: []history.Fault{ofOther}, judged: 1, broken: 1},
-		"contended":             {change: func(f *history.Failure) { f.Cause = "contended" }},
-		"it had little time":    {change: func(f *history.Failure) { f.Ended = at(20.5) }},
+		"nothing strikes":    {judged: 1, broken: 1},
+		"one master":         {faults: []history.Fault{ofOne}, judged: 1, broken: 1},
+		"all masters":        {faults: []history.Fault{strikes(19, 30)}, judged: 1},
+		"a while ago":        {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
+		"two that forget":    {faults: []history.Fault{forgets}, judged: 1},
+		"links of another":   {faults: []history.Fault{ofOther}, judged: 1, broken: 1},
+		"contended":          {change: func(f *history.Failure) { f.Cause = "contended" }},
+		"it had little time": {change: func(f *history.Failure) { f.Ended = at(20.5) }},
+		"a conflict at once": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "conflict", at(20.5) }, judged: 1, broken: 1,
+		},
 		"its process's links":   {faults: []history.Fault{ofWorker}, judged: 1},
 		"a fault after the end": {faults: []history.Fault{strikes(23, 30)}, judged: 1, broken: 1},
 	} {

@@ -28,7 +28,8 @@ var focus = []struct {
 	runs  []string // flags of chaos
 }{
 	{regexp.MustCompile(`^(rwlock/mutex|rwlock/leases|internal/localqueue/)`), []string{
-		"-masters 1 -names 1 -workers 8 -forms mutex", "-masters 1 -names 3 -workers 6 -forms mutex,lease,operate",
+		"-masters 1 -names 1 -workers 8 -forms mutex -gap 2s",
+		"-masters 1 -names 3 -workers 6 -forms mutex,lease,operate -gap 1s",
 	}},
 	{regexp.MustCompile(`^reentrant/`), []string{
 		"-masters 1 -names 2 -forms owner,many", "-masters 3 -names 2 -forms owner",
@@ -72,7 +73,7 @@ func runs(m mutant) (all []string) {
 // run returns the i-th run of chaos for a mutant.
 func (h *hunt) run(m mutant, i int) command {
 	all := runs(m)
-	flags := fmt.Sprintf("%s -for %v -gap 400ms -seed %d", all[i%len(all)], oneRun, h.seed+uint64(i))
+	flags := fmt.Sprintf("-gap 400ms %s -for %v -seed %d", all[i%len(all)], oneRun, h.seed+uint64(i))
 	c, err := parseCommand(chaos + flags)
 	if err != nil {
 		panic(err) // not reached: the command is a run of chaos
