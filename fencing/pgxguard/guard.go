@@ -46,7 +46,8 @@ func (g *Guard) Create(ctx context.Context, db Tx) error {
 // does not look at ctx. PostgreSQL then rolls the transaction back, at once if it is idle, and a pool replaces the
 // connection. The error matches the cause of the end, such as [fencing.ErrLost]. A process that is paused closes
 // nothing. For this case PostgreSQL itself ends a transaction that was idle for longer than the lease behind f, or ctx,
-// had left when Do began, but not before a second.
+// had left when Do began, but not before a second. It does not count as idle while a CopyFrom is half sent or rows are
+// half read: a process that is paused there keeps the next holder waiting.
 //
 // Given a *pgx.Conn or a *pgxpool.Conn on which a transaction is under way, Do returns [sqlguard.ErrInTransaction] and
 // sends nothing. Inside the work of a write on the same resource, under its context, Do is [fencing.ErrNested].
