@@ -209,16 +209,20 @@ type seating struct {
 	addrs []string    // by seat: the address by which the founder named it
 	terms terms       // the last terms, also those that this client has seen before
 	taken map[int]int // by seat: the master of this client that has it
+	admit bool        // the set may take in masters that this client has not seen there
 }
 
 func (v *view) seating(all []finding, set string) *seating {
-	s := &seating{set: set, terms: v.termsOf(set), taken: make(map[int]int)}
+	s, members := &seating{set: set, terms: v.termsOf(set), taken: make(map[int]int)}, 0
 	for _, f := range all {
 		if f.state == member && f.marker.set == set {
 			s.addrs = strings.Fields(f.marker.seats)
 			s.terms.learn(f.marker.terms)
+			s.admit = s.admit || v.sameMasters(f.marker.seats)
+			members++
 		}
 	}
+	s.admit = s.admit || members >= v.quorum()
 	return s
 }
 
@@ -300,10 +304,16 @@ func (v *view) names(i, seat int, s *seating) bool {
 // freeSeat returns the seat of master i, which has lost its marker: the seat where it was last in order, or a seat with
 // its address, or the seat of its process. It returns -1 if there is none. Then the master is another server and must
 // not count: it would complete a quorum that the real master, which may come back, knows nothing about.
+//
+// A set of other masters than this client's takes in none by its address or process, unless a quorum belongs to it. It
+// may be the set of before a replacement, which a master shows that was away then, while the present set is silent.
 func (v *view) freeSeat(i int, f *finding, s *seating) int {
 	free := func(seat int) bool { _, is := s.taken[seat]; return !is }
 	if before := v.seatOf(i, s.set); before >= 0 && before < len(s.addrs) && free(before) {
 		return before
+	}
+	if !s.admit {
+		return -1
 	}
 	addr := v.masters[i].Addr()
 	if i < len(s.addrs) && s.addrs[i] == addr && free(i) {

@@ -235,6 +235,21 @@ func TestJudge(t *testing.T) {
 			}
 			return other(m, "a b d")
 		}, []string{"member 0", "member 1", "unmarked 2"}, ""},
+		"the marker is lost, the set may be that of before": {func(m *masters) *masters {
+			m.servers[1].marker, m.servers[2] = nil, nil
+			return other(m, "a b d")
+		}, []string{"member 0", noMember, "silent"}, ""},
+		"the marker is lost, the set may be that of before, the process is known": {func(m *masters) *masters {
+			m.servers[0].marker["terms"] = "1:A 1:B 1:C"
+			m.servers[1].marker, m.servers[2] = nil, nil
+			return other(m, "a b d")
+		}, []string{"member 0", noMember, "silent"}, ""},
+		"the marker is lost, the master was seen in the set": {func(m *masters) *masters {
+			at := overServers("a b d", m.servers...)
+			_, _ = at.bootstrap()
+			m.servers[1].marker, at.servers = nil, []*server{m.servers[0], m.servers[1], nil}
+			return at
+		}, []string{"member 0", "unmarked 1", "silent"}, ""},
 		"a server that is no member": {func(m *masters) *masters {
 			m.servers[2] = newServers(4)[3]
 			return other(m, "a b d")
