@@ -180,7 +180,7 @@ func startWatermill(t *testing.T, p program) func(int) {
 	topics := make(chan string, len(p.processes)) // the one that is next
 	for i, locker := range p.processes {
 		topic := string(rune('a' + i))
-		handler := router.AddNoPublisherHandler(topic, topic, messages, func(msg *message.Message) error {
+		handler := router.AddConsumerHandler(topic, topic, messages, func(msg *message.Message) error {
 			return p.handle(msg.Context(), 1)
 		})
 		handler.AddMiddleware(watermilllock.Exclusive(locker, patience, func(*message.Message) string { return name }))
