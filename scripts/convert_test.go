@@ -193,7 +193,7 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 		require.EqualValues(e.t, 0, answer(e, acquire(writer("03").converting("01"))))
 		refused := e.run(tryAcquire(writer("04").converting("01")))
 		require.EqualValues(e.t, 2, refused[0], "the ordinary refusal")
-		require.Equal(e.t, ulid("02"), refused[5], "by the one in the way")
+		require.Equal(e.t, ulid("02"), refused[4], "by the one in the way")
 		require.EqualValues(e.t, 0, answer(e, acquire(writer("05").converting("01"))))
 		require.EqualValues(e.t, 7, answer(e, acquire(writer("06").converting("02"))), "another is one")
 		e.run(release("02", 0))

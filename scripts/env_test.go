@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/scratch"
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -90,7 +91,9 @@ func (e *env) run(c call) []any {
 	e.t.Helper()
 	reply, err := e.try(c)
 	require.NoError(e.t, err, "%s %q", c.script, c.args)
-	return reply.([]any)
+	fields, ok := wire.Fields(reply)
+	require.True(e.t, ok, "%s %q replies %v", c.script, c.args, reply)
+	return fields
 }
 
 func (e *env) do(args ...string) rueidis.RedisResult {

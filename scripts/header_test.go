@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -107,7 +108,8 @@ func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
 				c := s.call(tokens)
 				reply, err := e.try(c)
 				require.NoError(e.t, err, "%s, step %d: %s", name, i, c.script)
-				remember(c, reply.([]any), tokens)
+				fields, _ := wire.Fields(reply)
+				remember(c, fields, tokens)
 			}
 		}
 		e.run(inspect())
@@ -254,12 +256,12 @@ func TestDetailsAreKept(t *testing.T) {
 				for _, r := range []request{writer("01"), reader("01")} {
 					r.meta, r.owner = meta, owner
 					e.run(acquire(r))
-					require.Equal(e.t, r.details(), e.run(tryAcquire(writer("02")))[4])
+					require.Equal(e.t, r.details(), e.run(tryAcquire(writer("02")))[7])
 					waits := writer("03").by(owner)
 					waits.meta = meta
 					e.run(acquire(waits))
 					e.run(release("01", 0))
-					require.Equal(e.t, waits.details(), e.run(tryAcquire(writer("02")))[4])
+					require.Equal(e.t, waits.details(), e.run(tryAcquire(writer("02")))[7])
 					shown := e.run(inspect())[3].([]any)[0].([]any)
 					require.Equal(e.t, meta, shown[8])
 					require.Equal(e.t, ulid(map[string]string{"": "03"}[owner]+owner), shown[1])

@@ -116,7 +116,11 @@ func (e *env) repeatable(c call, reply []any) (kept []any) {
 		return append(kept, reply[2])
 	case scripts.Renew: // server us, then statuses
 		return reply[1:]
-	default: // status, token, left, server us, then the holder's details and id, or the owner's counter and the mode
+	case scripts.Acquire: // status, token, left, server us, then first of a block, or holder: id, left, held, details
+		kept = append(kept, reply[:2]...)
+		kept = append(kept, reply[min(4, len(reply)):min(5, len(reply))]...)
+		return append(kept, reply[min(7, len(reply)):]...)
+	default: // status, token, left, server us, then the owner's counter and the mode
 		kept = append(kept, reply[:2]...)
 		return append(kept, reply[min(4, len(reply)):min(6, len(reply))]...)
 	}
@@ -242,7 +246,7 @@ func TestARefusedConversionNamesWhoJoined(t *testing.T) {
 				require.EqualValues(e.t, 1, answer(e, join(reader("02").by("a").lasting(3*ttl))))
 				refused := e.run(tryAcquire(c.again.by("a")))
 				require.EqualValues(e.t, 2, refused[0])
-				require.Equal(e.t, ulid("02"), refused[5])
+				require.Equal(e.t, ulid("02"), refused[4])
 			})
 		})
 	}

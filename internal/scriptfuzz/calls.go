@@ -154,13 +154,13 @@ func (m *lock) inTheWay(from string) (all []*hold) {
 // that expire at the same time it may be any.
 func (m *lock) answerWaiting(code int64, among []*hold) any {
 	if len(among) == 0 {
-		return reply{code, int64(0), m.wake(), m.us, "", "", int64(0), int64(0)}
+		return reply{code, int64(0), m.wake(), m.us, "", int64(0), int64(0), ""}
 	}
 	var first oneOf
 	for _, h := range among {
 		if h == among[0] || h.expiry == among[0].expiry && among[0].id != m.writer {
 			first = append(first, reply{
-				code, int64(0), m.wake(), m.us, h.details(), h.id, h.expiry - m.ms(), m.ms() - h.since,
+				code, int64(0), m.wake(), m.us, h.id, h.expiry - m.ms(), m.ms() - h.since, h.details(),
 			})
 		}
 	}

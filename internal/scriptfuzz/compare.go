@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // The numbers in field n, and the zsets that they count, in the order of their keys.
@@ -463,4 +465,36 @@ func (p *Player) onlyCountersStay() error {
 		}
 	}
 	return nil
+}
+
+// model makes the call in the model and returns the reply that the script must give.
+func (p *Player) model(s step, got []any) any {
+	id, h := holdID(s.Hold), s.asHold()
+	switch scripts.Name(s.Do) {
+	case scripts.Acquire:
+		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of))
+	case scripts.Join:
+		return p.m.join(h, s.TTL, p.joined(s))
+	case scripts.Raise:
+		return p.m.raise(id, p.token(s, s.Of))
+	case scripts.Yield:
+		return p.m.yield(id, p.token(s, s.Of))
+	case scripts.Break:
+		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
+	case scripts.Regain:
+		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted)
+	case scripts.Release:
+		found := got[0] == int64(1) && p.m.ended[id] != nil
+		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
+	case scripts.Refresh:
+		return p.m.refresh(holdIDs(s.Others), routeArg(s), s.FarLife, s.Far)
+	case scripts.Renew:
+		var all []renewal
+		for _, n := range s.Others {
+			all = append(all, renewal{holdID(n), s.TTL, p.token(s, n)})
+		}
+		return p.m.renew(all)
+	default:
+		return p.m.inspect()
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -205,7 +206,11 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return got.([]any), nil
+	fields, ok := wire.Fields(got)
+	if !ok {
+		return nil, fmt.Errorf("%s replies %v", name, got)
+	}
+	return fields, nil
 }
 
 func (p *Player) voteText(v *voteArg) string {
@@ -371,6 +376,9 @@ func (p *Player) arguments(s step) []any {
 		if s.Rest > 0 {
 			args = append(args, fmt.Sprint(s.Least, " ", s.Rest))
 		}
+		if len(args) == 3 && s.Tomb == 0 {
+			return args[:1] // as a client sends it
+		}
 		return args
 	case scripts.Refresh:
 		args := []any{routeArg(s), s.FarLife, flag(s.Far)}
@@ -410,38 +418,6 @@ func (p *Player) joined(s step) int64 {
 // settles reports whether a script lets waiters in.
 func settles(name scripts.Name) bool {
 	return name != scripts.Renew && name != scripts.Raise && name != scripts.Inspect
-}
-
-// model makes the call in the model and returns the reply that the script must give.
-func (p *Player) model(s step, got []any) any {
-	id, h := holdID(s.Hold), s.asHold()
-	switch scripts.Name(s.Do) {
-	case scripts.Acquire:
-		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of))
-	case scripts.Join:
-		return p.m.join(h, s.TTL, p.joined(s))
-	case scripts.Raise:
-		return p.m.raise(id, p.token(s, s.Of))
-	case scripts.Yield:
-		return p.m.yield(id, p.token(s, s.Of))
-	case scripts.Break:
-		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
-	case scripts.Regain:
-		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted)
-	case scripts.Release:
-		found := got[0] == int64(1) && p.m.ended[id] != nil
-		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
-	case scripts.Refresh:
-		return p.m.refresh(holdIDs(s.Others), routeArg(s), s.FarLife, s.Far)
-	case scripts.Renew:
-		var all []renewal
-		for _, n := range s.Others {
-			all = append(all, renewal{holdID(n), s.TTL, p.token(s, n)})
-		}
-		return p.m.renew(all)
-	default:
-		return p.m.inspect()
-	}
 }
 
 // withStrays leaves out of a reply what members without records may change: times, and the holder that is named.

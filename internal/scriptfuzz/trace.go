@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -85,7 +86,7 @@ func (t *Trace) Check(c Call) error {
 		part.lock.observe(c, now)
 	}
 	reply, published := c.Run()
-	got, ok := reply.([]any)
+	got, ok := wire.Fields(reply)
 	if !ok {
 		t.failed(parts, reply)
 		return nil
@@ -337,7 +338,7 @@ func (l *tracedLock) call(one *part) any {
 			least, others = minimum{number(a), number(b)}, others[:last]
 		}
 		found := one.got[0] == int64(1) && m.ended[args[0]] != nil
-		return m.release(args[0], n(1), args[2] == "1", others, least, found)
+		return m.release(args[0], n(1), n(2) == 1, others, least, found)
 	case scripts.Refresh:
 		route := "-"
 		if len(args) > 0 {
@@ -426,7 +427,7 @@ func (k *marker) voteOn(us int64, arg string) verdict {
 func (t *Trace) checkMarker(c Call) error {
 	k := readMarker(c, c.Keys[0])
 	reply, _ := c.Run()
-	got, ok := reply.([]any)
+	got, ok := wire.Fields(reply)
 	if !ok {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -39,8 +40,9 @@ func TestTraceFindsADifference(t *testing.T) {
 
 // forgeToken changes the token of a grant.
 func forgeToken(s *testredis.Script) {
-	if reply, ok := s.Reply.([]any); ok && len(reply) > 2 && reply[0] == int64(1) {
+	if reply, ok := wire.Fields(s.Reply); ok && len(reply) > 3 && reply[0] == int64(1) {
 		reply[1] = reply[1].(int64) + 1
+		s.Reply = reply
 	}
 }
 

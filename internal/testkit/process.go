@@ -163,6 +163,18 @@ func (p *Process) Start(opts ...rwlock.Option) *Process {
 	return p
 }
 
+// fieldsOf returns the numbers of a reply, a list or a line, in the form in which a server sends it.
+func fieldsOf(reply string) (fields []string) {
+	kind, content, _ := strings.Cut(reply, "\r\n")
+	if strings.HasPrefix(kind, "$") {
+		return strings.Fields(content)
+	}
+	for field := range strings.SplitSeq(content, "\r\n") {
+		fields = append(fields, strings.TrimPrefix(field, ":"))
+	}
+	return fields
+}
+
 // sendTwice makes every script of the process run twice from now on. Between the two another process may have made
 // room, so only a hold that the first run found granted is compared: it still is, with the same token.
 func (p *Process) sendTwice() {
@@ -170,8 +182,8 @@ func (p *Process) sendTwice() {
 	p.Link.Duplicate(isScript, func(cmd []string, first, second string) {
 		switch p.W.ScriptOf(cmd) {
 		case scripts.Acquire, scripts.Join, scripts.Renew:
-			one, two := strings.Split(first, "\r\n"), strings.Split(second, "\r\n")
-			if len(one) > 3 && one[1] == ":1" && !slices.Equal(one[:3], two[:3]) { // number of fields, status, token
+			one, two := fieldsOf(first), fieldsOf(second)
+			if len(one) > 1 && one[0] == "1" && (len(two) < 2 || !slices.Equal(one[:2], two[:2])) { // status, token
 				p.W.Errorf("%s %q was answered by %q, and again by %q", p.W.ScriptOf(cmd), cmd[3:], first, second)
 			}
 		}

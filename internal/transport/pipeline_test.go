@@ -19,6 +19,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // ticking makes every reading of the clock a moment of its own, so that the calls of one batch are those that were sent
@@ -214,19 +215,19 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 		mini := testredis.NewMini(t)
 		b := newBed(t, mini.Client(t))
 		var mu sync.Mutex
-		statuses := make(map[string]int64)
+		statuses := make(map[string]wire.Status)
 		post := func(hold string) {
 			b.Post(transport.Call{
 				Script: acquire, Keys: keysOf("lock"), Args: acquireArgs(hold, time.Minute),
 				To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
-					fields, err := r.ToArray()
+					reply, err := wire.ReadAcquire(r)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					statuses[hold], _ = fields[0].AsInt64()
+					statuses[hold] = reply.Status
 				}),
 			})
 		}
@@ -244,7 +245,9 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 		}
 		mini.Thaw()
 		synctest.Wait()
-		require.Equal(t, map[string]int64{holds[0]: 1, holds[1]: 2, holds[2]: 2}, statuses, "in order, and each its own")
+		require.Equal(t, map[string]wire.Status{
+			holds[0]: wire.Granted, holds[1]: wire.Refused, holds[2]: wire.Refused,
+		}, statuses, "in order, and each its own")
 		require.Len(t, done.take(), batchesAtOnce+3)
 		whole := mini.Calls("EVAL") // one of refresh, and those of acquire that went out with the first
 		require.GreaterOrEqual(t, whole, 2)

@@ -92,7 +92,7 @@ func TestStaleVoteOfEarlierProcess(t *testing.T) {
 		require.True(t, transport.StaleMarker(err), "%v", err)
 		require.True(t, mini.Miniredis().Exists("t:{x}"), "the script ran by its digest, and granted the lock")
 		require.False(t, b.Identified())
-		require.ErrorContains(t, <-acquireWith(b, b.Vote(1)), "status 5")
+		require.ErrorContains(t, <-acquireWith(b, b.Vote(1)), fmt.Sprint("status ", wire.Changed))
 	})
 }
 
@@ -122,9 +122,9 @@ func acquireWith(b *bed, vote wire.Vote) <-chan error {
 	b.Post(transport.Call{
 		Script: acquire, Keys: append(keysOf("x"), "t:master"), Vote: vote, Args: args, Urgent: true,
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
-			f, err := r.AsIntSlice()
-			if err == nil && f[0] != 1 {
-				err = fmt.Errorf("status %d", f[0])
+			f, err := wire.ReadAcquire(r)
+			if err == nil && f.Status != wire.Granted {
+				err = fmt.Errorf("status %d", f.Status)
 			}
 			done <- err
 		}),

@@ -45,13 +45,14 @@ func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 	case Granted:
 		h.First = f.first(h.Token)
 	case Tombstoned:
-		if f.left() > 0 {
+		if !f.isLast() {
 			if h.Broken = readBreaker(f.text()); h.Broken == nil {
 				f.malformed("reason of a break")
 			}
 		}
 	case Queued, Refused:
-		h.Holder = readHolder(f.text(), f.text(), f.atMost(), f.atMost())
+		hold, left, held := f.word(), f.atMost(), f.atMost()
+		h.Holder = readHolder(f.text(), hold, left, held)
 	}
 	return f.ended(h)
 }

@@ -53,7 +53,7 @@ func TestTheOwnerOfTheHolder(t *testing.T) {
 		"-": other, "-^B": other, "-~": other, "-^B~": other, "+16": other, "+16~": other, "+16^B": other,
 		"A": "A", "A^B": "A", "A~": "A", "A^B~": "A",
 	} {
-		r, err := wire.ReadAcquire(reply(2, 0, 5, us, "w 3000 "+owner+" pchannel meta of it", other, 5, 1000))
+		r, err := wire.ReadAcquire(reply(2, 0, 5, us, other, 5, 1000, "w 3000 "+owner+" pchannel meta of it"))
 		require.NoError(t, err)
 		require.Equal(t, shown, r.Holder.Owner, owner)
 		require.Equal(t, "meta of it", r.Holder.Meta)

@@ -21,6 +21,10 @@
 //
 // # Replies
 //
+// A reply is a list of fields, or a line: the same fields in one text, with a space between them. Only the last field
+// of a line may have spaces. A list of four numbers costs a server 6,000 instructions more than a line, which is 4 % of
+// a writer's pair, so acquire.lua and release.lua answer with a line in their common cases. A client reads both.
+//
 // A proxy or another script may answer anything, so a reply is read strictly: a status that the script does not have, a
 // field of another type, a missing or an additional field, a number out of range, and a grant without a token or
 // without time are errors. So a malformed reply counts as no answer, and never as a grant. A refusal by the server,

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,6 +31,12 @@ func result(value any) rueidis.RedisResult {
 
 // reply makes the reply that is a list of these values.
 func reply(values ...any) rueidis.RedisResult { return result(values) }
+
+// line makes the reply that is a text with these values.
+func line(values ...any) rueidis.RedisResult {
+	text := fmt.Sprintln(values...)
+	return result(text[:len(text)-1])
+}
 
 // encode writes a value in the form in which rueidis caches a message: a type, a length or a number, and the content.
 func encode(to []byte, value any) []byte {
@@ -75,9 +82,14 @@ func fromJSON(text string) (r rueidis.RedisResult, value any, ok bool) {
 	return result(value), value, true
 }
 
-// integer returns a number of a list.
-func integer(list any, i int) (n int64, ok bool) {
-	values, _ := list.([]any)
+// integer returns a number of a list, or of a line.
+func integer(reply any, i int) (n int64, ok bool) {
+	values, _ := reply.([]any)
+	if line, is := reply.(string); is {
+		for _, field := range strings.Split(line, " ") {
+			values = append(values, json.Number(field))
+		}
+	}
 	if i >= len(values) {
 		return 0, false
 	}

@@ -42,10 +42,10 @@ func TestRepliesAboutOneHold(t *testing.T) {
 		"granted":           {[]any{1, token, 40_000, us}, []string{"acquire", "raise", "yield", "regain"}, granted},
 		"a block":           {[]any{1, token, 40_000, us, token - 3}, []string{"acquire", "yield"}, block},
 		"joined":            {[]any{1, token, 40_000, us, 2, "w"}, []string{"join"}, joined},
-		"behind a holder":   {[]any{0, 0, 5, us, details, other, 5, 1000}, []string{"acquire"}, behind},
-		"refused":           {[]any{2, 0, 5, us, details, other, 5, 1000}, []string{"acquire"}, refused},
-		"behind no holder":  {[]any{0, 0, 1, us, "", "", 0, 0}, []string{"acquire"}, nearest(wire.Queued)},
-		"of later versions": {[]any{2, 0, 1, us, "x 1", other, 5, 1}, []string{"acquire"}, nearest(wire.Refused)},
+		"behind a holder":   {[]any{0, 0, 5, us, other, 5, 1000, details}, []string{"acquire"}, behind},
+		"refused":           {[]any{2, 0, 5, us, other, 5, 1000, details}, []string{"acquire"}, refused},
+		"behind no holder":  {[]any{0, 0, 1, us, "", 0, 0, ""}, []string{"acquire"}, nearest(wire.Queued)},
+		"of later versions": {[]any{2, 0, 1, us, other, 5, 1, "x 1"}, []string{"acquire"}, nearest(wire.Refused)},
 		"yielded":           {[]any{0, 0, 1, us}, []string{"yield"}, nearest(wire.Queued)},
 		"yield, unknown":    {[]any{2, 0, 0, us}, []string{"yield"}, is(wire.Absent)},
 		"no standing hold":  {[]any{0, 0, 0, us}, []string{"join", "regain"}, is(wire.Absent)},
@@ -59,13 +59,15 @@ func TestRepliesAboutOneHold(t *testing.T) {
 	} {
 		for script, read := range readers {
 			t.Run(name+" "+script, func(t *testing.T) {
-				got, err := read(reply(tt.reply...))
-				if !slices.Contains(tt.of, script) {
-					require.True(t, err != nil || got.Status != wire.Granted, "a grant that this script does not report")
-					return
+				for _, r := range []rueidis.RedisResult{reply(tt.reply...), line(tt.reply...)} {
+					got, err := read(r)
+					if !slices.Contains(tt.of, script) {
+						require.True(t, err != nil || got.Status != wire.Granted, "a grant that this script does not report")
+						continue
+					}
+					require.NoError(t, err)
+					require.Equal(t, tt.want, got)
 				}
-				require.NoError(t, err)
-				require.Equal(t, tt.want, got)
 			})
 		}
 	}
@@ -76,7 +78,7 @@ func TestTimesOfAServerWhoseClockWasSet(t *testing.T) {
 	got, err := wire.ReadAcquire(reply(4, 0, 1<<62, us))
 	require.NoError(t, err)
 	require.Greater(t, got.Left, 100*365*24*time.Hour)
-	got, err = wire.ReadAcquire(reply(2, 0, 1, us, "r 3000 - pc ", other, -5, -7))
+	got, err = wire.ReadAcquire(reply(2, 0, 1, us, other, -5, -7, "r 3000 - pc "))
 	require.NoError(t, err)
 	require.Zero(t, got.Holder.Remaining+got.Holder.Held)
 }
@@ -101,9 +103,20 @@ func TestMalformedRepliesAboutOneHold(t *testing.T) {
 		"block without a token":    reply(1, us, 40_000, us, 0),
 		"joined in no mode":        reply(1, us, 40_000, us, 1, "x"),
 		"joined by no hold":        reply(1, us, 40_000, us, 0, "r"),
-		"holder without times":     reply(2, 0, 5, us, "w 3000 - pc ", other),
+		"holder without times":     reply(2, 0, 5, us, other, 5, 1000),
 		"holder of numbers":        reply(2, 0, 5, us, 1, 2, 3, 4),
 		"nested":                   reply([]any{1, us, 40_000, us}),
+		"empty line":               line(),
+		"line of a word":           line("OK"),
+		"short line":               line(1, us, 40_000),
+		"long line":                line(1, us, 40_000, us, us-1, "w", 0),
+		"line that goes on":        line(1, us, 40_000, us, ""),
+		"line with two spaces":     line(1, us, "", 40_000, us),
+		"line that begins late":    line("", 1, us, 40_000, us),
+		"line with a fraction":     line(1, us, 40_000.5, us),
+		"line with a new line":     line(1, us, 40_000, "17\n"),
+		"holder of a short line":   line(2, 0, 5, us, other, 5, 1000),
+		"holder without an id":     line(2, 0, 5, us, 5, 1000, "w 3000 - pc "),
 	} {
 		for script, read := range readers {
 			got, err := read(r)
@@ -133,7 +146,9 @@ func FuzzHoldReply(f *testing.F) {
 		`[1,1700000000000007,40000,1700000000000000]`,
 		`[1,1700000000000007,40000,1700000000000000,1700000000000004]`,
 		`[1,1700000000000007,40000,1700000000000000,2,"w"]`,
-		`[0,0,5,1700000000000000,"w 3000 - pchannel meta","01ARZ3NDEKTSV4RRFFQ69G5FAV",5,1000]`,
+		`[0,0,5,1700000000000000,"01ARZ3NDEKTSV4RRFFQ69G5FAV",5,1000,"w 3000 - pchannel meta"]`,
+		`"0 0 5 1700000000000000 01ARZ3NDEKTSV4RRFFQ69G5FAV 5 1000 w 3000 - pchannel meta"`,
+		`"1 1700000000000007 40000 1700000000000000"`, `"1 1 1 1 "`, `""`, `"1  1 1 1"`,
 		`[4,0,1000,1700000000000000]`, `[9,1,1,1]`, `["1",1,1,1]`, `[1,0,1,1]`, `[1,1,9223372036854775807,1]`, `null`, `[[]]`,
 	} {
 		f.Add(text)

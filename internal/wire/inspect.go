@@ -50,11 +50,13 @@ func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 
 // rows reads a list of holders or waiters.
 func (r *reader) rows() []row {
-	f := r.field()
-	if f == nil {
+	if r.inLine {
+		r.malformed("list")
+	}
+	if !r.advance() {
 		return nil
 	}
-	list, err := f.ToArray()
+	list, err := r.fields[r.next-1].ToArray()
 	if err != nil {
 		r.malformed("list")
 		return nil

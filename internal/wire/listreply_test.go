@@ -74,16 +74,21 @@ func TestReleaseReply(t *testing.T) {
 		{1, us, 1}: {Was: wire.WasGranted, Micros: us, More: wire.MoreAdmits},
 		{2, us, 2}: {Was: wire.WasWaiting, Micros: us, More: wire.MoreReads},
 	} {
-		got, err := wire.ReadRelease(reply(r[0], r[1], r[2]))
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		for _, r := range []rueidis.RedisResult{reply(r[0], r[1], r[2]), line(r[0], r[1], r[2])} {
+			got, err := wire.ReadRelease(r)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
 	}
-	got, err := wire.ReadRelease(reply(0, us, 0, "3:opsstuck"))
-	require.NoError(t, err)
-	require.Equal(t, wire.ReleaseReply{Micros: us, Broken: &wire.Breaker{Who: "ops", Why: "stuck"}}, got)
+	for _, r := range []rueidis.RedisResult{reply(0, us, 0, "3:ops is stuck"), line(0, us, 0, "3:ops is stuck")} {
+		got, err := wire.ReadRelease(r)
+		require.NoError(t, err)
+		require.Equal(t, wire.ReleaseReply{Micros: us, Broken: &wire.Breaker{Who: "ops", Why: " is stuck"}}, got)
+	}
 	for name, r := range map[string]rueidis.RedisResult{
 		"short": reply(1, us), "long": reply(1, us, 0, 0),
 		"no breaker": reply(1, us, 0, "ops"), "unknown": reply(3, us, 0), "negative": reply(-1, us, 0),
+		"short line": line(1, us), "long line": line(1, us, 0, 0), "empty line": line(),
 		"more": reply(1, us, 3), "far": reply(1, us, 4), "text": reply("1", us, 0), "refused": result(refusal("NOPERM no")),
 	} {
 		got, err := wire.ReadRelease(r)

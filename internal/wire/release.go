@@ -29,11 +29,15 @@ func (t Tombstone) IsZero() bool { return t.TTL == "" }
 
 // Args appends the arguments.
 func (q Release) Args(to []string) []string {
+	to = append(to, q.Hold)
+	if q.Tombstone.IsZero() && len(q.Others) == 0 && q.Minimum.Rest <= 0 {
+		return to
+	}
 	ttl := q.Tombstone.TTL
 	if q.Tombstone.IsZero() {
 		ttl = NoMillis
 	}
-	to = append(append(to, q.Hold, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
+	to = append(append(to, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
 	if q.Minimum.Rest > 0 {
 		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(q.Minimum.Rest)))
 	}

@@ -3,6 +3,8 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -16,22 +18,62 @@ var ErrCounter = errors.New("the lock's counter is past the largest token, 2^53 
 
 // reader reads the fields of a reply in turn. Its first error stays, and the fields after it are zero.
 type reader struct {
-	fields []rueidis.RedisMessage
+	fields []rueidis.RedisMessage // of a list
+	line   string                 // of a line: the fields that are left
 	next   int
+	inLine bool
+	done   bool // of a line: its last field has been read
 	err    error
 }
 
 func read(r rueidis.RedisResult) reader {
-	fields, err := r.ToArray()
+	message, err := r.ToMessage()
+	if err == nil && message.IsString() {
+		line, err := message.ToString()
+		return reader{line: line, inLine: true, err: err}
+	}
+	if err != nil {
+		return reader{err: err}
+	}
+	fields, err := message.ToArray()
 	return reader{fields: fields, err: err}
 }
 
-func (r *reader) left() int { return len(r.fields) - r.next }
+// Fields returns the fields of a reply that was read without its types: int64, string, and lists. It is for programs
+// that look at scripts, not for lockers.
+func Fields(reply any) (fields []any, ok bool) {
+	line, ok := reply.(string)
+	if !ok {
+		fields, ok = reply.([]any)
+		return fields, ok
+	}
+	parts := strings.SplitN(line, " ", waitingFields)
+	for i, part := range parts {
+		number, err := strconv.ParseInt(part, 10, 64)
+		if len(parts) == waitingFields && (i == 4 || i == 7) { // the holder's id and details
+			fields = append(fields, part)
+		} else if fields = append(fields, number); err != nil {
+			return nil, false
+		}
+	}
+	return fields, true
+}
+
+// waitingFields is the number of fields of a reply to an acquire that waits or is refused.
+const waitingFields = 8
+
+// isLast reports whether every field has been read.
+func (r *reader) isLast() bool {
+	if r.inLine {
+		return r.done
+	}
+	return r.next == len(r.fields)
+}
 
 // end returns the error of the reply. Every field must have been read.
 func (r *reader) end() error {
-	if r.err == nil && r.left() > 0 {
-		r.err = fmt.Errorf("malformed reply of %d fields", len(r.fields))
+	if r.err == nil && !r.isLast() {
+		r.err = fmt.Errorf("malformed reply: fields after the first %d", r.next)
 	}
 	return r.err
 }
@@ -43,34 +85,63 @@ func (r *reader) malformed(what string) {
 	}
 }
 
-func (r *reader) field() *rueidis.RedisMessage {
-	if r.err == nil && r.left() == 0 {
-		r.err = fmt.Errorf("malformed reply of %d fields", len(r.fields))
+// advance reports whether there is one field more to read.
+func (r *reader) advance() bool {
+	if r.err == nil && r.isLast() {
+		r.err = fmt.Errorf("malformed reply of %d fields", r.next)
 	}
 	if r.err != nil {
-		return nil
+		return false
 	}
 	r.next++
-	return &r.fields[r.next-1]
+	return true
+}
+
+// cut returns the next field of a line, up to the next space.
+func (r *reader) cut() string {
+	field, rest, more := strings.Cut(r.line, " ")
+	r.line, r.done = rest, !more
+	return field
 }
 
 func (r *reader) integer() int64 {
-	f := r.field()
-	if f == nil {
+	if !r.advance() {
 		return 0
 	}
-	n, err := f.ToInt64()
+	var n int64
+	var err error
+	if r.inLine {
+		n, err = strconv.ParseInt(r.cut(), 10, 64)
+	} else {
+		n, err = r.fields[r.next-1].ToInt64()
+	}
 	if err != nil {
 		r.malformed("integer")
 	}
 	return n
 }
 
-func (r *reader) text() string {
-	f := r.field()
-	if f == nil {
+// word reads a text without spaces.
+func (r *reader) word() string {
+	if !r.inLine {
+		return r.text()
+	}
+	if !r.advance() {
 		return ""
 	}
+	return r.cut()
+}
+
+// text reads a text, which is the last field of a line.
+func (r *reader) text() string {
+	if !r.advance() {
+		return ""
+	}
+	if r.inLine {
+		r.done = true
+		return r.line
+	}
+	f := &r.fields[r.next-1]
 	s, err := f.ToString()
 	if err != nil || !f.IsString() {
 		r.malformed("text")
@@ -201,7 +272,7 @@ func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldRe
 
 // first reads the first token of the block that ends with last, if the reply has it.
 func (r *reader) first(last fencing.Token) fencing.Token {
-	if r.left() == 0 {
+	if r.isLast() {
 		return 0
 	}
 	first := r.token()
@@ -221,7 +292,7 @@ func (r *reader) ended(h HoldReply) (HoldReply, error) {
 
 // breaker reads the next field if it is a text, in place of a status.
 func (r *reader) breaker() *Breaker {
-	if r.err != nil || r.left() == 0 || !r.fields[r.next].IsString() {
+	if r.err != nil || r.isLast() || !r.inLine && !r.fields[r.next].IsString() {
 		return nil
 	}
 	by := readBreaker(r.text())

@@ -35,13 +35,17 @@ func TestArguments(t *testing.T) {
 		scripts.Refresh: {
 			wire.Refresh{Route: wire.Published("c"), FarLife: wire.NoMillis, Far: true}.Args(nil), "pc,0,1",
 		},
-		scripts.Release: {wire.Release{Hold: "h"}.Args(nil), "h,0,0"},
+		scripts.Release: {wire.Release{Hold: "h", Tombstone: wire.Tombstone{TTL: "60000"}}.Args(nil), "h,60000,0"},
 	} {
 		require.Equal(t, tt.want, strings.Join(tt.args, ","), script)
 		require.Len(t, tt.args, fixedArguments(t, script)-1, "%s: all but the vote", script)
 	}
 	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
 		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
+	}.Args(nil))
+	require.Equal(t, []string{"h"}, wire.Release{Hold: "h"}.Args(nil), "the rest is as if it were there")
+	require.Equal(t, []string{"h", "0", "0", "2000 1000"}, wire.Release{
+		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second},
 	}.Args(nil))
 	require.Equal(t, []string{"h", "60000", "1", "i", "j"}, wire.Release{
 		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},

@@ -5,7 +5,7 @@
 --        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
 --        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
---        queued   {0, 0, ms until something may expire, server us, and of the holder: details, hold, ms left, ms held}
+--        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details}
 --        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand
 --        with that token and mode {3, 0, 0, server us}, broken, or the hold that it converts is,
 --        {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
@@ -17,10 +17,13 @@
 --        hold: PUBLISH more, or wantAll of settle.lua if it reads; to queue by hold id: PUBLISH more, or behind readers
 --        ZRANGE, and HGET and PUBLISH for 16 at most; a conversion while other holds stand: HGET, and ZRANGE HGET if
 --        its own hold is the first to expire; an adoption: HGETx2 ZADD PEXPIRE HSET, or for a reader ZSCORE more; else
---        as in lock.lua and settle.lua, for a single attempt with 1,024 for the bound of what is dead
+--        as in lock.lua and settle.lua, for a single attempt with 1,024 for the bound of what is dead, and for a writer
+--        HMGET more
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
-local h, own
-if ARGV[1] == '0' then
+local mode, h, own = string.sub(details, 1, 1), nil, nil
+if mode == 'w' then -- without n there is neither a record of this hold nor c, so a writer reads both later
+  h = ARGV[1] == '0' and call('HMGET', lock, 'w', 'n', 't') or call('HMGET', lock, 'w', 'n', 't', 'tw')
+elseif ARGV[1] == '0' then
   h = call('HMGET', lock, 'w', 'n', 't', id, 'c')
   own, h.c, h[4] = h[4], h[5], nil
 else
@@ -34,7 +37,7 @@ local ms = math.floor(us / 1000)
 if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
-local mode, owner, block = string.sub(details, 1, 1), nil, nil
+local owner, block
 if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': the hold's id
   owner = string.match(details, '^%a %d+ (%w+)')
   if owner == id then owner = nil end
@@ -90,7 +93,8 @@ if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) a
   if not lost then
     if owner then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' ' .. mode .. ' 1') end
     if readers then call('PEXPIRE', lock, life, 'GT') else call('PEXPIRE', lock, life) end
-    return { 1, v, ttl, us, first }
+    local granted = '1 ' .. token .. ' ' .. ARGV[3] .. ' ' .. usText
+    return first and granted .. format(' %.0f', first) or granted
   end
   call('ZREM', KEYS[2], id) -- the path below rebuilds the key
 end
@@ -101,8 +105,9 @@ end
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
 local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] or order == '0')
-if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet then
-  local has = call('HMGET', lock, 'd', 'e', 's')
+local behind = holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet
+local has = behind and call('HMGET', lock, 'd', 'e', 's', id)
+if has and not has[4] then
   local text = (has[1] or '') .. (has[2] or '')
   if order == 'a' then
     local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
@@ -119,7 +124,12 @@ if holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and
     if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a shared hold
     if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
   end
-  return { order == 'a' and 0 or 2, 0, expiry - ms, us, text, holder, expiry - ms, ms - since }
+  local left, status, usText = expiry - ms, order == 'a' and '0' or '2', clock[1] .. string.format('%06d', clock[2])
+  return string.format('%s 0 %d %s %s %d %d ', status, left, usText, holder, left, ms - since) .. text
+end
+if mode == 'w' and h[2] then
+  has = call('HMGET', lock, id, 'c')
+  own, h.c = has[1], has[2]
 end
 
 -- include: lock.lua
@@ -165,8 +175,8 @@ local function waiting(status)
     local _
     _, _, _, since, text = parse(recordOf(hold))
   end
-  if not text then return { status, 0, wake(), us, '', '', 0, 0 } end
-  return { status, 0, wake(), us, text, hold, expiry - ms, ms - since }
+  if not text then return { status, 0, wake(), us, '', 0, 0, '' } end
+  return { status, 0, wake(), us, hold, expiry - ms, ms - since, text }
 end
 
 -- Asks the holders to yield. A holder that has no quorum yields to this hold if this hold is older or upgrades. The

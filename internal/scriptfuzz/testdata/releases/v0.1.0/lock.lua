@@ -18,7 +18,9 @@
 --        4 aside  zset: tombstones and sidelined waiters, by expiry
 --        2-4 may be left out while the slot of the lock migrates to another node of a Cluster; see reachable
 -- ARGV   1 as in vote.lua
--- Reply  each script's own; times and tokens are integers below 2^53
+-- Reply  each script's own, a list of fields, or a line: the fields in one text with a space between them, of which
+--        only the last may have spaces, since a line costs the server a fifth of a list; times and tokens are integers
+--        below 2^53
 -- Twice  each function that changes a hold names it by its hold id
 -- Cost   nothing by itself; grant of a reader: ZADD PEXPIRE; drop: ZREM, for w of a named owner HMGET; for the hold of
 --        a named owner HGET; await: for a sidelined waiter ZADD PEXPIRE ZREM, and ZRANGE HGET if it upgrades;

@@ -3,9 +3,10 @@
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
---        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; then other
---        holds of this client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted
---        hold stands until least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least
+--        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; both may be
+--        left out, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that gives up;
+--        or 'least rest': a granted hold stands until least ms after its grant, and for at most rest ms from now, but
+--        as long as ARGV 3 at least
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did
@@ -16,7 +17,7 @@
 --        more; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
-local leaves = ARGV[3] ~= '0' -- a tombstone, if it is due
+local leaves = ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
 local checks = ARGV[1] ~= '0' and string.byte(ARGV[1], -1) == 49 -- '1'
 
 -- No hold waits, and nothing is to be purged or left behind.
@@ -29,7 +30,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
       local has = call('HMGET', lock, 'd', 'e')
       call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%w+)'))
     end
-    return { 1, 0, 0 }
+    return '1 0 0'
   end
   local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
@@ -41,9 +42,9 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
       call('HDEL', lock, id)
       call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
     end
-    return { 1, 0, 0 }
+    return '1 0 0'
   end
-  if not (w or own or h[2] or leaves) then return { 0, 0, 0 } end
+  if not (w or own or h[2] or leaves) then return '0 0 0' end
 end
 
 local clock = call('TIME') -- once: on Redis the clock moves while the script runs
@@ -90,7 +91,7 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
       end
       call('HSET', lock, unpack(set))
       call('HDEL', lock, unpack(gone))
-      return { 1, us, 0 }
+      return '1 ' .. usText .. ' 0'
     end
   end
 end
