@@ -80,7 +80,7 @@ var taken = []string{
 	"Network", "Addr", "Addrs", "NodeAddress", "SentinelAddrs", "MasterName", "IsClusterMode", "DB",
 	"Username", "Password", "SentinelUsername", "SentinelPassword",
 	"CredentialsProvider", "CredentialsProviderContext", "StreamingCredentialsProvider",
-	"TLSConfig", "ClientName", "DisableIdentity", "DisableIndentity", "DialTimeout", "Protocol", "ConnMaxLifetime",
+	"TLSConfig", "ClientName", "DisableIdentity", "DialTimeout", "Protocol", "ConnMaxLifetime",
 	"Dialer",
 }
 
@@ -117,7 +117,7 @@ func simple(o *redis.Options) (addr string, base rueidis.ClientOption, err error
 	c := common{
 		o.Network, o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, o.DB, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity || o.DisableIndentity,
+		o.DisableIdentity,
 	}
 	switch addr = o.Addr; {
 	case addr == hiddenMaster:
@@ -136,7 +136,7 @@ func cluster(o *redis.ClusterOptions) (base rueidis.ClientOption, err error) {
 	c := common{
 		"", o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, 0, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity || o.DisableIndentity,
+		o.DisableIdentity,
 	}
 	switch {
 	case o.ClusterSlots != nil:
@@ -153,7 +153,7 @@ func failover(o *redis.FailoverOptions) (base rueidis.ClientOption, err error) {
 	c := common{
 		"", o.ClientName, o.Username, o.Password, o.CredentialsProvider, o.CredentialsProviderContext,
 		o.StreamingCredentialsProvider, o.DB, o.Protocol, o.DialTimeout, o.ConnMaxLifetime, o.TLSConfig, o.Dialer,
-		o.DisableIdentity || o.DisableIndentity,
+		o.DisableIdentity,
 	}
 	switch {
 	case o.MasterName == "":

@@ -308,12 +308,6 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	require.Equal(t, []string{"OnConnect", "MaxRetries", "PoolSize"}, ignored)
 	require.Nil(t, o.Addrs)
 	require.Nil(t, base.DialCtxFn)
-	require.Nil(t, base.ClientSetInfo)
-
-	_, base, ignored, err = goredisconf.From(&redis.Options{DisableIndentity: true}) //nolint:staticcheck // older programs
-	require.NoError(t, err)
-	require.Empty(t, ignored)
-	require.NotNil(t, base.ClientSetInfo)
 
 	_, base, ignored, err = goredisconf.From(&redis.Options{
 		DisableIdentity: true, ConnMaxLifetime: time.Hour, DialTimeout: 3 * time.Second, ClientName: "shop", Protocol: 3,
