@@ -23,7 +23,11 @@ var conversionSeeds = flag.Int("rwlock.conversions", 4, "how many seeds of upgra
 // drawn from a seed. Nobody writes between a read lease and the write lease that it becomes, or the other way round,
 // tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
-	for seed := range *conversionSeeds {
+	seeds := *conversionSeeds
+	if testing.Short() {
+		seeds = (seeds + 1) / 2
+	}
+	for seed := range seeds {
 		inFakeTime(t, func(w *world) {
 			if seed == 0 {
 				w.Mini.CheckScripts()

@@ -49,6 +49,30 @@ func (w *World) UntilOnlyTokens() {
 	}
 }
 
+// OnlyTombstonesLeft fails the test if anything of a lock but its token and tombstones is on the server, or if a
+// tombstone ends later than within that time.
+func (w *World) OnlyTombstonesLeft(within time.Duration) {
+	w.Helper()
+	w.Settle()
+	end := strconv.FormatInt(time.Now().Add(within).UnixMilli()+1, 10)
+	for _, key := range w.LockKeys() {
+		if strings.HasSuffix(key, "}:x") {
+			require.Zero(w, w.Command("ZCOUNT", key, end, "+inf"), key)
+			continue
+		}
+		require.True(w, strings.HasSuffix(key, "}"), key)
+		for _, field := range w.Command("HKEYS", key).([]any) {
+			switch value := w.Command("HGET", key, field.(string)); field {
+			case "t", "s", "c":
+			case "n": // of holds, waiters and those aside
+				require.Regexp(w, "^0 0 ", value, key)
+			default:
+				require.Regexp(w, "^x ", value, key)
+			}
+		}
+	}
+}
+
 // OnlyTokensLeft fails the test if anything of a lock but its token is on the server.
 func (w *World) OnlyTokensLeft() {
 	w.Helper()

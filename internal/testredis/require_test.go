@@ -64,6 +64,7 @@ func TestRequireWithoutAServer(t *testing.T) {
 }
 
 func TestNamedBinaryComesFirst(t *testing.T) {
+	t.Setenv("FENCELOCK_SERVER", "")
 	testredis.Require(t)
 	installed := testredis.Binaries()
 	named := t.TempDir() + "/my-server"

@@ -27,8 +27,9 @@ var elsewhere = map[string]string{
 
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
 		"docs/operations.md builds the same program",
-	"go run -C tools ./release v0.2.0": "tools/release",
-	"go test ./release":                "tools/release",
+	"go run -C tools ./release v0.2.0":   "tools/release",
+	"go run -C tools ./release -changes": "tools/release",
+	"go test ./release":                  "tools/release",
 
 	"go run -C chaos . -peers all -for 3m -seed 7 -plot ../docs/plots/peers-under-faults.svg": "chaos: TestLockSets, in " +
 		"a short form",
@@ -55,13 +56,14 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	require.Greater(t, len(done), 20)
 }
 
-// What CI runs word for word is in its script.
+// What CI runs word for word is in its script, but for the packages that it names to begin with them.
 func TestCommandsOfCI(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	require.NoError(t, err)
+	inOrder := strings.NewReplacer("$first ", "", "./tools/commands ", "").Replace(string(script))
 	for command, where := range elsewhere {
 		if strings.Contains(where, "word for word") {
-			require.Contains(t, string(script), "{ "+command+"; }")
+			require.Contains(t, inOrder, "{ "+command+"; }")
 		}
 	}
 }

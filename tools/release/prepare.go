@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -31,9 +33,12 @@ var published = []string{
 	"rwlock/rwlockotel",
 }
 
-// prepare keeps the scripts of the version, has every nested module require the root module at the version, and returns
-// the tags that the commit needs.
-func prepare(repository, version string) (tags []string, err error) {
+// modules returns the folders of all modules that other repositories may require, "" for the root module.
+func modules() []string { return append([]string{""}, published...) }
+
+// prepare edits the changelog, the exported API and the requirements of the nested modules for the version, keeps its
+// scripts, and returns the tags of the commit.
+func prepare(repository, version string, day time.Time) (tags []string, err error) {
 	if version == "" || semver.Canonical(version) != version || semver.Compare(version, "v2.0.0") >= 0 {
 		return nil, fmt.Errorf("%q must be a version such as v0.2.0, below v2.0.0", version)
 	}
@@ -44,8 +49,11 @@ func prepare(repository, version string) (tags []string, err error) {
 	if err := keepScripts(repository, version); err != nil {
 		return nil, err
 	}
+	if err := editChangelog(filepath.Join(repository, "CHANGELOG.md"), version, day); err != nil {
+		return nil, err
+	}
 	// The root module's content is known before its nested modules' go.sum: it does not contain them.
-	if _, err := git(repository, "add", "go.work"); err != nil {
+	if _, err := git(repository, "add", "go.work", "CHANGELOG.md"); err != nil {
 		return nil, err
 	}
 	sums, err := rootSums(repository, version)
@@ -57,12 +65,14 @@ func prepare(repository, version string) (tags []string, err error) {
 			return nil, err
 		}
 	}
+	if err := writeAPI(repository); err != nil {
+		return nil, err
+	}
 	if _, err := git(repository, "add", "--update"); err != nil {
 		return nil, err
 	}
-	tags = []string{version}
-	for _, folder := range published {
-		tags = append(tags, folder+"/"+version)
+	for _, folder := range modules() {
+		tags = append(tags, path.Join(folder, version))
 	}
 	return tags, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -18,6 +20,8 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 )
+
+var build = flag.Bool("build", false, "build a stranger's program with each module")
 
 // A replace in a module's own go.mod holds for that module only: whoever depends on it would look for the version that
 // it requires. The workspace stands for that version instead.
@@ -79,14 +83,20 @@ func TestPublishedModulesImportNothingInternal(t *testing.T) {
 func TestAReleaseCanBeFetched(t *testing.T) {
 	const version = "v0.7.3"
 	repository := cloneForTest(t)
-	tags, err := prepare(repository, version)
+	tags, err := prepare(repository, version, time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC))
 	require.NoError(t, err)
-	require.Equal(t, version, tags[0])
+	require.Len(t, tags, 1+len(published))
+	require.Subset(t, tags, []string{version, "rwlock/gocronlock/" + version})
 	must(t)(git(repository, "commit", "-m", "release"))
 	for _, tag := range tags {
 		must(t)(git(repository, "tag", tag))
 	}
 	require.Empty(t, must(t)(git(repository, "status", "--porcelain")))
+	require.Contains(t, must(t)(git(repository, "show", version+":CHANGELOG.md")), "\n## [0.7.3] - 2031-02-03\n")
+	gone, added, err := changesOfAPI(repository)
+	require.NoError(t, err)
+	require.Empty(t, gone)
+	require.Empty(t, added)
 
 	proxy := newProxy(t)
 	proxy.add(t, repository, module.Version{Path: rootPath, Version: version}, "")
@@ -94,16 +104,24 @@ func TestAReleaseCanBeFetched(t *testing.T) {
 		nested := module.Version{Path: path.Join(rootPath, folder), Version: version}
 		proxy.add(t, repository, nested, folder)
 	}
+	t.Run("the root module", func(t *testing.T) {
+		stranger := newStranger(t, path.Join(rootPath, "redlock"), path.Join(rootPath, "reentrant"))
+		proxy.run(t, stranger, "get", path.Join(rootPath, "redlock")+"@"+version)
+		proxy.run(t, stranger, "list", "-deps", "./...")
+		if *build {
+			proxy.run(t, stranger, "build", "-trimpath", "-o", os.DevNull)
+		}
+	})
 	for _, folder := range published {
 		nested := module.Version{Path: path.Join(rootPath, folder), Version: version}
 		t.Run(folder, func(t *testing.T) {
-			stranger := t.TempDir()
-			write(t, filepath.Join(stranger, "go.mod"), "module example.com/stranger\n\ngo 1.26.0\n")
-			write(t, filepath.Join(stranger, "main.go"),
-				fmt.Sprintf("package main\n\nimport _ %q\n\nfunc main() {}\n", nested.Path))
+			stranger := newStranger(t, nested.Path)
 			proxy.run(t, stranger, "get", nested.String())
 			require.Contains(t, proxy.run(t, stranger, "list", "-m", rootPath), version)
 			proxy.run(t, stranger, "list", "-deps", "./...")
+			if *build {
+				proxy.run(t, stranger, "build", "-trimpath", "-o", os.DevNull)
+			}
 
 			// And what the tag has of the module itself states all that it and its tests need, with its sums.
 			proxy.run(t, filepath.Join(repository, folder), "list", "-mod=readonly", "-deps", "-test", "./...")
@@ -136,9 +154,19 @@ func TestAReleaseKeepsItsScripts(t *testing.T) {
 	require.Contains(t, must(t)(git(repository, "status", "--porcelain")), "A  "+releasedScripts+"/v0.2.0/a.lua")
 }
 
+// newStranger returns the folder of a module that imports packages.
+func newStranger(t *testing.T, packages ...string) string {
+	t.Helper()
+	folder := t.TempDir()
+	write(t, filepath.Join(folder, "go.mod"), "module example.com/stranger\n\ngo 1.26.0\n")
+	write(t, filepath.Join(folder, "main.go"),
+		fmt.Sprintf("package main\n\nimport (\n\t_ \"%s\"\n)\n\nfunc main() {}\n", strings.Join(packages, "\"\n\t_ \"")))
+	return folder
+}
+
 func TestPrepareRefusesOtherVersions(t *testing.T) {
 	for _, version := range []string{"", "0.2.0", "v0.2", "v1", "v2.0.0", "v0.2.0+x", "latest"} {
-		_, err := prepare(t.TempDir(), version)
+		_, err := prepare(t.TempDir(), version, time.Now())
 		require.ErrorContains(t, err, "must be a version", version)
 	}
 }
