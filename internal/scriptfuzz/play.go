@@ -198,7 +198,7 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 		texts[i] = fmt.Sprint(a)
 	}
 	version, which := p.now, ""
-	if p.byOlder {
+	if p.byOlder && p.older[name] != "" {
 		version, which = p.older, "older "
 	}
 	got, err := p.runner.Run(version[name], keys, texts)

@@ -2,6 +2,7 @@ package scriptfuzz
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -13,11 +14,15 @@ import (
 type Scripts map[scripts.Name]string
 
 // ReadScripts assembles the scripts of a release from its files, which include each other as those of package scripts
-// do.
+// do. Scripts that are newer than the release are absent.
 func ReadScripts(folder fs.FS) (Scripts, error) {
 	version := Scripts{}
 	for name := range scripts.All() {
-		text, err := assemble(folder, string(name)+".lua")
+		file := string(name) + ".lua"
+		if _, err := fs.Stat(folder, file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		text, err := assemble(folder, file)
 		if err != nil {
 			return nil, err
 		}
