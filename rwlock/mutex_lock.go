@@ -216,11 +216,20 @@ func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.E
 	if h != nil && m.reuse(ctx, h, w) {
 		return nil
 	}
-	h, err := m.request(ctx, w.Mode(), entry)
-	if err != nil {
-		return err
+	// A hold that was lost before the request returned serves no goroutine: those that came meanwhile would get a token
+	// that is behind those of other clients.
+	for {
+		var err error
+		if h, err = m.request(ctx, w.Mode(), entry); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		if h.trusted(m.locker.engine.Now()) {
+			break
+		}
+		m.unlock()
+		h.lease.inner.ReleaseWithin(ctx) // a renewal that is under way may still keep it
 	}
-	m.mu.Lock()
 	m.remote.Store(h)
 	m.current.Store(h.newSection(m, w.Mode()))
 	m.queue.AdmitLeader()
