@@ -48,6 +48,9 @@ func (c *client) many(ctx context.Context, limit time.Duration) {
 	}
 	held, at := all.Context(context.Background()), c.rng.IntN(len(names))
 	c.work(&spans[at], held)
+	if losses[at].Load() == 0 { // held ends with the first loss of any of them
+		spans[at].Over = 0
+	}
 	for i := range spans {
 		c.look(&spans[i], held)
 	}

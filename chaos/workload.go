@@ -270,6 +270,7 @@ func (c *client) owner(ctx context.Context, name string, limit time.Duration) {
 		}
 		_ = c.nested.RDo(held, name, func(inner context.Context) error {
 			c.work(&s, inner)
+			s.Over = 0 // a nested hold may be lost alone
 			return nil
 		})
 		c.look(&s, held)
