@@ -90,8 +90,9 @@ func (l *Lease) Fence() fencing.Fence {
 }
 
 // Context returns parent with the fence. It is cancelled when the lease ends; context.Cause is then the value of Err.
-// Run work under the lock with this context. An acquisition that waits under it for the same lock of the same locker is
-// ErrNested.
+// Run work under the lock with this context. A timer cancels it: for a moment after a pause of the process its Err may
+// be nil although Lease.Err reports the loss. An acquisition that waits under it for the same lock of the same locker
+// is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if l.isUnusable() {
 		return endedContext(parent, l.unusable())

@@ -4,8 +4,11 @@
 //	go run ./bank -redis 127.0.0.1:6379 -database postgres://127.0.0.1/bank -listen 127.0.0.1:8080
 //	curl -X POST 'http://127.0.0.1:8080/transfer?from=7&to=8&amount=10'
 //
+// The database has the table accounts (id INT PRIMARY KEY, balance INT), with its rows, and the guard table, which the
+// Create of a sqlguard.Guard makes.
+//
 // A process that is paused inside a transfer, for longer than its locks last, writes nothing when it goes on: the
-// database refuses its fences.
+// database has ended its transaction, or refuses its fences.
 package main
 
 import (
