@@ -223,12 +223,18 @@ func (l *tracedLock) observe(c Call, now int64) {
 
 // dump returns the keys of the lock.
 func (l *tracedLock) dump(c Call) dump {
+	millis := func(key string) int64 {
+		if ms, ok := c.Command("PTTL", key).(int64); ok {
+			return ms
+		}
+		return -2 // the server refuses commands
+	}
 	raw := []any{c.Command("HGETALL", l.key)}
-	left := []any{c.Command("PTTL", l.key)}
+	left := []any{millis(l.key)}
 	keys := int64(0)
 	for _, suffix := range []string{":h", ":q", ":x"} {
 		raw = append(raw, c.Command("ZRANGE", l.key+suffix, "0", "-1", "WITHSCORES"))
-		left = append(left, c.Command("PTTL", l.key+suffix))
+		left = append(left, millis(l.key+suffix))
 	}
 	for i := range raw {
 		if _, ok := raw[i].([]any); !ok {
