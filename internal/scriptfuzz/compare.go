@@ -27,6 +27,7 @@ type dump struct {
 	left    [4]int64            // of the keys, in ms
 	records map[string]record   // all holds but the write hold
 	keys    int64               // on the server
+	foreign bool                // a key is of another type, or the server refuses commands
 }
 
 // record is one hold in the hash.

@@ -219,6 +219,9 @@ func (l *tracedLock) observe(c Call, now int64) {
 			}
 		}
 	}
+	if d.foreign {
+		l.alien = "a key of another type"
+	}
 }
 
 // dump returns the keys of the lock.
@@ -236,15 +239,18 @@ func (l *tracedLock) dump(c Call) dump {
 		raw = append(raw, c.Command("ZRANGE", l.key+suffix, "0", "-1", "WITHSCORES"))
 		left = append(left, millis(l.key+suffix))
 	}
+	foreign := false
 	for i := range raw {
 		if _, ok := raw[i].([]any); !ok {
-			raw[i] = []any{}
+			raw[i], foreign = []any{}, true
 		}
 	}
 	for _, ms := range left {
 		keys += int64(flag(number(ms) >= 0))
 	}
-	return readDump(append(append(raw, left...), keys))
+	d := readDump(append(append(raw, left...), keys))
+	d.foreign = foreign
+	return d
 }
 
 // check makes the call in the model, and compares the reply, the messages and the keys.
