@@ -378,7 +378,8 @@ func (p *Player) compareLifetimes(d dump) error {
 		switch {
 		case left == -1:
 			return fmt.Errorf("key %s does not expire", lockKeys[i])
-		case left >= 0 && left < longest[i] && !(p.wentBack && i >= 1+inQueue): // waiters and tombstones are restored
+		case p.wentBack && i >= 1+inQueue: // waiters and tombstones are restored
+		case left >= 0 && left+p.passed < longest[i]:
 			return fmt.Errorf("key %s expires in %d ms, before a member in %d ms", lockKeys[i], left, longest[i])
 		}
 	}

@@ -53,6 +53,7 @@ type Player struct {
 	us       int64
 	latest   int64 // that the clock was set to
 	wentBack bool
+	passed   int64   // how many milliseconds may pass between a call and the reading of the keys
 	lost     [3]bool // of the zsets: a part of it may be missing
 	strays   bool    // the zsets have members without records
 	voted    bool    // the last call that lets waiters in had the master's vote

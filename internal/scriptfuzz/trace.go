@@ -1,6 +1,7 @@
 package scriptfuzz
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ type Trace struct {
 	names map[string]scripts.Name // by digest
 	locks map[string]*tracedLock
 	seen  Coverage
+	watch func(Change) // or nil
 	// How many calls were compared, and why others were not.
 	Checked int
 	Skipped map[string]int
@@ -65,6 +67,9 @@ type tracedLock struct {
 	alien  string // why its state is not known to the model, or ""
 }
 
+// reading is how many milliseconds a busy machine may need to read the keys after a call.
+const reading = 10_000
+
 // Check runs the call and returns a difference between the server and the model.
 func (t *Trace) Check(c Call) error {
 	name, known := t.name(c)
@@ -83,7 +88,7 @@ func (t *Trace) Check(c Call) error {
 	}
 	now := microsOf(c.Command("TIME"))
 	for _, part := range parts {
-		part.lock.observe(c, now)
+		part.found, part.known = part.lock.observe(c, now)
 	}
 	reply, published := c.Run()
 	got, ok := wire.Fields(reply)
@@ -107,17 +112,30 @@ func (t *Trace) Check(c Call) error {
 				part.got = append(part.got, got[1+i])
 			}
 		}
-		if l.alien != "" {
-			t.Skipped[l.alien]++
-			continue
+		var err error
+		compared := l.alien == ""
+		if compared {
+			l.marker, l.m.several = marker, several || name == scripts.Inspect && l.m.several
+			err = l.check(c, part, v, now, published)
+			published = nil
 		}
-		l.marker, l.m.several = marker, several || name == scripts.Inspect && l.m.several
-		if err := l.check(c, part, v, now, published); err != nil {
+		if t.watch != nil && !part.known {
+			t.watch(Change{Key: l.key, Crowd: true})
+		} else if t.watch != nil {
+			if !compared || err != nil || l.alien != "" {
+				l.before = l.dump(c)
+			}
+			t.watch(Change{Key: l.key, Micros: now, Before: part.found.standing(), After: l.before.standing()})
+		}
+		switch {
+		case err != nil:
 			l.alien = "a difference"
 			return fmt.Errorf("%s %q answers %v: %w\nthe last calls:\n%s", name, c.Args, got, err, l.Trace(shown))
+		case compared:
+			t.Checked++
+		default:
+			t.Skipped[l.alien]++
 		}
-		t.Checked++
-		published = nil
 	}
 	return nil
 }
@@ -143,6 +161,8 @@ type part struct {
 	args     []string // without the vote
 	renewals []int    // of the call, that are for this lock
 	got      []any
+	found    dump // what the lock had before the call
+	known    bool // found was read
 }
 
 func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
@@ -168,7 +188,7 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 func (t *Trace) lock(key string) *tracedLock {
 	l := t.locks[key]
 	if l == nil {
-		l = &tracedLock{key: key, Player: &Player{m: newLock(false), seen: t.seen}}
+		l = &tracedLock{key: key, Player: &Player{m: newLock(false), seen: t.seen, passed: reading}}
 		t.locks[key] = l
 	}
 	return l
@@ -186,19 +206,18 @@ func (t *Trace) failed(parts []*part, reply any) {
 }
 
 // observe compares the keys with those after the last call: another change is not known to the model. Keys that are
-// gone have expired, or were deleted.
-func (l *tracedLock) observe(c Call, now int64) {
+// gone have expired, or were deleted. It returns the keys, which it does not read of a crowd.
+func (l *tracedLock) observe(c Call, now int64) (d dump, known bool) {
 	if number(c.Command("HLEN", l.key)) > tracedMost {
 		l.alien = "a crowd"
-		return
+		return d, false
 	}
-	d := l.dump(c)
-	passed := (now - l.us) / 1000
+	d = l.dump(c)
 	l.wentBack, l.us = l.wentBack || now < l.us, now
 	last := l.before
 	switch {
 	case len(d.fields) == 0:
-		*l.Player = Player{m: newLock(l.m.several), seen: l.seen, us: now}
+		*l.Player = Player{m: newLock(l.m.several), seen: l.seen, us: now, passed: reading}
 		l.alien = ""
 		for _, scores := range d.scores {
 			if len(scores) > 0 {
@@ -210,10 +229,9 @@ func (l *tracedLock) observe(c Call, now int64) {
 		l.alien = "a change without a script"
 	default:
 		for i := range d.scores {
-			expired := len(d.scores[i]) == 0 && last.left[i+1] >= 0 && last.left[i+1] <= passed+1
 			switch {
-			case expired && len(last.scores[i]) > 0:
-				l.lost[i] = true
+			case len(d.scores[i]) == 0 && len(last.scores[i]) > 0: // it has expired, or was deleted
+				l.lose(i, d)
 			case !maps.Equal(d.scores[i], last.scores[i]):
 				l.alien = "a change without a script"
 			}
@@ -221,6 +239,28 @@ func (l *tracedLock) observe(c Call, now int64) {
 	}
 	if d.foreign {
 		l.alien = "a key of another type"
+	}
+	return d, true
+}
+
+// lose notes that an index is gone. Without that of the holds their records decide when they expire, and those that
+// have expired and have a record still stand again.
+func (l *tracedLock) lose(index int, d dump) {
+	l.lost[index] = true
+	if index != inHolds {
+		return
+	}
+	l.m.unindexed = true
+	for id, r := range d.records {
+		h := cmp.Or(l.m.holds[id], l.m.ended[id])
+		if r.state != granted || h == nil || id == l.m.writer {
+			continue
+		}
+		if h.expiry = h.latest; l.m.holds[id] == nil {
+			l.m.holds[id] = h
+			l.m.count(h, 1)
+			delete(l.m.ended, id)
+		}
 	}
 }
 

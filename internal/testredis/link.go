@@ -45,6 +45,37 @@ func (l *Link) Cut() {
 	}
 }
 
+// Stray holds back what the open connections send to the server from now on, as a network does that has lost its way.
+// What they have sent arrives when the strays are delivered, also after they were reset and replaced by others.
+func (l *Link) Stray() Strays {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Strays{make([]*wire, 0, len(l.wires))}
+	for w := range l.wires {
+		if w.stray() {
+			s.wires = append(s.wires, w)
+		}
+	}
+	return s
+}
+
+// Strays are connections whose bytes are held back.
+type Strays struct{ wires []*wire }
+
+// Reset closes the connections on the side of their clients, which then open new ones.
+func (s Strays) Reset() {
+	for _, w := range s.wires {
+		reset(w.toServer.src)
+	}
+}
+
+// Deliver lets the bytes arrive. A connection that was reset ends after them.
+func (s Strays) Deliver() {
+	for _, w := range s.wires {
+		w.deliverStrays()
+	}
+}
+
 // Conns returns the number of open connections.
 func (l *Link) Conns() int {
 	l.mu.Lock()
@@ -193,6 +224,9 @@ func (p *pump) write(deliver func(item) bool) {
 		}
 		if arrives := p.wire.link.pass(p.dir, it.call.isScript(), p.wire.gone); !arrives {
 			p.lost = true
+		}
+		if p.dir == ToServer {
+			p.wire.awaitStrays()
 		}
 		switch {
 		case it.data == nil:

@@ -75,6 +75,40 @@ func TestHeldBytesArriveAfterRestore(t *testing.T) {
 	})
 }
 
+func TestStraysArriveAfterWhatTheNextConnectionHasSent(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		strays := link.Stray()
+		late := make(chan error, 1)
+		go func() { late <- client.Do(t.Context(), set(client, "k", "late")).Error() }()
+		synctest.Wait()
+		require.False(t, mini.Miniredis().Exists("k"))
+
+		strays.Reset()
+		require.Error(t, <-late)
+		require.NoError(t, client.Do(t.Context(), set(client, "k", "next")).Error(), "over a connection of its own")
+		require.Equal(t, 2, link.Conns())
+
+		strays.Deliver()
+		synctest.Wait()
+		got, err := client.Do(t.Context(), get(client, "k")).ToString()
+		require.NoError(t, err)
+		require.Equal(t, "late", got)
+		require.Equal(t, 1, link.Conns(), "a connection that was reset ends")
+	})
+}
+
+func TestStraysOfALinkThatIsCutAreLost(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		strays := link.Stray()
+		require.Error(t, client.Do(within(t, time.Second), set(client, "k", "late")).Error())
+		link.Cut()
+		strays.Deliver()
+		synctest.Wait()
+		require.False(t, mini.Miniredis().Exists("k"))
+		require.NoError(t, client.Do(t.Context(), set(client, "k", "next")).Error())
+	})
+}
+
 func TestDelayIsExactAndAddsUpOverBothWays(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
 		took := func() time.Duration {

@@ -174,13 +174,20 @@ func (m *Mini) RunID() string {
 // INFO shows its role. It lasts until Promote.
 func (m *Mini) Demote() {
 	s := m.server.Load()
-	s.replica.Store(true)
+	s.demote(true)
 	s.shows.Store(true)
 	s.intercept()
 }
 
 // Promote ends Demote.
-func (m *Mini) Promote() { m.server.Load().replica.Store(false) }
+func (m *Mini) Promote() { m.server.Load().demote(false) }
+
+// demote changes the role, not in the middle of a script where scripts are observed: no server does that.
+func (s *miniServer) demote(replica bool) {
+	s.script.Lock()
+	defer s.script.Unlock()
+	s.replica.Store(replica)
+}
 
 // Swap has two servers change places: each answers at the other's address from now on, with its data, clock, role and
 // run id. The connections of both are cut.
@@ -511,6 +518,13 @@ func inScript(peer *server.Peer) bool {
 // CheckScripts compares each script call with the model of the script fuzzer from now on: the reply, the messages, and
 // the keys of the lock. A difference fails the test. With FENCELOCK_TRACE in the environment every Mini does it.
 func (m *Mini) CheckScripts() {
+	trace := m.Trace(func(err error) { m.t.Errorf("the model of the scripts: %v", err) })
+	m.t.Cleanup(func() { m.t.Logf("script calls: %d as in the model; not compared: %v", trace.Checked, trace.Skipped) })
+}
+
+// Trace is CheckScripts with a function that is told each difference. The trace may be read while the server has no
+// clients.
+func (m *Mini) Trace(differs func(error)) *scriptfuzz.Trace {
 	trace := scriptfuzz.NewTrace(digest)
 	m.OnScript(func(c *Script) {
 		err := trace.Check(scriptfuzz.Call{
@@ -521,11 +535,15 @@ func (m *Mini) CheckScripts() {
 			},
 		})
 		if err != nil {
-			m.t.Errorf("the model of the scripts: %v", err)
+			differs(err)
 		}
 	})
-	m.t.Cleanup(func() { m.t.Logf("script calls: %d as in the model; not compared: %v", trace.Checked, trace.Skipped) })
+	return trace
 }
+
+// Command runs a command without a connection. The reply is a string, int64, nil or []any of these; an error reply is
+// an error.
+func (m *Mini) Command(args ...string) (any, error) { return value([]byte(m.run(args...))) }
 
 func digest(source string) string {
 	sum := sha1.Sum([]byte(source))

@@ -19,6 +19,7 @@ type wire struct {
 
 	mu      sync.Mutex
 	pending []*call
+	strays  chan struct{} // closed when what the client has sent may arrive; nil: it always may
 }
 
 // run carries bytes until both directions have ended.
@@ -47,6 +48,45 @@ func (w *wire) shut(before func(*net.TCPConn)) {
 			_ = conn.Close()
 		}
 	})
+}
+
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// stray makes the bytes of the client wait, and reports whether nobody else has.
+func (w *wire) stray() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.strays != nil {
+		return false
+	}
+	w.strays = make(chan struct{})
+	return true
+}
+
+func (w *wire) deliverStrays() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.strays)
+	w.strays = nil
+}
+
+// awaitStrays returns when what the client has sent may arrive.
+func (w *wire) awaitStrays() {
+	w.mu.Lock()
+	strays := w.strays
+	w.mu.Unlock()
+	if strays == nil {
+		return
+	}
+	select {
+	case <-strays:
+	case <-w.gone:
+	}
 }
 
 // sent handles a message of the client when it is read.
