@@ -521,3 +521,28 @@ func TestAnUpgradeDuringASuspension(t *testing.T) {
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 	})
 }
+
+// A conversion waits for the release of its old hold. If the lease is lost in the meantime, the conversion returns the
+// loss.
+func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
+	for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+		t.Run(mode.String(), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process(rwlock.WithTTL(time.Second), rwlock.WithReleaseTimeout(5*time.Second))
+				lease := p.Take("n", mode)
+				convert := lease.Upgrade
+				if mode == rwlock.Write {
+					convert = lease.Downgrade
+				}
+				p.Link.OnCommand(func(cmd []string) {
+					if w.ScriptOf(cmd) == scripts.Release {
+						p.Link.Blackhole(testredis.Both)
+					}
+				})
+				require.ErrorIs(w, convert(w.Ctx), rwlock.ErrLost)
+				require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+				require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
+			})
+		})
+	}
+}

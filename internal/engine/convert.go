@@ -156,7 +156,17 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
 		return l.loseTaken()
 	}
-	return nil
+	return l.endedMeanwhile()
+}
+
+// endedMeanwhile returns the end of a lease that was lost while the release of its old hold had no answer, or nil.
+func (l *Lease) endedMeanwhile() error {
+	h := l.lock()
+	defer l.mu.Unlock()
+	if h.stillHeld() {
+		return nil
+	}
+	return l.done.err()
 }
 
 // loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
