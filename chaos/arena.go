@@ -127,6 +127,9 @@ func (a *arena) watch(t testing.TB) {
 	if a.promotable() == 0 {
 		a.observed.watch(ctx, a.nodes)
 	}
+	for _, s := range a.embeddedServers() {
+		all.Go(func() { s.watchScripts(ctx, a.observed.add) })
+	}
 	all.Go(func() { watchStill(ctx, 0, a.observed.add) })
 	t.Cleanup(func() {
 		stop()
@@ -145,8 +148,8 @@ func (a *arena) start(p *process) error {
 	cfg := workerConfig{
 		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, Sends: id/2%2 == 1, TTL: a.cfg.ttlOf(p.slot),
 		Confirms: id%3 == 1, Longest: a.longest, Library: a.cfg.library,
-		Workers: a.cfg.workers, Names: a.cfg.names, Forms: a.cfg.forms, Seed: a.cfg.seed, Out: out, Socket: p.socket,
-		Tickets: filepath.Join(a.dir, "tickets"),
+		Workers: a.cfg.workers, Names: a.cfg.names, Long: a.cfg.long, Forms: a.cfg.forms, Seed: a.cfg.seed,
+		Out: out, Socket: p.socket, Tickets: filepath.Join(a.dir, "tickets"),
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
 	}
 	if a.sets != nil {
@@ -240,7 +243,7 @@ func (a *arena) fight(kinds []string, h *history.History) error {
 	failed := a.finish()
 	h.Run.Ended = now()
 	h.Faults = append(append(h.Faults, n.faults...), a.observed.faults()...)
-	h.Accesses = a.registers.all()
+	h.Accesses, h.Holds = a.registers.all(), a.granted()
 	return errors.Join(failed, a.events(h))
 }
 
@@ -250,20 +253,25 @@ func (a *arena) failed(err error) {
 	a.errs = append(a.errs, err)
 }
 
+// longestFinish is how long the workers may take from the end of all faults to their own. It is less than longestEnd:
+// a worker that is told to quit prints all its goroutines, one that panics does not.
+const longestFinish = 75 * time.Second
+
 // finish makes the workers take every lock once more, and waits for their end.
 func (a *arena) finish() error {
 	errs := a.errs
 	for _, p := range a.workers {
 		p.signal(syscall.SIGUSR1)
 	}
-	limit := time.After(5 * time.Minute)
+	limit, stop := context.WithTimeout(context.Background(), longestFinish)
+	defer stop()
 	for _, p := range a.workers {
 		select {
 		case err := <-p.ended:
 			if err != nil {
 				errs = append(errs, fmt.Errorf("worker %d: %w", p.slot, err))
 			}
-		case <-limit:
+		case <-limit.Done():
 			p.signal(syscall.SIGQUIT) // it prints its goroutines
 			errs = append(errs, fmt.Errorf("worker %d has not ended", p.slot), <-p.ended)
 		}

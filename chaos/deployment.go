@@ -22,6 +22,7 @@ const (
 	servers  = "servers"  // one server, with replicas if grants need them
 	sentinel = "sentinel" // a master with two replicas, and three sentinels
 	cluster  = "cluster"  // three masters with a replica each
+	embedded = "embedded" // a server in the process of the arena, which compares each script call with a model
 )
 
 // endpoint is what clients need to know to find a master.
@@ -31,13 +32,29 @@ type endpoint struct {
 	Cluster bool
 }
 
+// host runs a server.
+type host interface {
+	Addr() string
+	Binary() string
+	Command(args ...string) (any, error)
+	Kill()
+	Restart()
+	Freeze()
+	Thaw()
+}
+
 // node is a server that may have locks.
 type node struct {
-	*testredis.Server
-	master  int                 // of the quorum, that it is or belongs to
-	replica bool                // of a plain master, for ever
-	clock   *testredis.Skewed   // nil: its clock cannot be set
-	group   *testredis.Sentinel // that promotes it, or nil
+	host
+	process *testredis.Server                // the host, or nil for an embedded server
+	master  int                              // of the quorum, that it is or belongs to
+	replica bool                             // of a plain master, for ever
+	clock   interface{ Skew(time.Duration) } // nil: its clock cannot be set
+	group   *testredis.Sentinel              // that promotes it, or nil
+}
+
+func newNode(s *testredis.Server, master int) *node {
+	return &node{host: s, process: s, master: master}
 }
 
 // deployment is the servers of a run as its clients see them.
@@ -54,15 +71,19 @@ type deployment struct {
 var keepsData = []string{"--appendonly", "yes"}
 
 func newDeployment(t testing.TB, cfg config) *deployment {
-	binary := cfg.binary(t)
 	d := &deployment{empty: cfg.deployment == servers && cfg.masters > 1 && !cfg.durable}
+	if cfg.deployment == embedded {
+		d.embed(t, cfg)
+		return d
+	}
+	binary := cfg.binary(t)
 	switch cfg.deployment {
 	case cluster:
 		d.cluster = testredis.StartCluster(t, binary, 1, keepsData...)
 		d.cluster.NodeTimeout(2 * time.Second)
 		all := endpoint{Cluster: true}
 		for _, s := range d.cluster.Nodes() {
-			d.nodes, all.Addrs = append(d.nodes, &node{Server: s}), append(all.Addrs, s.Addr())
+			d.nodes, all.Addrs = append(d.nodes, newNode(s, 0)), append(all.Addrs, s.Addr())
 		}
 		d.masters = []endpoint{all}
 	case sentinel:
@@ -72,10 +93,12 @@ func newDeployment(t testing.TB, cfg config) *deployment {
 				group.DownAfter(time.Second)
 			}
 			for _, s := range group.Nodes() {
-				d.nodes = append(d.nodes, &node{Server: s, master: i, group: group})
+				n := newNode(s, i)
+				n.group = group
+				d.nodes = append(d.nodes, n)
 			}
 			for _, s := range group.Sentinels() {
-				d.sentinels = append(d.sentinels, &node{Server: s, master: i})
+				d.sentinels = append(d.sentinels, newNode(s, i))
 			}
 			d.groups = append(d.groups, group)
 			d.masters = append(d.masters, endpoint{Addrs: group.Option().InitAddress, Set: testredis.MasterSet})
@@ -98,9 +121,11 @@ func (d *deployment) newServer(t testing.TB, cfg config, master int) *node {
 	}
 	if _, err := exec.LookPath("gcc"); err == nil && !cfg.valkey {
 		clock := testredis.StartSkewed(t, args...)
-		return &node{Server: clock.Server, master: master, clock: clock}
+		n := newNode(clock.Server, master)
+		n.clock = clock
+		return n
 	}
-	return &node{Server: testredis.StartBinary(t, cfg.binary(t), args...), master: master}
+	return newNode(testredis.StartBinary(t, cfg.binary(t), args...), master)
 }
 
 // addReplicas starts the replicas that the grants of plain masters need.
@@ -108,8 +133,10 @@ func (d *deployment) addReplicas(t testing.TB, cfg config) {
 	for _, of := range slices.Clone(d.nodes) {
 		for range cfg.replicas {
 			replica := testredis.StartBinary(t, cfg.binary(t))
-			replica.ReplicaOf(of.Server)
-			d.nodes = append(d.nodes, &node{Server: replica, master: of.master, replica: true})
+			replica.ReplicaOf(of.process)
+			n := newNode(replica, of.master)
+			n.replica = true
+			d.nodes = append(d.nodes, n)
 		}
 	}
 }
@@ -137,14 +164,14 @@ func (d *deployment) promotable() int {
 // masterOf returns the server of this node's group or quorum that takes writes, if it is not the node itself.
 func (d *deployment) masterOf(n *node) *testredis.Server {
 	if n.group != nil {
-		if master := n.group.Master(); master != n.Server {
+		if master := n.group.Master(); master != n.process {
 			return master
 		}
 	}
 	if n.replica {
 		for _, other := range d.nodes {
 			if other.master == n.master && !other.replica {
-				return other.Server
+				return other.process
 			}
 		}
 	}

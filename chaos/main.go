@@ -30,6 +30,7 @@ const workerVariable = "FENCELOCK_CHAOS_WORKER"
 type config struct {
 	deployment                                   string
 	masters, replicas, processes, workers, names int
+	long                                         int
 	duration, gap                                time.Duration
 	seed                                         uint64
 	faults                                       string
@@ -55,12 +56,13 @@ func main() {
 	}
 	var cfg config
 	flag.StringVar(&cfg.deployment, "deployment", servers,
-		"what each master is: servers, sentinel, or cluster, which is one master to its clients")
+		"what each master is: servers, embedded, sentinel, or cluster, which is one master to its clients")
 	flag.IntVar(&cfg.masters, "masters", 3, "number of independent masters, or 1")
 	flag.IntVar(&cfg.replicas, "replicas", 0, "how many replicas of a master must have a grant")
 	flag.IntVar(&cfg.processes, "processes", 4, "number of worker processes")
 	flag.IntVar(&cfg.workers, "workers", 4, "goroutines that use locks in each process")
 	flag.IntVar(&cfg.names, "names", 4, "number of locks, and as many RWMutexes")
+	flag.IntVar(&cfg.long, "long", 100, "one of so many sections lasts for up to two TTLs")
 	flag.DurationVar(&cfg.duration, "for", 3*time.Minute, "how long faults strike")
 	flag.DurationVar(&cfg.gap, "gap", 700*time.Millisecond, "the longest time between two faults")
 	flag.Uint64Var(&cfg.seed, "seed", 0, "of the faults; 0 draws one")
@@ -126,19 +128,22 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.deployment == cluster {
 		cfg.masters = 1
 	}
-	if !slices.Contains([]string{servers, sentinel, cluster}, cfg.deployment) {
+	if !slices.Contains([]string{servers, embedded, sentinel, cluster}, cfg.deployment) {
 		return fmt.Errorf("no deployment is called %q", cfg.deployment)
 	}
+	if cfg.long < 1 {
+		return fmt.Errorf("-long is %d, and must be positive", cfg.long)
+	}
 	fmt.Fprintf(out, "seed %d, %s, %d masters, %v\n", cfg.seed, cfg.deployment, cfg.masters, cfg.duration)
-	var left []string
+	var seen []check.Violation
 	h := &history.History{}
 	err := harness.Run(ctx, func(t testing.TB) (err error) {
-		left, err = attack(t, cfg, names, h)
+		seen, err = attack(t, cfg, names, h, out)
 		return err
 	})
 	h.Sort()
 	if err == nil {
-		err = judge(out, h, left, cfg.report)
+		err = judge(out, h, seen, cfg.report)
 	}
 	if err != nil && cfg.out == "" {
 		cfg.out = filepath.Join(os.TempDir(), fmt.Sprintf("chaos-%d.jsonl.gz", cfg.seed))
@@ -152,18 +157,35 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	return nil
 }
 
-// attack runs workers under faults and fills the history. It returns the locks that are left on the masters at the end.
-func attack(t testing.TB, cfg config, names []string, h *history.History) ([]string, error) {
+// attack runs workers under faults and fills the history. It returns what no history shows: the locks that are left on
+// the masters at the end, and script calls that differed from their model.
+func attack(
+	t testing.TB, cfg config, names []string, h *history.History, out io.Writer,
+) (seen []check.Violation, err error) {
 	a := newArena(t, cfg)
 	if err := a.fight(names, h); err != nil {
 		return nil, err
 	}
-	time.Sleep(3 * max(a.longest, 3*time.Second)) // the last of what expires has expired
-	return a.left(t.Context())
+	var left []string
+	if !a.differs() {
+		time.Sleep(3 * max(a.longest, 3*time.Second)) // the last of what expires has expired
+		left, err = a.left(t.Context())
+	}
+	for _, text := range left {
+		seen = append(seen, check.Violation{Rule: "left", Text: text})
+	}
+	for i, s := range a.embeddedServers() {
+		fmt.Fprintf(out, "master %d: %d script calls as in the model; not compared: %v\n", i, s.trace.Checked,
+			s.trace.Skipped)
+		for _, err := range s.differences() {
+			seen = append(seen, check.Violation{Rule: "script", Text: err.Error()})
+		}
+	}
+	return seen, err
 }
 
 // judge prints a description of the run and every promise that it breaks.
-func judge(out io.Writer, h *history.History, left []string, drawn string) error {
+func judge(out io.Writer, h *history.History, seen []check.Violation, drawn string) error {
 	ends, causes, struck := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, s := range h.Spans {
 		ends[s.Form+" "+s.End]++
@@ -184,9 +206,7 @@ func judge(out io.Writer, h *history.History, left []string, drawn string) error
 	judgement := check.All(h, check.Busy)
 	fmt.Fprintf(out, "judged %v\nlost updates: %d with a guard, %d without\n", judgement.Judged,
 		check.LostUpdates(h, true), check.LostUpdates(h, false))
-	for _, text := range left {
-		judgement.Violations = append(judgement.Violations, check.Violation{Rule: "left", Text: text})
-	}
+	judgement.Violations = append(judgement.Violations, seen...)
 	if drawn != "" {
 		if err := drawHistory(drawn, h, judgement); err != nil {
 			return err
@@ -201,6 +221,9 @@ func judge(out io.Writer, h *history.History, left []string, drawn string) error
 			}
 			for _, a := range v.Accesses {
 				fmt.Fprintf(out, "    %+v\n", a)
+			}
+			for _, hold := range v.Holds {
+				fmt.Fprintf(out, "    %+v\n", hold)
 			}
 		}
 	}

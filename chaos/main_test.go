@@ -132,3 +132,33 @@ func TestBadFlags(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), config{deployment: "raft"}, nil), `"raft"`)
 	require.ErrorContains(t, run(t.Context(), config{deployment: servers, forms: []string{"spin"}}, nil), `"spin"`)
 }
+
+// Goroutines are served in the order of their arrival, readers between two writers in any order.
+func TestOvertaken(t *testing.T) {
+	writes := []bool{false, false, true, false}
+	for name, c := range map[string]struct {
+		order     []int
+		overtaken string
+	}{
+		"in order":                    {order: []int{0, 1, 2, 3}},
+		"two readers":                 {order: []int{1, 0, 2, 3}},
+		"a reader behind a writer":    {order: []int{0, 1, 3, 2}, overtaken: "3 before 2"},
+		"a writer behind a reader":    {order: []int{0, 2, 1, 3}, overtaken: "2 before 1"},
+		"one that was not served":     {order: []int{0, 2, 3}},
+		"a reader over a whole queue": {order: []int{3, 0, 1, 2}, overtaken: "3 before 2"},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.overtaken, overtaken(c.order, writes)) })
+	}
+}
+
+func TestInside(t *testing.T) {
+	var i inside
+	require.True(t, i.enter(reader))
+	require.True(t, i.enter(reader), "readers together")
+	require.False(t, i.enter(writer))
+	i.leave(reader)
+	i.leave(reader)
+	require.False(t, i.enter(writer), "two writers")
+	i.leave(writer)
+	require.False(t, i.enter(reader), "a reader beside a writer")
+}

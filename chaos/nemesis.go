@@ -43,7 +43,8 @@ var kinds = map[string]func(n *nemesis) *strike{
 	"freeze-quorum":  (*nemesis).freezeQuorum,
 	"flush":          (*nemesis).flush,
 	"flush-single":   (*nemesis).flushSingle,
-	"delete-key":     (*nemesis).deleteKey,
+	"delete-key":     func(n *nemesis) *strike { return n.deleteKey("q", "x") },
+	"delete-holds":   func(n *nemesis) *strike { return n.deleteKey("h") },
 	"script-flush":   func(n *nemesis) *strike { return n.command("SCRIPT", "FLUSH") },
 	"kill-clients":   func(n *nemesis) *strike { return n.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
 	"kill-listeners": func(n *nemesis) *strike { return n.command("CLIENT", "KILL", "TYPE", "pubsub") },
@@ -65,6 +66,7 @@ var kinds = map[string]func(n *nemesis) *strike{
 	"delay":              (*nemesis).delay,
 	"slow":               (*nemesis).slow,
 	"late":               (*nemesis).late,
+	"stray":              (*nemesis).stray,
 	"lose-messages":      (*nemesis).loseMessages,
 	"duplicate-messages": (*nemesis).duplicateMessages,
 	"lose-reply":         (*nemesis).loseReply,
@@ -83,8 +85,8 @@ var rare = map[string]bool{
 }
 
 // asked are the faults that strike only where a run names them. Where its only server is emptied, a lock promises
-// nothing but its tokens.
-var asked = map[string]bool{"flush-single": true, "pause-worker": true}
+// nothing but its tokens. Without the key that says when readers end, a dead one keeps writers out for a minute.
+var asked = map[string]bool{"flush-single": true, "pause-worker": true, "delete-holds": true}
 
 // Now and then nothing strikes for a while, because some promises hold only then.
 const untilCalm, calmness = 20 * time.Second, 8 * time.Second
@@ -93,7 +95,7 @@ const untilCalm, calmness = 20 * time.Second, 8 * time.Second
 func (n *nemesis) rage(until time.Time, gap time.Duration) {
 	n.busy, n.oblivion = map[*node]bool{}, map[int]time.Time{}
 	calm := time.Now().Add(untilCalm)
-	for time.Now().Before(until) && n.arena.t.Context().Err() == nil {
+	for time.Now().Before(until) && n.arena.t.Context().Err() == nil && !n.arena.differs() {
 		if time.Now().After(calm) {
 			n.calm()
 			calm = time.Now().Add(untilCalm)

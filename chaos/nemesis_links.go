@@ -87,6 +87,29 @@ func (n *nemesis) delays(of func() time.Duration) *strike {
 	return n.link(func(l *link) { l.DelayFunc(d, of) }, func(l *link) { l.Delay(0); l.Cut() })
 }
 
+// stray resets connections. What they have carried a moment before arrives later, after the bytes of the connections
+// that follow: a release overtakes its request so.
+func (n *nemesis) stray() *strike {
+	var strays []testredis.Strays
+	held := n.upTo(40 * time.Millisecond)
+	s := n.link(func(l *link) { strays = append(strays, l.Stray()) }, nil)
+	begin := s.begin
+	s.lasts = n.upTo(2 * n.arena.ttl)
+	s.begin = func() {
+		begin()
+		time.Sleep(held)
+		for _, stray := range strays {
+			stray.Reset()
+		}
+	}
+	s.end = func() {
+		for _, stray := range strays {
+			stray.Deliver()
+		}
+	}
+	return s
+}
+
 func (n *nemesis) loseMessages() *strike {
 	return n.link(func(l *link) { l.DropPushes(sometimes) }, func(l *link) { l.DropPushes(nil) })
 }

@@ -110,21 +110,21 @@ func (n *nemesis) restartOf(at *node, old, warm bool) (stop, start func()) {
 			}
 			at.Kill()
 		}, func() {
-			startAgain(at.Server)
+			startAgain(at)
 			if warm {
 				for _, source := range scripts.All() {
 					_, _ = at.Command("SCRIPT", "LOAD", source+"\n-- "+salt+"\n")
 				}
 			}
 			if master := n.arena.masterOf(at); master != nil {
-				at.ReplicaOf(master)
+				at.process.ReplicaOf(master)
 			}
 			n.remembered(at)
 		}
 }
 
 // startAgain starts a server that was killed, and returns when it has read its data.
-func startAgain(s *testredis.Server) {
+func startAgain(s host) {
 	s.Restart()
 	for {
 		_, err := s.Command("PING")
@@ -135,8 +135,12 @@ func startAgain(s *testredis.Server) {
 	}
 }
 
-// forgetSave removes a server's save.
+// forgetSave removes a server's save. The data of an embedded server are its save.
 func forgetSave(at *node) {
+	if s, ok := at.host.(*embeddedServer); ok {
+		s.forgets.Store(true)
+		return
+	}
 	if reply, err := at.Command("CONFIG", "GET", "dir"); err == nil {
 		if pair, ok := reply.([]any); ok && len(pair) == 2 {
 			_ = os.Remove(filepath.Join(pair[1].(string), "dump.rdb"))
@@ -146,7 +150,7 @@ func forgetSave(at *node) {
 
 // save has a master keep its data of this moment, for a restart from an old state.
 func (n *nemesis) save() *strike {
-	if !n.arena.empty {
+	if !n.arena.empty || n.arena.cfg.deployment == embedded {
 		return nil
 	}
 	return n.command("SAVE")
@@ -229,17 +233,20 @@ func (n *nemesis) flushSingle() *strike {
 	return s
 }
 
-// deleteKey deletes one of the keys that a lock has in addition to its hash: the queue of waiters, or the sidelined
-// waiters.
-func (n *nemesis) deleteKey() *strike {
-	key := fmt.Sprintf("fencelock:{n%d}:%s", n.rng.IntN(n.arena.names), []string{"q", "p"}[n.rng.IntN(2)])
-	return n.command("DEL", key)
+// deleteKey deletes one of the keys that index what a lock has.
+func (n *nemesis) deleteKey(suffixes ...string) *strike {
+	name, at := n.rng.IntN(n.arena.names), []string{"n", "mn"}[n.rng.IntN(2)]
+	return n.command("DEL", fmt.Sprintf("fencelock:{%s%d}:%s", at, name, suffixes[n.rng.IntN(len(suffixes))]))
 }
 
 // memory makes a server refuse to store anything new.
 func (n *nemesis) memory() *strike {
 	at := n.server()
 	if at == nil {
+		return nil
+	}
+	if at.process == nil {
+		n.free(at)
 		return nil
 	}
 	set := func(limit string) { _, _ = at.Command("CONFIG", "SET", "maxmemory", limit) }
@@ -282,7 +289,7 @@ func (n *nemesis) demote() *strike {
 	if at == nil {
 		return nil
 	}
-	if at.replica || at.group != nil && at.group.Master() != at.Server {
+	if at.replica || at.group != nil && at.group.Master() != at.process {
 		n.free(at)
 		return nil
 	}
@@ -295,14 +302,14 @@ func (n *nemesis) demote() *strike {
 			at.group.WaitReady()
 		})
 	}
-	return &strike{Fault: ofServer(at), lasts: n.lasts(), begin: func() { replicaOfNone(at.Server) }, end: func() {
+	return &strike{Fault: ofServer(at), lasts: n.lasts(), begin: func() { replicaOfNone(at) }, end: func() {
 		_, _ = at.Command("REPLICAOF", "NO", "ONE")
 		n.free(at)
 	}}
 }
 
 // replicaOfNone makes a server a replica of an address where none answers.
-func replicaOfNone(s *testredis.Server) { _, _ = s.Command("REPLICAOF", "127.0.0.1", "1") }
+func replicaOfNone(s host) { _, _ = s.Command("REPLICAOF", "127.0.0.1", "1") }
 
 // change waits until nothing strikes a server, keeps it so, and changes the roles of servers.
 func (n *nemesis) change(s *strike, roles func()) *strike {
@@ -400,7 +407,7 @@ func (n *nemesis) rollingRestart() *strike {
 			for !n.mayForget(at) {
 				time.Sleep(20 * time.Millisecond)
 			}
-			if at.group != nil && at.group.Master() == at.Server {
+			if at.group != nil && at.group.Master() == at.process {
 				at.group.Failover()
 			}
 			s := &strike{Fault: ofServer(at), lasts: 5 * time.Millisecond}
@@ -415,7 +422,7 @@ func (n *nemesis) rollingRestart() *strike {
 // replace puts another server in the place of a master, by the documented procedure: without clients, after the longest
 // TTL, and with the marker of the set deleted everywhere.
 func (n *nemesis) replace() *strike {
-	if !n.arena.empty || n.arena.cfg.replicas > 0 {
+	if !n.arena.empty || n.arena.cfg.replicas > 0 || n.arena.cfg.deployment == embedded {
 		return nil
 	}
 	i := n.rng.IntN(len(n.arena.nodes))

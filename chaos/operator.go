@@ -25,7 +25,8 @@ func (c *client) operate(ctx context.Context, name string) {
 	if i := c.rng.IntN(holders + waiters); i < holders {
 		// Of the token block of a shared hold, Inspect shows only the last token.
 		h := state.Holders[i]
-		b.Hold, b.Token, b.Now = h.Hold, uint64(h.Token), !h.Cohort && !h.Broken && c.rng.IntN(2) == 0
+		b.Hold, b.Token, b.Tokens = h.Hold, uint64(h.Token), tokensOf(state, h.Hold)
+		b.Now = !h.Cohort && !h.Broken && c.rng.IntN(2) == 0
 	} else {
 		b.Hold = state.Waiters[i-holders].Hold
 	}
@@ -34,4 +35,16 @@ func (c *client) operate(ctx context.Context, name string) {
 	}
 	c.w.record(history.Event{Break: &b}) // before the call: this process may be killed in it
 	_ = c.locker.Break(ctx, name, b.Hold, "drawn", opts...)
+}
+
+// tokensOf returns the tokens that the masters have given a hold.
+func tokensOf(state rwlock.State, hold string) (all []uint64) {
+	for _, m := range state.Masters {
+		for _, h := range m.Holders {
+			if h.Hold == hold {
+				all = append(all, uint64(h.Token))
+			}
+		}
+	}
+	return all
 }

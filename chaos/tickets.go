@@ -32,13 +32,21 @@ func (c *client) pass(ctx context.Context, name string, limit time.Duration) {
 		}
 		s.Granted, s.Token = now(), uint64(lease.Token())
 	}
-	held := lease.Context(context.Background())
-	c.work(&s, held)
-	if c.rng.IntN(4) > 0 && c.detach(s, lease) {
-		return
+	for {
+		held := lease.Context(context.Background())
+		c.work(&s, held)
+		if c.rng.IntN(4) == 0 || !c.detach(s, lease) {
+			c.look(&s, held)
+			c.ended(s, lease.Release(context.Background()))
+			return
+		}
+		if c.rng.IntN(4) == 0 { // the ticket waits for another client, and the lock is taken meanwhile
+			return
+		}
+		if s, lease = c.adopt(ctx, limit); lease == nil {
+			return
+		}
 	}
-	c.look(&s, held)
-	c.ended(s, lease.Release(context.Background()))
 }
 
 // detach detaches the lease, and reports whether a ticket was made. Sometimes it goes on to read and write, as work

@@ -39,6 +39,7 @@ type workerConfig struct {
 	Longest  time.Duration // of any worker
 	Workers  int
 	Names    int
+	Long     int      // one section of so many outlasts its TTL perhaps
 	Forms    []string // from which those of the sections are drawn
 	Seed     uint64
 	Out      string   // the file of its events
@@ -66,6 +67,7 @@ type worker struct {
 	out     *bufio.Writer
 	healed  atomic.Bool // by SIGUSR1: all faults have ended
 	stopped atomic.Bool // by SIGTERM
+	pauser  *pauser
 }
 
 func (w *worker) record(e history.Event) {
@@ -79,6 +81,9 @@ func (w *worker) record(e history.Event) {
 	_ = w.out.Flush()
 }
 
+// longestEnd is how long a worker may take from the end of all faults to its own. It prints its goroutines then.
+const longestEnd = 90 * time.Second
+
 // runWorker works until all faults have ended, then takes every lock once more and ends.
 func runWorker(cfg workerConfig) error {
 	signals := make(chan os.Signal, 4)
@@ -89,13 +94,14 @@ func runWorker(cfg workerConfig) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	w := &worker{cfg: cfg, out: bufio.NewWriter(file)}
+	w := &worker{cfg: cfg, out: bufio.NewWriter(file), pauser: newPauser(cfg.Forms)}
 	ctx, over := context.WithCancel(context.Background())
 	go func() {
 		for s := range signals {
 			over()
 			if s == syscall.SIGUSR1 {
 				w.healed.Store(true)
+				time.AfterFunc(longestEnd, func() { panic(fmt.Sprintf("process %d does not end", cfg.Process)) })
 			} else {
 				w.stopped.Store(true)
 			}
@@ -121,6 +127,7 @@ func runWorker(cfg workerConfig) error {
 	for i := range cfg.Workers {
 		all.Go(func() { w.use(shared, i) })
 	}
+	all.Go(func() { w.probe(shared, 10_000) })
 	all.Wait()
 	_ = listener.Close()
 	began := now()

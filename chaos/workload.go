@@ -49,11 +49,7 @@ var mix = []string{
 // step is one section in a randomly drawn form.
 func (c *client) step() {
 	name := fmt.Sprint("n", c.rng.IntN(c.w.cfg.Names))
-	limit := c.millis(4 * int(c.w.cfg.TTL/time.Millisecond))
-	if c.rng.IntN(5) == 0 {
-		limit = c.millis(30)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, limit, cancel := c.limited()
 	defer cancel()
 	switch forms := c.w.cfg.Forms; forms[c.rng.IntN(len(forms))] {
 	case "lease":
@@ -74,6 +70,25 @@ func (c *client) step() {
 		c.operate(ctx, name)
 	}
 	time.Sleep(c.millis(5))
+}
+
+// limited returns a context that ends after a while, or at any moment of an acquisition. Some are cancelled, so that
+// the call does not know before when they end.
+func (c *client) limited() (context.Context, time.Duration, context.CancelFunc) {
+	limit := c.millis(4 * int(c.w.cfg.TTL/time.Millisecond))
+	switch c.rng.IntN(10) {
+	case 0, 1:
+		limit = c.millis(30)
+	case 2:
+		limit = time.Duration(c.rng.IntN(4000)) * time.Microsecond
+	case 3:
+		limit = time.Duration(c.rng.IntN(4000)) * time.Microsecond
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(limit, cancel)
+		return ctx, limit, cancel
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	return ctx, limit, cancel
 }
 
 // lease takes a lease, with options, waiting or not.
@@ -333,6 +348,7 @@ func (w *worker) join(ctx context.Context, nested *reentrant.Locker, request joi
 // work checks the lock until the work is over or the lock is lost. Under a write lock it then writes what it has
 // derived from the values at its beginning. Some work ignores that its lock is lost.
 func (c *client) work(s *history.Span, held context.Context) {
+	c.neverLost(s, held)
 	lost := new(atomic.Int64)
 	c.lost = lost
 	context.AfterFunc(held, func() {
@@ -344,7 +360,7 @@ func (c *client) work(s *history.Span, held context.Context) {
 		c.registers.read(s)
 	}
 	end := now() + int64(c.millis(15))
-	if c.rng.IntN(100) == 0 {
+	if c.rng.IntN(c.w.cfg.Long) == 0 {
 		end += int64(rand.N(2 * c.w.cfg.TTL))
 	}
 	for c.look(s, held) && now() < end {
@@ -352,6 +368,9 @@ func (c *client) work(s *history.Span, held context.Context) {
 	}
 	if c.rng.IntN(200) == 0 {
 		time.Sleep(rand.N(2 * c.w.cfg.TTL))
+	}
+	if c.rng.IntN(60) == 0 && c.w.pauser.pause(c.pauses()) {
+		time.Sleep(time.Duration(c.rng.IntN(1000)) * time.Microsecond)
 	}
 	if c.registers != nil && s.Write {
 		c.registers.write(s, c.rng.Uint64()|1)

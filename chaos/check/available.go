@@ -10,11 +10,13 @@ import (
 
 // Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck
 // these, nor the process or its links to them, since some time before the call, in which a master that had lost its
-// data may vote again. An acquisition with little time is not judged: on a busy machine an answer takes some. That
-// masters belong to different sets is an answer.
+// data may vote again. An acquisition with little time is not judged: on a busy machine an answer takes some. Nor is
+// one of several locks, which may have had little time for the last of them. That masters belong to different sets, or
+// cannot be used, is an answer: no option of a section is wrong by itself.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
-		if f.Cause != "conflict" && (f.Cause != "no quorum" || f.Ended-f.Called < int64(slack.Answer)) {
+		unusable := f.Cause == "conflict" || f.Cause == "option"
+		if !unusable && (f.Cause != "no quorum" || f.Ended-f.Called < int64(slack.Answer) || f.Form == many) {
 			continue
 		}
 		judged++

@@ -17,6 +17,7 @@ type Violation struct {
 	Text     string
 	Spans    []history.Span   // the evidence
 	Accesses []history.Access // the same, of a register
+	Holds    []history.Hold   // the same, of masters
 }
 
 // Slack is how far a busy machine may move the times of a history.
@@ -27,6 +28,9 @@ type Slack struct {
 	Settled time.Duration // how long after a fault its consequences last
 	Back    time.Duration // how long before its deadline a lease needs its link
 	Answer  time.Duration // how long an acquisition takes at least to find that there is no quorum
+	Passed  time.Duration // the same, after a fault that only breaks connections
+	Gone    time.Duration // how long a call that nothing hinders may need until a master has seen it
+	Idle    time.Duration // how long a lock may stand idle: a waiter that missed a message asks again within a second
 	Drift   float64       // how far the rates of clocks may differ
 }
 
@@ -34,7 +38,7 @@ type Slack struct {
 var Busy = Slack{
 	Context: 1500 * time.Millisecond, Healed: 20 * time.Second, Arrival: 200 * time.Millisecond,
 	Settled: 3 * time.Second, Back: 200 * time.Millisecond, Drift: 0.01,
-	Answer: time.Second,
+	Answer: time.Second, Passed: time.Second, Gone: 500 * time.Millisecond, Idle: 1500 * time.Millisecond,
 }
 
 // Judgement is the violations of a history, and how many cases each rule has judged: those in which the promise held
@@ -46,12 +50,13 @@ type Judgement struct {
 
 // All judges a history by every rule.
 func All(h *history.History, slack Slack) Judgement {
-	j := Judgement{Judged: map[string]int{}}
+	j, shown := Judgement{Judged: map[string]int{}}, withoutCrowds(h)
 	for _, rule := range []struct {
 		name  string
 		judge func() ([]Violation, int)
 	}{
 		{"exclusion", func() ([]Violation, int) { return Exclusion(h) }},
+		{"backed", func() ([]Violation, int) { return Backed(shown) }},
 		{"tokens", func() ([]Violation, int) { return Tokens(h) }},
 		{"waits", func() ([]Violation, int) { return Waits(h, slack) }},
 		{"order", func() ([]Violation, int) { return Order(h, slack) }},
@@ -59,8 +64,12 @@ func All(h *history.History, slack Slack) Judgement {
 		{"told", func() ([]Violation, int) { return Told(h) }},
 		{"available", func() ([]Violation, int) { return Available(h, slack) }},
 		{"kept", func() ([]Violation, int) { return Kept(h, slack) }},
+		{"abandoned", func() ([]Violation, int) { return Abandoned(shown, slack) }},
+		{"prompt", func() ([]Violation, int) { return Prompt(shown, slack) }},
+		{"idle", func() ([]Violation, int) { return Idle(shown, slack) }},
 		{"minimum", func() ([]Violation, int) { return Minimum(h, slack.Drift) }},
 		{"adopted", func() ([]Violation, int) { return Adopted(h) }},
+		{"answers", func() ([]Violation, int) { return Answers(h, slack) }},
 		{"register", func() ([]Violation, int) { return Register(h) }},
 	} {
 		found, judged := rule.judge()
@@ -76,6 +85,9 @@ func Exclusion(h *history.History) (found []Violation, judged int) {
 	for _, spans := range byName(h.Spans) {
 		var open []history.Span
 		for _, s := range spans {
+			if s.End == "converted" && !s.Write && !isFreed(h.Breaks, s.Name, s.Last, s.Ended) {
+				s.Last = s.Ended // no other client writes before it is the write lease
+			}
 			if s.Last = min(s.Last, freedAt(h.Breaks, s)); s.Last == 0 || s.Last < s.Granted {
 				continue
 			}
@@ -106,11 +118,18 @@ func Exclusion(h *history.History) (found []Violation, judged int) {
 func freedAt(breaks []history.Break, s history.Span) int64 {
 	at := int64(math.MaxInt64)
 	for _, b := range breaks {
-		if b.Now && b.Name == s.Name && b.Token == s.Token {
+		if b.Now && b.Name == s.Name && (b.Token == s.Token || slices.Contains(b.Tokens, s.Token)) {
 			at = min(at, b.Called)
 		}
 	}
 	return at
+}
+
+// isFreed reports whether an operator has freed any hold of the lock at once in that time.
+func isFreed(breaks []history.Break, name string, from, until int64) bool {
+	return slices.ContainsFunc(breaks, func(b history.Break) bool {
+		return b.Now && b.Name == name && b.Called > from && b.Called < until
+	})
 }
 
 // Tokens finds tokens out of order: a write's token must be larger than every token that was reported before its

@@ -21,11 +21,15 @@ func at(seconds float64) int64 { return int64(seconds * float64(time.Second)) }
 func TestExclusion(t *testing.T) {
 	joined := span("a", true, 1, 12, 13, 18)
 	joined.Joined = true
+	upgraded, downgraded := span("a", false, 1, 0, 10, 12), span("a", true, 1, 0, 10, 12)
+	upgraded.End, upgraded.Ended, downgraded.End, downgraded.Ended = "converted", 30, "converted", 30
 	for name, c := range map[string]struct {
 		spans  []history.Span
 		faults []history.Fault
 		broken int
 	}{
+		"a writer before an upgrade":  {spans: []history.Span{upgraded, span("b", true, 2, 0, 20, 25)}, broken: 1},
+		"a reader before a downgrade": {spans: []history.Span{downgraded, span("b", false, 2, 0, 20, 35)}},
 		"two writers": {spans: []history.Span{
 			span("a", true, 1, 0, 10, 20), span("b", true, 2, 0, 19, 30),
 		}, broken: 1},
@@ -295,7 +299,8 @@ func TestAll(t *testing.T) {
 	require.Equal(t, []string{"exclusion", "token order", "register"}, rules)
 	require.Equal(t, map[string]int{
 		"exclusion": 2, "tokens": 2, "waits": 2, "order": 0, "kept": 0, "minimum": 0, "adopted": 0, "register": 1,
-		"order in a process": 0, "told": 0, "available": 0,
+		"order in a process": 0, "told": 0, "available": 0, "backed": 0, "abandoned": 0, "prompt": 0, "idle": 0,
+		"answers": 0,
 	}, j.Judged)
 }
 

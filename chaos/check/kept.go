@@ -19,7 +19,7 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 			continue
 		}
 		judged++
-		if s.Reason == "broken" && isBroken(h.Breaks, s.Name, s.Lost) {
+		if s.Reason == "broken" && isBroken(h.Breaks, s.Name, s.Lost) || isFreed(h.Breaks, s.Name, s.Called, s.Lost) {
 			continue
 		}
 		since := min(s.Called, s.Lost-h.Run.TTL) - int64(slack.Settled) // a section may use an older lease of its process

@@ -43,8 +43,8 @@ func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 	return found, judged
 }
 
-// mutex is the form of an RWMutex.
-const mutex = "mutex"
+// The forms of an RWMutex, and of several locks at once.
+const mutex, many = "mutex", "many"
 
 // OrderInProcess finds goroutines that were overtaken by another one of their process at an RWMutex that they share.
 // Faults change nothing about that order, but for a process that stands still between a call and its place in the

@@ -75,6 +75,8 @@ func TestAvailable(t *testing.T) {
 	strikes := func(from, until float64) history.Fault { return history.Fault{From: at(from), Until: at(until)} }
 	ofOne, ofWorker, ofOther := strikes(19, 30), strikes(19, 30), strikes(19, 30)
 	ofOne.Masters, ofWorker.Workers, ofOther.Workers = []int{1}, []int{1}, []int{2}
+	ofTwo := strikes(19, 30)
+	ofTwo.Masters = []int{0, 1}
 	forgets := strikes(10, 16)
 	forgets.Forgets, forgets.Masters = true, []int{0, 1}
 	for name, c := range map[string]struct {
@@ -90,6 +92,17 @@ func TestAvailable(t *testing.T) {
 		"links of another":   {faults: []history.Fault{ofOther}, judged: 1, broken: 1},
 		"contended":          {change: func(f *history.Failure) { f.Cause = "contended" }},
 		"it had little time": {change: func(f *history.Failure) { f.Ended = at(20.5) }},
+		"masters that cannot be used, at once": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "option", at(20.5) }, judged: 1, broken: 1,
+		},
+		"such masters, and one of them is a replica": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "option", at(20.5) }, faults: []history.Fault{ofOne},
+			judged: 1, broken: 1,
+		},
+		"such masters, and two of them are replicas": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "option", at(20.5) }, faults: []history.Fault{ofTwo},
+			judged: 1,
+		},
 		"a conflict at once": {
 			change: func(f *history.Failure) { f.Cause, f.Ended = "conflict", at(20.5) }, judged: 1, broken: 1,
 		},

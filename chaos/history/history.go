@@ -93,12 +93,28 @@ type Access struct {
 
 // Break is a hold that an operator breaks.
 type Break struct {
-	Process int    `json:"process"` // of the operator
-	Name    string `json:"name"`
-	Hold    string `json:"hold"`
-	Token   uint64 `json:"token,omitempty"` // of the hold; 0 for a waiter
-	Now     bool   `json:"now,omitempty"`   // the lock is freed at once
-	Called  int64  `json:"called"`
+	Process int      `json:"process"` // of the operator
+	Name    string   `json:"name"`
+	Hold    string   `json:"hold"`
+	Token   uint64   `json:"token,omitempty"`  // of the hold; 0 for a waiter
+	Tokens  []uint64 `json:"tokens,omitempty"` // that the masters have given it: the same, once it is granted
+	Now     bool     `json:"now,omitempty"`    // the lock is freed at once
+	Called  int64    `json:"called"`
+}
+
+// Hold is a hold while one master had it with one token. Only servers that show each script call have a record of them.
+type Hold struct {
+	Master int    `json:"master"`
+	Name   string `json:"name"`
+	ID     string `json:"id"`
+	Write  bool   `json:"write,omitempty"`
+	Token  uint64 `json:"token"`
+	Block  uint64 `json:"block,omitempty"` // of how many tokens Token is the last; 0 for one
+	From   int64  `json:"from"`            // the time of the call that granted it
+	Until  int64  `json:"until"`           // after the call that removed it, or its expiry
+	Lost   bool   `json:"lost,omitempty"`  // its master lost it before Until, which is its expiry
+	Crowd  bool   `json:"crowd,omitempty"` // not a hold: the lock had too many records for its holds to be known
+	Ends   bool   `json:"ends,omitempty"`  // it was broken, or released before its minimum
 }
 
 // Event is one line of a history: one of its fields is set.
@@ -108,6 +124,8 @@ type Event struct {
 	Fault   *Fault   `json:"fault,omitempty"`
 	Access  *Access  `json:"access,omitempty"`
 	Break   *Break   `json:"break,omitempty"`
+	Hold    *Hold    `json:"hold,omitempty"`
+	Answer  *Answer  `json:"answer,omitempty"`
 	Run     *Run     `json:"run,omitempty"`
 }
 
@@ -133,6 +151,8 @@ type History struct {
 	Faults   []Fault
 	Accesses []Access
 	Breaks   []Break
+	Holds    []Hold
+	Answers  []Answer
 }
 
 // Add takes in one event.
@@ -148,6 +168,10 @@ func (h *History) Add(e Event) {
 		h.Accesses = append(h.Accesses, *e.Access)
 	case e.Break != nil:
 		h.Breaks = append(h.Breaks, *e.Break)
+	case e.Hold != nil:
+		h.Holds = append(h.Holds, *e.Hold)
+	case e.Answer != nil:
+		h.Answers = append(h.Answers, *e.Answer)
 	case e.Run != nil:
 		h.Run = *e.Run
 	}
@@ -158,6 +182,7 @@ func (h *History) Sort() {
 	slices.SortFunc(h.Spans, func(a, b Span) int { return cmp.Compare(a.Granted, b.Granted) })
 	slices.SortFunc(h.Failures, func(a, b Failure) int { return cmp.Compare(a.Called, b.Called) })
 	slices.SortFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })
+	slices.SortFunc(h.Holds, func(a, b Hold) int { return cmp.Compare(a.From, b.From) })
 	slices.SortFunc(h.Accesses, func(a, b Access) int { return cmp.Compare(a.Called, b.Called) })
 }
 
@@ -213,6 +238,12 @@ func (h *History) Save(path string) (err error) {
 	errs := []error{out.Encode(Event{Run: &h.Run})}
 	for i := range h.Breaks {
 		errs = append(errs, out.Encode(Event{Break: &h.Breaks[i]}))
+	}
+	for i := range h.Holds {
+		errs = append(errs, out.Encode(Event{Hold: &h.Holds[i]}))
+	}
+	for i := range h.Answers {
+		errs = append(errs, out.Encode(Event{Answer: &h.Answers[i]}))
 	}
 	for i := range h.Faults {
 		errs = append(errs, out.Encode(Event{Fault: &h.Faults[i]}))

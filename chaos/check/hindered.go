@@ -1,0 +1,46 @@
+package check
+
+import (
+	"slices"
+	"time"
+
+	"github.com/seed74116694/fencelock/chaos/history"
+)
+
+// passing are the faults that strike messages or connections and leave both sides as they were: a client that is told
+// at once that its connection has gone opens another one, and repeats what it has to.
+var passing = map[string]bool{
+	"cut": true, "lose-reply": true, "lose-command": true, "stray": true, "kill-clients": true, "kill-listeners": true,
+	"run-twice": true, "duplicate-messages": true, "script-flush": true,
+}
+
+// after returns how long after a fault its consequences last.
+func (s Slack) after(f history.Fault, ttl int64) int64 {
+	switch {
+	case endsHolds(f):
+		return int64(s.Settled) + ttl*3/2 // its quarantine
+	case passing[f.Kind]:
+		return int64(s.Passed)
+	default:
+		return int64(s.Settled)
+	}
+}
+
+// strikesWorker reports whether the fault strikes the process in that slot, or what it sends.
+func strikesWorker(f history.Fault, slot int) bool {
+	return f.Workers == nil || slices.Contains(f.Workers, slot)
+}
+
+// strikesMaster reports whether the fault strikes that master, or what it is sent.
+func strikesMaster(f history.Fault, master int) bool {
+	return f.Masters == nil || slices.Contains(f.Masters, master)
+}
+
+// mostStill is how long processes may stand still while something is judged. On a busy machine all of them stand still
+// for a moment now and then, and each has to run twice until a message has an effect.
+const mostStill = time.Second / 2
+
+// standstills returns when processes of the run stood still: any of them may keep the rest waiting.
+func standstills(h *history.History) periods {
+	return merge(h.Faults, func(f history.Fault) bool { return f.Kind == history.Still }, 0)
+}
