@@ -19,45 +19,89 @@ type hunt struct {
 // sections is the number of sections of a run.
 var sections = regexp.MustCompile(`(?m)^\d+ sections`)
 
-// oneRun is how long faults strike in a run of chaos. The run takes about 20 s more.
-const oneRun = 45 * time.Second
+// oneRun is how long faults strike in a run of chaos. It has the time without faults that some promises need. The run
+// takes about 20 s more, unless a script differs from its model: that ends it.
+const oneRun = 30 * time.Second
+
+// Where the runs take place: on one embedded server, on three, and on those of a group behind sentinels.
+const (
+	one    = "-deployment embedded -masters 1"
+	three  = "-deployment embedded -masters 3"
+	behind = "-deployment sentinel -masters 1"
+)
+
+// Faults that go together.
+const (
+	calm      = " -faults script-flush -gap 20s" // nothing strikes for most of the time
+	slowLinks = " -faults delay,slow,late,hold,lose-messages,duplicate-messages"
+	badLinks  = " -faults cut,refuse,blackhole,hold,half-open,mute-reply,lose-reply,lose-command,stray,freeze-server"
+	oblivion  = " -faults flush,restart,restart-old,restart-warm,demote,clock,cut,refuse,kill-worker"
+	deaths    = " -faults kill-worker,freeze-worker,kill-listeners,cut,run-twice,stray,lose-messages"
+)
 
 // focus are runs for a part of the sources: there a mutant is looked for before the mix of everything.
 var focus = []struct {
 	files *regexp.Regexp
 	runs  []string // flags of chaos
 }{
-	{regexp.MustCompile(`^(rwlock/mutex|rwlock/leases|internal/localqueue/)`), []string{
-		"-masters 1 -names 1 -workers 8 -forms mutex -gap 2s",
-		"-masters 1 -names 3 -workers 6 -forms mutex,lease,operate -gap 1s",
+	{regexp.MustCompile(`^(rwlock/mutex|internal/localqueue/)`), []string{
+		one + " -names 2 -workers 6 -forms mutex" + calm,
+		one + " -names 2 -workers 8 -processes 1 -forms mutex -gap 2s",
+		one + " -names 2 -workers 6 -forms mutex,mutex,operate -long 20 -faults pause-worker,freeze-worker,cut -gap 1s",
 	}},
 	{regexp.MustCompile(`^reentrant/`), []string{
-		"-masters 1 -names 2 -forms owner,many", "-masters 3 -names 2 -forms owner",
+		one + " -names 2 -forms owner" + calm, three + " -names 2 -forms owner,owner,operate" + deaths,
 	}},
-	{regexp.MustCompile(`^(rwlock|internal/engine)/many`), []string{
-		"-masters 1 -names 3 -forms many,lease", "-masters 3 -names 3 -forms many,lease,operate",
+	{regexp.MustCompile(`^(rwlock|internal/engine)/many|^internal/settings/`), []string{
+		one + " -names 3 -forms many,lease" + calm, three + " -names 3 -forms many,lease,operate" + slowLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/adopt`), []string{
-		"-masters 3 -names 2 -forms pass,pass,lease", "-masters 1 -names 2 -forms pass,lease,tick",
+	{regexp.MustCompile(`^internal/engine/adopt|^rwlock/ticket`), []string{
+		one + " -names 1 -forms pass" + calm, three + " -names 1 -forms pass,pass,lease,operate" + slowLinks,
+		three + " -names 2 -forms pass -long 10" + badLinks,
 	}},
 	{regexp.MustCompile(`^(internal/engine|scripts)/break`), []string{
-		"-masters 1 -names 2 -forms operate,lease,convert,pass", "-masters 3 -names 2 -forms operate,lease,convert,many",
+		one + " -names 1 -forms operate,lease,convert,pass,owner -long 20" + deaths,
+		three + " -names 1 -forms operate,lease,convert,many" + slowLinks,
 	}},
-	{regexp.MustCompile(`^(internal/engine|rwlock)/.*convert|^scripts/settle`), []string{
-		"-masters 1 -names 2 -forms convert,mutex", "-masters 3 -names 2 -forms convert,mutex",
+	{regexp.MustCompile(`^(internal/engine|rwlock)/.*convert`), []string{
+		one + " -names 1 -forms convert,convert,operate -long 20" + slowLinks, three + " -names 1 -forms convert" + deaths,
 	}},
-	{regexp.MustCompile(`^internal/(masterset|ballot|transport/id)|^scripts/(vote|marker|raise|regain|yield)`), []string{
+	{regexp.MustCompile(`^scripts/(acquire|join|lock|release|settle|break|process|refresh|renew)`), []string{
+		one + " -names 2 -gap 200ms", three + " -names 2 -gap 200ms",
+		one + " -names 1 -workers 8 -forms pass,operate,tick,owner,convert,mutex -long 10" + deaths + ",clock,demote",
+	}},
+	{regexp.MustCompile(`^internal/(ballot|engine/tokens)|^scripts/(acquire|lock|raise|regain|vote|yield)`), []string{
+		three + " -names 2 -forms lease,lease,convert,pass -long 10 -faults " +
+			"delay,slow,late,hold,run-twice,stray,lose-command,freeze-server,clock,duplicate-messages -gap 200ms",
+	}},
+	{regexp.MustCompile(`^internal/(masterset|transport/id)|^scripts/(marker|refresh|regain|renew|settle|vote)`), []string{
+		three + " -names 2 -long 10" + oblivion + " -gap 200ms", three + " -faults demote,refuse,blackhole -gap 300ms",
 		"-masters 3 -faults restart,restart-old,restart-warm,flush,save,demote,cut,freeze-server,kill-worker,replace",
-		"-masters 3 -names 2 -faults hold,delay,late,slow,blackhole,lose-reply,lose-command,run-twice,freeze-worker",
-		"-masters 5 -names 3",
 	}},
-	{regexp.MustCompile(`^internal/(transport|engine)/(node|topology|listener|master|handoff)|^scripts/process`), []string{
-		"-masters 1 -deployment sentinel", "-masters 1 -deployment cluster -replicas 1",
+	{regexp.MustCompile(`^internal/engine/(handoff|hold|renew|wait)|^internal/ballot/`), []string{
+		one + " -names 2 -forms lease,lease,pass,mutex -long 6" + slowLinks,
+		three + " -names 2 -forms lease,lease,convert -long 6" + badLinks,
+	}},
+	{regexp.MustCompile(`^internal/engine/(acquire|background|leaving|release)`), []string{
+		one + " -names 2 -forms lease,tick" + calm, one + " -names 2 -forms lease,many,mutex" + badLinks + " -gap 3s",
+		three + " -names 2 -forms lease,lease,tick" + badLinks,
+	}},
+	{regexp.MustCompile(`^internal/transport/`), []string{
+		one + " -names 4 -forms lease" + badLinks, three + " -names 4 -forms lease,tick" + badLinks,
+	}},
+	{regexp.MustCompile(`^internal/timerqueue/`), []string{
+		one + " -names 12 -workers 16 -forms lease -long 4 -gap 3s",
+	}},
+	{regexp.MustCompile(`^internal/(transport|engine)/(handoff|listener|master|node|renewals)|^scripts/process`), []string{
+		behind + " -replicas 2 -long 10 -faults freeze-server,failover,crash,demote", "-deployment cluster -replicas 1",
+		"-masters 1 -replicas 1 -forms lease,operate",
 	}},
 }
 
-// runs returns the flags of the runs that look for a mutant, in their order. The mix, on three masters and on one, is
-// among them whatever the mutant changes.
+// everything is the mix. It comes last, whatever a mutant changes.
+var everything = []string{three, one, "-masters 3", "-masters 1"}
+
+// runs returns the flags of the runs that look for a mutant, in their order.
 func runs(m mutant) (all []string) {
 	for _, f := range focus {
 		for _, e := range m.edits {
@@ -67,7 +111,7 @@ func runs(m mutant) (all []string) {
 			}
 		}
 	}
-	return append(all, "-masters 3", "-masters 1")
+	return append(all, everything...)
 }
 
 // run returns the i-th run of chaos for a mutant.
