@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the models with spin and compares each outcome with what cases.txt expects.
 #   run.sh                the small cases
-#   run.sh --full         all cases, one at a time and each below 2 GB
+#   run.sh --full         all cases, one at a time and each below 2.5 GB
 #   run.sh NAME...        the named cases
 # Exit: 0 all as expected, 1 some differ, 2 spin, gcc or a case is missing.
 set -u -o pipefail -m  # -m: a process group for each case, so that an interrupt ends spin's children too
@@ -67,7 +67,7 @@ while IFS='|' read -r size n m f s e t; do
   if [ $# -gt 0 ]; then [[ " $* " == *" $n "* ]] || continue
   elif [ "$full" = no ] && [ "$size" = large ]; then continue
   fi
-  [ "$size" = small ] || { jobs=1 memory=1800 slots=25 compiler="gcc -O2" pack=-DCOLLAPSE; }
+  [ "$size" = small ] || { jobs=1 memory=2400 slots=25 compiler="gcc -O2" pack=-DCOLLAPSE; }
   name+=("$n") model+=("$m") flags+=("$f") search+=("$s") expect+=("$e") text+=("$t")
 done < <(sed -e 's/ *| */|/g' -e 's/^ *//' "$here/cases.txt")
 [ $# -eq 0 ] || [ ${#name[@]} -eq $# ] || { echo "run.sh: no such case among: $*" >&2; exit 2; }
