@@ -90,7 +90,7 @@ func (p *probe) loseOneOfSeveral() {
 func (p *probe) neverLost(all *rwlock.MultiLease) {
 	at := time.Now()
 	for _, lease := range all.Leases() {
-		if lost := lostAt(p.locker, lease.Name(), lease.Token()); !lost.IsZero() && at.Sub(lost) > stillness {
+		if lost := lostAt(p.locker, lease.Name(), lease.Token()); !lost.IsZero() && at.Sub(lost) > 2*stillness {
 			p.ask(lease.Name(), "LockAll that had lost the lock for a while").local().got(nil, "lost")
 		}
 	}

@@ -193,7 +193,7 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 	}
 	if err := convert(ctx); err == nil {
 		next.Granted, next.Token = now(), uint64(lease.Token())
-		s.End, s.Ended = "converted", next.Granted
+		s.End, s.Ended, s.Kept = "converted", next.Granted, c.look(&next, held)
 		c.w.record(history.Event{Span: &s})
 		c.work(&next, held)
 		s = next
@@ -240,9 +240,10 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 	}
 	if err := convert(ctx); err == nil {
 		next.Granted, next.Token = now(), uint64(mu.Token())
-		s.End, s.Ended = "converted", next.Granted
+		converted := mu.Context(context.Background())
+		s.End, s.Ended, s.Kept = "converted", next.Granted, c.look(&next, converted)
 		c.w.record(history.Event{Span: &s})
-		c.work(&next, mu.Context(context.Background()))
+		c.work(&next, converted)
 		s = next
 		if give = mu.RUnlock; s.Write {
 			give = mu.Unlock

@@ -275,7 +275,7 @@ func (l *Lease) end(ctx context.Context) (losses []error) {
 //
 // Once the write lease is granted, Upgrade has succeeded. It then also releases the read hold, until ctx ends and at
 // most for the release timeout. A release that is not confirmed by then continues in the background. If the lease is
-// lost in that time, Upgrade returns its *LostError.
+// lost or released in that time, Upgrade returns that.
 //
 // The token is a new, larger one, and contexts of the lease show it from then on. An earlier fence is stale as soon as
 // the new one was used: call fencing.Require for each access and keep no fence. On a write lease Upgrade does nothing.

@@ -85,7 +85,7 @@ func Exclusion(h *history.History) (found []Violation, judged int) {
 	for _, spans := range byName(h.Spans) {
 		var open []history.Span
 		for _, s := range spans {
-			if s.End == "converted" && !s.Write && !isFreed(h.Breaks, s.Name, s.Last, s.Ended) {
+			if s.End == "converted" && s.Kept && !s.Write && !isFreed(h.Breaks, s.Name, s.Last, s.Ended) {
 				s.Last = s.Ended // no other client writes before it is the write lease
 			}
 			if s.Last = min(s.Last, freedAt(h.Breaks, s)); s.Last == 0 || s.Last < s.Granted {

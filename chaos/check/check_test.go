@@ -23,6 +23,7 @@ func TestExclusion(t *testing.T) {
 	joined.Joined = true
 	upgraded, downgraded := span("a", false, 1, 0, 10, 12), span("a", true, 1, 0, 10, 12)
 	upgraded.End, upgraded.Ended, downgraded.End, downgraded.Ended = "converted", 30, "converted", 30
+	upgraded.Kept, downgraded.Kept = true, true
 	for name, c := range map[string]struct {
 		spans  []history.Span
 		faults []history.Fault

@@ -40,6 +40,7 @@ type Span struct {
 	Over    int64  `json:"over,omitempty"`   // when its holder was about to release it, and knew that it was lost
 	Ended   int64  `json:"ended,omitempty"`  // when the lock had been released or the loss was seen
 	End     string `json:"end"`              // released, lost, unconfirmed, converted, detached
+	Kept    bool   `json:"kept,omitempty"`   // the lock was still trusted when its conversion had ended
 	Reason  string `json:"reason,omitempty"` // of the loss
 	Err     string `json:"err,omitempty"`
 }

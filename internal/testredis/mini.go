@@ -277,6 +277,8 @@ func (m *Mini) setStalled(stalled bool) {
 // whose time it passes, as on a real server. A step backward lengthens no TTL.
 func (m *Mini) Skew(d time.Duration) {
 	s := m.server.Load()
+	s.script.Lock() // not in the middle of a script that is observed
+	defer s.script.Unlock()
 	s.mu.Lock()
 	s.skew, s.skewed = d, true
 	s.mu.Unlock()
