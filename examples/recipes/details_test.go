@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -104,12 +105,14 @@ func TestWatermillPublishesNothingAfterALoss(t *testing.T) {
 
 // A message waits for its lock no longer than it should.
 func TestWatermillGivesAMessageBack(t *testing.T) {
-	locks := locktest.New(t)
-	locks.Hold(name)
-	exclusive := watermilllock.Exclusive(locks.Locker, time.Millisecond, func(*message.Message) string { return name })
-	_, err := exclusive(func(*message.Message) ([]*message.Message, error) { panic("it runs") })(
-		message.NewMessage("consumed", nil))
-	require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+	synctest.Test(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		locks.Hold(name)
+		exclusive := watermilllock.Exclusive(locks.Locker, time.Second, func(*message.Message) string { return name })
+		_, err := exclusive(func(*message.Message) ([]*message.Message, error) { panic("it runs") })(
+			message.NewMessage("consumed", nil))
+		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+	})
 }
 
 // late is a schedule of a process whose clock is late.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -260,6 +261,8 @@ func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
 	paused.Env = append(os.Environ(), holderProcess+"="+b.dsn)
 	output, err := paused.StdoutPipe()
 	require.NoError(t, err)
+	goOn, err := paused.StdinPipe()
+	require.NoError(t, err)
 	require.NoError(t, paused.Start())
 	defer func() { _ = paused.Process.Kill() }()
 	lines := bufio.NewScanner(output)
@@ -273,6 +276,7 @@ func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
 	fences := []fencing.Fence{write("accounts/8", 6), write("accounts/7", 6)}
 	require.NoError(t, b.guard.DoAll(t.Context(), b.pool, fences, transfer(7, 8, func() {})))
 	require.NoError(t, paused.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, goOn.Close())
 	for lines.Scan() {
 		t.Log(lines.Text())
 	}
@@ -292,7 +296,8 @@ func pausedTransfer(t *testing.T, dsn string) {
 		err = guard.DoAll(ctx, pool, fences, transfer(7, 8, func() {
 			inside = true
 			fmt.Println("inside")
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // it returns before the process has stopped
+			_, _ = io.Copy(io.Discard, os.Stdin)
 		}))
 	}
 	require.Error(t, err)

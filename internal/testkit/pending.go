@@ -110,11 +110,12 @@ func (p *Process) InTurn(ctx context.Context, name string, mode rwlock.Mode) *Pe
 	return p.acquire(ctx, name, mode, func(lease *rwlock.Lease) error { return lease.Release(p.W.Ctx) })
 }
 
-// Granted waits for the lease.
+// Granted waits for the lease, and in fake time for the answers of the other masters too.
 func (a *Pending) Granted() *rwlock.Lease {
 	a.w.Helper()
 	a.Wait()
 	require.NoError(a.w, a.Err)
+	a.w.Settle()
 	return a.Lease
 }
 

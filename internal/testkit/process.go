@@ -217,8 +217,9 @@ func (p *Process) Take(name string, mode rwlock.Mode, opts ...rwlock.LockOption)
 	return p.Acquire(p.W.Ctx, name, mode, opts...).Granted()
 }
 
-// Try takes the lock if it is free.
+// Try takes the lock if it is free. In fake time all masters have answered when it returns.
 func (p *Process) Try(name string, mode rwlock.Mode, opts ...rwlock.LockOption) (*rwlock.Lease, error) {
+	defer p.W.Settle()
 	if mode == rwlock.Read {
 		return p.TryRLock(p.W.Ctx, name, opts...)
 	}

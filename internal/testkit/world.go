@@ -311,6 +311,7 @@ func (w *World) Release(leases ...*rwlock.Lease) {
 	for _, lease := range leases {
 		require.NoError(w, lease.Release(w.Ctx))
 	}
+	w.Settle()
 }
 
 // ResetCalls forgets the commands that the masters in fake time have counted.
