@@ -140,7 +140,7 @@ func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
 func (e *Engine) confirmsHandOff() bool { return e.replicated() || e.cfg.ConfirmHandOff }
 
 // confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
-// the server. Then the grant only lasts longer there than it is trusted here.
+// the server, or may do so later, also after the lease has begun by another confirmation.
 func (h *hold) confirmed(
 	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
 ) {
@@ -153,6 +153,7 @@ func (h *hold) confirmed(
 	}
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
+	h.noteUnanswered(err, h.terms.TTL, h.e.clock.Now())
 	if id != h.id || h.phase == ended {
 		return
 	}

@@ -154,9 +154,7 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	now := h.e.clock.Now()
-	if err != nil && !transport.DidNotRun(err) {
-		h.noteUnanswered(ttl, now)
-	}
+	h.noteUnanswered(err, ttl, now)
 	// An answer after the deadline is too late, whether positive or not: another holder may have entered.
 	if h.expire(now); h.phase != held {
 		return
@@ -536,9 +534,13 @@ func (h *hold) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
 	return min(ttl, h.extra.changed.shortest)
 }
 
-// noteUnanswered records that a renewal with this TTL may arrive later, under mu. One with the TTL of now, or with a
-// longer one, sets no expiry back.
-func (h *hold) noteUnanswered(ttl time.Duration, now clock.Instant) {
+// noteUnanswered records, under mu, that a renewal with this TTL may arrive later if it failed without an answer. Every
+// answer to the script renew is passed here, because no other script moves the expiry of a grant that stands. A renewal
+// with the TTL of now, or with a longer one, sets no expiry back.
+func (h *hold) noteUnanswered(err error, ttl time.Duration, now clock.Instant) {
+	if err == nil || transport.DidNotRun(err) {
+		return
+	}
 	h.e.unansweredAt.Store(int64(now.Mono))
 	if ttl < h.ttl() {
 		c := h.extra.changed
