@@ -417,9 +417,12 @@ func TestWhatIsNotConfirmed(t *testing.T) {
 	require.Equal(t, ballot.Queued, b.Vote(B).State, "nobody asked")
 }
 
-// A message overtakes the answer that the hold is queued, and is confirmed first or last.
+// A message overtakes the answer that the hold is queued, and is confirmed first or last. A grant that counts can be
+// renewed.
 func TestAnAnswerDuringAConfirmation(t *testing.T) {
-	for name, answer := range map[string]ballot.Answer{"queued": queued, "not answered": silent, "did not run": down} {
+	for name, answer := range map[string]ballot.Answer{
+		"queued": queued, "not answered": silent, "did not run": down, "granted": granted(5),
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := asked(ballot.Wait, 1)
 			b.Vote(A).Confirming(5)
@@ -427,6 +430,7 @@ func TestAnAnswerDuringAConfirmation(t *testing.T) {
 			require.Equal(t, ballot.Open, verdict(b, now))
 			b.Vote(A).Confirmed(5, granted(5))
 			require.EqualValues(t, 5, reported(b, now))
+			require.True(t, b.Vote(A).Renewing(5))
 		})
 	}
 }

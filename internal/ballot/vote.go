@@ -130,6 +130,12 @@ func (v *Vote) Answered(a Answer) {
 	v.Unknown = v.Unknown || a.Unknown
 	awaited := v.State == Asked
 	switch {
+	case a.Status == IsGranted && v.inflight == Confirm:
+		// The request has found what is being confirmed, and has written nothing. If the grant counted now, it could not
+		// be renewed before the confirmation is answered.
+		if awaited {
+			v.State, v.Err = Queued, nil
+		}
 	case a.Status == IsGranted && (awaited || v.isLater(a.Token)):
 		// It may be the hand-off to an earlier request whose answer was lost.
 		v.grant(a.Token, a.Until, v.Unknown)
