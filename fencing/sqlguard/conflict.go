@@ -9,8 +9,9 @@ import (
 )
 
 // IsConflict reports whether the database rolled a transaction back because of another one: a deadlock or a
-// serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213) and 40P01, or a row that has changed since
-// the transaction's snapshot, which is MariaDB's error 1020 with innodb_snapshot_isolation on. Nothing of the
+// serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213, and Galera's for a conflict with another
+// node) and 40P01; 40000, which is MySQL's error 3101 for such a conflict in group replication; or a row that has
+// changed since the transaction's snapshot, MariaDB's error 1020 with innodb_snapshot_isolation on. Nothing of the
 // transaction was kept, so all of it may be run again, from its claim on. An error that matches [ErrTransactionEnded]
 // is not a conflict.
 //
@@ -24,7 +25,7 @@ func IsConflict(err error) bool {
 		return false
 	}
 	code := codeOf(err)
-	return code.state == "40001" || code.state == "40P01" || code.number == recordChanged
+	return code.state == "40001" || code.state == "40P01" || code.state == "40000" || code.number == recordChanged
 }
 
 // recordChanged is MariaDB's error "Record has changed since last read". Its SQLSTATE is the general HY000.

@@ -48,6 +48,7 @@ func TestIsConflict(t *testing.T) {
 		"serialization failure": {methodState("40001"), true},
 		"deadlock, PostgreSQL":  {methodState("40P01"), true},
 		"deadlock, MySQL":       {field("40001"), true},
+		"group replication":     {&fieldState{3101, [5]byte([]byte("40000"))}, true},
 		"unknown outcome":       {methodState("40003"), false},
 		"unique violation":      {methodState("23505"), false},
 		"lock wait timeout":     {field("HY000"), false},
@@ -65,7 +66,7 @@ func TestIsConflict(t *testing.T) {
 }
 
 func TestConflictsBeforeTheWorkAreRetriedNotForEver(t *testing.T) {
-	guard, err := sqlguard.New(sqlguard.MySQL)
+	guard, err := sqlguard.New(sqlguard.PostgreSQL)
 	require.NoError(t, err)
 	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
 	do := func(ctx context.Context, err error) (tries int, got error) {

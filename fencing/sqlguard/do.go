@@ -133,6 +133,10 @@ func inOrder(fences []fencing.Fence) ([]fencing.Fence, error) {
 	return sorted, nil
 }
 
+func onlyReads(fences []fencing.Fence) bool {
+	return !slices.ContainsFunc(fences, func(f fencing.Fence) bool { return f.Mode == fencing.Write })
+}
+
 func byResource(a, b fencing.Fence) int { return strings.Compare(a.Resource, b.Resource) }
 
 // list formats fences for an error.
@@ -147,7 +151,7 @@ func list(fences []fencing.Fence) string {
 func (g *Guard) do(
 	ctx context.Context, db Database, fences []fencing.Fence, work func(context.Context, Transaction) error,
 ) error {
-	reading := !slices.ContainsFunc(fences, func(f fencing.Fence) bool { return f.Mode == fencing.Write })
+	reading := onlyReads(fences)
 	if err := db.RefuseOpen(ctx, reading); err != nil {
 		return err
 	}
@@ -205,7 +209,7 @@ func (g *Guard) claimed(ctx context.Context, db Database, fences []fencing.Fence
 // claimAll claims fences one after the other. In PostgreSQL the first claim marks the transaction and bounds how long
 // it may be idle.
 func (g *Guard) claimAll(ctx context.Context, tx marked, fences []fencing.Fence, claim byMode) error {
-	with := arguments{idle: idleLimit(ctx, fences), mark: tx.mark}
+	with := arguments{alone: onlyReads(fences), idle: idleLimit(ctx, fences), mark: tx.mark}
 	statements := claim
 	if g.dialect == PostgreSQL {
 		statements = g.statements.claimMarking

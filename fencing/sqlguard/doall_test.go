@@ -107,7 +107,7 @@ func TestStatementsOfDo(t *testing.T) {
 		{sqlguard.PostgreSQL, []fencing.Mode{r, r}, "begin r0 r1 mark commit begin r0 r1 work mark commit"},
 		{sqlguard.MySQL, []fencing.Mode{w}, "begin r0 mark work mark commit"},
 		{sqlguard.MySQL, []fencing.Mode{r, w}, "begin r0 r1 mark work mark commit"},
-		{sqlguard.MySQL, []fencing.Mode{r}, "r0 begin r0 mark work mark commit"},
+		{sqlguard.MySQL, []fencing.Mode{r}, "begin r0 commit begin r0 mark work mark commit"},
 		{sqlguard.MySQL, []fencing.Mode{r, r}, "begin r0 r1 mark mark commit begin r0 r1 mark work mark commit"},
 		{sqlguard.SQLite, []fencing.Mode{w}, "begin r0 mark work mark commit"},
 		{sqlguard.SQLite, []fencing.Mode{w, r}, "begin r0 r1 mark work mark commit"},
@@ -128,8 +128,8 @@ func TestMissingRowsAreMadeBefore(t *testing.T) {
 		db := d.open(t)
 		fences := []fencing.Fence{fence("a", modes[0]), fence("b", modes[1])}
 		require.NoError(t, guard.DoAll(t.Context(), db, fences, nothing))
-		require.Equal(t, "begin a b rollback a b begin a b mark mark commit",
-			strings.Join(d.log[:12], " "))
+		require.Equal(t, "begin a b rollback begin a commit begin b commit begin a b mark mark commit",
+			strings.Join(d.log[:16], " "))
 	}
 }
 
@@ -138,6 +138,7 @@ func TestMissingRowsAreMadeBefore(t *testing.T) {
 func TestAStatementThatFailsEndsItsTransaction(t *testing.T) {
 	for _, fences := range [][]fencing.Fence{
 		{fence("a", fencing.Write)},
+		{fence("a", fencing.Read)},
 		{fence("a", fencing.Write), fence("b", fencing.Read), fence("c", fencing.Write)},
 		{fence("a", fencing.Read), fence("b", fencing.Read)},
 	} {

@@ -112,7 +112,8 @@ func (g *Guard) refuseZero() error {
 // A rollback takes the raised register back: discard what the transaction has read.
 //
 // Given a *[sql.DB] instead of a transaction it commits at once, to claim before the first read when the work is not in
-// the database or not in one transaction. Given a *[sql.Conn] it is a part of the transaction that is under way there.
+// the database or not in one transaction; in MySQL it begins and ends a transaction for that, two round trips more.
+// Given a *[sql.Conn] it is a part of the transaction that is under way there.
 //
 // Claims of one resource wait for each other's transactions, even claims of readers; readers that must not wait use
 // [Guard.Do].
@@ -204,6 +205,13 @@ func (g *Guard) seen(ctx context.Context, tx Session, resource string) (fencing.
 func (g *Guard) registers(
 	ctx context.Context, tx Session, s statement, with arguments,
 ) (seen fencing.Registers, err error) {
+	if db := unbound(g.dialect, tx); db != nil {
+		err = apart(ctx, db, func(tx Session) error {
+			seen, err = g.registers(ctx, tx, s, with)
+			return err
+		})
+		return seen, err
+	}
 	err = tx.QueryRowContext(ctx, s.text, s.args(with)...).Scan(&seen.MaxWrite, &seen.MaxRead)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fencing.Registers{}, withCause(ctx, fmt.Errorf("sqlguard: registers of %q: %w", with.fence.Resource, err))
@@ -218,6 +226,10 @@ type rule func(fencing.Registers, fencing.Fence) error
 
 // check runs a statement that checks the fence and raises the register. by only supplies the error of a refusal.
 func (g *Guard) check(ctx context.Context, tx Session, s statement, with arguments, by rule) error {
+	if db := unbound(g.dialect, tx); db != nil {
+		with.alone = true
+		return apart(ctx, db, func(tx Session) error { return g.check(ctx, tx, s, with, by) })
+	}
 	f := with.fence
 	result, err := tx.ExecContext(ctx, s.text, s.args(with)...)
 	switch {
@@ -301,7 +313,8 @@ var schemas = map[Dialect]string{
 	MySQL: `CREATE TABLE IF NOT EXISTS {table} (
 	resource  VARBINARY(512) NOT NULL PRIMARY KEY,
 	max_write BIGINT NOT NULL,
-	max_read  BIGINT NOT NULL
+	max_read  BIGINT NOT NULL,
+	claims    BIGINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB`,
 
 	SQLite: `CREATE TABLE IF NOT EXISTS {table} (
@@ -312,7 +325,7 @@ var schemas = map[Dialect]string{
 }
 
 // Schema returns the statement that creates the guard table unless it exists. Its columns are resource (the name's
-// bytes), max_write and max_read.
+// bytes), max_write and max_read, and in MySQL claims, which only has to change.
 //
 // A row must stay as long as a holder may still present an old token for its resource, and must be restored from an
 // older backup only together with the data. docs/fencing.md has the statement that deletes older rows.

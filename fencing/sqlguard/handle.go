@@ -21,6 +21,12 @@ type DB interface {
 	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 }
 
+// pool takes any of its connections for each statement: *sql.DB, *sqlx.DB.
+type pool interface {
+	DB
+	Conn(ctx context.Context) (*sql.Conn, error)
+}
+
 // session is a Tx as a Session.
 type session struct{ Tx }
 
@@ -34,13 +40,47 @@ func (s session) MayBeIn(tx Transaction) bool {
 	switch handle := s.Tx.(type) {
 	case *sql.Tx:
 		return tx == transaction{handle}
-	case interface {
-		Conn(ctx context.Context) (*sql.Conn, error)
-	}:
+	case pool:
 		return false
 	default:
 		return true
 	}
+}
+
+// unbound returns the pool, or nil: the statements of another handle may be part of the caller's transaction.
+func (s session) unbound() DB {
+	p, _ := s.Tx.(pool)
+	return p
+}
+
+// unbound returns what handle begins transactions with, if a statement of handle has to be one. It is nil outside of
+// MySQL, where a statement that is in no transaction commits by itself. In MySQL autocommit=0 leaves that to somebody,
+// and completion_type=1 has each COMMIT begin another transaction, which whatever the pool sends next is a part of.
+func unbound(d Dialect, handle Session) DB {
+	if d != MySQL {
+		return nil
+	}
+	if h, ok := handle.(interface{ unbound() DB }); ok {
+		return h.unbound()
+	}
+	return nil
+}
+
+// apart calls run with a transaction of its own, and commits it. Its START TRANSACTION commits first what another one
+// has left open on the connection.
+func apart(ctx context.Context, db DB, run func(Session) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return withCause(ctx, fmt.Errorf("sqlguard: begin: %w", err))
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	if err := run(session{tx}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return withCause(ctx, fmt.Errorf("sqlguard: commit: %w", err))
+	}
+	return nil
 }
 
 // transaction is a *sql.Tx as a Transaction. Its context was given to BeginTx.
@@ -63,9 +103,36 @@ type database struct {
 	dialect Dialect
 }
 
+// unbound is the handle also if it is a connection: Do asks before whether that is in a transaction.
+func (d database) unbound() DB { return d.db }
+
 func (d database) Begin(ctx context.Context, readOnly bool) (Transaction, error) {
 	tx, err := d.db.BeginTx(ctx, d.options(readOnly))
+	if _, isPool := d.db.(pool); isPool && d.dialect == MySQL && sqlState(err) == activeTransaction {
+		tx, err = d.beginAnew(ctx, readOnly)
+	}
 	return transaction{tx}, err
+}
+
+// beginAnew begins a transaction where the pool's connections may be in one already, for the reasons that unbound
+// names: MySQL sets no isolation level inside of a transaction.
+func (d database) beginAnew(ctx context.Context, readOnly bool) (*sql.Tx, error) {
+	level, mode := "READ COMMITTED", ""
+	if readOnly {
+		level, mode = "REPEATABLE READ", " READ ONLY"
+	}
+	tx, err := d.db.BeginTx(ctx, nil) // without a level it commits the former one first
+	for _, text := range []string{
+		"COMMIT AND NO CHAIN", "SET TRANSACTION ISOLATION LEVEL " + level, "START TRANSACTION" + mode,
+	} {
+		if err != nil {
+			break
+		}
+		if _, err = tx.ExecContext(ctx, text); err != nil {
+			_ = tx.Rollback()
+		}
+	}
+	return tx, err
 }
 
 // options leaves SQLite's isolation at its default: it is always serializable, its drivers support no other level, and

@@ -20,6 +20,7 @@ type statement struct {
 // arguments are the values of a statement's placeholders. Only the statements of [Guard.Do] have the last two.
 type arguments struct {
 	fence fencing.Fence
+	alone bool          // nothing but claims of reads is in the transaction
 	idle  time.Duration // how long the transaction may be idle, 0 without a limit
 	mark  string
 }
@@ -33,6 +34,11 @@ func (s statement) args(with arguments) []any {
 			args[i] = []byte(with.fence.Resource)
 		case ":token":
 			args[i] = int64(with.fence.Token)
+		case ":count":
+			args[i] = int64(1)
+			if with.alone {
+				args[i] = int64(0)
+			}
 		case ":idle":
 			args[i] = with.idle.Milliseconds()
 		case ":mark":
@@ -42,7 +48,7 @@ func (s statement) args(with arguments) []any {
 	return args
 }
 
-var parameter = regexp.MustCompile(`:(resource|token|idle|mark)\b`)
+var parameter = regexp.MustCompile(`:(resource|token|count|idle|mark)\b`)
 
 // statements are all statements of a Guard, except for the ones that mark a transaction.
 type statements struct {
@@ -124,6 +130,11 @@ set_config('idle_in_transaction_session_timeout', (
 // The value of LAST_INSERT_ID(x) has to be stored, or compared with a value that the server knows only when it
 // executes: MySQL 9 does not evaluate a comparison that it can decide before. The lock of the row is held in either
 // case.
+//
+// Where several servers take writes (Galera, group replication), the lock holds on one of them only. There the commit
+// compares which rows the transactions have changed, and a row that keeps its values does not count. So a claim that
+// more may follow in its transaction changes the row also if it raises nothing: the column claims counts it. The claim
+// of a read that commits by itself changes the row only if it raises the register, so that reads are no writes.
 const (
 	duplicateClaimRead = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, LAST_INSERT_ID(1) - 1, :token)
@@ -131,7 +142,8 @@ ON DUPLICATE KEY UPDATE ` + setMaxRead
 
 	presentClaimRead = `UPDATE {table} SET ` + setMaxRead + ` WHERE resource = :resource`
 
-	setMaxRead = `max_read = IF(LAST_INSERT_ID(max_write + 1) <= :token + 1, GREATEST(max_read, :token), max_read)`
+	setMaxRead = `claims = claims + :count,
+max_read = IF(LAST_INSERT_ID(max_write + 1) <= :token + 1, GREATEST(max_read, :token), max_read)`
 
 	duplicateClaimWrite = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, :token, LAST_INSERT_ID(1) - 1)
@@ -139,11 +151,12 @@ ON DUPLICATE KEY UPDATE ` + setMaxWrite
 
 	presentClaimWrite = `UPDATE {table} SET ` + setMaxWrite + ` WHERE resource = :resource`
 
-	setMaxWrite = `max_write = IF(LAST_INSERT_ID(GREATEST(max_write, max_read) + 1) <= :token + 1, :token, max_write)`
+	setMaxWrite = `claims = claims + 1,
+max_write = IF(LAST_INSERT_ID(GREATEST(max_write, max_read) + 1) <= :token + 1, :token, max_write)`
 
 	duplicateDerive = `INSERT INTO {table} (resource, max_write, max_read)
 VALUES (:resource, LAST_INSERT_ID(1) - 1, 0)
-ON DUPLICATE KEY UPDATE max_write = LAST_INSERT_ID(max_write + 1) - 1`
+ON DUPLICATE KEY UPDATE claims = claims + 1, max_write = LAST_INSERT_ID(max_write + 1) - 1`
 )
 
 // CheckUpdate judges an UPDATE of one row that carries its own fence:
@@ -249,14 +262,21 @@ func (d Dialect) checkUpsert(
 // fenceOf returns the current fence of the row, or the error that refuses f.
 func (d Dialect) fenceOf(
 	ctx context.Context, tx Session, f fencing.Fence, lookup string, args []any,
-) (fencing.Token, error) {
+) (seen fencing.Token, err error) {
+	if db := unbound(d, tx); db != nil {
+		err = apart(ctx, db, func(tx Session) error {
+			seen, err = d.fenceOf(ctx, tx, f, lookup, args)
+			return err
+		})
+		return seen, err
+	}
 	if d == MySQL {
 		// A plain SELECT at REPEATABLE READ would read the transaction's snapshot, which may be older than the row that
 		// refused the statement before.
 		lookup += " FOR UPDATE"
 	}
 	var column sql.Null[fencing.Token]
-	err := tx.QueryRowContext(ctx, lookup, args...).Scan(&column)
+	err = tx.QueryRowContext(ctx, lookup, args...).Scan(&column)
 	switch {
 	case errors.Is(err, fencing.ErrMalformed):
 		return 0, fmt.Errorf("%w: the row's fence is no token, for %v; is the column a BIGINT? %w", ErrNoVerdict, f, err)

@@ -56,6 +56,7 @@ func Open(tb testing.TB, driver, dsn string) *sql.DB {
 type Servers struct {
 	folder                   once[*scratch.Folder]
 	postgres, mariadb, mysql once[*server]
+	galera                   once[cluster]
 	databases                atomic.Int64
 }
 
@@ -73,9 +74,10 @@ func (o *once[T]) get(make func() (T, error)) (T, error) {
 
 // Close ends every server that was started and removes all files.
 func (s *Servers) Close() error {
-	for _, o := range []*once[*server]{&s.postgres, &s.mariadb, &s.mysql} {
-		if o.value != nil {
-			o.value.end()
+	nodes := s.galera.value
+	for _, running := range []*server{s.postgres.value, s.mariadb.value, s.mysql.value, nodes[0], nodes[1]} {
+		if running != nil {
+			running.end()
 		}
 	}
 	if s.folder.value == nil {
