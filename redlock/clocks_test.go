@@ -74,6 +74,10 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 		{-time.Minute, 900 * time.Millisecond, 0},
 		{-20 * second, -20 * second, 0, second / 2, second / 4},
 		{20 * second, 0, -20 * second, second / 2, second / 4},
+		{0, 700 * time.Millisecond, time.Minute},
+		{990 * time.Millisecond, 0, time.Minute},
+		{0, 990 * time.Millisecond, -time.Minute},
+		{0, 400 * time.Millisecond, 990 * time.Millisecond, time.Minute, time.Hour},
 	} {
 		for first := range skews {
 			t.Run(fmt.Sprintf("%v, %d answers first", skews, first), func(t *testing.T) {
@@ -86,6 +90,32 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A lock that is new begins on every master whose clock is close enough to the others, not on a quorum alone.
+func TestMastersWhoseClocksDifferALittle(t *testing.T) {
+	for _, skews := range [][]time.Duration{
+		{0, 0, 500 * time.Millisecond},
+		{0, 0, -500 * time.Millisecond},
+		{0, 700 * time.Millisecond, 400 * time.Millisecond},
+		{0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(skews), func(t *testing.T) {
+			inSkewedTime(t, skews, func(w *world) {
+				p := w.ProcessAt(time.Millisecond)
+				p.Section("warm-up")
+				for i := range 5 {
+					name := fmt.Sprint("n", i)
+					lease := p.Take(name, rwlock.Write)
+					w.Pass(time.Second)
+					for j, m := range w.Inspect(name).Masters {
+						require.Equal(w, lease.Token(), m.Token, "%s on master %d", name, j)
+					}
+					w.Release(lease)
+				}
+			})
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -54,22 +55,28 @@ func (t *tokens) single() bool { return len(t.masters) == 1 }
 // process's own clock, which may be ahead or behind, is used only if no master's clock is known.
 //
 // A master mints the proposal itself if it is not behind the master's counter, or its clock if it has no counter, and
-// not too far ahead of its clock. So least is ahead of as many clocks as make a quorum, where these clocks are close
-// enough to each other to permit it. If no such clocks exist, least is most, which a quorum permits, and which these
-// masters still mint if their counters are smaller.
+// not too far ahead of its clock. The quorum whose clocks are closest to each other decides: most is what all of it
+// permits, and least is ahead of its clocks, and of those other clocks that this permits. Where least would be more
+// than most, it is most: the masters that are further ahead mint their clocks, and those behind are raised.
 func (t *tokens) bounds() (least, most int64) {
 	var array [9]int64
 	clocks := t.serverClocks(array[:0])
 	slices.Sort(clocks)
 	quorum := min(len(t.masters)/2+1, len(clocks))
 	lead := (proposalLead + t.longestRoundTrip()).Microseconds()
-	most = clocks[len(clocks)-quorum] + tokenLead.Microseconds()
+	closest := int64(math.MaxInt64)
 	for i, furthest := range clocks[quorum-1:] {
-		if furthest+lead <= clocks[i]+tokenLead.Microseconds() {
-			return furthest + lead, most
+		if apart := furthest - clocks[i]; apart < closest {
+			closest, most = apart, clocks[i]+tokenLead.Microseconds()
+			least = min(furthest+lead, most)
 		}
 	}
-	return most, most
+	for _, micros := range clocks {
+		if micros+lead <= most {
+			least = max(least, micros+lead)
+		}
+	}
+	return least, most
 }
 
 // serverClocks appends estimates of the masters' clocks, in microseconds. A master that does not answer will not vote,
