@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
@@ -105,6 +107,43 @@ func TestDocumentedACLHasNothingToSpare(t *testing.T) {
 		}
 		require.Error(t, err, "without %s", right)
 		require.Regexp(t, "NOPERM|can't run this command|no permission", err.Error(), "without %s", right)
+	}
+}
+
+// A user without a right that the registers need writes nothing, so that it learns of no write by an error.
+func TestRightsAreCheckedBeforeTheAccess(t *testing.T) {
+	testredis.Require(t)
+	for _, binary := range testredis.Binaries() {
+		t.Run(filepath.Base(binary), func(t *testing.T) {
+			server, ctx := testredis.StartBinary(t, binary), context.Background()
+			lines := documentedACL(t)
+			rights := slices.Concat(lines[0][3:], lines[1][3:])
+			script := redisguard.NewScript(`return redis.call('SET', KEYS[1], ARGV[1])`)
+			for _, tt := range []struct {
+				right string
+				opts  []redisguard.Option
+			}{{"+persist", nil}, {"+pexpire", []redisguard.Option{redisguard.WithRegisterTTL(time.Hour)}}, {"+hset", nil}} {
+				fewer := slices.DeleteFunc(slices.Clone(rights), func(right string) bool { return right == tt.right })
+				command(t, server, slices.Concat([]string{"ACL", "SETUSER", "narrow"}, fewer)...)
+				g := newGuard(t, as(t, server, "narrow", true), tt.opts...)
+				for _, known := range []bool{false, true} {
+					command(t, server, "FLUSHALL")
+					if known && tt.right != "+hset" { // the register need not rise then
+						command(t, server, "HSET", "fencing:{order:1}:orders/1", "w", "9")
+					}
+					f, key := write("orders/1", 9), "order:1"
+					for _, err := range []error{
+						g.Set(ctx, f, key, "v", 0),
+						second(g.Do(ctx, f, script, []string{key}, []string{"v"})),
+						second(g.DoAll(ctx, []fencing.Fence{f}, script, []string{key}, []string{"v"})),
+					} {
+						require.Error(t, err, tt.right)
+						require.Regexp(t, "NOPERM|can't run this command|no permission", err.Error(), tt.right)
+					}
+					require.EqualValues(t, 0, command(t, server, "EXISTS", key), "without %s", tt.right)
+				}
+			}
+		})
 	}
 }
 

@@ -20,8 +20,9 @@
 // maxmemory-policy must exclude its eviction: any policy but allkeys-* without [WithRegisterTTL], noeviction with it.
 // Otherwise the access is refused with [ErrEvicts].
 //
-// A server that has reached maxmemory refuses commands that need memory, such as [Guard.Set], and still serves a new
-// holder otherwise: it reads, claims and deletes.
+// A server that has reached maxmemory refuses what needs memory: [Guard.Set], [Guard.HSet], [Guard.Derive], and a
+// script of [Guard.Do] while its register has to rise. A new holder still reads, deletes and claims, and no register
+// has to rise after it has claimed.
 //
 // # Limits
 //

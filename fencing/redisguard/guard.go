@@ -73,8 +73,9 @@ func New(client rueidis.Client, opts ...Option) (*Guard, error) {
 // [fencing.Write] fence is accepted while it is at least the newest read's too and raises the register for writes. The
 // script must write only if f is a Write fence; Do does not check that. The keys, at least one, must have one hash tag.
 //
-// On refusal, nothing is done; see the package documentation for the meaning of each error. The register is raised even
-// if the script fails.
+// On refusal, nothing is done; see the package documentation for the meaning of each error. The register is raised
+// before the script's body runs, so even if that fails. Once it has been raised, SCRIPT KILL does not end a body that
+// loops. The body must leave the registers alone.
 func (g *Guard) Do(
 	ctx context.Context, f fencing.Fence, script *Script, keys, args []string,
 ) (rueidis.RedisMessage, error) {
@@ -192,11 +193,31 @@ func (g *Guard) run(
 	}
 	allArgs = append(allArgs, rules, strconv.FormatInt(g.registerTTL.Milliseconds(), 10))
 
-	reply, err := script.lua.Exec(ctx, g.client, allKeys, allArgs).ToArray()
+	reply, err := g.exec(ctx, script, allKeys, allArgs)
 	if err != nil {
 		return none, failed(keys[0], ctxerr.WithCause(ctx, err))
 	}
 	return g.verdict(fences, keys[0], reply)
+}
+
+// migrating is the answer of a Cluster while a slot moves and its keys are at two servers, or new: the script did not
+// run. It is compared as a whole, as a body may have written before it returns an error of this kind.
+const migrating = "TRYAGAIN Multiple keys request during rehashing of slot"
+
+// exec runs a script, and sends it again until the slot of its keys has moved or ctx has ended.
+func (g *Guard) exec(ctx context.Context, script *Script, keys, args []string) ([]rueidis.RedisMessage, error) {
+	const longest = 320 * time.Millisecond
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, longest) {
+		reply, err := script.lua.Exec(ctx, g.client, keys, args).ToArray()
+		if refusal, is := rueidis.IsRedisErr(err); !is || refusal.Error() != migrating {
+			return reply, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ctxerr.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
 }
 
 // verdict parses {1, reply}, {0, token, number of the fence} and {2, policy, number of the fence}.
@@ -272,7 +293,16 @@ func (s *Script) isZero() bool { return s == nil || s.lua == nil }
 // it once and use it many times: it is sent as EVALSHA, and in full only if the server does not know it. It is never
 // repeated automatically after a failed connection.
 func NewScript(body string) *Script {
-	return &Script{lua: rueidis.NewLuaScript(strings.Replace(guardScript, "-- ACCESS", body, 1))}
+	return behind(guardScript, body)
+}
+
+// lean is NewScript for one fence and a body that needs no memory: a full server runs it for the next holder too.
+func lean(body string) *Script {
+	return behind(strings.Replace(guardScript, "lean = false", "lean = true", 1), body)
+}
+
+func behind(guard, body string) *Script {
+	return &Script{lua: rueidis.NewLuaScript(strings.Replace(guard, "-- ACCESS", body, 1))}
 }
 
 // builtin are the scripts of a Guard's own methods.
@@ -280,8 +310,8 @@ type builtin struct{ claim, get, set, hset, del *Script }
 
 func newBuiltin() builtin {
 	return builtin{
-		claim: NewScript(``),
-		get:   NewScript(`return redis.call('GET', KEYS[1])`),
+		claim: lean(``),
+		get:   lean(`return redis.call('GET', KEYS[1])`),
 		set: NewScript(`
 if ARGV[2] == '0' then return redis.call('SET', KEYS[1], ARGV[1]) end
 return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`),
@@ -290,6 +320,6 @@ return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`),
 for i = 1, #ARGV, 1000 do
   redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV)))
 end`),
-		del: NewScript(`return redis.call('DEL', KEYS[1])`),
+		del: lean(`return redis.call('DEL', KEYS[1])`),
 	}
 }

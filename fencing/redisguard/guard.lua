@@ -9,7 +9,7 @@
 --        fence}
 -- Twice  the checks have the same result: an equal token passes and a register never decreases; a repeated
 --        access is as harmless as it is without the guard
--- Cost   for each fence: HMGET; PERSIST, or PEXPIRE where there is a TTL; HSET where the register rises; once: INFO
+-- Cost   for each fence: HMGET; HSET where the register rises; PERSIST, or PEXPIRE where there is a TTL; once: INFO
 --        where a register is not there; the access
 --
 -- The register is a hash: r and w are the greatest tokens that have read and written. Tokens are below 2^53, so a
@@ -19,6 +19,8 @@
 local function access()
 -- ACCESS
 end
+
+local lean = false -- the access needs no memory
 
 -- Taken from the end, so that KEYS and ARGV are what the access expects.
 local ttl, modes = table.remove(ARGV), table.remove(ARGV)
@@ -31,6 +33,13 @@ end
 local function parse(text)
   local n = string.match(text, '^%d+$') and tonumber(text)
   return n and n < 2 ^ 53 and n
+end
+
+-- The longest TTL wins, and no TTL is longer still, as GT takes it too.
+local function extend(call, fence)
+  if ttl == '0' then return call('PERSIST', fence.register) end
+  if fence.known then return call('PEXPIRE', fence.register, ttl, 'GT') end
+  return call('PEXPIRE', fence.register, ttl)
 end
 
 -- All fences are checked before the access, so that one of them refuses all.
@@ -48,6 +57,9 @@ for i, fence in ipairs(fences) do
   if t < limit then return {0, string.format('%.0f', limit), i} end
   fence.rises = (fence.mode == 'r' and t > maxr) or (fence.mode == 'w' and t > maxw)
   if not fence.known then unknown = unknown or i end
+  if redis.acl_check_cmd and not extend(redis.acl_check_cmd, fence) then
+    return redis.error_reply('NOPERM the register needs PERSIST, or PEXPIRE for a TTL')
+  end
 end
 
 -- A missing register is new only if the server cannot have evicted it: the policies volatile-* evict keys with a TTL,
@@ -65,22 +77,19 @@ if unknown then
   if not spared then return {2, policy, unknown} end
 end
 
--- The access runs first: after any other command that writes, the server would no longer apply maxmemory to it. The
--- registers rise even if the access fails, because the access may have written before it failed.
-local done, reply = pcall(access)
-
--- The longest TTL wins, and no TTL is longer still, as GT takes it too. These two commands need no
--- memory, and after them the server does not apply maxmemory to HSET: a full server still lets the next holder delete.
+-- The registers rise before the access, so that nothing older passes whatever the access does: it may fail after it has
+-- written, or change the database. A server that is full, or has no right to HSET, refuses before anything is done.
+--
+-- PERSIST and PEXPIRE need no memory, and after them, as after any command that writes, the server would no longer
+-- apply maxmemory. So they come last, except where the access needs no memory either: a full server lets the next
+-- holder read, claim and delete.
+if lean then extend(redis.call, fences[1]) end
 for _, fence in ipairs(fences) do
-  if ttl == '0' then
-    redis.call('PERSIST', fence.register)
-  else
-    redis.call('PEXPIRE', fence.register, ttl, 'GT')
-  end
-  if fence.rises then
-    redis.call('HSET', fence.register, fence.mode, fence.token)
-    if ttl ~= '0' and not fence.known then redis.call('PEXPIRE', fence.register, ttl) end
-  end
+  if fence.rises then redis.call('HSET', fence.register, fence.mode, fence.token) end
+end
+local done, reply = pcall(access)
+if not lean or unknown and ttl ~= '0' then
+  for _, fence in ipairs(fences) do extend(redis.call, fence) end
 end
 
 if not done then return {err = type(reply) == 'table' and reply.err or tostring(reply)} end

@@ -89,6 +89,18 @@ func testRegisterRisesWithAFailingScript(t *testing.T, client rueidis.Client) {
 	}
 }
 
+// The register of the database in which the fence was checked rises, wherever the access has gone.
+func testAccessOfAnotherDatabase(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	script := redisguard.NewScript(`redis.call('SELECT', 1) return redis.call('SET', KEYS[1], 'there')`)
+	_, err := g.Do(ctx, write("a", 9), script, []string{"k"}, nil)
+	if err != nil {
+		require.ErrorContains(t, err, "SELECT", "a Cluster has one database")
+	}
+	require.ErrorIs(t, second(g.Do(ctx, write("a", 8), script, []string{"k"}, nil)), fencing.ErrStale)
+	require.ErrorIs(t, g.Set(ctx, write("a", 8), "k", "late", 0), fencing.ErrStale)
+}
+
 // A resource without a register is a new one only where the server does not evict registers.
 func TestPoliciesThatEvictRegisters(t *testing.T) {
 	ctx := context.Background()
@@ -215,6 +227,8 @@ func TestFullServer(t *testing.T) {
 			require.Equal(t, large, value)
 			require.NoError(t, g.Claim(ctx, write("a", 11), "claimed"))
 			unlink := redisguard.NewScript(`return redis.call('UNLINK', KEYS[1])`)
+			require.ErrorContains(t, second(g.Do(ctx, write("a", 11), unlink, []string{"unlinked"}, nil)), "OOM")
+			require.NoError(t, g.Claim(ctx, write("a", 11), "unlinked"), "no register has to rise after that")
 			require.NoError(t, second(g.Do(ctx, write("a", 11), unlink, []string{"unlinked"}, nil)))
 			require.NoError(t, g.Del(ctx, write("a", 11), "deleted"))
 			require.EqualValues(t, 0, command(t, server, "EXISTS", "unlinked", "deleted"))

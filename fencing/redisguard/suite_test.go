@@ -32,6 +32,7 @@ var suite = []struct {
 	{"MixedTTLs", testMixedTTLs},
 	{"RegistersHoldTokens", testRegistersHoldTokens},
 	{"RegisterRisesWithAFailingScript", testRegisterRisesWithAFailingScript},
+	{"AccessOfAnotherDatabase", testAccessOfAnotherDatabase},
 	{"WrongTypes", testWrongTypes},
 	{"EndedContext", testEndedContext},
 	{"RegistersAreBesideTheData", testRegistersAreBesideTheData},
@@ -92,8 +93,13 @@ func newGuard(t testing.TB, client rueidis.Client, opts ...redisguard.Option) *r
 // startCluster returns a client of a new Cluster.
 func startCluster(t *testing.T) rueidis.Client {
 	t.Helper()
+	return clusterClient(t, startNodes(t))
+}
+
+func clusterClient(t *testing.T, nodes []*testredis.Server) rueidis.Client {
+	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress:  []string{startNodes(t)[0].Addr()},
+		InitAddress:  []string{nodes[0].Addr()},
 		DisableCache: true,
 	})
 	require.NoError(t, err)
