@@ -306,16 +306,6 @@ func (a *acquisition) newPosted() *posted {
 	return p
 }
 
-// query is a posted request for one hold to one master. It never changes, because its answer may come late.
-type query struct {
-	a  *acquisition
-	m  *transport.Master
-	id string
-}
-
-// Receive counts the answer.
-func (q *query) Receive(r rueidis.RedisResult, sent clock.Instant) { q.a.answered(q.m, q.id, r, sent) }
-
 // sending records that a request is about to leave, under mu. The vote counts as asked from here on, before anything is
 // written, so that a release always knows that the request may have run.
 func (a *acquisition) sending(m *transport.Master) {
@@ -392,7 +382,10 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	if h.e.confirmsHandOff() && answer.Status == ballot.IsGranted && vote.Unknown {
 		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
 		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
-		vote.Answered(ballot.Answer{Status: ballot.IsQueued})
+		// A single attempt has no refresh that would report it again, and goes on to be asked.
+		if a.entry == Wait || a.entry == Upgrade {
+			vote.Answered(ballot.Answer{Status: ballot.IsQueued})
+		}
 		h.granted(m, answer.Token, answer.Until)
 	} else {
 		vote.Answered(answer)

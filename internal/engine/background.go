@@ -329,7 +329,7 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 // belongs to the node, and one answer shows that it is over.
 func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisResult) {
 	e := q.p.e
-	reply, err := wire.ReadRelease(result)
+	reply, err := wire.ReadRelease(transport.OfAnyServer(result))
 	if err == nil {
 		for _, r := range batch {
 			r.withdrawal.end()

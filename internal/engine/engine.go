@@ -107,6 +107,7 @@ func (e *Engine) connect() {
 		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
 		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.learnPolicy,
+		OnUnread: func() { e.masterSet.Recheck() },
 		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
 		},

@@ -354,7 +354,7 @@ func (h *hold) post(
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := h.id
 	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
-	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
+	to := func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
 		a := h.answer(m, reply, err, sent)
 		h.lease.mu.Lock()
@@ -362,7 +362,11 @@ func (h *hold) post(
 		if id == h.id && h.phase != ended {
 			counted(reply, a, err)
 		}
-	})
+	}
+	// The answer to a repeated call does not cover what the first one has written.
+	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff() {
+		call.To = transport.ReceiverFunc(to)
+	}
 	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 

@@ -309,7 +309,7 @@ func (e *Engine) announcePosted(lock, hold string) (left []func()) {
 func (e *Engine) released(
 	r *pendingRelease, result rueidis.RedisResult, sent clock.Instant,
 ) (had bool, failure *NodeFailure) {
-	reply, err := wire.ReadRelease(result)
+	reply, err := wire.ReadRelease(transport.OfAnyServer(result))
 	if err != nil {
 		pending := *r
 		e.releases[r.m.Index].retry(&pending, err)

@@ -3,8 +3,11 @@ package engine
 import (
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -122,4 +125,29 @@ func (all postings) ordered(are bool) postings {
 		all[i].call.Ordered = are
 	}
 	return all
+}
+
+// query is a posted request for one hold to one master. It never changes, because its answer may come late.
+type query struct {
+	a  *acquisition
+	m  *transport.Master
+	id string
+}
+
+// Receive counts the answer.
+func (q *query) Receive(r rueidis.RedisResult, sent clock.Instant) { q.a.answered(q.m, q.id, r, sent) }
+
+// Repeats reports whether the hold is still asked for. The answer to the repeated request does not cover what the first
+// one has written.
+func (q *query) Repeats() bool {
+	h := q.a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if q.id != h.id || h.phase != asking {
+		return false
+	}
+	q.a.sending(q.m)
+	vote := h.ballot.Vote(q.m.Index)
+	vote.Unknown = vote.Unknown || h.e.confirmsHandOff()
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -83,12 +84,18 @@ func (s *Set) askOne(ctx context.Context, i int, r *request) reply {
 		listening.Stop()
 		m.Prepare(ctx)
 	}
-	// The marker is valid only for the connection that it was read over. If another connection was opened during the
-	// call, the answer may have come over either, and so from an unknown server.
-	dials := m.Dials()
 	args := r.args(s.view.rules(), Quarantine(s.cfg.LongestTTL))
-	result, sent := m.Do(ctx, s.script, []string{s.cfg.Key}, wire.Vote{}, args)
-	answer := readReply(result)
+	call := func() (reply, clock.Instant, uint64) {
+		dials := m.Dials()
+		result, sent := m.Do(ctx, s.script, []string{s.cfg.Key}, wire.Vote{}, args)
+		return readReply(result), sent, dials
+	}
+	// The marker is valid only for the connection that it was read over. If another connection was opened during the
+	// call, the answer may have come over either, and so from an unknown server: mostly the call itself has opened it.
+	answer, sent, dials := call()
+	if answer.err == nil && m.Dials() != dials {
+		answer, sent, dials = call()
+	}
 	// The refusal of a cluster's node is an answer too: it shows what the master is.
 	if transport.FromCluster(answer.err) && m.Standalone() {
 		answer = reply{cluster: true}

@@ -48,6 +48,7 @@ func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
 		OnMoved:           func(*transport.Master) {},
 		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
 		OnFirstAnswer:     func(*transport.Node) {},
+		OnUnread:          func() {},
 	}
 	e := &embedded{processes: make([]string, 3)}
 	for i := range 3 {

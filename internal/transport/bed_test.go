@@ -66,6 +66,7 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		OnSlowCall:        func(*transport.Master, *transport.Node, error) {},
 
 		OnFirstAnswer: func(*transport.Node) {},
+		OnUnread:      func() {},
 		OnSeparated:   func(*transport.Node, error) { b.separated.Add(1) },
 	}
 	for _, change := range changes {

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -30,6 +31,7 @@ type connections struct {
 	dialler  dialler // the same
 	closer   closer  // the same
 	identity atomic.Pointer[identity]
+	unread   atomic.Pointer[unread]
 }
 
 // Dials returns how many connections the client has opened, 0 if the client does not count them.
@@ -55,9 +57,8 @@ type identity struct {
 	vote  wire.Vote // without a proposal
 }
 
-// SetIdentity stores the id from the marker, and the number of connections that had been opened before the marker was
-// read.
-func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
+// identify reports whether the id or the connection is another one than before.
+func (c *connections) identify(id string, dials uint64) (changed bool) {
 	now := &identity{dials, wire.Vote{
 		Seen: id, Quarantine: wire.FormatMillis(c.cfg.Quarantine),
 		Check: c.tuned == nil, // another server may answer at any time: each script checks its run id
@@ -65,10 +66,6 @@ func (c *connections) SetIdentity(id string, dials uint64) (changed bool) {
 	before := c.identity.Swap(now)
 	return before == nil || *before != *now
 }
-
-// Disown makes this client a stranger to the master. dials is the number of connections that the client had opened when
-// it read the marker.
-func (c *connections) Disown(dials uint64) (changed bool) { return c.SetIdentity(wire.SeenNone, dials) }
 
 // Identified reports whether the marker of the master has been read over the current connection. It is always true for
 // a single master.
@@ -94,18 +91,58 @@ func (c *connections) Vote(proposal int64) wire.Vote {
 }
 
 // current returns a vote adjusted to the connections that are open now. A vote that was made for an earlier connection
-// and has waited since becomes a vote of a client that has not seen the marker.
+// and has waited since becomes a vote of a client that has not seen the marker. A vote of such a client that has waited
+// until the marker was read names it.
 func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
 	id := c.identity.Load()
-	if c.cfg.Quarantine > 0 && id.dials != dials && vote.Seen == id.vote.Seen {
+	switch {
+	case c.cfg.Quarantine == 0:
+	case id.dials == dials && vote.Seen == wire.SeenNone:
+		vote.Seen = id.vote.Seen
+	case id.dials != dials && vote.Seen == id.vote.Seen:
 		vote.Seen = wire.SeenNone
 	}
 	return vote
 }
 
-// errReconnected is the answer of one of several masters to a request that may have gone over a different connection
-// than the one for which the caller's vote was made, and so to another server.
-var errReconnected = errors.New("connection replaced during the request")
+// unread says until when calls wait for the marker after so many connections had been opened.
+type unread struct {
+	dials uint64
+	until time.Duration
+}
+
+// untilRead returns for how long calls wait now, because the connection to one of several masters was opened after its
+// marker was read: the master would refuse them. For each connection they wait once, within the node timeout.
+func (c *connections) untilRead(now time.Duration) time.Duration {
+	if c.cfg.Quarantine == 0 {
+		return 0
+	}
+	dials := c.Dials()
+	if c.identity.Load().dials == dials {
+		return 0
+	}
+	wait := c.unread.Load()
+	if wait == nil || wait.dials != dials {
+		wait = &unread{dials, now + c.cfg.SlowCallAfter}
+		c.unread.Store(wait)
+	}
+	return max(wait.until-now, 0)
+}
+
+// reconnected is the answer of one of several masters to a request that may have gone over a different connection than
+// the one for which the caller's vote was made, and so to another server.
+type reconnected struct{ reply rueidis.RedisResult }
+
+func (*reconnected) Error() string { return "connection replaced during the request" }
+
+// OfAnyServer returns the reply of whatever server has run the request. A release may count it: that the connection is
+// replaced just after a release leaves no other state.
+func OfAnyServer(r rueidis.RedisResult) rueidis.RedisResult {
+	if replaced, ok := r.NonRedisError().(*reconnected); ok {
+		return replaced.reply
+	}
+	return r
+}
 
 // errStaleMarker is the answer of one of several masters to a renewal by a client that has not read the master's
 // current marker.
@@ -114,13 +151,20 @@ var errStaleMarker = errors.New("marker changed; reading it again")
 // StaleMarker reports whether the marker of a master has to be read before the next request: either the request may
 // have gone over a different connection than its vote was made for, or the master has refused it because of its marker.
 func StaleMarker(err error) bool {
-	return errors.Is(err, errReconnected) || errors.Is(err, errStaleMarker)
+	_, replaced := err.(*reconnected)
+	return replaced || errors.Is(err, errStaleMarker)
+}
+
+// otherConnection reports whether an answer of one of several masters may have come over a connection that was opened
+// since the request was sent.
+func (c *connections) otherConnection(before uint64, r rueidis.RedisResult) bool {
+	return c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before
 }
 
 // sameConnection keeps the answer to a request if no connection has been opened since the request was sent.
 func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
-	if c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before {
-		return rueidis.NewErrorResult(errReconnected)
+	if c.otherConnection(before, r) {
+		return rueidis.NewErrorResult(&reconnected{r})
 	}
 	return r
 }

@@ -36,6 +36,7 @@ type Config struct {
 	OnSubscribeFailed func(m *Master, n *Node, err error)      // messages are not available; once per outage
 	OnMoved           func(m *Master)                          // other servers answer for some keys, or for all
 	OnFirstAnswer     func(n *Node)                            // a server has answered its first call; must not block
+	OnUnread          func()                                   // calls wait until a master's marker was read again
 	OnSlowCall        func(m *Master, n *Node, err error)      // a caller waits, and no answer has come
 	// OnSeparated: from here on calls to this node name one lock each, because it refuses calls that name several.
 	OnSeparated func(n *Node, refusal error)
@@ -60,9 +61,21 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m.dialler, _ = client.(dialler)
 	m.closer, _ = client.(closer)
 	m.home = m.newNode("", nil)
-	m.SetIdentity(wire.SeenNone, 0)
+	m.identify(wire.SeenNone, 0)
 	return m
 }
+
+// SetIdentity stores the id from the marker, and the number of connections that had been opened before the marker was
+// read. Calls that waited for that leave.
+func (m *Master) SetIdentity(id string, dials uint64) (changed bool) {
+	changed = m.identify(id, dials)
+	m.home.wake()
+	return changed
+}
+
+// Disown makes this client a stranger to the master. dials is the number of connections that the client had opened when
+// it read the marker.
+func (m *Master) Disown(dials uint64) (changed bool) { return m.SetIdentity(wire.SeenNone, dials) }
 
 // Addr returns the addresses of the servers, for messages.
 func (m *Master) Addr() string {

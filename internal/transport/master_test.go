@@ -51,11 +51,13 @@ func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
 				client := dial(t, link.Option())
 				b := newBed(t, client, test.change)
 				b.mustDo()
+				b.SetIdentity("set:run", b.Dials())
 				link.Delay(time.Millisecond)
 				var done outcomes
 				b.Post(done.call(0, false))
 				synctest.Wait()
 				client.dials.Add(1)
+				b.SetIdentity("set:run", b.Dials())
 				time.Sleep(100 * time.Microsecond) // else both answers come in one moment, in any order
 				b.Post(done.call(1, false))
 				time.Sleep(time.Second)

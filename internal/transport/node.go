@@ -70,6 +70,15 @@ func (n *Node) renew(r *Renewal) bool {
 	return n.pipeline.renew(r)
 }
 
+// wake has a sender look again for something to send.
+func (n *Node) wake() {
+	for _, p := range []*pipeline{n.pipeline, n.replicated} {
+		if p != nil {
+			p.sendAgain(nil)
+		}
+	}
+}
+
 // run sends the posted calls until the node ends.
 func (n *Node) run() {
 	if n.replicated != nil {

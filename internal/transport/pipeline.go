@@ -25,6 +25,7 @@ type Call struct {
 	Ordered    bool // calls that are posted to its node later leave after it: see Master.Ordered
 
 	split func() []Call // the same as calls that name one lock each; nil for a call with one lock
+	until time.Duration // a call that was sent again is not sent once more after that; 0 for none
 }
 
 // Receiver gets the answer to a call, and the time just before the call was sent. It must not block. With an interface
@@ -38,6 +39,23 @@ type ReceiverFunc func(r rueidis.RedisResult, sent clock.Instant)
 
 // Receive calls the function.
 func (f ReceiverFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }
+
+// Repeater is the Receiver of a call that answers the same when it has run before. If the connection to one of several
+// masters was replaced during the call, the call is sent again once the marker has been read, unless Repeats says that
+// nobody waits for it any more.
+type Repeater interface {
+	Receiver
+	Repeats() bool
+}
+
+// RepeaterFunc is a function as a Repeater of a call that is always sent again.
+type RepeaterFunc func(r rueidis.RedisResult, sent clock.Instant)
+
+// Receive calls the function.
+func (f RepeaterFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }
+
+// Repeats returns true.
+func (RepeaterFunc) Repeats() bool { return true }
 
 // pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each
 // node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
@@ -96,6 +114,16 @@ func (p *pipeline) renew(r *Renewal) bool {
 	p.renewals = append(p.renewals, r)
 	p.callSender()
 	return true
+}
+
+// sendAgain puts these calls before all others, in their order.
+func (p *pipeline) sendAgain(calls []Call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(calls, p.calls...)
+	if p.mayTake() {
+		p.callSender()
+	}
 }
 
 // callSender has a sender look for a batch, under mu: an idle one, or else a new one. If all are waiting for answers,
@@ -170,8 +198,11 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 	}
 	var due, obsolete []*Renewal
 	later = clock.Never
+	unread := false
 	if p.mayTake() {
-		if p.ahead != nil && now.Mono < p.ahead.until {
+		if wait := p.n.m.untilRead(now.Mono); wait > 0 && !p.n.health.failing() {
+			unread, later = true, wait
+		} else if p.ahead != nil && now.Mono < p.ahead.until {
 			later = p.ahead.until - now.Mono
 		} else if at, refused := p.n.health.urgent(now.Mono); refused != nil {
 			later = at - now.Mono
@@ -190,6 +221,9 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 		p.callSender()
 	}
 	p.mu.Unlock()
+	if unread {
+		p.n.m.cfg.OnUnread()
+	}
 	for _, r := range obsolete {
 		r.Done(false, &NoReply{After: 0}, now)
 	}

@@ -71,7 +71,7 @@ func (p *pipeline) renewalCall(due []*Renewal) Call {
 	}
 	call := Call{
 		Script: m.cfg.Renew(m), Keys: renew.Keys(marker), Vote: m.Vote(0), Args: renew.Args(),
-		To: ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { p.answered(due, r, sent) }),
+		To: RepeaterFunc(func(r rueidis.RedisResult, sent clock.Instant) { p.answered(due, r, sent) }),
 	}
 	if len(due) > 1 {
 		call.split = func() []Call { return p.renewalCalls(due) }

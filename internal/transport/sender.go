@@ -12,11 +12,12 @@ import (
 // sender is a goroutine that sends batch after batch of its pipeline, and waits for the answers to one before it takes
 // the next. It lives as long as the node, and so does what it needs for a batch: no other goroutine sees its arrays.
 type sender struct {
-	p       *pipeline
-	sending context.Context
-	batch   []Call
-	reply   [1]rueidis.RedisResult // to a batch of one call
-	lag     *Unreplicated          // why the last batch does not count; a pipeline with replicas has one sender
+	p        *pipeline
+	sending  context.Context
+	batch    []Call
+	reply    [1]rueidis.RedisResult // to a batch of one call
+	replaced []Call                 // of the batch, to be sent again over the connection that was opened meanwhile
+	lag      *Unreplicated          // why the last batch does not count; a pipeline with replicas has one sender
 
 	// The context of the batches, which timer ends. A callee may look at it after its call, so it is never reset: after
 	// an end comes a new one.
@@ -111,6 +112,29 @@ func (s *sender) send(batch []Call, ordered *orderedBatch) {
 		}
 		unsent = again
 	}
+	if len(s.replaced) > 0 {
+		s.p.sendAgain(s.replaced)
+		s.replaced = nil
+	}
+}
+
+// repeats reports whether a call is sent again because its connection was replaced, and keeps it for that.
+func (s *sender) repeats(c Call, dials uint64, r rueidis.RedisResult) bool {
+	m := s.p.n.m
+	to, may := c.To.(Repeater)
+	if !may || !m.otherConnection(dials, r) {
+		return false
+	}
+	now := m.cfg.Clock.Now().Mono
+	if c.until == 0 {
+		c.until = now + m.cfg.SlowCallAfter
+	}
+	if now > c.until || !to.Repeats() {
+		return false
+	}
+	s.p.n.answered()
+	s.replaced = append(s.replaced, c)
+	return true
 }
 
 // awaitedContext reports when the client begins to wait for the answers. It asks for the end of its context once the
@@ -152,6 +176,9 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 	p, m, batch := s.p, s.p.n.m, now.calls
 	sent, dials := m.cfg.Clock.Now(), m.Dials()
 	for i, r := range s.roundTrip(ctx, batch, now.mode, dials) {
+		if s.repeats(batch[i], dials, r) {
+			continue
+		}
 		mode, then := p.n.next(now.mode, r, p != p.n.replicated)
 		switch {
 		case then == resend:

@@ -1,0 +1,148 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// inOneAttempt has what a caller does once: for a free lock, or with a lease.
+var inOneAttempt = map[string]func(w *world, p *process, held *rwlock.Lease) error{
+	"TryLock": func(_ *world, p *process, _ *rwlock.Lease) error { return p.TryOnce("free") },
+	"TryDo":   func(_ *world, p *process, _ *rwlock.Lease) error { return runs(p, "free") },
+	"Renew":   func(w *world, _ *process, held *rwlock.Lease) error { return held.Renew(w.Ctx) },
+	"SetTTL":  func(w *world, _ *process, held *rwlock.Lease) error { return held.SetTTL(w.Ctx, 7*time.Second) },
+	"Downgrade": func(w *world, _ *process, held *rwlock.Lease) error {
+		return errors.Join(held.Downgrade(w.Ctx), held.Err())
+	},
+	"Release": func(w *world, _ *process, held *rwlock.Lease) error { return held.Release(w.Ctx) },
+}
+
+// runs returns why a single attempt did not run its function.
+func runs(p *process, name string) error {
+	ran, err := p.TryDo(p.W.Ctx, name, func(context.Context) error { return nil })
+	if err == nil && !ran {
+		err = errors.New("it did not run")
+	}
+	return err
+}
+
+// All connections were replaced, as by a proxy that ends idle ones, and a quorum is up. The first attempt waits until
+// the markers have been read over the new ones. The client may dial for it, or for its listener before.
+func TestFirstAttemptAfterReconnecting(t *testing.T) {
+	confirms := rwlock.WithConfirmedHandOff()
+	for name, attempt := range inOneAttempt {
+		t.Run(name, func(t *testing.T) {
+			for _, way := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
+				for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
+					for _, opts := range [][]rwlock.Option{nil, {confirms}} {
+						inFakeTime(t, 3, func(w *world) {
+							p := w.ProcessOver(testkit.Net{Way: way, Tuned: true}, append(opts, rwlock.WithTTL(2*time.Minute))...)
+							var lease *rwlock.Lease
+							if name[0] != 'T' {
+								lease = p.Take("x", rwlock.Write)
+							} else {
+								p.Section("x")
+							}
+							time.Sleep(time.Second)
+							for _, l := range p.Links {
+								l.Cut()
+							}
+							w.Settle()
+							time.Sleep(idle)
+							began := time.Now()
+							require.NoError(w, attempt(w, p, lease), "way %v, idle %v, %d options", way, idle, len(opts))
+							require.Less(w, time.Since(began), time.Second)
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+// The first request may have been granted over the connection that was lost, and the second one writes nothing: a lock
+// that counts only once it is confirmed is confirmed also then.
+func TestRepeatedAttemptIsConfirmed(t *testing.T) {
+	for _, confirms := range []bool{false, true} {
+		inFakeTime(t, 3, func(w *world) {
+			if confirms {
+				w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
+			}
+			p := w.ProcessOver(tuned)
+			p.WarmUp()
+			renewals := make([]int, len(p.Links)) // of each master
+			for i, l := range p.Links {
+				l.Cut()
+				l.OnCommand(func(cmd []string) {
+					if w.ScriptOf(cmd) == scripts.Renew {
+						renewals[i]++
+					}
+				})
+			}
+			w.Settle()
+			lease := p.Take("x", rwlock.Write)
+			before := 0
+			for _, n := range renewals {
+				before += min(n, 1)
+			}
+			w.Release(lease)
+			require.Equal(w, confirms, before >= 2, "%d masters have confirmed it", before)
+		})
+	}
+}
+
+// A release has freed the lock, whatever connection its answer came over: it is neither unknown, nor sent again, which
+// would find the hold gone.
+func TestReleaseOverAReplacedConnection(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.ProcessOver(testkit.Net{Way: 10 * time.Millisecond, Tuned: true})
+		p.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		time.AfterFunc(5*time.Millisecond, func() {
+			for _, c := range p.Clients {
+				go func() {
+					d, back := c.Dedicate()
+					defer back()
+					_ = d.Do(w.Ctx, d.B().Ping().Build()).Error()
+				}()
+			}
+		})
+		w.ResetCalls()
+		require.NoError(w, lease.Release(w.Ctx))
+		w.Pass(time.Second)
+		require.Equal(w, []int{1, 1, 1}, w.ScriptCalls(), "releases")
+	})
+}
+
+// The same on real servers, which end all connections again and again. An attempt that the client sends before it knows
+// of that ends with its connection; one for another lock, which nothing of that holds, does not fail.
+func TestTicksAfterConnectionsWereKilled(t *testing.T) {
+	t.Parallel()
+	w := testkit.Start(t, 3)
+	p := w.ProcessOver(tuned)
+	p.WarmUp()
+	for i := range few(20) {
+		for _, server := range w.Servers {
+			w.On(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			w.On(server, "CLIENT", "KILL", "TYPE", "pubsub")
+		}
+		for n := 0; ; n++ {
+			err := runs(p, fmt.Sprint("job", i, " ", n))
+			if err != nil && (strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset by peer")) {
+				continue
+			}
+			require.NoError(t, err)
+			break
+		}
+	}
+}
