@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -215,4 +216,44 @@ func TestAttemptsCountAllMasters(t *testing.T) {
 			w.Release(held)
 		})
 	}
+}
+
+// A counter beyond all tokens was not written by this library. A quorum of such masters is a conflict, as on one Redis,
+// and no reason to ask again; a minority is outvoted.
+func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		spoil := func(counter string, masters ...int) {
+			for _, i := range masters {
+				w.Minis[i].Miniredis().Del("fencelock:{x}")
+				w.Minis[i].Miniredis().HSet("fencelock:{x}", "t", counter, "tw", counter)
+			}
+		}
+		for _, counter := range []string{"9007199254740991", "9223372036854775807", "99999999999999999999999"} {
+			for _, take := range []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
+				p.Lock, p.RLock, p.TryLock, p.TryRLock,
+			} {
+				spoil(counter, 0, 1)
+				began := time.Now()
+				_, err := take(w.Ctx, "x")
+				require.ErrorIs(w, err, rwlock.ErrConflict, counter)
+				require.Less(w, time.Since(began), time.Second, "it does not wait")
+				w.Pass(time.Second)
+
+				spoil("1", 0, 1, 2)
+				spoil(counter, 0)
+				lease, err := take(w.Ctx, "x")
+				require.NoError(w, err, counter)
+				w.Release(lease)
+			}
+		}
+		spoil("1", 0, 1, 2)
+		held := p.Take("x", rwlock.Write)
+		waiting := q.Queue("x", rwlock.Write, rwlock.WithMaxWait(testkit.Patience))
+		for i := range 2 {
+			w.Minis[i].Miniredis().HSet("fencelock:{x}", "t", "9007199254740991")
+		}
+		_ = held.Release(w.Ctx)
+		require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)
+	})
 }

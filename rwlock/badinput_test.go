@@ -258,7 +258,7 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.Process(), w.Process()
-		for _, counter := range []string{"9007199254740991", "9007199254740992"} {
+		for _, counter := range []string{"9007199254740991", "9007199254740992", "9223372036854775807"} {
 			for how, take := range acquisitions(p.Locker) {
 				w.Settle() // what the last one was granted is given back
 				w.FlushAll()
@@ -266,6 +266,9 @@ func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 				_, err := take(w.Ctx, "orders")
 				require.ErrorIs(w, err, rwlock.ErrConflict, how)
 				require.ErrorContains(w, err, "past the largest token")
+			}
+			if counter > "9007199254740992" { // miniredis makes it a negative number that no script reads
+				continue
 			}
 			w.FlushAll()
 			held := p.Take("orders", rwlock.Write)

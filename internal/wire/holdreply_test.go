@@ -3,6 +3,7 @@ package wire_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,7 @@ func TestMalformedRepliesAboutOneHold(t *testing.T) {
 		"line with two spaces":     line(1, us, "", 40_000, us),
 		"line that begins late":    line("", 1, us, 40_000, us),
 		"line with a fraction":     line(1, us, 40_000.5, us),
+		"line without an end":      line(1, us, strings.Repeat("9", 30), us),
 		"line with a new line":     line(1, us, 40_000, "17\n"),
 		"holder of a short line":   line(2, 0, 5, us, other, 5, 1000),
 		"holder without an id":     line(2, 0, 5, us, 5, 1000, "w 3000 - pc "),
@@ -136,6 +138,10 @@ func TestErrorsInPlaceOfAReply(t *testing.T) {
 		require.True(t, ok, "%s: the server's refusal is kept for the transport to classify: %v", script, err)
 		for _, counter := range []int{-1, int(fencing.MaxToken) + 1} {
 			_, err = read(reply(1, counter, 40_000, us))
+			require.ErrorIs(t, err, wire.ErrCounter, script)
+		}
+		for _, counter := range []string{"9223372036854775808", "-9223372036854775809", strings.Repeat("9", 30)} {
+			_, err = read(line(1, counter, 40_000, us)) // a line has numbers of any length
 			require.ErrorIs(t, err, wire.ErrCounter, script)
 		}
 	}

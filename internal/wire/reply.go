@@ -112,6 +112,9 @@ func (r *reader) integer() int64 {
 	var err error
 	if r.inLine {
 		n, err = strconv.ParseInt(r.cut(), 10, 64)
+		if errors.Is(err, strconv.ErrRange) { // n is the nearest that fits, and the field's own limit says what is wrong
+			err = nil
+		}
 	} else {
 		n, err = r.fields[r.next-1].ToInt64()
 	}
