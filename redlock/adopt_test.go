@@ -88,6 +88,34 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 	})
 }
 
+// Three of five masters have the detached hold, and that is enough in whatever order they answer: one that lost it and
+// one that refuses do not decide before the last of the three.
+func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
+	inFakeTime(t, 5, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, late := range []int{-1, 1, 2, 4} {
+			p.Section("warm-up")
+			q.Section("warm-up")
+			ticket := detached(w, p, rwlock.Write)
+			w.Pass(10 * time.Millisecond)
+			w.Minis[0].Miniredis().Del("fencelock:{x}")
+			w.Minis[3].Demote()
+			if late >= 0 {
+				q.Links[late].DelayDir(testredis.ToClient, 20*time.Millisecond)
+			}
+			lease, err := q.Adopt(w.Ctx, ticket)
+			require.NoError(w, err, "late: %d", late)
+			w.Minis[3].Promote()
+			for _, link := range q.Links {
+				link.Delay(0)
+			}
+			w.Release(lease)
+			w.Pass(2 * w.TTL)
+			p.RequireFree("x")
+		}
+	})
+}
+
 // Two adopters that have one master each refuse each other, and the ticket stays good. The third master is away, or has
 // lost the detached hold.
 func TestAdoptersRefuseEachOther(t *testing.T) {

@@ -167,7 +167,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	e, l := h.e, h.lease
 	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 	defer cancel()
-	t := &takeOver{of: h, votes: newReleaseVotes(e)}
+	t := &takeOver{of: h, votes: newReleaseVotes(e, hadUntilThen)}
 	keys, proposal := e.keys.ForCall(h.key), e.tokens.proposalAfter(l.Token())
 	for _, m := range e.masters {
 		r := pendingRelease{
@@ -241,11 +241,11 @@ func (t *takeOver) answered(r pendingRelease, result rueidis.RedisResult, sent c
 func (t *takeOver) outcome() *Error {
 	e, v := t.of.e, t.votes
 	v.mu.Lock()
-	had, hadNot, causes := v.answers.had, v.answers.hadNot, v.causes(t.of)
+	found, had, causes := v.answers.found(), v.answers.had, v.causes(t.of)
 	v.mu.Unlock()
-	need, failed := e.quorum(), &Error{Got: had}
-	switch {
-	case had >= need:
+	failed := &Error{Got: had}
+	switch found {
+	case confirmed:
 		t.mu.Lock()
 		t.taken = true
 		again := t.failed
@@ -254,7 +254,7 @@ func (t *takeOver) outcome() *Error {
 			release()
 		}
 		return nil
-	case hadNot > len(e.masters)-need:
+	case gone:
 		failed.Kind, failed.Err = Gone, errGone
 	default:
 		kind, forGood := e.refusal(causes)

@@ -45,7 +45,7 @@ func (h *hold) giveBackInTime(ctx context.Context) error {
 	}
 	timeout := h.e.timeouts.start(h.e.cfg.ReleaseTimeout)
 	defer h.e.timeouts.stop(timeout)
-	votes := newReleaseVotes(h.e)
+	votes := newReleaseVotes(h.e, doesNotHave)
 	h.releasesTo(votes, make(postings, 0, fewMasters)).post()
 	return votes.await(context.Background(), timeout.C, h)
 }
@@ -64,7 +64,7 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		}
 		defer e.unconfirmed.add(-1)
 		if votes[i] = h.backgroundVotes(); votes[i] == nil {
-			all[i], votes[i] = h, newReleaseVotes(e)
+			all[i], votes[i] = h, newReleaseVotes(e, doesNotHave)
 		}
 		for _, p := range h.releasesTo(votes[i], nil).ordered(all[i] == nil) {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
@@ -181,12 +181,12 @@ func (h *hold) giveBackWithin(ctx context.Context) error {
 // failed.
 func (h *hold) giveBack(ctx, caller context.Context) error {
 	if len(h.e.masters) == 1 {
-		count := releaseCount{need: 1, all: 1}
+		count := releaseCount{need: 1, all: 1, asks: doesNotHave}
 		count.add(h.giveBackTo(ctx, caller, h.e.masters[0]))
 		return count.verdict(h)
 	}
 	// votes outlives this call, because answers may arrive after the end of ctx.
-	votes := newReleaseVotes(h.e)
+	votes := newReleaseVotes(h.e, doesNotHave)
 	h.releasesTo(votes, make(postings, 0, fewMasters)).post()
 	return votes.await(ctx, nil, h)
 }
@@ -327,8 +327,46 @@ func (e *Engine) released(
 // caller's stack.
 type releaseCount struct {
 	need, all   int
+	asks        question
 	had, hadNot int
 	failures    []NodeFailure
+}
+
+// question is what a caller wants to know of the answers to a release. Answers that are enough for one question may be
+// too few for another.
+type question func(had, hadNot, need int) finding
+
+type finding uint8
+
+const (
+	notKnown  finding = iota
+	confirmed         // the answer to the question is yes
+	gone              // a quorum no longer had the hold when the release arrived
+)
+
+// doesNotHave asks whether a quorum does not have the hold any more, and so may grant the lock to other holds. If the
+// hold was gone, the lease did not protect anything by then.
+func doesNotHave(had, hadNot, need int) finding {
+	switch {
+	case hadNot >= need:
+		return gone
+	case had+hadNot >= need:
+		return confirmed
+	default:
+		return notKnown
+	}
+}
+
+// hadUntilThen asks whether a quorum had the hold until it was released.
+func hadUntilThen(had, hadNot, need int) finding {
+	switch {
+	case hadNot >= need:
+		return gone
+	case had >= need:
+		return confirmed
+	default:
+		return notKnown
+	}
 }
 
 func (c *releaseCount) add(had bool, failure *NodeFailure) {
@@ -342,28 +380,25 @@ func (c *releaseCount) add(had bool, failure *NodeFailure) {
 	}
 }
 
-// isCertain reports whether the outstanding answers cannot change either part of the verdict: that a quorum let go, and
-// that a quorum had nothing to let go of.
+// found returns what the answers say so far.
+func (c *releaseCount) found() finding { return c.asks(c.had, c.hadNot, c.need) }
+
+// isCertain reports whether the outstanding answers cannot change what is found. What holds if all of them go one way,
+// and if all go the other, holds for any mixture.
 func (c *releaseCount) isCertain() bool {
-	open := c.all - c.had - c.hadNot - len(c.failures)
-	return c.released() && c.hadNot+open < c.need || c.lost() || open == 0
+	found, open := c.found(), c.all-c.had-c.hadNot-len(c.failures)
+	return open == 0 || found != notKnown &&
+		found == c.asks(c.had+open, c.hadNot, c.need) && found == c.asks(c.had, c.hadNot+open, c.need)
 }
-
-// released reports whether a quorum does not have the hold any more, and so may grant the lock to other holds.
-func (c *releaseCount) released() bool { return c.had+c.hadNot >= c.need }
-
-// lost reports whether a quorum no longer had the hold when the release arrived. The lease did not protect anything by
-// then.
-func (c *releaseCount) lost() bool { return c.hadNot >= c.need }
 
 // verdict returns a *Loss if the hold did not stand any more when the release arrived, because the caller that relied
 // on it must know.
 func (c *releaseCount) verdict(of *hold) error {
-	switch {
-	case c.lost():
+	switch c.found() {
+	case gone:
 		of.e.suspect(of.key.LockHash())
 		return &Loss{Name: of.name, Token: of.token(), Reason: Taken, by: of.e, lock: of.key.LockHash()}
-	case c.released():
+	case confirmed:
 		return nil
 	}
 	kind, forGood := of.e.refusal(c.failures)
@@ -394,11 +429,11 @@ type releaseVote struct {
 	answered bool
 }
 
-func newReleaseVotes(e *Engine) *releaseVotes {
+func newReleaseVotes(e *Engine, asks question) *releaseVotes {
 	e.unconfirmed.add(+1)
 	v := &releaseVotes{
 		e: e, certain: make(chan struct{}), ofMaster: make([]releaseVote, len(e.masters)),
-		answers: releaseCount{need: e.quorum(), all: len(e.masters)},
+		answers: releaseCount{need: e.quorum(), all: len(e.masters), asks: asks},
 	}
 	for i := range v.ofMaster {
 		v.ofMaster[i].votes = v
@@ -493,7 +528,7 @@ func (h *hold) backgroundVotes() *releaseVotes {
 		h.e.inBackground.Add(-1)
 		return nil
 	}
-	votes := newReleaseVotes(h.e)
+	votes := newReleaseVotes(h.e, doesNotHave)
 	votes.background = &background{h, h.e.announcePosted(h.key.LockHash(), h.id)}
 	return votes
 }
