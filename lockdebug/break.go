@@ -89,10 +89,6 @@ const (
 func (b *breaker) ask(w http.ResponseWriter, r *http.Request, t target, status int, problem string) {
 	setHeaders(w.Header())
 	state, err := b.locker.Inspect(r.Context(), t.Name)
-	if err != nil {
-		b.fail(w, err)
-		return
-	}
 	page := breakData{target: t, Title: b.title, Problem: problem, Token: b.token(t)}
 	for _, h := range state.Holders {
 		if h.Hold == t.Hold {
@@ -103,6 +99,10 @@ func (b *breaker) ask(w http.ResponseWriter, r *http.Request, t target, status i
 		if waiter.Hold == t.Hold {
 			page.Ask, page.Waiting, page.Mode, page.Meta = true, true, waiter.Mode.String(), waiter.Meta
 		}
+	}
+	if !page.Ask && err != nil {
+		b.fail(w, err)
+		return
 	}
 	if !page.Ask {
 		status, page.Result = http.StatusNotFound, "The hold is gone. Nothing was broken."

@@ -98,6 +98,9 @@ func serve(w http.ResponseWriter, as format, s snapshot) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	if s.Unknown {
+		w.WriteHeader(http.StatusBadGateway)
+	}
 	_, _ = w.Write(body.Bytes()) // the reader has gone
 }
 

@@ -288,11 +288,11 @@ func TestListHandler(t *testing.T) {
 		second := q.Take("read", rwlock.Read, rwlock.WithMeta("later"))
 		w.Call(w.Ctx, func(ctx context.Context) error { _, err := q.Lock(ctx, "held"); return err })
 		w.Pass(time.Second)
-		handler := lockdebug.ListHandler(w.Process().Locker, "redis-1:6379")
+		handler, want := lockdebug.ListHandler(w.Process().Locker, "redis-1:6379"), http.StatusOK
 		get := func(query string) *httptest.ResponseRecorder {
 			got := httptest.NewRecorder()
 			handler.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/"+query, nil))
-			require.Equal(w, http.StatusOK, got.Code, got.Body)
+			require.Equal(w, want, got.Code, got.Body)
 			return got
 		}
 		var all object
@@ -337,6 +337,28 @@ func TestListHandler(t *testing.T) {
 		require.Len(w, rows(all, "leases"), 3)
 		require.NotEmpty(w, all["errors"])
 		require.Contains(w, get("").Body.String(), `<p class="error">mini-2:6379: `)
+		require.NotContains(w, all, "unknown")
+
+		// Without two of three masters nothing is known of any lock.
+		w.Minis[1].Stop()
+		want = http.StatusBadGateway
+		all = nil
+		require.NoError(w, json.Unmarshal(get("?format=json").Body.Bytes(), &all))
+		require.Equal(w, true, all["unknown"])
+		leases := rows(all, "leases")
+		require.Len(w, leases, 2)
+		for _, row := range leases {
+			require.Equal(w, "unknown", row["mode"])
+			require.Equal(w, false, row["lost"])
+			require.Contains(w, row["error"], "no quorum: 1 of the 2 masters")
+		}
+		body = get("").Body.String()
+		require.Contains(w, body, "<h2>Leases <span>unknown, shown: 2</span>")
+		require.Contains(w, body, `<p class="none">unknown</p>`, "the waiters")
+		w.Minis[0].Stop()
+		require.Contains(w, get("").Body.String(), "<h2>Leases <span>unknown, shown: 0</span>")
+		w.Minis[0].Recover()
+		w.Minis[1].Recover()
 		w.Minis[2].Recover()
 	})
 }

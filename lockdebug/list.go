@@ -10,7 +10,8 @@ import (
 
 // ListHandler returns a page like that of Handler about the locks of every process that are in use in the Redis of this
 // Locker, under its prefix: their holders and waiters, as Locker.List shows them. title names the Redis. A server that
-// does not answer is named on the page, and in the field errors of the JSON.
+// does not answer is named on the page, and in the field errors of the JSON. If held locks may be missing, the status is
+// 502. A lock that may be held has a row with the mode "unknown" and the error.
 //
 // Each request makes the servers look at all their keys, one request at a time; the page asks again after ten times the
 // time that an answer took. The user of the client needs the right to SCAN.
@@ -39,9 +40,18 @@ const maxErrors = 20
 func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) snapshot {
 	now := time.Now()
 	var errs []string
+	unknown := false
 	s := newSnapshot(func(yield func(shown) bool) {
 		for state, err := range l.List(ctx, "") {
-			if err != nil && len(errs) < maxErrors {
+			free := len(state.Holders) == 0
+			_, spare := err.(*rwlock.NodeError) // a quorum of the others lists its locks too
+			unknown = unknown || err != nil && free && !spare
+			switch {
+			case err != nil && free && state.Name != "":
+				if !yield(shown{LeaseState: rwlock.LeaseState{Name: state.Name, Since: now, Err: err}, unknown: true}) {
+					return
+				}
+			case err != nil && len(errs) < maxErrors:
 				errs = append(errs, err.Error())
 			}
 			if !eachHold(state, now, yield) {
@@ -49,7 +59,7 @@ func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) 
 			}
 		}
 	}, search, now)
-	s.Redis, s.Errors = title, errs
+	s.Redis, s.Errors, s.Unknown = title, errs, unknown
 	return s
 }
 
@@ -61,7 +71,7 @@ func eachHold(s rwlock.State, now time.Time, yield func(shown) bool) bool {
 			Name: s.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Since: now.Add(-h.Held),
 			Deadline: now.Add(h.Remaining), Count: h.Count, Cohort: h.Cohort, Token: h.Token,
 		}
-		if !yield(shown{lease, h.Broken}) {
+		if !yield(shown{LeaseState: lease, broken: h.Broken}) {
 			return false
 		}
 	}

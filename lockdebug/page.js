@@ -42,9 +42,10 @@
     try {
       const answer = await fetch(address(), { cache: 'no-store', signal: AbortSignal.timeout(most) });
       const text = await answer.text();
-      if (!answer.ok) throw new Error(text.trim().slice(0, 200) || answer.status);
-      if (mine !== round) return;
       const next = new DOMParser().parseFromString(text, 'text/html');
+      // A page beside an error status says itself what is not known.
+      if (!next.querySelector('main')) throw new Error(text.trim().slice(0, 200) || answer.status);
+      if (mine !== round) return;
       adapt(main, next.querySelector('main'));
       shown = next.getElementById('status').textContent;
       show(shown, false);

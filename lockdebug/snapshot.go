@@ -18,6 +18,7 @@ type snapshot struct {
 	Process      string         `json:"process,omitempty"` // host:pid
 	Redis        string         `json:"redis,omitempty"`   // instead, of ListHandler
 	Errors       []string       `json:"errors,omitempty"`  // of servers
+	Unknown      bool           `json:"unknown,omitempty"` // held locks may be missing
 	Now          time.Time      `json:"now"`
 	Search       string         `json:"search"`
 	Leases       []leaseRow     `json:"leases"`
@@ -49,7 +50,8 @@ type leaseRow struct {
 	Count       int           `json:"count"`
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
-	Broken      bool          `json:"broken"` // it cannot be renewed any more, and its process has not heard of it
+	Unknown     bool          `json:"unknown,omitempty"` // the lock may be held
+	Broken      bool          `json:"broken"`            // it cannot be renewed any more, and its process has not heard of it
 }
 
 type waiterRow struct {
@@ -98,7 +100,8 @@ const maxRows = 500
 // shown is a lease or a waiter before it becomes a row.
 type shown struct {
 	rwlock.LeaseState
-	broken bool // of another process, which has not heard of it
+	broken  bool // of another process, which has not heard of it
+	unknown bool // a lock that may be held
 }
 
 // newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
@@ -193,6 +196,9 @@ func newLeaseRow(s shown, now time.Time) leaseRow {
 	}
 	if s.Err != nil {
 		row.Error = s.Err.Error()
+	}
+	if s.unknown {
+		row.Mode, row.Lost, row.Unknown = "unknown", false, true
 	}
 	return row
 }

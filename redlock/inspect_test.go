@@ -36,7 +36,9 @@ func TestInspectShowsEachMaster(t *testing.T) {
 		w.Minis[1].Stop()
 
 		state, err := waiter.Inspect(w.Ctx, "x")
-		require.NoError(w, err)
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorContains(w, err, `no quorum: 2 of the 3 masters that it needs; mini-1:6379: `)
+		require.ErrorContains(w, err, "may make it a quorum for a hold that the others show")
 		require.Equal(w, "x", state.Name)
 		require.Equal(w, lease.Token(), state.Masters[0].Token)
 		require.Len(w, state.Masters, 5)
@@ -50,6 +52,9 @@ func TestInspectShowsEachMaster(t *testing.T) {
 		w.Minis[1].Recover()
 		w.Release(lease)
 		waiting.Granted()
+		w.Minis[1].Stop()
+		_, err = waiter.Inspect(w.Ctx, "free")
+		require.NoError(w, err, "a hold that no other master shows is none of a quorum")
 
 		w.Minis[0].Stop()
 		w.Minis[1].Stop()

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -64,10 +65,13 @@ func TestListIsTheUnionOfTheMasters(t *testing.T) {
 		require.ErrorContains(w, failed[1], "dial timed out after 1s")
 
 		w.Minis[3].Stop()
+		failures := 0
 		for state, err := range operator.List(w.Ctx, "") {
-			if state.Name != "" {
-				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+			if state.Name == "" {
+				failures++
 			}
+			missing := state.Name != "" || failures == 3 // held locks may be missing in the whole list
+			require.Equal(w, missing, errors.Is(err, rwlock.ErrNoQuorum), "%v", err)
 		}
 		w.Minis[1].Recover()
 		w.Minis[2].Thaw()

@@ -1,7 +1,9 @@
 package rwlock
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -62,8 +64,9 @@ type State struct {
 
 // Inspect returns the holders and the waiters of a lock. It changes nothing and is meant for operators: the state may
 // change between the answers of the masters, and before the caller reads it. Each master has the release timeout to
-// answer, or what ctx leaves. If too few masters answered, the error is a *QuorumError and the state has what the other
-// masters showed. After Close the error is ErrClosed.
+// answer, or what ctx leaves. If the masters that did not answer may make a quorum for a hold that the state has not, the
+// error is a *QuorumError, and a state without a holder does not say that the lock is free. After Close the error is
+// ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if l.isZero() {
 		return State{}, errZeroLocker
@@ -109,8 +112,14 @@ func (l *Locker) state(ctx context.Context, name string, views []engine.View) (S
 	if failed.Got < failed.Need {
 		return s, failed
 	}
+	if votes := holders.undecided(len(failed.Nodes)); votes > 0 {
+		failed.Got, failed.Err = votes, cmp.Or(failed.Err, errUndecided)
+		return s, failed
+	}
 	return s, nil
 }
+
+var errUndecided = errors.New("those without an answer may make it a quorum for a hold that the others show")
 
 // ListOption is an option of List.
 type ListOption interface{ applyList(*listSettings) }
@@ -132,7 +141,8 @@ func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.fr
 //
 // With a state, the error is that of Inspect. Without a state, it is a *NodeError for a server that does not list its
 // locks, and the listing continues with the other servers: each node of a Cluster has locks of its own, and each of
-// several masters has all locks. If keys move between servers, the servers are asked again, up to twice; after that a
+// several masters has all locks. That error is within a *QuorumError as soon as held locks may be missing: in a Cluster
+// and on one Redis always, of several masters if fewer than a quorum list theirs. If keys move between servers, the servers are asked again, up to twice; after that a
 // *NodeError says that locks may be missing. A wrong argument, the end of ctx and Close end the listing with one last
 // error: an *OptionError, the cause of ctx or ErrClosed. Each request has the release timeout to be answered.
 //
@@ -144,12 +154,17 @@ func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption
 			yield(State{}, err)
 			return
 		}
+		masters, silent := l.engine.Masters(), map[int]bool{}
 		for listed := range l.engine.List(ctx, namePrefix, s.free) {
-			state := State{}
-			if err = listed.Err; err != nil {
-				err = convertError(err)
-			} else {
+			state, err := State{}, convertError(listed.Err)
+			switch node, failed := err.(*NodeError); {
+			case err == nil:
 				state, err = l.state(ctx, listed.Name, listed.Views)
+			case failed:
+				silent[node.Index] = true
+				if got, need := masters-len(silent), masters/2+1; got < need {
+					err = &QuorumError{Need: need, Got: got, Nodes: []NodeError{*node}}
+				}
 			}
 			if !yield(state, err) {
 				return
@@ -299,4 +314,14 @@ func (p *poll[T]) vote(id string, v T) {
 	if p.votes[id]++; p.votes[id] == p.need {
 		p.elected = append(p.elected, v)
 	}
+}
+
+// undecided returns the votes for a hold that this many more masters could elect, or 0 if there is none.
+func (p *poll[T]) undecided(silent int) (most int) {
+	for _, votes := range p.votes {
+		if votes < p.need && votes+silent >= p.need {
+			most = max(most, votes)
+		}
+	}
+	return most
 }

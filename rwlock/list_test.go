@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
@@ -207,6 +208,35 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	require.Equal(t, masters[1].Addr(), node.Addr)
 }
 
+// A replica that has not synchronized so far shows what it had before, or nothing: it is not asked.
+func TestAReplicaShowsNothing(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, redisBinary(t))
+	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, testredis.Patience())
+	_, err := locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))
+	require.NoError(t, err)
+	state, err := locker.Inspect(t.Context(), "orders")
+	require.NoError(t, err)
+	commandOn(t, server, "REPLICAOF", "127.0.0.1", "1")
+	const says = "READONLY You can't write against a read only replica.: the server is a replica; locks need its master"
+	errs := map[string]error{}
+	_, errs["inspect"] = locker.Inspect(t.Context(), "orders")
+	_, errs["inspect of another"] = locker.Inspect(t.Context(), "other")
+	errs["break"] = locker.Break(t.Context(), "orders", state.Holders[0].Hold, "stuck")
+	errs["break of none"] = locker.Break(t.Context(), "other", state.Holders[0].Hold, "stuck")
+	for _, prefix := range []string{"", "none"} {
+		for _, err := range locker.List(t.Context(), prefix) {
+			errs["list of "+prefix] = err
+		}
+	}
+	require.Len(t, errs, 6)
+	for call, err := range errs {
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, call)
+		require.ErrorContains(t, err, "the server is a replica; locks need its master", call)
+	}
+	require.ErrorContains(t, errs["list of none"], says)
+}
+
 // The user of the locks may not list them: that has a right of its own.
 func TestListNeedsTheRightToScan(t *testing.T) {
 	t.Parallel()
@@ -222,6 +252,7 @@ func TestListNeedsTheRightToScan(t *testing.T) {
 		require.ErrorContains(t, err, "scan")
 		var node *rwlock.NodeError
 		require.ErrorAs(t, err, &node)
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, "locks may be missing")
 	}
 	commandOn(t, d.servers[0], "ACL", "SETUSER", "locks", "+scan")
 	for state, err := range locker.List(ctx, "") {

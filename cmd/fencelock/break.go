@@ -84,9 +84,9 @@ const soon = 300 * time.Millisecond
 
 // brokenHolder returns a hold that is broken and stands.
 func brokenHolder(ctx context.Context, l *rwlock.Locker, name, id string) (h rwlock.Holder, broken bool) {
-	state, err := l.Inspect(ctx, name)
+	state, _ := l.Inspect(ctx, name) // what a quorum shows stands, also beside an error
 	i := slices.IndexFunc(state.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Broken })
-	if err != nil || i < 0 {
+	if i < 0 {
 		return h, false
 	}
 	return state.Holders[i], true
@@ -105,9 +105,6 @@ func notHeld(s *session, err error) error {
 // of an RWMutex use the tokens up to the one that is shown.
 func holdWith(ctx context.Context, l *rwlock.Locker, name string, token fencing.Token) (string, error) {
 	state, err := l.Inspect(ctx, name)
-	if err != nil {
-		return "", err
-	}
 	var with, perhaps []string
 	for _, h := range state.Holders {
 		switch {
@@ -120,6 +117,8 @@ func holdWith(ctx context.Context, l *rwlock.Locker, name string, token fencing.
 	switch {
 	case len(with) == 1:
 		return with[0], nil
+	case err != nil:
+		return "", err
 	case len(with) > 1:
 		return "", fmt.Errorf("several holders of lock %q have the token %d: name one by -hold", name, token)
 	case len(perhaps) > 0:

@@ -26,7 +26,7 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 		if *asJSON {
 			show = printJSON
 		}
-		if failed := show(s.out, state); failed != nil {
+		if failed := show(s.out, state, err); failed != nil {
 			return 0, failed
 		}
 		if err == nil && len(state.Holders) == 0 && len(state.Waiters) == 0 {
@@ -39,10 +39,24 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 	}
 }
 
-func printState(out io.Writer, s rwlock.State) error {
+// modeOf returns a mode, or what stands for it: of a lock that nobody holds, and of one that somebody may hold.
+func modeOf(s rwlock.State, failed error, free string) string {
+	switch {
+	case s.Mode != 0:
+		return s.Mode.String()
+	case failed != nil:
+		return "unknown"
+	default:
+		return free
+	}
+}
+
+func printState(out io.Writer, s rwlock.State, failed error) error {
 	switch {
 	case len(s.Holders) > 0:
 		fmt.Fprintf(out, "%s: held for %v, token %d\n", printable(s.Name), s.Mode, s.Token)
+	case failed != nil:
+		fmt.Fprintf(out, "%s: unknown\n", printable(s.Name))
 	case s.Token > 0:
 		fmt.Fprintf(out, "%s: free, last token %d\n", printable(s.Name), s.Token)
 	default:

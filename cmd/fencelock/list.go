@@ -34,7 +34,7 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 			opts = append(opts, rwlock.WithFreeLocks())
 		}
 		status, found := statusOK, 0
-		var states []rwlock.State
+		var states []listed
 		for state, err := range c.locker.List(ctx, *prefix, opts...) {
 			if err != nil {
 				status = report(ctx, statusFailed, s.target.advised(err), s.errs)
@@ -42,16 +42,17 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 			if state.Name != "" {
 				found++
 			}
-			if state.Name == "" || !oldEnough(state, *older) || *waiting && len(state.Waiters) == 0 {
+			fits := oldEnough(state, *older) && (!*waiting || len(state.Waiters) > 0)
+			if state.Name == "" || err == nil && !fits {
 				continue
 			}
 			if *asJSON {
-				if err := printJSON(s.out, state); err != nil {
+				if err := printJSON(s.out, state, err); err != nil {
 					return 0, err
 				}
 				continue
 			}
-			states = append(states, state)
+			states = append(states, listed{state, err})
 		}
 		if *asJSON {
 			return status, nil
@@ -62,9 +63,15 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 			}
 			return status, nil
 		}
-		slices.SortFunc(states, func(a, b rwlock.State) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(states, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
 		return status, printTable(s.out, states)
 	}
+}
+
+// listed is a lock, and why some of it is not known.
+type listed struct {
+	rwlock.State
+	err error
 }
 
 // noSuchLock says that list shows nothing, and where it has looked. found is how many locks the other flags have left
@@ -87,7 +94,7 @@ func oldEnough(s rwlock.State, age time.Duration) bool {
 }
 
 // printTable prints a line for each holder, or one for a lock without a holder.
-func printTable(out io.Writer, states []rwlock.State) error {
+func printTable(out io.Writer, states []listed) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tMODE\tHOLDER\tHELD\tLEFT\tTOKEN\tWAITING\tLONGEST")
 	for _, s := range states {
@@ -97,7 +104,8 @@ func printTable(out io.Writer, states []rwlock.State) error {
 			longest = brief(slices.MaxFunc(s.Waiters, func(a, b rwlock.Waiter) int { return int(a.Waited - b.Waited) }).Waited)
 		}
 		if len(s.Holders) == 0 {
-			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t%d\t%s\t%s\n", printable(s.Name), s.Token, waiting, longest)
+			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t%d\t%s\t%s\n",
+				printable(s.Name), modeOf(s.State, s.err, "-"), s.Token, waiting, longest)
 		}
 		for _, h := range s.Holders {
 			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
@@ -143,7 +151,8 @@ func brief(d time.Duration) string {
 type (
 	jsonState struct {
 		Name    string        `json:"name"`
-		Mode    string        `json:"mode,omitempty"`
+		Mode    string        `json:"mode,omitempty"` // "unknown" if the lock may be held
+		Error   string        `json:"error,omitempty"`
 		Token   fencing.Token `json:"token"`
 		Holders []jsonHolder  `json:"holders"`
 		Waiters []jsonWaiter  `json:"waiters"`
@@ -177,10 +186,13 @@ type (
 	}
 )
 
-func printJSON(out io.Writer, s rwlock.State) error {
-	j := jsonState{Name: s.Name, Token: s.Token, Holders: holdersOf(s.Holders), Waiters: waitersOf(s.Waiters)}
-	if s.Mode != 0 {
-		j.Mode = s.Mode.String()
+func printJSON(out io.Writer, s rwlock.State, failed error) error {
+	j := jsonState{
+		Name: s.Name, Mode: modeOf(s, failed, ""), Token: s.Token, Holders: holdersOf(s.Holders),
+		Waiters: waitersOf(s.Waiters),
+	}
+	if failed != nil {
+		j.Error = plain(failed)
 	}
 	for _, m := range s.Masters {
 		master := jsonMaster{

@@ -69,23 +69,24 @@ func (v *viewer) show(state rwlock.State, failed error, asked time.Time) error {
 	if failed != nil {
 		fault, v.status = plain(failed), statusFailed
 	}
-	if fault != v.fault {
+	turned := fault != v.fault
+	if turned {
 		v.fault = fault
 		if failed == nil {
 			fault = "answers again"
 		}
 		fmt.Fprintf(v.s.errs, "fencelock: %s\n", fault)
 	}
-	if failed != nil { // what is not known has not changed
-		return nil
+	var changes []string
+	if failed == nil { // what is not known has not changed
+		changes = v.changes(state)
+		v.begun, v.last, v.at = true, state, asked
 	}
-	changes := v.changes(state)
-	v.begun, v.last, v.at = true, state, asked
 	if v.asJSON {
-		if len(changes) == 0 {
+		if len(changes) == 0 && !turned {
 			return nil
 		}
-		return printJSON(v.s.out, state)
+		return printJSON(v.s.out, state, failed)
 	}
 	now := time.Now().Format("15:04:05.000")
 	for _, change := range changes {

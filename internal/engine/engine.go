@@ -180,6 +180,9 @@ func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 
 func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 
+// Masters returns how many there are.
+func (e *Engine) Masters() int { return len(e.masters) }
+
 // count returns how many masters satisfy is.
 func (e *Engine) count(is func(*transport.Master) bool) (n int) {
 	for _, m := range e.masters {

@@ -61,6 +61,9 @@ func (e *Engine) view(ctx context.Context, m *transport.Master, name string) Vie
 	k := e.keys.All(e.keys.Of(name))
 	r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
 	reply, err := wire.ReadInspect(r)
+	if err == nil {
+		err = m.At(k[0]).Replica(bounded, k[1])
+	}
 	// The time limit is this package's or the caller's. In both cases the master did not answer within it.
 	if err != nil && bounded.Err() != nil {
 		err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
@@ -188,7 +191,9 @@ func (l *listing) ofShard(m *transport.Master, shard transport.Shard) bool {
 	}
 	for cursor := uint64(0); ; {
 		got, err := step(l, l.e.cfg.ReleaseTimeout, func(ctx context.Context) (p page) {
-			p.keys, p.next, p.err = shard.Scan(ctx, l.pattern, cursor)
+			if p.keys, p.next, p.err = shard.Scan(ctx, l.pattern, cursor); p.err == nil {
+				p.err = shard.Replica(ctx, l.e.keys.Marker)
+			}
 			return p
 		})
 		if err = cmp.Or(err, got.err); err != nil {

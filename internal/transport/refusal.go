@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -227,4 +228,29 @@ func lacksScripts(err error) bool {
 	text := strings.ToLower(refusal.Error())
 	denied := strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "noperm")
 	return denied && strings.Contains(text, "'eval")
+}
+
+// CheckWrite returns why the server of the key takes no writes now, or nil: READONLY, OOM, NOREPLICAS, MISCONF,
+// CLUSTERDOWN or a right that is missing. It writes nothing: with XX a member that is not there is not added.
+func CheckWrite(ctx context.Context, client rueidis.Client, key string) error {
+	write := client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build()
+	return client.Do(withoutDeadline{ctx}, write).Error()
+}
+
+// Replica returns the refusal of a server that is a replica, or nil. What a replica shows is not what its master has:
+// while it synchronizes it may be empty.
+func (n *Node) Replica(ctx context.Context, key string) error {
+	return onlyReadOnly(CheckWrite(ctx, n.client, key))
+}
+
+// Replica is as that of a Node.
+func (s Shard) Replica(ctx context.Context, key string) error {
+	return onlyReadOnly(CheckWrite(ctx, s.client, key))
+}
+
+func onlyReadOnly(err error) error {
+	if kindOf(err) == readOnly {
+		return err
+	}
+	return nil
 }
