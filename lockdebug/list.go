@@ -10,8 +10,8 @@ import (
 
 // ListHandler returns a page like that of Handler about the locks of every process that are in use in the Redis of this
 // Locker, under its prefix: their holders and waiters, as Locker.List shows them. title names the Redis. A server that
-// does not answer is named on the page, and in the field errors of the JSON. If held locks may be missing, the status is
-// 502. A lock that may be held has a row with the mode "unknown" and the error.
+// does not answer is named on the page, and in the field errors of the JSON. If held locks may be missing, the status
+// is 502. A lock that may be held has a row with the mode "unknown" and the error.
 //
 // Each request makes the servers look at all their keys, one request at a time; the page asks again after ten times the
 // time that an answer took. The user of the client needs the right to SCAN.

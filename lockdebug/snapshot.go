@@ -51,7 +51,7 @@ type leaseRow struct {
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
 	Unknown     bool          `json:"unknown,omitempty"` // the lock may be held
-	Broken      bool          `json:"broken"`            // it cannot be renewed any more, and its process has not heard of it
+	Broken      bool          `json:"broken"`            // it cannot be renewed, and its process has not heard of it
 }
 
 type waiterRow struct {

@@ -64,9 +64,9 @@ type State struct {
 
 // Inspect returns the holders and the waiters of a lock. It changes nothing and is meant for operators: the state may
 // change between the answers of the masters, and before the caller reads it. Each master has the release timeout to
-// answer, or what ctx leaves. If the masters that did not answer may make a quorum for a hold that the state has not, the
-// error is a *QuorumError, and a state without a holder does not say that the lock is free. After Close the error is
-// ErrClosed.
+// answer, or what ctx leaves. If the masters that did not answer may make a quorum for a hold that the state has not,
+// the error is a *QuorumError, and a state without a holder does not say that the lock is free. After Close the error
+// is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if l.isZero() {
 		return State{}, errZeroLocker
@@ -142,9 +142,10 @@ func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.fr
 // With a state, the error is that of Inspect. Without a state, it is a *NodeError for a server that does not list its
 // locks, and the listing continues with the other servers: each node of a Cluster has locks of its own, and each of
 // several masters has all locks. That error is within a *QuorumError as soon as held locks may be missing: in a Cluster
-// and on one Redis always, of several masters if fewer than a quorum list theirs. If keys move between servers, the servers are asked again, up to twice; after that a
-// *NodeError says that locks may be missing. A wrong argument, the end of ctx and Close end the listing with one last
-// error: an *OptionError, the cause of ctx or ErrClosed. Each request has the release timeout to be answered.
+// and on one Redis always, of several masters if fewer than a quorum list theirs. If keys move between
+// servers, the servers are asked again, up to twice; after that such an error says that locks may be missing. A wrong
+// argument, the end of ctx and Close end the listing with one last error: an *OptionError, the cause of ctx or
+// ErrClosed. Each request has the release timeout to be answered.
 //
 // The user of the client needs the right to SCAN, which a lock does not need.
 func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption) iter.Seq2[State, error] {

@@ -84,7 +84,7 @@ const soon = 300 * time.Millisecond
 
 // brokenHolder returns a hold that is broken and stands.
 func brokenHolder(ctx context.Context, l *rwlock.Locker, name, id string) (h rwlock.Holder, broken bool) {
-	state, _ := l.Inspect(ctx, name) // what a quorum shows stands, also beside an error
+	state, _ := l.Inspect(ctx, name) // with an error too it has what a quorum shows
 	i := slices.IndexFunc(state.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Broken })
 	if i < 0 {
 		return h, false

@@ -39,7 +39,7 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 	}
 }
 
-// modeOf returns a mode, or what stands for it: of a lock that nobody holds, and of one that somebody may hold.
+// modeOf returns the mode of a lock; free if it has no holder, "unknown" if it may have one.
 func modeOf(s rwlock.State, failed error, free string) string {
 	switch {
 	case s.Mode != 0:

@@ -237,17 +237,7 @@ func CheckWrite(ctx context.Context, client rueidis.Client, key string) error {
 	return client.Do(withoutDeadline{ctx}, write).Error()
 }
 
-// Replica returns the refusal of a server that is a replica, or nil. What a replica shows is not what its master has:
-// while it synchronizes it may be empty.
-func (n *Node) Replica(ctx context.Context, key string) error {
-	return onlyReadOnly(CheckWrite(ctx, n.client, key))
-}
-
-// Replica is as that of a Node.
-func (s Shard) Replica(ctx context.Context, key string) error {
-	return onlyReadOnly(CheckWrite(ctx, s.client, key))
-}
-
+// onlyReadOnly returns the refusal of a replica, or nil.
 func onlyReadOnly(err error) error {
 	if kindOf(err) == readOnly {
 		return err

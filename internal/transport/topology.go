@@ -311,6 +311,11 @@ func (s Shard) Scan(ctx context.Context, pattern string, cursor uint64) (keys []
 	return entry.Elements, entry.Cursor, err
 }
 
+// Replica is as that of a Node.
+func (s Shard) Replica(ctx context.Context, key string) error {
+	return onlyReadOnly(CheckWrite(ctx, s.client, key))
+}
+
 // slotServer is a server that can be asked for the slots.
 type slotServer struct {
 	addr   string
