@@ -36,9 +36,9 @@ type Bucket interface {
 	// PutIf stores the Content and the Attributes of o if the object still has o's Generation or, with an empty one, if
 	// there is still no object. Comparing and storing are one atomic step of the store.
 	//
-	// An error that matches ErrConflict or ErrRefused guarantees that this call stored nothing and never will; after
-	// ErrRefused a retry does not help. So a PutIf sends its request once: if the answer is lost, a second request
-	// would find the generation changed by the first. Any other error leaves it open whether o is stored, or will be.
-	// The guard then looks for o, and calls PutIf again with the same o: no more than one of the calls takes effect.
+	// An error that matches ErrRefused guarantees that this call stored nothing and never will, and a retry does not
+	// help. ErrConflict is the answer to a broken condition, whoever has broken it: a gateway may have sent the request
+	// twice. Any other error leaves it open whether o is stored, or will be. After both the guard looks for o, and may
+	// call PutIf again with the same o: no more than one of the calls takes effect.
 	PutIf(ctx context.Context, key string, o Object) error
 }

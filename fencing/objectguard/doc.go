@@ -20,7 +20,8 @@
 //
 // The registers cannot be kept in the object's metadata: S3's ETag is a digest of the content alone. If a newer holder
 // writes the same content again, the ETag is unchanged, and the condition of a stale holder holds. Hence the id, which
-// is random for each write: no two writes have the same content.
+// is random for each write: no two writes have the same content. An object has the ids of its last 32 writes, so that a
+// write whose answer is missing, or that of a copy that a gateway has sent, finds out what became of it.
 //
 // # Cost
 //

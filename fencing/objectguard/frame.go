@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
@@ -19,7 +21,7 @@ type header struct {
 	Lock     string        `json:"lock"`
 	MaxWrite fencing.Token `json:"max_write"`
 	MaxRead  fencing.Token `json:"max_read"`
-	ID       string        `json:"id"`                // random for each write
+	IDs      string        `json:"id"`                // random, of the last writes; the newest first
 	Deleted  bool          `json:"deleted,omitempty"` // or not written so far
 }
 
@@ -27,7 +29,22 @@ const (
 	version = 1
 	// A lock's name has up to 512 bytes, each of up to 6 bytes in JSON; the rest is small.
 	maxHeader = 4096
+	// So many writes an object names: a write that no more than these have overtaken can tell what became of it.
+	remembered = 32
 )
+
+// names reports whether the write of this id was the last one of the object or is remembered.
+func (h header) names(id string) bool { return slices.Contains(strings.Fields(h.IDs), id) }
+
+// lacks reports whether the write of o is certainly not among those that led to h: its register would have risen, or h
+// names all writes since the one that o was to follow.
+func (h header) lacks(o header) bool {
+	last, _, _ := strings.Cut(o.IDs, " ")
+	if last == "" {
+		return h.MaxWrite < o.MaxWrite || len(strings.Fields(h.IDs)) < remembered
+	}
+	return h.MaxWrite < o.MaxWrite || h.names(last)
+}
 
 func (h header) registers() fencing.Registers {
 	return fencing.Registers{MaxRead: h.MaxRead, MaxWrite: h.MaxWrite}
@@ -44,7 +61,7 @@ func open(content []byte) (h header, data []byte, err error) {
 	if err := decoder.Decode(&h); err != nil {
 		return header{}, nil, fmt.Errorf("%w: header: %w", ErrUnguarded, err)
 	}
-	if h.Version != version || h.ID == "" || decoder.InputOffset() != int64(len(line)) {
+	if h.Version != version || h.IDs == "" || decoder.InputOffset() != int64(len(line)) {
 		return header{}, nil, fmt.Errorf("%w: not a header of version %d", ErrUnguarded, version)
 	}
 	if err := (fencing.Fence{Resource: h.Lock, Token: 1, Mode: fencing.Read}).Validate(); err != nil {

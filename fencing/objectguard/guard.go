@@ -1,12 +1,14 @@
 package objectguard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
@@ -17,7 +19,7 @@ var (
 	ErrLock = errors.New("objectguard: the object belongs to another lock")
 
 	// ErrUnknown reports that it is not known whether an access took place: the store did not answer, or not clearly,
-	// until ctx ended or the guard gave up.
+	// until ctx ended or the guard gave up; or so many have overtaken the access that the object does not tell.
 	ErrUnknown = errors.New("objectguard: it is not known whether the write took place")
 )
 
@@ -30,7 +32,8 @@ var (
 // place. After any other error nothing was stored.
 //
 // While other accesses change the object, a method begins anew, with growing pauses; each change is an access that
-// succeeded. This ends when ctx does. If the store fails, or reports conflicts although the object is unchanged, a
+// succeeded. This ends when ctx does, or when more than 31 others have changed the object during one attempt to change
+// its data, with [ErrUnknown]. If the store fails, or reports conflicts although the object is unchanged, a
 // method gives up after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
 //
 // The zero value, and the guard of a nil bucket, refuse every access.
@@ -48,7 +51,7 @@ func New(bucket Bucket) *Guard { return &Guard{bucket: bucket} }
 // refused; once a writer has read, older readers are too. For an object that does not exist the error matches
 // [fs.ErrNotExist], and its register is raised as well.
 func (g *Guard) Read(ctx context.Context, f fencing.Fence, key string) ([]byte, error) {
-	o, err := g.do(ctx, f, key, access{check: fencing.Registers.Check, change: raising(f)})
+	o, err := g.do(ctx, f, key, access{check: fencing.Registers.Check})
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +153,6 @@ func allowed(f fencing.Fence, key string) error {
 	return nil
 }
 
-// raising is the change of an access that only raises the register.
-func raising(f fencing.Fence) func(object) (object, error) {
-	return func(o object) (object, error) { return o.raised(f), nil }
-}
-
 func notExist(key string) error {
 	return fmt.Errorf("objectguard: %q: %w", key, fs.ErrNotExist)
 }
@@ -190,9 +188,12 @@ func (o object) with(data []byte) object {
 // access is the operation of a Guard's method on an object.
 type access struct {
 	check  func(fencing.Registers, fencing.Fence) error
-	change func(object) (object, error)
-	adopts bool // accepts an object without a header as the data of a guarded one
+	change func(object) (object, error) // nil: the access raises the register of its fence only, and may do so again
+	adopts bool                         // accepts an object without a header as the data of a guarded one
 }
+
+// errOvertaken is the error of an access that stored nothing because the object has changed.
+var errOvertaken = fmt.Errorf("%w: another access came before", ErrConflict)
 
 // do is the common path of all accesses: it reads, checks, changes and writes, and repeats that until no other access
 // has intervened. It returns the resulting object.
@@ -212,14 +213,16 @@ func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (
 		if err := a.check(current.registers(), f); err != nil {
 			return object{}, err
 		}
-		next, err := a.change(current)
-		if err != nil {
-			return object{}, err
+		next := current.raised(f)
+		if a.change != nil {
+			if next, err = a.change(current); err != nil {
+				return object{}, err
+			}
 		}
 		if !next.changed {
 			return next, nil
 		}
-		if err = g.store(ctx, key, next, &p); !errors.Is(err, ErrConflict) {
+		if err = g.store(ctx, key, next, a, &p); !errors.Is(err, errOvertaken) {
 			return next, failed(key, ctxerr.WithCause(ctx, err))
 		}
 		if stop := p.wait(ctx, current.generation); stop != nil {
@@ -254,12 +257,15 @@ func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object
 	return o, nil
 }
 
-// store writes o if the object still has the generation that o was read as. If the bucket's answer does not say whether
-// the write took place, the object does, as long as it holds this write: the id is in no other write. While the object
-// still has the generation that was read, the same content is sent again: if the first request arrives after all, one
-// of the two finds its condition broken. Once the object has neither that generation nor this id, this write may have
-// taken place and been overwritten.
-func (g *Guard) store(ctx context.Context, key string, o object, p *pace) error {
+// store writes o if the object still has the generation that o was read as. Only success, and a refusal of the first
+// call, say by themselves what became of the write. Any other answer may be lost, or that to a second copy of the
+// request, which a gateway has sent because the answer to the first was lost. So the object decides: it names its last
+// writes by their ids.
+//
+// While the object still has the generation that was read, the same content is sent again: if the first request arrives
+// after all, one of the two finds its condition broken. Once it has another generation, this write has taken place, or
+// it never will.
+func (g *Guard) store(ctx context.Context, key string, o object, a access, p *pace) error {
 	content, id, err := seal(o.header, o.data)
 	if err != nil {
 		return err
@@ -269,33 +275,48 @@ func (g *Guard) store(ctx context.Context, key string, o object, p *pace) error 
 	for {
 		err := g.bucket.PutIf(ctx, key, put)
 		refused, conflict := errors.Is(err, ErrRefused), errors.Is(err, ErrConflict)
-		if err == nil || (refused || conflict) && doubt == nil {
+		if err == nil || refused && doubt == nil {
 			return err
 		}
 		if !refused && !conflict {
 			doubt = err
 		}
-		now, failure := g.load(ctx, key, o.Lock, false)
-		if failure == nil && now.ID == id {
+		now, failure := g.load(ctx, key, o.Lock, a.adopts)
+		if failure != nil && doubt == nil {
+			return fmt.Errorf("%w: %w", ErrUnknown, failure)
+		}
+		if failure == nil && now.names(id) {
 			return nil
 		}
-		overwritten := failure == nil && now.generation != o.generation
-		if refused || overwritten || p.wait(ctx, o.generation) != nil {
-			return fmt.Errorf("%w: %w", ErrUnknown, doubt)
+		changed := failure == nil && now.generation != o.generation
+		if changed && (a.change == nil || now.lacks(o.header)) {
+			return errOvertaken
 		}
+		if !changed && !refused {
+			stop := p.wait(ctx, o.generation)
+			if stop == nil {
+				continue
+			}
+			if doubt == nil {
+				return fmt.Errorf("%w: %w", stop, err)
+			}
+		}
+		return fmt.Errorf("%w: %w", ErrUnknown, cmp.Or(doubt, err))
 	}
 }
 
 // seal returns a content that no other call has returned, and its id.
 func seal(h header, data []byte) (content []byte, id string, err error) {
-	h.Version, h.ID = version, rand.Text()
+	id = rand.Text()[:10]
+	ids := append([]string{id}, strings.Fields(h.IDs)...)
+	h.Version, h.IDs = version, strings.Join(ids[:min(len(ids), remembered)], " ")
 	line, err := json.Marshal(h)
 	if err != nil {
 		return nil, "", err
 	}
 	content = make([]byte, 0, len(line)+1+len(data))
 	content = append(append(append(content, line...), '\n'), data...)
-	return content, h.ID, nil
+	return content, id, nil
 }
 
 // Adopt turns an object that was written without a guard into a guarded object of f's lock, under a [fencing.Write]
@@ -308,6 +329,6 @@ func (g *Guard) Adopt(ctx context.Context, f fencing.Fence, key string) error {
 	if err := allowed(f, key); err != nil {
 		return err
 	}
-	_, err := g.do(ctx, f, key, access{check: fencing.Registers.Check, change: raising(f), adopts: true})
+	_, err := g.do(ctx, f, key, access{check: fencing.Registers.Check, adopts: true})
 	return err
 }

@@ -207,8 +207,8 @@ func TestConcurrentCountsAreExact(t *testing.T) {
 					n, _ := strconv.Atoi(string(old)) // 0 at first
 					return []byte(strconv.Itoa(n + 1)), nil
 				})
-				if errors.Is(err, fencing.ErrStale) {
-					return
+				if errors.Is(err, fencing.ErrStale) || errors.Is(err, objectguard.ErrUnknown) && i < holders-1 {
+					return // unknown: more have overtaken it than an object remembers
 				}
 				if err != nil {
 					t.Error(err)

@@ -172,11 +172,37 @@ func TestUnavailableButStored(t *testing.T) {
 	}
 }
 
+// A gateway repeats a PUT whose answer it has not got, as nginx does: the answer is that to the second copy.
+func TestAGatewayRepeatsAWrite(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *front, client *s3.Client, guard *objectguard.Guard) {
+		newer := objectguard.New(s3bucket.New(client, bucket))
+		for _, key := range []string{"alone", "claimed"} {
+			f.puts = 0
+			f.put = func(_ http.ResponseWriter, r *http.Request) bool {
+				if f.puts == 1 {
+					f.server.ServeHTTP(httptest.NewRecorder(), kept(t, r))
+					if key == "claimed" {
+						require.NoError(t, newer.Claim(t.Context(), write(2), key))
+					}
+				}
+				return false
+			}
+			changes := 0
+			require.NoError(t, guard.Update(t.Context(), write(1), key, func(old []byte) ([]byte, error) {
+				changes++
+				return increment(old), nil
+			}), key)
+			require.Equal(t, 1, changes, key)
+		}
+	})
+}
+
 // kept returns a copy of a request that can be carried out after its client has gone.
 func kept(t *testing.T, r *http.Request) *http.Request {
 	t.Helper()
 	body, err := io.ReadAll(r.Body)
 	require.NoError(t, err)
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	copied := r.Clone(context.WithoutCancel(r.Context()))
 	copied.Body = io.NopCloser(bytes.NewReader(body))
 	return copied
