@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -115,12 +117,40 @@ func (p *patient) scripts(ctx context.Context) {
 		p.report(ok, "scripts", "run", "")
 		return
 	}
-	advice := "locks need a server that runs Lua scripts (EVAL and EVALSHA)"
-	if strings.Contains(err.Error(), "NOPERM") {
+	advice := p.target.advice(err)
+	switch text := err.Error(); {
+	case strings.Contains(text, "NOPERM"):
 		advice = fmt.Sprintf("give the user +eval, +evalsha, +time, +hgetall and +zrange, and the keys ~%s:*",
 			p.target.prefix)
+	case strings.Contains(text, "no reply"): // to what may write; it has answered before
+		advice = pausedAdvice
+	case strings.Contains(text, "unknown command"):
+		advice = "locks need a server that runs Lua scripts (EVAL and EVALSHA)"
 	}
 	p.report(failure, "scripts", err.Error(), advice)
+}
+
+const pausedAdvice = "the server answers, but not what may write: its clients may be paused for a failover or by " +
+	"CLIENT PAUSE, which CLIENT UNPAUSE ends"
+
+// writes finds out whether the server refuses writes now, without a write. Other checks report a replica and a right
+// that is missing.
+func (p *patient) writes(ctx context.Context) {
+	if !p.up {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.target.timeout)
+	defer cancel()
+	err := transport.CheckWrite(bounded, p.client, p.key)
+	switch {
+	case err == nil:
+		p.report(ok, "writes", "accepted", "")
+	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "READONLY") && p.info["role"] == "slave":
+	case bounded.Err() != nil:
+		p.report(failure, "writes", (&rwlock.NoReplyError{After: p.target.timeout}).Error(), pausedAdvice)
+	default:
+		p.report(failure, "writes", err.Error(), p.target.advice(err))
+	}
 }
 
 // lack is what becomes of locks without some rights.
@@ -298,6 +328,27 @@ func (p *patient) eviction() {
 			"noeviction, and in the configuration file")
 	}
 }
+
+// persistence reports a server that cannot save its data.
+func (p *patient) persistence() {
+	if p.info == nil {
+		return
+	}
+	var failed []string
+	for _, field := range strings.Fields("rdb_last_bgsave_status aof_last_bgrewrite_status aof_last_write_status") {
+		if status := p.info[field]; status != "" && status != "ok" {
+			failed = append(failed, field+" "+status)
+		}
+	}
+	if failed == nil {
+		p.report(ok, "persistence", "no save has failed", "")
+		return
+	}
+	p.report(warning, "persistence", strings.Join(failed, ", "), diskAdvice)
+}
+
+const diskAdvice = "free or repair the server's disk, its log says why, and save again by BGSAVE; until then a " +
+	"restart forgets locks, and the server may refuse all of them (MISCONF)"
 
 // role reports whether the server grants locks, and how far its replicas are behind.
 func (p *patient) role() {

@@ -112,7 +112,12 @@ func (d *doctor) examine(ctx context.Context, c *connection) {
 			d.report(failure, d.target.addrs[i], "connection", plain(c.failed[i]), d.target.advice(c.failed[i]))
 			continue
 		}
-		for addr, node := range client.Nodes() { // of a Cluster those that have slots
+		nodes := client.Nodes() // of a Cluster those that have slots
+		if len(nodes) == 0 {
+			err := errors.New("CLUSTERDOWN no node has slots")
+			d.report(failure, d.target.addrs.String(), "slots", err.Error(), d.target.advice(err))
+		}
+		for addr, node := range nodes {
 			d.patients = append(d.patients, &patient{doctor: d, addr: addr, client: node, index: i})
 		}
 	}
@@ -143,9 +148,11 @@ func (p *patient) examine(ctx context.Context) {
 	}
 	p.version()
 	p.scripts(ctx)
+	p.writes(ctx)
 	p.rights(ctx)
 	p.messages(ctx)
 	p.eviction()
+	p.persistence()
 	p.role()
 	p.clock()
 	p.readMarker(ctx)
@@ -155,7 +162,11 @@ func (p *patient) examine(ctx context.Context) {
 func (p *patient) do(ctx context.Context, args ...string) rueidis.RedisResult {
 	ctx, cancel := context.WithTimeout(ctx, p.target.timeout)
 	defer cancel()
-	return p.client.Do(ctx, p.client.B().Arbitrary(args...).Build())
+	r := p.client.Do(ctx, p.client.B().Arbitrary(args...).Build())
+	if r.NonRedisError() != nil && ctx.Err() != nil {
+		return rueidis.NewErrorResult(&rwlock.NoReplyError{After: p.target.timeout})
+	}
+	return r
 }
 
 // compareClocks reports how far the clocks of the masters are apart.

@@ -4,12 +4,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 )
 
@@ -136,7 +139,7 @@ func TestNoServer(t *testing.T) {
 		{"-addr " + tls.TLSAddr(), "", "add -tls", statusFailed},
 		{"-tls -addr " + tls.TLSAddr(), "certificate", "-ca", statusFailed},
 		{"-addr " + other.Listener.Addr().String(), "unknown message type", "is no Redis", statusFailed},
-		{"-addr " + silent.Addr().String(), "", "it hangs, or is busy", statusFailed},
+		{"-addr " + silent.Addr().String(), "", "it hangs, is busy", statusFailed},
 	} {
 		for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
 			within := patience
@@ -151,4 +154,59 @@ func TestNoServer(t *testing.T) {
 	}
 	got := fencelock(t, "FENCELOCK_PASSWORD=right", "doctor", "-addr", server.Addr(), patience)
 	require.Zero(t, got.status, got.out+got.errs)
+}
+
+// A server that refuses every lock is in no order, however well it answers. What doctor sends writes nothing.
+func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := testredis.StartBinary(t, binary(t), "--dir", dir, "--save", "3600 1")
+	app := application(t, server.Option())
+	examined := func() ran { return fencelock(t, "doctor", "-addr", server.Addr(), patience) }
+	refused := func(code, advice string) {
+		_, err := app.TryLock(t.Context(), "orders")
+		require.ErrorContains(t, err, code, "the lock itself")
+		got := examined()
+		require.Equal(t, statusFailed, got.status, got.out)
+		finds(t, got, "error", "writes", code, advice)
+	}
+	got := examined()
+	require.Zero(t, got.status, got.out)
+	finds(t, got, "ok", "writes", "accepted", "")
+	finds(t, got, "ok", "persistence", "", "")
+	keys, err := server.Command("DBSIZE")
+	require.NoError(t, err)
+	require.Zero(t, keys)
+
+	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1mb")
+	refused("OOM", "raise maxmemory")
+	commandOn(t, server, "CONFIG", "SET", "maxmemory", "0")
+	commandOn(t, server, "CONFIG", "SET", "min-replicas-to-write", "1")
+	refused("NOREPLICAS", "min-replicas-to-write")
+	commandOn(t, server, "CONFIG", "SET", "min-replicas-to-write", "0")
+
+	commandOn(t, server, "CLIENT", "PAUSE", "3600000", "WRITE")
+	got = fencelock(t, "doctor", "-addr", server.Addr(), "-timeout=1s")
+	require.Equal(t, statusFailed, got.status, got.out)
+	finds(t, got, "error", "scripts", "no reply in 1s", "CLIENT UNPAUSE")
+	commandOn(t, server, "CLIENT", "UNPAUSE")
+
+	require.NoError(t, os.RemoveAll(dir))
+	commandOn(t, server, "SET", "a", "b")
+	_, _ = server.Command("BGSAVE")
+	require.Eventually(t, func() bool {
+		_, err := server.Command("SET", "a", "c")
+		return err != nil && strings.Contains(err.Error(), "MISCONF")
+	}, testkit.Patience, 10*time.Millisecond)
+	refused("MISCONF", "the server's disk")
+	finds(t, examined(), "warning", "persistence", "rdb_last_bgsave_status err", "BGSAVE")
+}
+
+func TestDoctorFindsAClusterWithoutSlots(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t), "--cluster-enabled", "yes")
+	got := fencelock(t, "doctor", "-cluster", "-addr", server.Addr(), patience)
+	require.Equal(t, statusFailed, got.status, got.out+got.errs)
+	require.Contains(t, got.out, "no node has slots")
+	require.Contains(t, got.out, "--cluster check")
 }
