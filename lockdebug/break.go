@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -76,6 +77,9 @@ type breakData struct {
 	Waiting bool
 	Mode    string
 	Meta    string
+	Fence   fencing.Token // the hold's
+	Held    string        // for how long, or how long it has waited
+	Left    string
 	Token   string // against requests of other sites
 }
 
@@ -92,12 +96,14 @@ func (b *breaker) ask(w http.ResponseWriter, r *http.Request, t target, status i
 	page := breakData{target: t, Title: b.title, Problem: problem, Token: b.token(t)}
 	for _, h := range state.Holders {
 		if h.Hold == t.Hold {
-			page.Ask, page.Mode, page.Meta = true, h.Mode.String(), h.Meta
+			page.Ask, page.Mode, page.Meta, page.Fence = true, h.Mode.String(), h.Meta, h.Token
+			page.Held, page.Left = shownDuration(millis(h.Held)), shownDuration(millis(h.Remaining))
 		}
 	}
 	for _, waiter := range state.Waiters {
 		if waiter.Hold == t.Hold {
 			page.Ask, page.Waiting, page.Mode, page.Meta = true, true, waiter.Mode.String(), waiter.Meta
+			page.Held = shownDuration(millis(waiter.Waited))
 		}
 	}
 	if !page.Ask && err != nil {

@@ -89,11 +89,16 @@ func TestOperatorBreaksAHold(t *testing.T) {
 	o := startOperated(t)
 	for _, how := range []string{"wait", "now"} {
 		lease := o.take(`a "lock" & <b>`)
-		_, body := o.do(http.MethodGet, "", nil)
+		status, body := o.do(http.MethodGet, "?"+url.Values{"name": {lease.Name()}, "hold": {lease.Owner()}}.Encode(), nil)
+		require.Equal(o, http.StatusOK, status)
+		for _, shown := range []string{lease.Token().String(), "<dt>Held</dt>", "<dt>Left</dt>"} {
+			require.Contains(o, body, shown, "what tells it from another hold of the lock")
+		}
+		_, body = o.do(http.MethodGet, "", nil)
 		require.Contains(o, body, `?name=a%20%22lock%22%20%26%20%3cb%3e&amp;hold=`+lease.Owner())
 		form := o.form(lease.Name(), lease.Owner())
 		form.Set("how", how)
-		status, body := o.do(http.MethodPost, "", form, "Sec-Fetch-Site", "same-origin")
+		status, body = o.do(http.MethodPost, "", form, "Sec-Fetch-Site", "same-origin")
 		require.Equal(o, http.StatusOK, status, body)
 		require.Contains(o, body, "The hold is gone.")
 		<-lease.Done()

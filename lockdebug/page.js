@@ -6,7 +6,7 @@
   const main = document.querySelector('main');
   const status = document.getElementById('status');
   const search = document.getElementById('q');
-  let timer = 0, round = 0, shown = status.textContent;
+  let timer = 0, asking = new AbortController(), shown = status.textContent;
 
   function address() {
     const query = new URLSearchParams();
@@ -19,7 +19,11 @@
     status.classList.toggle('stale', stale);
   }
 
-  // adapt makes a node of the page equal to a new one of the same name.
+  // key says what an element is about: a row is about a hold.
+  const key = (node) => node.id || node.dataset?.key;
+
+  // adapt makes a node of the page equal to a new one of the same name. A child stays what it is about: what has the
+  // focus, such as a link to break a hold, never becomes another hold's.
   function adapt(node, next) {
     if (node.nodeType !== Node.ELEMENT_NODE) {
       if (node.nodeValue !== next.nodeValue) node.nodeValue = next.nodeValue;
@@ -27,31 +31,41 @@
     }
     for (const { name } of [...node.attributes]) if (!next.hasAttribute(name)) node.removeAttribute(name);
     for (const { name, value } of next.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
-    const old = [...node.childNodes], wanted = [...next.childNodes];
+    const wanted = [...next.childNodes], old = new Map();
+    for (const child of node.childNodes) {
+      const which = child.nodeName + ' ' + (key(child) || '');
+      old.set(which, [...(old.get(which) || []), child]);
+    }
+    const kept = wanted.map((child) => old.get(child.nodeName + ' ' + (key(child) || ''))?.shift());
+    for (const gone of [...old.values()].flat()) gone.remove();
     wanted.forEach((child, i) => {
-      if (!old[i]) node.append(child);
-      else if (old[i].nodeName !== child.nodeName) old[i].replaceWith(child);
-      else adapt(old[i], child);
+      const at = node.childNodes[i] || null;
+      if (at !== (kept[i] || child)) node.insertBefore(kept[i] || child, at);
+      if (kept[i]) adapt(kept[i], child);
     });
-    old.slice(wanted.length).forEach((child) => child.remove());
   }
 
   async function refresh() {
     clearTimeout(timer);
-    const mine = ++round, began = performance.now();
+    asking.abort(); // a server that lists many locks does not go on with what nobody wants any more
+    const mine = asking = new AbortController(), began = performance.now();
+    const limit = setTimeout(() => mine.abort(new Error('no answer')), most);
     try {
-      const answer = await fetch(address(), { cache: 'no-store', signal: AbortSignal.timeout(most) });
+      const answer = await fetch(address(), { cache: 'no-store', signal: mine.signal });
       const text = await answer.text();
-      const next = new DOMParser().parseFromString(text, 'text/html');
+      const next = new DOMParser().parseFromString(text, 'text/html'), focus = document.activeElement;
       // A page beside an error status says itself what is not known.
       if (!next.querySelector('main')) throw new Error(text.trim().slice(0, 200) || answer.status);
-      if (mine !== round) return;
+      if (mine !== asking) return;
       adapt(main, next.querySelector('main'));
+      if (focus?.isConnected) focus.focus({ preventScroll: true }); // a row that was moved has lost it
       shown = next.getElementById('status').textContent;
       show(shown, false);
     } catch (error) {
-      if (mine !== round) return;
+      if (mine !== asking) return;
       show('not refreshed: ' + error.message + '; ' + shown, true);
+    } finally {
+      clearTimeout(limit);
     }
     // A server that needs long for an answer is asked less often, and a page that is not seen does not ask.
     if (!document.hidden) timer = setTimeout(refresh, Math.max(pause, 10 * (performance.now() - began)));
