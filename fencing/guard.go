@@ -10,6 +10,7 @@ type Guard interface {
 	//
 	// On refusal, access does not run and the error matches [ErrStale], [ErrMissing] (a token of zero) or
 	// [ErrMalformed]. Otherwise Do returns the result of access. The register stays raised even if access fails,
-	// because a failed access may have happened in part.
+	// because a failed access may have happened in part. The access is over when it returns: what it leaves running is
+	// not guarded.
 	Do(ctx context.Context, f Fence, access func(context.Context) error) error
 }

@@ -24,6 +24,9 @@ type NeedFunc func(ctx context.Context, method string, req any) (Need, bool)
 // fences and its owner in the context; opts limit what is accepted from the metadata. A call that the guard refuses
 // does not reach the handler; errors are converted with [ToStatus]. The response is sent after guard.Do has returned
 // nil.
+//
+// The access is over when the handler returns, and its context ends then. What is left running is not guarded any more:
+// an interceptor that returns before its handler, such as one for a timeout, belongs around the guard.
 func UnaryServerGuard(
 	guard fencing.Guard, need NeedFunc, opts ...fencing.ExtractOption,
 ) grpc.UnaryServerInterceptor {
@@ -76,5 +79,9 @@ func run(
 	if n.Mode != fencing.Read && f.Mode != fencing.Write {
 		return fmt.Errorf("%w for writing %q: %s needs more than a read lock's", fencing.ErrMissing, n.Resource, method)
 	}
-	return guard.Do(ctx, f, access)
+	return guard.Do(ctx, f, func(ctx context.Context) error {
+		ctx, end := context.WithCancel(ctx)
+		defer end() // before the guard lets a newer access begin
+		return access(ctx)
+	})
 }

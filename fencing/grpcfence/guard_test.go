@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -135,6 +136,32 @@ func TestUnguardedMethod(t *testing.T) {
 	for _, call := range calls {
 		require.NoError(t, call(t.Context(), client))
 	}
+}
+
+// What a handler leaves running hears that its access is over before a newer one can begin.
+func TestTheContextEndsWithTheAccess(t *testing.T) {
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			var inside context.Context
+			guard := guardFunc(func(ctx context.Context, _ fencing.Fence, access func(context.Context) error) error {
+				err := access(ctx)
+				assert.ErrorIs(t, inside.Err(), context.Canceled)
+				return err
+			})
+			client := serve(t, &service{check: func(ctx context.Context) error {
+				inside = ctx
+				return ctx.Err()
+			}}, guarded(guard, fencing.Write)...)
+			require.NoError(t, call(fencing.NewContext(t.Context(), fence(fencing.Write, 20)), client))
+		})
+	}
+}
+
+// guardFunc is a Guard of one function.
+type guardFunc func(context.Context, fencing.Fence, func(context.Context) error) error
+
+func (g guardFunc) Do(ctx context.Context, f fencing.Fence, access func(context.Context) error) error {
+	return g(ctx, f, access)
 }
 
 func TestMalformedMetadata(t *testing.T) {

@@ -17,6 +17,10 @@ import (
 // method that is not safe (safe are GET, HEAD, OPTIONS and TRACE): readers do not exclude each other, so no token could
 // protect the data from a reader that writes.
 //
+// The access is over when next returns. What next leaves running then is not guarded any more, and may write after a
+// newer holder; the end of the request's context tells it to stop. So an [http.TimeoutHandler], which leaves its
+// handler running, belongs around Guarded and not inside.
+//
 // The response is held in memory and sent after guard.Do has returned nil. So no client sees a success that the guard
 // could not complete, and a client that reads slowly does not delay other requests for the resource. A client that
 // sends slowly does delay them: give the server a ReadTimeout. Handlers that stream their response use [Extract].
@@ -31,6 +35,8 @@ func Guarded(
 		}
 		held := holdResponse(w)
 		err = guard.Do(r.Context(), f, func(ctx context.Context) error {
+			ctx, end := context.WithCancel(ctx)
+			defer end() // before the guard lets a newer access begin
 			next.ServeHTTP(held, r.WithContext(ctx))
 			return nil
 		})

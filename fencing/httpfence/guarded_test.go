@@ -9,7 +9,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -83,6 +86,50 @@ func TestGuarded(t *testing.T) {
 			require.Contains(t, jsonField(t, w.Body.Bytes(), "detail"), tt.detail)
 		})
 	}
+}
+
+// What a handler leaves running hears that its access is over before a newer one can begin.
+func TestTheContextEndsWithTheAccess(t *testing.T) {
+	var inside context.Context
+	guard := guardFunc(func(ctx context.Context, _ fencing.Fence, access func(context.Context) error) error {
+		require.NoError(t, access(ctx))
+		require.ErrorIs(t, inside.Err(), context.Canceled)
+		return nil
+	})
+	handler := httpfence.Guarded(guard, byPath, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		inside = r.Context()
+		require.NoError(t, inside.Err())
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), request("POST", "/orders", fence(fencing.Write, "orders", 17)))
+	require.NotNil(t, inside)
+}
+
+// A timeout around the guard answers the client, and the access goes on until its handler returns.
+func TestATimeoutAroundGuarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fencing.Watermark
+		var order []string
+		write := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			f, err := fencing.Require(r.Context(), "orders")
+			assert.NoError(t, err)
+			if f.Token == 17 {
+				time.Sleep(time.Second) // whatever becomes of its context
+			}
+			order = append(order, f.Token.String())
+		})
+		handler := http.TimeoutHandler(httpfence.Guarded(&guard, byPath, write), 600*time.Millisecond, "too slow")
+		for token, status := range map[fencing.Token]int{17: http.StatusServiceUnavailable, 18: http.StatusOK} {
+			go func() {
+				time.Sleep(time.Duration(token-17) * 500 * time.Millisecond)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, request("POST", "/orders", fence(fencing.Write, "orders", token)))
+				assert.Equal(t, status, w.Code)
+			}()
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"17", "18"}, order)
+	})
 }
 
 func malformedRequest() *http.Request {
