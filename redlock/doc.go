@@ -8,10 +8,9 @@
 // them.
 //
 // A master that comes back empty, or from an older state, is in quarantine: it has no vote until every lease that it
-// may have forgotten has expired. The quarantine lasts for the longest TTL of any client, and at least 2 s. Therefore
-// masters need no persistence, and gain little from it. Leases that still stand on the other masters are taken again on
-// that master. Only if all masters are flushed at once is there no quarantine, and a lock that is taken again within a
-// second may get tokens that are smaller by up to 1 s.
+// may have forgotten has expired. The quarantine lasts for the longest TTL of any client, and at least 2 s. The masters
+// of a new set begin with one, so nothing is granted in the first 10 s of its life, with the default TTL. Masters need
+// no persistence, and gain little from it. Leases that still stand on the other masters are taken again on that master.
 //
 // A minority that is not in order has no vote either, until it is repaired: a replica, a master of another set, a
 // master that came back from a save from before a change of the set, a server that the other masters do not know. The

@@ -45,7 +45,7 @@ func ExampleNew() {
 	}
 	defer stop(clients, servers)
 
-	locker, err := redlock.New(clients)
+	locker, err := redlock.New(clients, rwlock.WithTTL(2*time.Second)) // how long new masters grant nothing
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -92,24 +92,24 @@ func ExampleWithQuarantine() {
 		log.Fatal(err)
 	}
 	defer stop(clients, servers)
-	locker, err := redlock.New(clients, rwlock.WithTTL(5*time.Second), redlock.WithQuarantine(time.Minute))
+	locker, err := redlock.New(clients, rwlock.WithTTL(time.Second), redlock.WithQuarantine(3*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close()
 
 	ctx := context.Background()
-	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(time.Minute))
+	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(3*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer lease.Release(ctx)
-	fmt.Println("trusted for more than 30 s:", time.Until(lease.Deadline()) > 30*time.Second)
+	fmt.Println("the longest is granted:", lease.Name())
 
 	_, err = locker.Lock(ctx, "weekly", rwlock.WithTTL(time.Hour))
 	fmt.Println("an hour is refused:", errors.Is(err, rwlock.ErrOption))
 	// Output:
-	// trusted for more than 30 s: true
+	// the longest is granted: nightly
 	// an hour is refused: true
 }
 
@@ -121,12 +121,13 @@ func ExampleWithNodeTimeout() {
 		log.Fatal(err)
 	}
 	defer stop(clients, servers)
-	locker, err := redlock.New(clients, redlock.WithNodeTimeout(2*time.Second), redlock.WithDrift(0.05))
+	locker, err := redlock.New(clients,
+		rwlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithDrift(0.05))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close()
-	lease, err := locker.TryLock(context.Background(), "far")
+	lease, err := locker.Lock(context.Background(), "far")
 	fmt.Println(lease != nil, err)
 	_ = lease.Release(context.Background())
 	// Output:

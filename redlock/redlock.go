@@ -28,9 +28,9 @@ const quorumSize = "must be an odd number of at least 3"
 // markers of the set. It is not recognized if both lists start for the first time at the same moment, or if no shared
 // master shows it a marker; then two clients may hold the same lock.
 //
-// At the first start of a set all of its masters must vote at once. While a master does not answer, the others grant
-// nothing for the longest TTL, and at least for 2 s: servers without a marker may have been members that lost their
-// data at different times, and a lease may stand on the master that does not answer.
+// At the first start of a set its masters grant nothing for the longest TTL, and at least for 2 s: nothing tells them
+// from masters that have lost their data. TryLock fails meanwhile with an *rwlock.AbstainError that says for how long,
+// and Lock waits.
 func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if err := checkMasters(masters); err != nil {
 		return nil, err
@@ -148,10 +148,10 @@ func WithDrift(factor float64) rwlock.Option {
 // these masters uses, by default the locker's own. The quarantine lasts at least 2 s with any setting, and begins when
 // a client first finds that the master has restarted or has lost its data. All clients must agree on it and on the
 // masters. A client with another TTL or number of masters is refused, and a client that names another server in the
-// place of a master gets no vote there. To change either, or to replace a master by another server, stop all clients
-// for that long, delete the key PREFIX:master on every server of the new list, and start the clients with the new
-// setting. A master that was down during the change has no vote until the key is deleted there too. rwlock.New refuses
-// this option.
+// place of a master gets no vote there. To change either, or to replace a master by another server, stop all clients,
+// delete the key PREFIX:master on every server of the new list, and start the clients with the new setting. If that is
+// a shorter time, start them when the earlier one is over. A master that was down during the change has no vote until
+// the key is deleted there too. rwlock.New refuses this option.
 func WithQuarantine(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
 }

@@ -271,8 +271,8 @@ func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
 // Unwrap returns why the number is unknown.
 func (e *ReplicasError) Unwrap() error { return e.Err }
 
-// AbstainError is the cause of a master that answered but has no vote, because it may have lost leases that are still
-// valid. For is the time until it votes again; 0 means unknown, for a master that has never voted. Err is the reason if
+// AbstainError is the cause of a master that answered but has no vote, because it is new or may have lost leases that
+// are still valid. For is the time until it votes; 0 means unknown, for a master without a marker. Err is the reason if
 // time alone does not end this: the master is not in order, for example a replica, or a server that the other masters
 // do not know.
 type AbstainError struct {
@@ -291,5 +291,5 @@ func (e *AbstainError) Error() string {
 	if e.For == 0 {
 		return "in quarantine until its marker is read, which is missing or has changed"
 	}
-	return fmt.Sprintf("in quarantine for another %v: it may have lost leases that are still valid", e.For)
+	return fmt.Sprintf("in quarantine for another %v: it is new, or may have lost valid leases", e.For)
 }

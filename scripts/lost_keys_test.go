@@ -281,7 +281,7 @@ func TestMetaIsNoRecord(t *testing.T) {
 func (e *env) mark(purpose, terms string) {
 	e.t.Helper()
 	e.run(call{scripts.Marker, []string{markerKey}, []string{
-		purpose, "2", "rules", "S", "1", "a b c", "10000", terms, "", strconv.FormatInt(e.now().UnixMicro(), 10),
+		purpose, "2", "rules", "S", "1", "a b c", "10000", terms, "",
 	}})
 }
 
@@ -301,13 +301,15 @@ func TestTermsOfASeat(t *testing.T) {
 		old := strings.Repeat("a", 40)
 		begin := func() {
 			e.flushAll()
-			e.mark("create", "")
+			e.mark("join", "")
+			require.True(e.t, e.abstains())
+			e.setFields(markerKey, "until", 0, "id", "S:"+run+":0")
 			require.Equal(e.t, "0: 1:"+run, e.field(markerKey, "terms"))
 			require.False(e.t, e.abstains())
 		}
 
 		begin()
-		for _, purpose := range []string{"look", "note", "succeed", "create", "rejoin"} {
+		for _, purpose := range []string{"look", "note", "succeed", "join"} {
 			e.mark(purpose, "")
 			require.Equal(e.t, "S:"+run+":0", e.field(markerKey, "id"), "%s: it is the one that the marker knows", purpose)
 		}
@@ -351,7 +353,7 @@ func TestTermsOfASeat(t *testing.T) {
 
 		begin()
 		require.NoError(e.t, e.do("DEL", markerKey).Error())
-		e.mark("rejoin", "0: 5:"+run)
+		e.mark("join", "0: 5:"+run)
 		require.Equal(e.t, "0: 6:"+run, e.field(markerKey, "terms"), "one that has lost its data has the next term")
 		require.True(e.t, e.abstains())
 	})

@@ -32,12 +32,12 @@ func TestSequencesInLua54(t *testing.T) {
 func TestMarkersInLua54(t *testing.T) {
 	inLua54(t, func(e *env) {
 		marker := func(args ...any) call { return call{scripts.Marker, []string{markerKey}, texts(args)} }
-		for _, purpose := range []string{"look", "create", "look", "rejoin", "single"} {
+		for _, purpose := range []string{"look", "join", "look", "join", "single"} {
 			us := e.now().UnixMicro()
-			reply := e.run(marker(purpose, "2", "rules", "01JSET", "1", "a b c", 10_000, "", "", us))
+			reply := e.run(marker(purpose, "2", "rules", "01JSET", "1", "a b c", 10_000, "", ""))
 			require.GreaterOrEqual(e.t, reply[0], us, purpose)
 		}
-		require.Equal(e.t, "0", e.field(markerKey, "until"), "the first start")
+		require.Equal(e.t, "01JSET", e.field(markerKey, "set"))
 	})
 }
 

@@ -10,15 +10,14 @@
 --                  named them, by seat), terms ('number:run id' by seat), run (the run id of its own term, '' if INFO
 --                  is refused), until (ms; it votes from then on), id (set, run and until together: a vote names it,
 --                  every quarantine changes it; absent after a vote has met a run id other than run)
--- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'create' (the first start of a
---        whole set: it votes at once), 'rejoin' (it abstains first), 'note' (it stores the terms of 8) or 'succeed':
---        its next term begins, and it abstains first; the client has checked that it is the server of that seat
+-- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'join' (it gets a marker, and abstains
+--        first), 'note' (it stores the terms of 8) or 'succeed': its next term begins, and it abstains first; the
+--        client has checked that it is the server of that seat
 --        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the terms that the client knows, or '',
---        9 the set of the marker that 'rejoin' replaces, or '',
---        10 the server's time (us) at which the client saw no marker: a late create is a rejoin
+--        9 the set of the marker that 'join' replaces, or ''
 -- Reply  {server us, layout, rules, set, seat, seats, until, run id now, id, role, cluster '0' | '1', run, terms}; ''
 --        for a missing value
--- Twice  create and rejoin leave an existing marker as it is; a second succeed finds that the term has begun and is the
+-- Twice  join leaves an existing marker as it is; a second succeed finds that the term has begun and is the
 --        last one
 -- Cost   TIME INFO HMGET, HSET for each field that changes; for a master that decides alone TIME HSETNX HMGET
 local marker, purpose = KEYS[1], ARGV[1]
@@ -78,11 +77,10 @@ local function identify() write('id', has.set .. ':' .. has.run .. ':' .. has['u
 
 has.run = has.run or ''
 local theirs = parse(ARGV[8])
-local member = has.set and not (has.set == ARGV[9] and purpose == 'rejoin')
+local member = has.set and not (has.set == ARGV[9] and purpose == 'join')
 local writes = role ~= 'slave'
-if writes and not member and (purpose == 'create' or purpose == 'rejoin') then
+if writes and not member and purpose == 'join' then
   local seat = ARGV[5] + 1
-  local fresh = us - (tonumber(ARGV[10]) or 0) < 5000000
   local last = theirs[seat] and theirs[seat].number or 0
   for i = #theirs + 1, seat do theirs[i] = { number = 0, run = '' } end -- no gap before a later seat
   if run ~= '' then theirs[seat] = { number = last + 1, run = run } end
@@ -93,7 +91,7 @@ if writes and not member and (purpose == 'create' or purpose == 'rejoin') then
   write('seats', ARGV[6])
   write('terms', text(theirs))
   write('run', run)
-  write('until', purpose == 'create' and fresh and '0' or int(ms + quarantine))
+  write('until', int(ms + quarantine))
   identify()
 elseif writes and member then
   local mine, seat, from = parse(has.terms), (tonumber(has.seat) or 0) + 1, tonumber(has['until']) or 0

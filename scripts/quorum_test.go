@@ -380,8 +380,7 @@ func TestAWaiterIsToldWhenTheMasterVotesAgain(t *testing.T) {
 // marker calls marker.lua for the second seat of three, with a quarantine of 10 s.
 func (e *env) marker(purpose, terms string) (reply []any) {
 	e.t.Helper()
-	us := fmt.Sprint(e.now().UnixMicro())
-	args := []string{purpose, "2", "rules", "S", "1", "a b c", "10000", terms, "", us}
+	args := []string{purpose, "2", "rules", "S", "1", "a b c", "10000", terms, ""}
 	return e.run(call{scripts.Marker, []string{markerKey}, args})
 }
 
@@ -391,7 +390,8 @@ func TestAMarkerOfAUserWithoutINFO(t *testing.T) {
 		run := e.server.Info("server")["run_id"]
 		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-info").Error())
 		require.Equal(e.t, "", e.marker("look", "")[2], "no marker so far")
-		e.marker("create", "")
+		e.marker("join", "")
+		until := e.field(markerKey, "until")
 		require.Empty(e.t, e.field(markerKey, "run"))
 		e.marker("note", "")
 		require.Empty(e.t, e.field(markerKey, "run"), "not known yet")
@@ -401,14 +401,14 @@ func TestAMarkerOfAUserWithoutINFO(t *testing.T) {
 		e.marker("note", "")
 		require.Equal(e.t, run, e.field(markerKey, "run"))
 		require.Equal(e.t, "0:"+" 1:"+run, e.field(markerKey, "terms"))
-		require.Equal(e.t, "0", e.field(markerKey, "until"), "that is no reason to abstain")
+		require.Equal(e.t, until, e.field(markerKey, "until"), "that is no reason to abstain")
 	})
 }
 
 // A quarantine that was written while the clock was ahead is cut to its length from now.
 func TestAQuarantineIsNoLongerThanItsLength(t *testing.T) {
 	everywhere(t, func(e *env) {
-		e.marker("create", "")
+		e.marker("join", "")
 		e.setFields(markerKey, "until", e.now().Add(time.Hour).UnixMilli())
 		until := e.marker("look", "")[6].(int64)
 		require.InDelta(e.t, e.now().Add(10*time.Second).UnixMilli(), until, 5_000)

@@ -423,7 +423,7 @@ func (p *patient) vote() {
 		p.report(warning, "vote", "the server has restarted, and no client has seen it since", "start a client: the master "+
 			"gets a vote after the longest TTL of all clients")
 	case left > 0:
-		p.report(warning, "vote", "none for another "+brief(left)+": it may have lost leases that are still valid", "wait")
+		p.report(warning, "vote", "none for another "+brief(left)+": it is new, or may have lost valid leases", "wait")
 	default:
 		p.report(ok, "vote", "in seat "+p.marker["seat"]+" of its set", "")
 	}

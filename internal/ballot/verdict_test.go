@@ -318,7 +318,8 @@ func TestABallotThatIsUsedAgainCostsNoAllocation(t *testing.T) {
 // scripts, of the engine or of the storage, and is tested there.
 var elsewhere = strings.Fields(`
 	no-abstention unchecked-run hear-abstaining
-	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short floor-flush
+	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short
+	founded-at-once founded-in-time founded-short founded-from-look founded-unmarked founded-moved
 	read-equal raise-counted block-unminted upgrade-unheld
 	regain-unconfirmed regain-counted regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside

@@ -42,7 +42,7 @@ func (e *Abstaining) Error() string {
 	if e.For == 0 {
 		return "in quarantine until its marker is read, which is missing or has changed"
 	}
-	return fmt.Sprintf("in quarantine for another %v: it may have lost leases that are still valid", e.For)
+	return fmt.Sprintf("in quarantine for another %v: it is new, or may have lost valid leases", e.For)
 }
 
 // Unreplicated is the error of a call on a master whose write too few replicas have.

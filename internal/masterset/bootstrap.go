@@ -11,7 +11,6 @@ import (
 type bootstrap struct {
 	view
 	ask   func(ctx context.Context, requests []*request) []reply // by master; a nil request skips its master
-	pause func(ctx context.Context) bool                         // waits before another look; false if ctx has ended
 	newID func() string                                          // of a set
 
 	found    []finding // by master
@@ -33,37 +32,20 @@ func (b *bootstrap) run(ctx context.Context) error {
 	return err
 }
 
-// completeSet looks at the masters until it can conclude something, and gives markers to masters that need one.
+// completeSet looks at the masters, and gives markers to masters that need one.
 func (b *bootstrap) completeSet(ctx context.Context) {
 	requests := make([]*request, len(b.masters))
 	for i := range requests {
 		requests[i] = &request{purpose: look}
 	}
-	for n := 1; ; n++ {
-		b.poll(ctx, requests)
-		for i, f := range b.found {
-			if f.state == silent {
-				requests[i] = nil // asked again in the next bootstrap
-			}
-		}
-		switch b.conclude(n, b.found) {
-		case leave:
-			return
-		case foundFirst:
-			b.foundSet(ctx, create)
-			return
-		case foundAgain:
-			b.foundSet(ctx, rejoin)
-			return
-		case readmit:
-			i := slices.IndexFunc(b.found, finding.marked)
-			b.assignMarkers(ctx, b.found[i].marker, rejoin)
-			return
-		case lookAgain:
-			if !b.pause(ctx) {
-				return
-			}
-		}
+	b.poll(ctx, requests)
+	switch b.conclude(b.found) {
+	case leave:
+	case found:
+		b.foundSet(ctx)
+	case admit:
+		i := slices.IndexFunc(b.found, finding.marked)
+		b.assignMarkers(ctx, b.found[i].marker)
 	}
 }
 
@@ -71,26 +53,18 @@ func (b *bootstrap) completeSet(ctx context.Context) {
 type step uint8
 
 const (
-	leave      step = iota // the markers as they are
-	lookAgain              // after a pause
-	foundFirst             // found a set whose masters vote at once
-	foundAgain             // found a set whose masters abstain first
-	readmit                // give the unmarked masters the markers of the set; they abstain first
+	leave step = iota // the markers as they are
+	found             // a set, of masters that have none
+	admit             // the masters without a marker to the set
 )
 
-// looks is how many times a bootstrap looks at a set in which some markers are missing before it concludes that the set
-// has lost data. Another process may be giving out the markers at this moment.
-const looks = 3
-
-// conclude returns what follows from look number n.
+// conclude returns what follows from a look.
 //
-// The danger is a master that has forgotten its leases and is taken for a new one, because it would vote at once (case
-// no-abstention). A master without a marker is therefore new only if no master has a marker and all masters answer. In
-// every other case it counts as a master that has lost its marker, and abstains for the quarantine. This costs a first
-// start with a server down two seconds or a TTL. The opposite mistake would break exclusion: a quorum without markers
-// may consist of a master that was emptied long ago and has been away since, and a master that was emptied now, while a
-// lease stands on a master that is absent.
-func (v *view) conclude(n int, all []finding) step {
+// Whatever gets a marker abstains first, also where no master has one: nothing tells a master that is new from one that
+// has forgotten its leases and would vote at once (case no-abstention). Neither the silence of the others does, nor
+// their answers: each master is asked at another moment, and may be emptied after it was asked (case founded-at-once).
+// So no step needs to know what another process does meanwhile, and no request does harm if it is late.
+func (v *view) conclude(all []finding) step {
 	answered, marked, noMarker, fit := 0, 0, 0, true
 	for _, f := range all {
 		if f.state != silent {
@@ -109,14 +83,10 @@ func (v *view) conclude(n int, all []finding) step {
 	switch {
 	case noMarker == 0 || v.refusal(all) != nil:
 		return leave // the ordinary case: every fit master that answers has a marker
-	case answered == len(all) && marked == 0:
-		return foundFirst // only this is a first start, at which no data can have been lost
-	case n < looks:
-		return lookAgain
 	case marked > 0:
-		return readmit
+		return admit
 	case answered >= v.quorum() && fit:
-		return foundAgain // the silent masters may know that these masters were members before and have lost their data
+		return found
 	default:
 		return leave // too few to be a set, or not to be founded while one is not fit
 	}
@@ -133,12 +103,9 @@ func (b *bootstrap) poll(ctx context.Context, requests []*request) {
 	b.found = b.judge(replies)
 }
 
-// foundSet makes a set of masters without markers. At the first start of a set its masters vote at once.
-// When they rejoin they abstain first. marker.lua itself treats a late create as a rejoin, because the client may have
-// stood still between seeing no marker and giving one, while other clients began to lock. If several processes found a
-// set at once, the first to reach the master with the smallest run id names it, and every process takes the name from
-// that master.
-func (b *bootstrap) foundSet(ctx context.Context, how purpose) {
+// foundSet makes a set of masters without markers. If several processes found a set at once, the first to reach the
+// master with the smallest run id names it, and every process takes the name from that master.
+func (b *bootstrap) foundSet(ctx context.Context) {
 	first := -1
 	for i, f := range b.found {
 		if f.state != silent && (first < 0 || f.run < b.found[first].run) {
@@ -150,9 +117,7 @@ func (b *bootstrap) foundSet(ctx context.Context, how purpose) {
 		addrs[i] = m.Addr()
 	}
 	requests := make([]*request, len(b.masters))
-	requests[first] = &request{
-		purpose: how, set: b.newID(), seat: first, seats: strings.Join(addrs, " "), unmarked: b.found[first].micros,
-	}
+	requests[first] = &request{purpose: join, set: b.newID(), seat: first, seats: strings.Join(addrs, " ")}
 	founder := b.ask(ctx, requests)[first]
 	if founder.err != nil || founder.marker.set == "" {
 		return
@@ -164,13 +129,13 @@ func (b *bootstrap) foundSet(ctx context.Context, how purpose) {
 	replies[first] = founder
 	b.found = b.judge(replies) // by the seats in the founder's marker
 	if b.found[first].marked() {
-		b.assignMarkers(ctx, founder.marker, how)
+		b.assignMarkers(ctx, founder.marker)
 	}
 }
 
 // assignMarkers makes the masters without markers members of the set. The next client finds the markers there. A server
 // that has no seat (see freeSeat) is another server, and must not count in place of the member.
-func (b *bootstrap) assignMarkers(ctx context.Context, of marker, how purpose) {
+func (b *bootstrap) assignMarkers(ctx context.Context, of marker) {
 	known := b.knownTerms()
 	requests := make([]*request, len(b.masters))
 	for i, f := range b.found {
@@ -179,8 +144,7 @@ func (b *bootstrap) assignMarkers(ctx context.Context, of marker, how purpose) {
 			requests[i] = &request{purpose: look}
 		case f.state == unmarked:
 			requests[i] = &request{
-				purpose: how, set: of.set, seat: f.seat, seats: of.seats, terms: known,
-				instead: f.rival, unmarked: f.micros,
+				purpose: join, set: of.set, seat: f.seat, seats: of.seats, terms: known, instead: f.rival,
 			}
 		}
 	}

@@ -9,23 +9,20 @@ import (
 	"github.com/seed74116694/fencelock/internal/masterset"
 )
 
-// What follows from a look. Only a set of which all masters answer, and none has a marker, is a new one.
+// What follows from a look.
 func TestConclude(t *testing.T) {
-	for what, c := range map[string]struct {
-		masters string // n: a new one, m: a member, s: silent, r: a new replica
-		want    []string
-	}{
-		"all are members":         {"mmm", []string{"leave", "leave", "leave"}},
-		"members, one is silent":  {"mms", []string{"leave", "leave", "leave"}},
-		"all are silent":          {"sss", []string{"leave", "leave", "leave"}},
-		"all are new":             {"nnn", []string{"found first", "found first", "found first"}},
-		"new, one is silent":      {"nns", []string{"look again", "look again", "found again"}},
-		"new, two are silent":     {"nss", []string{"look again", "look again", "leave"}},
-		"new, one is unfit":       {"nnr", []string{"leave", "leave", "leave"}},
-		"one is new, one unfit":   {"nrs", []string{"look again", "look again", "leave"}},
-		"one has lost its marker": {"mmn", []string{"look again", "look again", "readmit"}},
-		"two have lost theirs":    {"mnn", []string{"look again", "look again", "readmit"}},
-		"one member answers":      {"mns", []string{"look again", "look again", "readmit"}},
+	for what, c := range map[string]struct{ masters, want string }{ // n: a new one, m: a member, s: silent, r: a replica
+		"all are members":         {"mmm", "leave"},
+		"members, one is silent":  {"mms", "leave"},
+		"all are silent":          {"sss", "leave"},
+		"all are new":             {"nnn", "found"},
+		"new, one is silent":      {"nns", "found"},
+		"new, two are silent":     {"nss", "leave"},
+		"new, one is unfit":       {"nnr", "leave"},
+		"one is new, one unfit":   {"nrs", "leave"},
+		"one has lost its marker": {"mmn", "admit"},
+		"two have lost theirs":    {"mnn", "admit"},
+		"one member answers":      {"mns", "admit"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMasters(t)
@@ -39,9 +36,7 @@ func TestConclude(t *testing.T) {
 					m.servers[i].marker, m.servers[i].role = nil, "slave"
 				}
 			}
-			for look, want := range c.want {
-				require.Equal(t, want, m.Conclude(look+1, m.answers()...))
-			}
+			require.Equal(t, c.want, m.Conclude(m.answers()...))
 		})
 	}
 }
@@ -52,22 +47,22 @@ func TestBootstrap(t *testing.T) {
 		change func(m *masters) *masters
 		asked  [][]string
 		want   []string
-		until  []string // of the markers: 0 if the master votes at once
+		until  []string // of the markers: 0 if the master goes on voting
 	}{
 		"a first start": {
 			func(*masters) *masters { return overServers("a b c", newServers(3)...) },
-			[][]string{{"look", "look", "look"}, {"create", "", ""}, {"look", "create", "create"}, {"note", "note", "note"}},
+			[][]string{{"look", "look", "look"}, {"join", "", ""}, {"look", "join", "join"}, {"note", "note", "note"}},
 			[]string{"member 0", "member 1", "member 2"},
-			[]string{"0", "0", "0"},
+			[]string{"3610000", "3610000", "3610000"},
 		},
 		"a first start, the smallest run id is the last": {
 			func(*masters) *masters {
 				s := newServers(3)
 				return overServers("a b c", s[2], s[1], s[0])
 			},
-			[][]string{{"look", "look", "look"}, {"", "", "create"}, {"create", "create", "look"}, {"note", "note", "note"}},
+			[][]string{{"look", "look", "look"}, {"", "", "join"}, {"join", "join", "look"}, {"note", "note", "note"}},
 			[]string{"member 0", "member 1", "member 2"},
-			[]string{"0", "0", "0"},
+			[]string{"3610000", "3610000", "3610000"},
 		},
 		"a first start, one is silent": {
 			func(*masters) *masters {
@@ -76,10 +71,8 @@ func TestBootstrap(t *testing.T) {
 			},
 			[][]string{
 				{"look", "look", "look"},
-				{"look", "", "look"},
-				{"look", "", "look"},
-				{"rejoin", "", ""},
-				{"look", "", "rejoin"},
+				{"join", "", ""},
+				{"look", "", "join"},
 				{"note", "", ""},
 			},
 			[]string{"member 0", "silent", "member 2"},
@@ -91,17 +84,15 @@ func TestBootstrap(t *testing.T) {
 				m.servers[0].founded = "other"
 				return m
 			},
-			[][]string{{"look", "look", "look"}, {"create", "", ""}},
+			[][]string{{"look", "look", "look"}, {"join", "", ""}},
 			[]string{`unfit: was set up for "other"`, "unmarked", "unmarked"},
-			[]string{"0", "", ""},
+			[]string{"3610000", "", ""},
 		},
 		"a lost marker": {
 			func(m *masters) *masters { m.servers[1].marker = nil; return m },
 			[][]string{
 				{"look", "look", "look"},
-				{"look", "look", "look"},
-				{"look", "look", "look"},
-				{"look", "rejoin", "look"},
+				{"look", "join", "look"},
 				{"note", "", "note"},
 			},
 			[]string{"member 0", "member 1", "member 2"},
@@ -117,9 +108,7 @@ func TestBootstrap(t *testing.T) {
 			func(m *masters) *masters { m.servers[1].marker["set"] = "T"; return m },
 			[][]string{
 				{"look", "look", "look"},
-				{"look", "look", "look"},
-				{"look", "look", "look"},
-				{"look", "rejoin", "look"},
+				{"look", "join", "look"},
 				{"note", "", "note"},
 			},
 			[]string{"member 0", "member 1", "member 2"},
@@ -135,7 +124,7 @@ func TestBootstrap(t *testing.T) {
 			},
 			[][]string{{"look", "look", "look"}, {"", "note", ""}, {"note", "", "note"}},
 			[]string{"member 0", "member 1", "member 2"},
-			[]string{"0", "0", "0"},
+			[]string{"3610000", "3610000", "3610000"},
 		},
 		"a term that this client has seen, and the masters have lost": {
 			func(m *masters) *masters {

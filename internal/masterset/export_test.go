@@ -70,20 +70,15 @@ func (c *Client) judge(answers []Answer) []finding {
 }
 
 // Conclude returns what follows from a look.
-func (c *Client) Conclude(look int, answers ...Answer) string {
-	steps := [...]string{
-		leave: "leave", lookAgain: "look again", foundFirst: "found first", foundAgain: "found again", readmit: "readmit",
-	}
-	return steps[c.view.conclude(look, c.judge(answers))]
+func (c *Client) Conclude(answers ...Answer) string {
+	return [...]string{leave: "leave", found: "found", admit: "admit"}[c.view.conclude(c.judge(answers))]
 }
 
 // ValidateAlone returns why a server must not be a single master.
 func (c *Client) ValidateAlone(a Answer) error { return c.view.validateAlone(a.reply()) }
 
 // Bootstrap makes a pass, and takes over what it found. A request is the arguments of marker.lua, nil for none.
-func (c *Client) Bootstrap(
-	ask func(requests [][]string) []Answer, pause func() bool, newID func() string,
-) ([]Finding, error) {
+func (c *Client) Bootstrap(ask func(requests [][]string) []Answer, newID func() string) ([]Finding, error) {
 	b := &bootstrap{view: c.view, newID: newID}
 	b.history = c.view.clone()
 	b.ask = func(_ context.Context, requests []*request) []reply {
@@ -100,7 +95,6 @@ func (c *Client) Bootstrap(
 		}
 		return replies
 	}
-	b.pause = func(context.Context) bool { return pause() }
 	err := b.run(context.Background())
 	for i, f := range b.found {
 		if f.inOrder() {

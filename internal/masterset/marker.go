@@ -18,27 +18,25 @@ type purpose string
 const (
 	forSingle purpose = "single"  // of a master that decides alone
 	look      purpose = "look"    // changes nothing except a run id that has changed
-	create    purpose = "create"  // gives a marker at the first start of a set; nothing if the master has one
-	rejoin    purpose = "rejoin"  // gives a marker to a master that may have lost data
+	join      purpose = "join"    // gives a marker to a master without one, or with the one that it replaces
 	note      purpose = "note"    // records terms
 	succeed   purpose = "succeed" // begins the next term
 )
 
 // request is a call of marker.lua.
 type request struct {
-	purpose  purpose
-	set      string
-	seat     int
-	seats    string // the addresses of all masters, by seat
-	terms    terms  // of the seats, for the master to record
-	instead  string // id of the set whose marker is replaced
-	unmarked int64  // the server's time at which it had no marker, in microseconds
+	purpose purpose
+	set     string
+	seat    int
+	seats   string // the addresses of all masters, by seat
+	terms   terms  // of the seats, for the master to record
+	instead string // id of the set whose marker is replaced
 }
 
 func (r *request) args(rules string, quarantine time.Duration) []string {
 	return []string{
 		string(r.purpose), layout, rules, r.set, strconv.Itoa(r.seat), r.seats,
-		strconv.FormatInt(quarantine.Milliseconds(), 10), r.terms.text(), r.instead, strconv.FormatInt(r.unmarked, 10),
+		strconv.FormatInt(quarantine.Milliseconds(), 10), r.terms.text(), r.instead,
 	}
 }
 

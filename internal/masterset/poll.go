@@ -61,7 +61,7 @@ func (s *Set) limits() (forAll, forQuorum time.Duration) {
 	if s.usable {
 		return s.cfg.NodeTimeout, s.grace
 	}
-	return s.grace / 2, s.grace // a set that is founded without one of its masters begins with a quarantine
+	return s.grace / 2, s.grace // who answers later gets a missing marker a pass later, and so its quarantine
 }
 
 // unverified is a number of dialled connections that no client reaches. It means that the marker was read over a

@@ -31,12 +31,16 @@ func newServers(n int) (all []*server) {
 	return all
 }
 
-// newMasters returns a set that was founded at a, b and c.
+// newMasters returns a set that was founded long ago at a, b and c.
 func newMasters(t *testing.T) *masters {
 	m := overServers("a b c", newServers(3)...)
 	found, err := m.bootstrap()
 	require.NoError(t, err)
 	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(found))
+	for _, s := range m.servers {
+		s.marker["until"] = "0"
+		s.identify()
+	}
 	return m
 }
 
@@ -57,7 +61,7 @@ func (m *masters) bootstrap() ([]masterset.Finding, error) {
 		m.asked = append(m.asked, purposes)
 		return answers
 	}
-	return m.Bootstrap(ask, func() bool { return true }, func() string { return "S" })
+	return m.Bootstrap(ask, func() string { return "S" })
 }
 
 // judge has the rules look at the servers as they are.
@@ -292,8 +296,7 @@ func TestRules(t *testing.T) {
 func TestASeatOfAnotherSetIsNone(t *testing.T) {
 	mark := func(s *server, set, seats string, seat int) *server {
 		s.call([]string{
-			"create", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(seat), seats, "10000", "", "",
-			strconv.FormatInt(time.Hour.Microseconds(), 10),
+			"join", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(seat), seats, "10000", "", "",
 		})
 		return s
 	}
@@ -374,8 +377,8 @@ func TestCommonSet(t *testing.T) {
 			for i, set := range c.sets {
 				if set != "" {
 					servers[i].call([]string{
-						"create", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
-						"10000", "", "", strconv.FormatInt(time.Hour.Microseconds(), 10),
+						"join", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
+						"10000", "", "",
 					})
 				}
 			}

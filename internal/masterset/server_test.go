@@ -37,7 +37,7 @@ type server struct {
 }
 
 func (s *server) look() masterset.Answer {
-	return s.call([]string{"look", "2", "", "", "", "", "0", "", "", "0"})
+	return s.call([]string{"look", "2", "", "", "", "", "0", "", ""})
 }
 
 type seatTerm struct {
@@ -83,10 +83,10 @@ func (s *server) call(args []string) masterset.Answer {
 			s.micros(), s.marker["layout"], s.marker["rules"], s.marker["set"], "", "", "0", "", "", "", "", "", "",
 		}}
 	}
-	member := s.marker["set"] != "" && (s.marker["set"] != args[8] || args[0] != "rejoin")
+	member := s.marker["set"] != "" && (s.marker["set"] != args[8] || args[0] != "join")
 	switch {
 	case s.role == "slave":
-	case !member && (args[0] == "create" || args[0] == "rejoin"):
+	case !member && args[0] == "join":
 		s.mark(args)
 	case member:
 		s.record(args)
@@ -113,7 +113,6 @@ func (s *server) micros() string { return strconv.FormatInt(s.now.Microseconds()
 func (s *server) mark(args []string) {
 	seat, _ := strconv.Atoi(args[4])
 	quarantine, _ := strconv.ParseInt(args[6], 10, 64)
-	unmarked, _ := strconv.ParseInt(args[9], 10, 64)
 	terms, rules := parseTerms(args[7]), args[2]
 	if s.founded != "" {
 		rules = s.founded
@@ -129,13 +128,10 @@ func (s *server) mark(args []string) {
 	if layout == "" {
 		layout = args[1]
 	}
-	until := "0"
-	if args[0] != "create" || s.now.Microseconds()-unmarked >= 5_000_000 {
-		until = strconv.FormatInt(s.now.Milliseconds()+quarantine, 10)
-	}
 	maps.Copy(s.marker, map[string]string{
 		"layout": layout, "rules": rules, "set": args[3], "seat": args[4], "seats": args[5],
-		"terms": formatTerms(terms), "run": s.run, "until": until,
+		"terms": formatTerms(terms), "run": s.run,
+		"until": strconv.FormatInt(s.now.Milliseconds()+quarantine, 10),
 	})
 	s.identify()
 }

@@ -3,7 +3,6 @@ package masterset
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -38,11 +37,10 @@ type Config struct {
 }
 
 // Set checks the masters. Their locks must have this layout. If there are several, they must be distinct servers that
-// decide for themselves, and one set that all clients agree on. Set gives markers to masters without one: a new set
-// gets all its markers at once and may vote immediately, and a master that has lost its data while other masters of its
-// set have theirs gets a marker with a quarantine. This happens before the first acquisition, and again when a master
-// reports that its marker is not the one that was read. A minority that is unfit has no vote, and the remaining masters
-// work. The set is refused only if no quorum is possible without the unfit masters.
+// decide for themselves, and one set that all clients agree on. Set gives markers to masters without one, at the first
+// start of a set and after a loss of data alike: with a quarantine. This happens before the first acquisition, and
+// again when a master reports that its marker is not the one that was read. A minority that is unfit has no vote, and
+// the remaining masters work. The set is refused only if no quorum is possible without the unfit masters.
 type Set struct {
 	cfg    Config
 	script *transport.Script
@@ -184,19 +182,13 @@ func wait(ctx context.Context, d time.Duration) bool {
 // acquisitions wait for it too.
 func (s *Set) startLocked() *pass {
 	p := &pass{done: make(chan struct{})}
-	b := &bootstrap{view: s.view, ask: s.askAll, pause: pauseAtRandom, newID: s.cfg.NewID}
+	b := &bootstrap{view: s.view, ask: s.askAll, newID: s.cfg.NewID}
 	b.history = s.view.clone()
 	s.current, s.settled = p, false
 	if !s.cfg.Spawn(func() { s.finish(p, b) }) {
 		close(p.done)
 	}
 	return p
-}
-
-// pauseAtRandom waits a moment. Its length is random, so that two processes do not repeatedly found a set at the same
-// moment.
-func pauseAtRandom(ctx context.Context) bool {
-	return wait(ctx, 50*time.Millisecond+rand.N(100*time.Millisecond))
 }
 
 // finish runs the bootstrap and applies its result. If the set is refused, all waiters fail: no later answer can make
@@ -260,7 +252,7 @@ func (s *Set) apply(found []finding) (inOrder int, moved bool) {
 		}
 		s.mu.Unlock()
 		if abstains {
-			s.cfg.Warn("a master may have lost leases that are still valid, and is in quarantine",
+			s.cfg.Warn("a master is new or may have lost leases, and is in quarantine",
 				slog.String("master", m.Addr()), slog.Duration("for", f.abstains))
 		}
 		s.cfg.OnProcess(i, f.process())

@@ -25,7 +25,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Yield:   {"0", "1", "2", "4", "5"},
 	scripts.Regain:  {"0", "1", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
-	scripts.Marker:  {"single", "look", "create", "rejoin", "note", "succeed"},
+	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d", "state f"},
 }
 

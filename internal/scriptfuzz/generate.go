@@ -34,7 +34,8 @@ func Draw(p *Player, seed uint64, kind Kind, steps int) (Sequence, error) {
 		return s, err
 	}
 	if s.Several {
-		g.next = append(g.next, g.markerStep("create"))
+		g.next = append(g.next, g.markerStep("join"))
+		g.next[0].Marker.Old = true
 	}
 	for len(s.steps) < steps {
 		one := g.step()
@@ -418,7 +419,7 @@ func (g *generator) event() step {
 func (g *generator) ofMarker() step {
 	switch g.rnd.IntN(8) {
 	case 0:
-		g.next = append(g.next, g.other(), g.other(), g.markerStep("rejoin"))
+		g.next = append(g.next, g.other(), g.other(), g.markerStep("join"))
 		return step{Do: doLose, Key: loseMarker}
 	case 1:
 		check := g.other()
@@ -426,7 +427,7 @@ func (g *generator) ofMarker() step {
 		g.next = append(g.next, check, g.other(), g.markerStep("succeed"), g.other())
 		return step{Do: doRestart}
 	default:
-		return g.markerStep(pick(g, "look", "create", "rejoin", "note", "succeed"))
+		return g.markerStep(pick(g, "look", "join", "note", "succeed"))
 	}
 }
 
@@ -441,7 +442,7 @@ func (g *generator) other() step {
 }
 
 func (g *generator) markerStep(purpose string) step {
-	c := markerCall{Purpose: purpose, Set: "S1", Seat: g.rnd.IntN(3), Before: g.rnd.Int64N(6_000_000)}
+	c := markerCall{Purpose: purpose, Set: "S1", Seat: g.rnd.IntN(3), Old: g.one(2)}
 	if g.one(8) {
 		c.Set = "S2"
 	}

@@ -75,7 +75,7 @@ type markerCall struct {
 	Seat    int    `json:"seat,omitempty"`
 	Terms   string `json:"terms,omitempty"`
 	Of      string `json:"of,omitempty"`
-	Before  int64  `json:"before,omitempty"` // microseconds ago the client has seen no marker
+	Old     bool   `json:"old,omitempty"` // the quarantine that begins is over already
 }
 
 func (k *marker) call(us int64, c markerCall) reply {
@@ -86,21 +86,21 @@ func (k *marker) call(us int64, c markerCall) reply {
 		return reply{us, k.layout, k.rules, k.set, "", "", int64(0), "", "", "", "", "", ""}
 	}
 	ms, theirs := us/1000, parseTerms(c.Terms)
-	member := k.set != "" && (c.Purpose != "rejoin" || k.set != c.Of)
+	member := k.set != "" && (c.Purpose != "join" || k.set != c.Of)
 	switch {
 	case k.role == "slave":
 	case member:
 		k.update(ms, c, theirs)
-	case c.Purpose == "create" || c.Purpose == "rejoin":
-		k.found(us, c, theirs)
+	case c.Purpose == "join":
+		k.join(ms, c, theirs)
 	}
 	return reply{
 		us, k.layout, k.rules, k.set, k.seat, k.seats, k.until, k.process, k.id, k.role, "0", k.run, termsText(k.terms),
 	}
 }
 
-// found writes the marker of a master that is in no set, or leaves one. Only an early create lets it vote at once.
-func (k *marker) found(us int64, c markerCall, theirs []term) {
+// join writes the marker of a master that is in no set, or leaves one.
+func (k *marker) join(ms int64, c markerCall, theirs []term) {
 	for len(theirs) <= c.Seat {
 		theirs = append(theirs, term{})
 	}
@@ -111,10 +111,7 @@ func (k *marker) found(us int64, c markerCall, theirs []term) {
 		k.layout = k.given.layout
 	}
 	k.rules, k.set, k.seat, k.seats = k.given.rules, c.Set, strconv.Itoa(c.Seat), k.given.seats
-	k.terms, k.run, k.voted, k.until = theirs, k.process, true, us/1000+k.given.quarantine
-	if c.Purpose == "create" && c.Before < 5_000_000 {
-		k.until = 0
-	}
+	k.terms, k.run, k.voted, k.until = theirs, k.process, true, ms+k.given.quarantine
 	k.identify()
 }
 

@@ -453,15 +453,18 @@ func matches(want, got any) bool {
 
 func (p *Player) callMarker(c markerCall) error {
 	c.Terms = strings.ReplaceAll(c.Terms, thisProcess, p.process)
-	args := []any{
-		c.Purpose, fuzzed.layout, fuzzed.rules, c.Set, c.Seat, fuzzed.seats, fuzzed.quarantine, c.Terms, c.Of,
-		p.us - c.Before,
+	of := fuzzed
+	if c.Old {
+		of.quarantine = 0
 	}
+	args := []any{c.Purpose, of.layout, of.rules, c.Set, c.Seat, of.seats, of.quarantine, c.Terms, c.Of}
 	got, err := p.send(scripts.Marker, []string{markerKey}, args)
 	if err != nil {
 		return err
 	}
 	p.seen.add("marker: " + c.Purpose)
+	p.marker.given = of
+	defer func() { p.marker.given = fuzzed }()
 	if want := p.marker.call(p.us, c); !matches(want, got) {
 		return fmt.Errorf("marker answers %v, the model %v", got, want)
 	}

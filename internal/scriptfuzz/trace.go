@@ -483,10 +483,9 @@ func (t *Trace) checkMarker(c Call) error {
 	if !ok {
 		return nil
 	}
-	us, a := number(got[0]), append(slices.Clone(c.Args), make([]string, 10)...)
+	us, a := number(got[0]), append(slices.Clone(c.Args), make([]string, 9)...)
 	k.given = given{layout: a[1], rules: a[2], seats: a[5], quarantine: number(a[6])}
 	call := markerCall{Purpose: a[0], Set: a[3], Seat: int(max(number(a[4]), 0)), Terms: a[7], Of: a[8]}
-	call.Before = us - max(number(a[9]), 0)
 	want := k.call(us, call)
 	t.seen.add("marker: " + call.Purpose)
 	t.Checked++

@@ -160,9 +160,8 @@ func (o *Oracle) Sweep() {
 	}
 }
 
-// Amnesia notes that all masters have lost their data at once, or that one forgot leases and does not know of it:
-// exclusion is not promised between what was acquired or attempted before and what comes after. The order of the
-// tokens is.
+// Amnesia notes that a master forgot leases and does not know of it: exclusion is not promised between what was
+// acquired or attempted before and what comes after. The order of the tokens is.
 func (o *Oracle) Amnesia() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

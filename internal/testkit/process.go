@@ -2,14 +2,17 @@ package testkit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -148,6 +151,7 @@ func (p *Process) Start(opts ...rwlock.Option) *Process {
 	if len(p.Clients) == 1 {
 		p.Locker, err = rwlock.New(p.Client, all...)
 	} else {
+		p.foundLongAgo(all)
 		p.Locker, err = redlock.New(p.Clients, all...)
 	}
 	require.NoError(w, err)
@@ -161,6 +165,91 @@ func (p *Process) Start(opts ...rwlock.Option) *Process {
 		p.sendTwice()
 	}
 	return p
+}
+
+// commander is a server that a test gives a command directly.
+type commander interface {
+	Command(args ...string) (any, error)
+}
+
+// connected is a server that is reached by a client.
+type connected struct {
+	ctx    context.Context
+	client rueidis.Client
+}
+
+// Command implements commander.
+func (c connected) Command(args ...string) (any, error) {
+	return c.client.Do(c.ctx, c.client.B().Arbitrary(args...).Build()).ToAny()
+}
+
+var sets atomic.Int64 // ids that were given
+
+// foundLongAgo gives the masters of a process with these options the markers of a set whose first quarantine is over.
+// It does so once in a world, for each prefix: what has no marker later has lost it. A master that does not answer gets
+// none, and one that has a marker keeps it.
+func (p *Process) foundLongAgo(opts []rwlock.Option) {
+	w := p.W
+	w.Helper()
+	of := settings.Default()
+	of.Masters = p.Clients
+	for _, opt := range opts {
+		opt.ApplyLocker(&of)
+	}
+	var masters []commander
+	for i, client := range p.Clients {
+		switch {
+		case len(p.Links) == 0:
+			masters = append(masters, connected{w.Ctx, client})
+		case w.Mini != nil:
+			masters = append(masters, w.Minis[i])
+		default:
+			masters = append(masters, w.Servers[i])
+		}
+	}
+	which := of.Prefix
+	for _, m := range masters {
+		which += fmt.Sprintf(" %p", m)
+	}
+	if w.Fresh || w.founded[which] {
+		return
+	}
+	w.founded[which] = true
+	for _, m := range masters {
+		if has, _ := m.Command("HGET", of.Prefix+":master", "set"); has != nil {
+			return // some of them belong to a set already
+		}
+	}
+	var addrs, terms []string
+	for _, client := range p.Clients {
+		for addr := range client.Nodes() {
+			addrs = append(addrs, addr)
+		}
+	}
+	n, set := len(masters), fmt.Sprint("FOUNDED-LONG-AGO-", sets.Add(1))
+	rules := fmt.Sprintf("%d masters, quorum %d, longest TTL %v", n, n/2+1, of.Engine().LongestTTL)
+	send := func(purpose string, seat int) string {
+		reply, err := masters[seat].Command("EVAL", scripts.Source(scripts.Marker), "1", of.Prefix+":master",
+			purpose, "2", rules, set, fmt.Sprint(seat), strings.Join(addrs, " "), "0",
+			strings.Join(terms, " "), "")
+		if err != nil {
+			return "0:"
+		}
+		run := fmt.Sprint(reply.([]any)[7])
+		if run == "" {
+			return "0:"
+		}
+		return "1:" + run
+	}
+	var known []string
+	for seat := range masters {
+		known = append(known, send("join", seat))
+	}
+	terms = known
+	for seat := range masters {
+		send("note", seat)
+	}
+	require.Len(w, addrs, n)
 }
 
 // fieldsOf returns the numbers of a reply, a list or a line, in the form in which a server sends it.

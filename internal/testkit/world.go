@@ -38,10 +38,12 @@ type World struct {
 	Opts  []rwlock.Option // of every process
 	Net   Net             // of every process
 	Twice bool            // every script of the processes made from now on runs twice
+	Fresh bool            // the masters have no markers yet; otherwise their set was founded long ago
 
 	observer *Process
 	operator rueidis.Client // runs commands in fake time
 	scripts  *saltedScripts
+	founded  map[string]bool // by prefix and masters
 }
 
 // DefaultTTL is the TTL of a locker without options.
@@ -90,7 +92,9 @@ func OnGroup(t *testing.T, group testredis.Deployment) *World {
 
 func newWorld(t *testing.T) *World {
 	salted := &saltedScripts{digests: make(map[string]scripts.Name)}
-	return &World{T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: salted}
+	return &World{
+		T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: salted, founded: make(map[string]bool),
+	}
 }
 
 // Part is a world of some of the masters.

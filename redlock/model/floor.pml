@@ -17,7 +17,6 @@
  * -DNO_BOUND           a raise is accepted however far it is ahead of the master's clock
  * -DNO_CAP             a proposal is heeded however far it is ahead of the master's clock
  * -DNO_CLOCK           a master without a counter does not go by its clock
- * -DFLUSH              all masters lose everything at once, which is taken for a first start: nobody abstains
  */
 #ifndef AHEAD
 #define AHEAD 0
@@ -144,11 +143,5 @@ end: do
   :: d_step { now < TIME -> now++; asked = 0 }
   :: lose(0) :: lose(1) :: lose(2)
   :: expire(0) :: expire(1) :: expire(2)
-#ifdef FLUSH
-  :: d_step { counter[0] + counter[1] + counter[2] > 0 ->
-       counter[0] = 0; counter[1] = 0; counter[2] = 0; until[0] = 0; until[1] = 0; until[2] = 0;
-       printf("  all masters lose everything at %d\n", now * GRANTS)
-     }
-#endif
   od
 }
