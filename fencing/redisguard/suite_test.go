@@ -72,7 +72,7 @@ func runSuite(t *testing.T, client rueidis.Client) {
 
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-redisguard")
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }
 
 func read(resource string, token fencing.Token) fencing.Fence {
