@@ -266,6 +266,7 @@ func TestThreeMasters(t *testing.T) {
 	for _, c := range clients {
 		t.Cleanup(c.Close)
 	}
+	testkit.FoundLongAgo(t, clients, rwlock.WithTTL(time.Hour))
 	app, err := redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = app.Close() })

@@ -78,6 +78,7 @@ func TestUnknownWithoutAQuorum(t *testing.T) {
 	for _, c := range clients {
 		t.Cleanup(c.Close)
 	}
+	testkit.FoundLongAgo(t, clients, rwlock.WithTTL(time.Hour))
 	app, err := redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = app.Close() })

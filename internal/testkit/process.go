@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -185,71 +186,79 @@ func (c connected) Command(args ...string) (any, error) {
 
 var sets atomic.Int64 // ids that were given
 
-// foundLongAgo gives the masters of a process with these options the markers of a set whose first quarantine is over.
-// It does so once in a world, for each prefix: what has no marker later has lost it. A master that does not answer gets
-// none, and one that has a marker keeps it.
+// foundLongAgo has the masters of a process with these options be a set already, unless the world is fresh. It does so
+// once in a world, for each prefix: what has no marker later has lost it.
 func (p *Process) foundLongAgo(opts []rwlock.Option) {
 	w := p.W
-	w.Helper()
+	if w.Fresh {
+		return
+	}
+	if len(p.Links) == 0 {
+		FoundLongAgo(w, p.Clients, opts...)
+		return
+	}
+	var masters []commander
+	which := settingsOf(p.Clients, opts).Prefix
+	for i := range p.Clients {
+		if w.Mini != nil {
+			masters = append(masters, w.Minis[i])
+		} else {
+			masters = append(masters, w.Servers[i])
+		}
+		which += fmt.Sprintf(" %p", masters[i])
+	}
+	if !w.founded[which] {
+		w.founded[which] = true
+		foundLongAgo(masters, p.Clients, opts)
+	}
+}
+
+// FoundLongAgo gives the masters of a locker with these options the markers of a set whose first quarantine is over. A
+// master that does not answer gets none. It does nothing where one of them has a marker.
+func FoundLongAgo(t testing.TB, clients []rueidis.Client, opts ...rwlock.Option) {
+	var masters []commander
+	for _, client := range clients {
+		masters = append(masters, connected{t.Context(), client})
+	}
+	foundLongAgo(masters, clients, opts)
+}
+
+func settingsOf(clients []rueidis.Client, opts []rwlock.Option) settings.Locker {
 	of := settings.Default()
-	of.Masters = p.Clients
+	of.Masters = clients
 	for _, opt := range opts {
 		opt.ApplyLocker(&of)
 	}
-	var masters []commander
-	for i, client := range p.Clients {
-		switch {
-		case len(p.Links) == 0:
-			masters = append(masters, connected{w.Ctx, client})
-		case w.Mini != nil:
-			masters = append(masters, w.Minis[i])
-		default:
-			masters = append(masters, w.Servers[i])
-		}
-	}
-	which := of.Prefix
-	for _, m := range masters {
-		which += fmt.Sprintf(" %p", m)
-	}
-	if w.Fresh || w.founded[which] {
-		return
-	}
-	w.founded[which] = true
-	for _, m := range masters {
+	return of
+}
+
+func foundLongAgo(masters []commander, clients []rueidis.Client, opts []rwlock.Option) {
+	of := settingsOf(clients, opts)
+	var addrs, known []string
+	for i, m := range masters {
 		if has, _ := m.Command("HGET", of.Prefix+":master", "set"); has != nil {
-			return // some of them belong to a set already
+			return
 		}
-	}
-	var addrs, terms []string
-	for _, client := range p.Clients {
-		for addr := range client.Nodes() {
-			addrs = append(addrs, addr)
-		}
+		addrs = slices.AppendSeq(addrs, maps.Keys(clients[i].Nodes()))
 	}
 	n, set := len(masters), fmt.Sprint("FOUNDED-LONG-AGO-", sets.Add(1))
 	rules := fmt.Sprintf("%d masters, quorum %d, longest TTL %v", n, n/2+1, of.Engine().LongestTTL)
-	send := func(purpose string, seat int) string {
+	send := func(purpose string, seat int) (term string) {
 		reply, err := masters[seat].Command("EVAL", scripts.Source(scripts.Marker), "1", of.Prefix+":master",
-			purpose, "2", rules, set, fmt.Sprint(seat), strings.Join(addrs, " "), "0",
-			strings.Join(terms, " "), "")
-		if err != nil {
+			purpose, "2", rules, set, fmt.Sprint(seat), strings.Join(addrs, " "), "0", strings.Join(known, " "), "")
+		if err != nil || reply.([]any)[7] == "" {
 			return "0:"
 		}
-		run := fmt.Sprint(reply.([]any)[7])
-		if run == "" {
-			return "0:"
-		}
-		return "1:" + run
+		return fmt.Sprint("1:", reply.([]any)[7])
 	}
-	var known []string
+	var terms []string
 	for seat := range masters {
-		known = append(known, send("join", seat))
+		terms = append(terms, send("join", seat))
 	}
-	terms = known
+	known = terms
 	for seat := range masters {
 		send("note", seat)
 	}
-	require.Len(w, addrs, n)
 }
 
 // fieldsOf returns the numbers of a reply, a list or a line, in the form in which a server sends it.
