@@ -50,6 +50,9 @@
     asking.abort(); // a server that lists many locks does not go on with what nobody wants any more
     const mine = asking = new AbortController(), began = performance.now();
     const limit = setTimeout(() => mine.abort(new Error('no answer')), most);
+    const slow = setTimeout(() => { // so that a search does not look done
+      if (!status.classList.contains('stale')) show('asking; ' + shown, false);
+    }, 2 * pause);
     try {
       const answer = await fetch(address(), { cache: 'no-store', signal: mine.signal });
       const text = await answer.text();
@@ -66,6 +69,7 @@
       show('not refreshed: ' + error.message + '; ' + shown, true);
     } finally {
       clearTimeout(limit);
+      clearTimeout(slow);
     }
     // A server that needs long for an answer is asked less often, and a page that is not seen does not ask.
     if (!document.hidden) timer = setTimeout(refresh, Math.max(pause, 10 * (performance.now() - began)));
