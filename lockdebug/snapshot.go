@@ -51,6 +51,7 @@ type leaseRow struct {
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
 	Unknown     bool          `json:"unknown,omitempty"` // the lock may be held
+	Ended       bool          `json:"ended,omitempty"`   // released, and kept by WithMinHold
 	Broken      bool          `json:"broken"`            // it cannot be renewed, and its process has not heard of it
 }
 
@@ -102,6 +103,7 @@ type shown struct {
 	rwlock.LeaseState
 	broken  bool // of another process, which has not heard of it
 	unknown bool // a lock that may be held
+	ended   bool // it stands for its minimum
 }
 
 // newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
@@ -189,7 +191,7 @@ func newLeaseRow(s shown, now time.Time) leaseRow {
 	row := leaseRow{
 		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
-		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken,
+		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended,
 	}
 	if !s.Deadline.IsZero() {
 		row.LeftMS = millis(s.Deadline.Sub(now))

@@ -64,7 +64,7 @@ func printFinding(out io.Writer, asJSON bool) func(finding) error {
 				"level": f.level.String(), "server": f.server, "check": f.check, "text": f.text, "advice": f.advice,
 			})
 		}
-		_, err := fmt.Fprintf(out, "%-7s  %s  %-11s  %s\n", f.level, f.server, f.check, f.text)
+		_, err := fmt.Fprintf(out, "%-7s  %s  %-11s  %s\n", f.level, f.server, f.check, oneLine(f.text))
 		if err == nil && f.advice != "" {
 			_, err = fmt.Fprintf(out, "%9s%s\n", "", "-> "+f.advice)
 		}

@@ -171,7 +171,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 		finds(t, got, "error", "writes", code, advice)
 	}
 	got := examined()
-	require.Zero(t, got.status, got.out)
+	require.NotEqual(t, statusFailed, got.status, got.out)
 	finds(t, got, "ok", "writes", "accepted", "")
 	finds(t, got, "ok", "persistence", "", "")
 	keys, err := server.Command("DBSIZE")

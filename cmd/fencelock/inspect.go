@@ -12,6 +12,7 @@ import (
 
 func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, error) {
 	asJSON := flags.Bool("json", false, "one JSON object")
+	wide := defineWide(flags)
 	return func(ctx context.Context, s *session) (int, error) {
 		c, err := s.target.connect()
 		if err != nil {
@@ -22,11 +23,13 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 		if len(state.Masters) == 0 {
 			return 0, err
 		}
-		show := printState
+		var failed error
 		if *asJSON {
-			show = printJSON
+			failed = printJSON(s.out, state, err)
+		} else {
+			failed = printState(s.out, state, err, cells(*wide))
 		}
-		if failed := show(s.out, state, err); failed != nil {
+		if failed != nil {
 			return 0, failed
 		}
 		if err == nil && len(state.Holders) == 0 && len(state.Waiters) == 0 {
@@ -51,7 +54,7 @@ func modeOf(s rwlock.State, failed error, free string) string {
 	}
 }
 
-func printState(out io.Writer, s rwlock.State, failed error) error {
+func printState(out io.Writer, s rwlock.State, failed error, short cell) error {
 	switch {
 	case len(s.Holders) > 0:
 		fmt.Fprintf(out, "%s: held for %v, token %d\n", printable(s.Name), s.Mode, s.Token)
@@ -72,13 +75,15 @@ func printState(out io.Writer, s rwlock.State, failed error) error {
 			nested = "shared"
 		}
 		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			printable(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), h.Hold, h.Owner, shownToken(h), nested)
+			short(h.Meta), h.Mode, brief(h.Held), brief(h.Remaining), printable(h.Hold), printable(h.Owner),
+			shownToken(h), nested)
 	}
 	if len(s.Waiters) > 0 {
 		fmt.Fprintln(w, "WAITER\tMODE\tWAITED\t\tHOLD\tOWNER\t\t")
 	}
 	for _, q := range s.Waiters {
-		fmt.Fprintf(w, "%s\t%v\t%s\t\t%s\t%s\t\t\n", printable(q.Meta), q.Mode, brief(q.Waited), q.Hold, q.Owner)
+		fmt.Fprintf(w, "%s\t%v\t%s\t\t%s\t%s\t\t\n", short(q.Meta), q.Mode, brief(q.Waited),
+			printable(q.Hold), printable(q.Owner))
 	}
 	if len(s.Masters) > 1 {
 		fmt.Fprintln(w, "MASTER\tHOLDERS\tWAITERS\tTOKEN")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -23,7 +25,15 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 	waiting := flags.Bool("waiting", false, "only locks with waiters")
 	free := flags.Bool("free", false, "also free locks that have a token still")
 	asJSON := flags.Bool("json", false, "one JSON object per line")
+	wide := defineWide(flags)
+	limit := flags.Int("limit", 0, "at most so many locks; 0 is all")
+	order := flags.String("sort", "name", "by `what`: name, held (the longest first) or waiting (the most first)")
 	return func(ctx context.Context, s *session) (int, error) {
+		sorted := orders[*order]
+		if sorted == nil || *limit < 0 {
+			fmt.Fprintln(s.errs, "fencelock list: -sort must be name, held or waiting, and -limit not negative")
+			return 0, errUsage
+		}
 		c, err := s.target.connect()
 		if err != nil {
 			return 0, err
@@ -33,11 +43,14 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 		if *free {
 			opts = append(opts, rwlock.WithFreeLocks())
 		}
-		status, found := statusOK, 0
+		status, found, failures := statusOK, 0, 0
 		var states []listed
 		for state, err := range c.locker.List(ctx, *prefix, opts...) {
 			if err != nil {
-				status = report(ctx, statusFailed, s.target.advised(err), s.errs)
+				status = statusFailed
+				if failures++; failures <= maxFailures {
+					status = report(ctx, status, s.target.advised(err), s.errs)
+				}
 			}
 			if state.Name != "" {
 				found++
@@ -46,25 +59,70 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 			if state.Name == "" || err == nil && !fits {
 				continue
 			}
-			if *asJSON {
-				if err := printJSON(s.out, state, err); err != nil {
-					return 0, err
-				}
-				continue
-			}
 			states = append(states, listed{state, err})
 		}
-		if *asJSON {
-			return status, nil
+		if more := failures - maxFailures; more > 0 {
+			fmt.Fprintf(s.errs, "fencelock: and %d more such errors\n", more)
 		}
-		if len(states) == 0 {
-			if status == statusOK {
-				fmt.Fprintln(s.errs, s.noSuchLock(*prefix, found))
+		slices.SortFunc(states, sorted)
+		if more := len(states) - *limit; *limit > 0 && more > 0 {
+			states = states[:*limit]
+			fmt.Fprintf(s.errs, "fencelock: %d more locks are not shown (-limit)\n", more)
+		}
+		switch {
+		case *asJSON:
+			for _, l := range states {
+				if err := printJSON(s.out, l.State, l.err); err != nil {
+					return 0, err
+				}
 			}
-			return status, nil
+		case len(states) > 0:
+			return status, printTable(s.out, states, *wide)
+		case status == statusOK:
+			fmt.Fprintln(s.errs, s.noSuchLock(*prefix, found))
 		}
-		slices.SortFunc(states, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
-		return status, printTable(s.out, states)
+		return status, nil
+	}
+}
+
+// maxFailures bounds how many errors a list shows.
+const maxFailures = 20
+
+// orders are those of -sort.
+var orders = map[string]func(a, b listed) int{
+	"name":    byName,
+	"held":    func(a, b listed) int { return cmp.Or(cmp.Compare(b.held(), a.held()), byName(a, b)) },
+	"waiting": func(a, b listed) int { return cmp.Or(cmp.Compare(len(b.Waiters), len(a.Waiters)), byName(a, b)) },
+}
+
+func byName(a, b listed) int { return strings.Compare(a.Name, b.Name) }
+
+// held returns since when the lock has a holder.
+func (l listed) held() (longest time.Duration) {
+	for _, h := range l.Holders {
+		longest = max(longest, h.Held)
+	}
+	return longest
+}
+
+// cell returns a text for a table: its middle is cut out if it is long.
+type cell func(text string) string
+
+// defineWide adds the flag that cuts nothing.
+func defineWide(flags *flag.FlagSet) *bool {
+	return flags.Bool("wide", false, fmt.Sprintf("cut no text in the table that has more than %d characters", maxCell))
+}
+
+const maxCell = 48
+
+func cells(wide bool) cell {
+	return func(text string) string {
+		text = printable(text)
+		all := []rune(text)
+		if wide || len(all) <= maxCell {
+			return text
+		}
+		return string(all[:maxCell/2]) + "…" + string(all[len(all)-maxCell/2+1:])
 	}
 }
 
@@ -94,7 +152,8 @@ func oldEnough(s rwlock.State, age time.Duration) bool {
 }
 
 // printTable prints a line for each holder, or one for a lock without a holder.
-func printTable(out io.Writer, states []listed) error {
+func printTable(out io.Writer, states []listed, wide bool) error {
+	short := cells(wide)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tMODE\tHOLDER\tHELD\tLEFT\tTOKEN\tWAITING\tLONGEST")
 	for _, s := range states {
@@ -105,22 +164,26 @@ func printTable(out io.Writer, states []listed) error {
 		}
 		if len(s.Holders) == 0 {
 			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t%d\t%s\t%s\n",
-				printable(s.Name), modeOf(s.State, s.err, "-"), s.Token, waiting, longest)
+				short(s.Name), modeOf(s.State, s.err, "-"), s.Token, waiting, longest)
 		}
 		for _, h := range s.Holders {
 			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				printable(s.Name), h.Mode, printable(h.Meta), brief(h.Held), brief(h.Remaining), shownToken(h), waiting, longest)
+				short(s.Name), h.Mode, short(h.Meta), brief(h.Held), brief(h.Remaining), shownToken(h), waiting, longest)
 		}
 	}
 	return w.Flush()
 }
 
-// shownToken returns the token of a hold, and whether it is broken.
+// shownToken returns the token of a hold, and whether it is broken or has ended before its minimum.
 func shownToken(h rwlock.Holder) string {
-	if h.Broken {
+	switch {
+	case h.Ended:
+		return "-, ended"
+	case h.Broken:
 		return h.Token.String() + ", broken"
+	default:
+		return h.Token.String()
 	}
-	return h.Token.String()
 }
 
 // printable returns a text that another process has chosen, so that it cannot control a terminal or look like two
@@ -129,7 +192,8 @@ func printable(text string) string {
 	if text == "" {
 		return `""`
 	}
-	if strings.Contains(text, "  ") || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if strings.Contains(text, "  ") || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
 	}
 	return text
@@ -167,6 +231,7 @@ type (
 		Shared bool          `json:"shared"`
 		Token  fencing.Token `json:"token"`
 		Broken bool          `json:"broken"`
+		Ended  bool          `json:"ended"`
 		Held   int64         `json:"held_ms"`
 		Left   int64         `json:"left_ms"`
 	}
@@ -210,7 +275,7 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken,
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken, h.Ended,
 			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}

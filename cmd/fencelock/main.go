@@ -13,6 +13,7 @@
 //
 //	redis://user:password@host:6379/0                        one server; rediss:// is TLS
 //	redis://host-a:6379,host-b:6379,host-c:6379              a quorum of masters
+//	unix:///run/redis.sock?db=0                              one server, by its socket
 //	redis-sentinel://user:password@host-a:26379,host-b/name  the master that the sentinels call name
 //	redis-cluster://host-a:6379,host-b:6379                  a Cluster, by some of its nodes
 //	redis://host-a:6379?addr=host-b:6379                     the same, as for rueidis.ParseURL
@@ -24,6 +25,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -31,6 +33,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -80,9 +83,14 @@ var errUsage = errors.New("usage")
 
 // run is the whole command. getenv is os.Getenv.
 func run(ctx context.Context, args []string, getenv func(string) string, out, errs io.Writer) int {
+	out, errs = terminal{out}, terminal{errs}
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
+	}
+	if name == "version" || name == "-version" || name == "--version" {
+		fmt.Fprintln(out, version())
+		return statusOK
 	}
 	if name == "help" && len(args) > 1 {
 		name, args = args[1], []string{args[1], "-h"}
@@ -103,11 +111,27 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-14s %s\n", strings.TrimSpace(c.name+" "+c.arguments), c.about)
 	}
+	fmt.Fprintf(w, "  %-14s %s\n", "version", "which fencelock this is")
 	fmt.Fprint(w, "\nfencelock SUB-COMMAND -h lists its flags. The Redis: -addr, or FENCELOCK_URL or REDIS_URL.\n")
 	if w == out {
 		return statusOK
 	}
 	return statusUsage
+}
+
+// version names the version or the commit that the program was built from.
+func version() string {
+	info, known := debug.ReadBuildInfo()
+	if !known {
+		return "fencelock, of an unknown version"
+	}
+	text := "fencelock " + cmp.Or(info.Main.Version, "(devel)") + ", " + info.GoVersion
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			text += ", commit " + s.Value
+		}
+	}
+	return text
 }
 
 // report prints the error and returns the status that the process ends with.
@@ -138,7 +162,8 @@ func (c *command) run(
 ) (int, error) {
 	flags := flag.NewFlagSet("fencelock "+c.name, flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.Usage = func() {
+	flags.Usage = func() {}
+	usage := func() {
 		fmt.Fprintf(flags.Output(), "usage: %s\n%s\n\n", strings.TrimSpace(flags.Name()+" [flags] "+c.arguments), c.about)
 		flags.PrintDefaults()
 	}
@@ -149,9 +174,12 @@ func (c *command) run(
 	for rest := args; ; rest = flags.Args()[1:] { // flags may stand after a name
 		if err := flags.Parse(rest); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
+				flags.SetOutput(out)
+				usage()
 				return 0, err
 			}
-			return 0, errUsage // the flag package has printed it
+			usage()
+			return 0, errUsage // the flag package has printed the mistake
 		}
 		if flags.NArg() == 0 {
 			break
@@ -173,5 +201,6 @@ func (c *command) run(
 	if err := s.target.complete(given(), getenv); err != nil {
 		return wrong(err.Error())
 	}
-	return work(ctx, s)
+	status, err := work(ctx, s)
+	return status, s.target.advised(err)
 }

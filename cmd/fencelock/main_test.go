@@ -22,6 +22,8 @@ func TestUsage(t *testing.T) {
 		{"help lst", statusUsage, `no sub-command "lst"`},
 		{"lst", statusUsage, `no sub-command "lst"`},
 		{"list -h", statusOK, "-older-than"},
+		{"version", statusOK, "fencelock "},
+		{"REDIS_URL=unix:a list", statusUsage, "must begin with"},
 		{"list x", statusUsage, `takes no argument "x"`},
 		{"list -nothing", statusUsage, "-nothing"},
 		{"list -older-than soon", statusUsage, "older-than"},
@@ -42,6 +44,9 @@ func TestUsage(t *testing.T) {
 		got := fencelock(t, strings.Fields(c.words)...)
 		require.Equal(t, c.status, got.status, "%s: %s", c.words, got.errs)
 		require.Contains(t, got.out+got.errs, c.says, c.words)
+		if c.status == statusOK {
+			require.Empty(t, got.errs, c.words)
+		}
 	}
 	got := fencelock(t, "REDIS_URL=redis://u:top%secret@a", "list")
 	require.Equal(t, statusUsage, got.status)
@@ -65,6 +70,14 @@ func TestTargets(t *testing.T) {
 		{"REDIS_URL=redis://u:p%40q@a:1/3?x=y", target{addrs: addresses{"a:1"}, user: "u", password: "p@q", db: 3}},
 		{"REDIS_URL=redis://:p@a", target{addrs: addresses{"a:6379"}, password: "p"}},
 		{"REDIS_URL=redis://u:p@a -user v -db 2", target{addrs: addresses{"a:6379"}, user: "v", password: "p", db: 2}},
+		{"REDIS_URL=REDIS://A/2/", target{addrs: addresses{"A:6379"}, db: 2}},
+		{"REDIS_URL=rediss://a/", target{addrs: addresses{"a:6379"}, tls: true}},
+		{"REDIS_URL=redis-sentinel://a/m/", target{addrs: addresses{"a:26379"}, sentinel: "m"}},
+		{"-addr /run/redis.sock", target{addrs: addresses{"/run/redis.sock"}}},
+		{
+			"REDIS_URL=unix://u:p@/run/redis.sock?db=3",
+			target{addrs: addresses{"/run/redis.sock"}, user: "u", password: "p", db: 3},
+		},
 		{"REDIS_URL=redis://u@a FENCELOCK_PASSWORD=p", target{addrs: addresses{"a:6379"}, user: "u", password: "p"}},
 		{"REDIS_URL=rediss://a", target{addrs: addresses{"a:6379"}, tls: true}},
 		{"REDIS_URL=valkeys://a?db=2", target{addrs: addresses{"a:6379"}, tls: true, db: 2}},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -57,8 +58,8 @@ func (a *addresses) Set(text string) error {
 
 // define adds the flags of the connection. given returns the names of the flags that were set, after they were parsed.
 func (t *target) define(flags *flag.FlagSet) (given func() map[string]bool) {
-	flags.Var(&t.addrs, "addr", "`host:port` of the server; several, with commas between them, are the masters of a\n"+
-		"quorum, or sentinels with -sentinel, or nodes with -cluster")
+	flags.Var(&t.addrs, "addr", "`host:port` of the server, or the path of its socket; several, with commas between\n"+
+		"them, are the masters of a quorum, or sentinels with -sentinel, or nodes with -cluster")
 	flags.StringVar(&t.sentinel, "sentinel", "", "the `name` of the master at the sentinels")
 	flags.BoolVar(&t.cluster, "cluster", false, "the servers are nodes of one Cluster")
 	flags.StringVar(&t.user, "user", "", "the user at the servers")
@@ -124,6 +125,9 @@ func (t *target) complete(given map[string]bool, getenv func(string) string) err
 }
 
 func withDefaults(addr, port string) string {
+	if strings.HasPrefix(addr, "/") { // a Unix socket
+		return addr
+	}
 	host, own, err := net.SplitHostPort(addr)
 	if err != nil {
 		host, own = strings.Trim(addr, "[]"), port
@@ -138,18 +142,19 @@ func withDefaults(addr, port string) string {
 func (t *target) read(text string, given map[string]bool) error {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return errors.New("must begin with redis://, rediss://, redis-sentinel:// or redis-cluster://")
+		return errors.New("must begin with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://")
 	}
+	scheme = strings.ToLower(scheme)
 	kind := strings.Replace(strings.ReplaceAll(scheme, "+", "-"), "valkey", "redis", 1)
 	encrypted := strings.HasPrefix(kind, "rediss")
 	switch strings.Replace(kind, "rediss", "redis", 1) {
-	case "redis":
-	case "redis-sentinel", "redis-cluster":
+	case "redis", "redis-sentinel", "redis-cluster", "unix":
 	default:
 		return fmt.Errorf("unknown scheme %q", scheme)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	rest, path, _ := strings.Cut(rest, "/")
+	path = strings.TrimSuffix(path, "/")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, password, _ := strings.Cut(rest[:at], ":")
 		if err := unescape(&t.user, user, given["user"]); err != nil {
@@ -162,6 +167,9 @@ func (t *target) read(text string, given map[string]bool) error {
 	}
 	if !given["tls"] {
 		t.tls = encrypted
+	}
+	if kind == "unix" {
+		rest, path = "/"+path, ""
 	}
 	if err := t.addrs.Set(rest); err != nil {
 		return err
@@ -241,15 +249,16 @@ func (t *target) where() string {
 
 // advised returns an error of a server with what to do about it, if that is known.
 func (t *target) advised(err error) error {
-	if strings.Contains(err.Error(), "NOPERM") {
-		return &connectionError{err, t.advice(err)}
+	_, node := errors.AsType[*rwlock.NodeError](err)
+	if _, before := errors.AsType[*connectionError](err); before || !node && !errors.Is(err, rwlock.ErrNoQuorum) {
+		return err
 	}
-	return err
+	return &connectionError{err, t.advice(err)}
 }
 
 func (t *target) option() (o rueidis.ClientOption, err error) {
 	o.Username, o.Password, o.SelectDB, o.ClientName = t.user, t.password, t.db, "fencelock"
-	o.Dialer.Timeout = t.timeout
+	o.Dialer.Timeout, o.DialCtxFn = t.timeout, dialOf
 	if t.tls {
 		if o.TLSConfig, err = t.tlsConfig(); err != nil {
 			return o, err
@@ -330,14 +339,22 @@ type connectionError struct {
 	advice string
 }
 
-func (e *connectionError) Error() string { return plain(e.cause) + "\n-> " + e.advice }
+func (e *connectionError) Error() string {
+	if e.advice == "" {
+		return plain(e.cause)
+	}
+	return plain(e.cause) + "\n-> " + e.advice
+}
 
 func (e *connectionError) Unwrap() error { return e.cause }
 
 // plain returns the text of an error without what names the package or its options.
 func plain(err error) string {
-	return apiSpeak.Replace(err.Error())
+	return oneLine(apiSpeak.Replace(err.Error()))
 }
+
+// oneLine returns a text without line breaks, by which a server could show a line of its own.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
 
 var apiSpeak = strings.NewReplacer(
 	"rwlock: no usable answer from Redis; ", "", "rwlock: ", "",
@@ -402,18 +419,23 @@ func (t *target) advice(err error) string {
 	case !t.tls && has("EOF", "reset", "closed"):
 		return "the server ends the connection: if it speaks TLS at this port, add -tls"
 	default:
+		if _, refused := errors.AsType[*rueidis.RedisError](err); refused || has("the server answers with") {
+			return "" // it says enough
+		}
 		return "is the server running, is the address right, and does a firewall let this machine through?"
 	}
 }
 
 // dial makes a client for each master. It fails where there can be none, not where a master does not answer.
 func (c *connection) dial(addrs []string, option rueidis.ClientOption) error {
-	for _, addr := range addrs {
-		client, err := rwlock.Dial(addr, option)
-		if client == nil {
-			return err
-		}
-		c.masters, c.failed = append(c.masters, client), append(c.failed, err)
+	c.masters, c.failed = make([]rueidis.Client, len(addrs)), make([]error, len(addrs))
+	var dials sync.WaitGroup
+	for i, addr := range addrs {
+		dials.Go(func() { c.masters[i], c.failed[i] = rwlock.Dial(addr, option) })
+	}
+	dials.Wait()
+	if i := slices.Index(c.masters, nil); i >= 0 {
+		return c.failed[i]
 	}
 	return nil
 }
@@ -423,6 +445,8 @@ func (c *connection) close() {
 		_ = c.locker.Close()
 	}
 	for _, client := range c.masters {
-		client.Close()
+		if client != nil {
+			client.Close()
+		}
 	}
 }

@@ -107,6 +107,9 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 	wasBroken := func(id string) bool {
 		return slices.ContainsFunc(v.last.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Broken })
 	}
+	wasEnded := func(id string) bool {
+		return slices.ContainsFunc(v.last.Holders, func(h rwlock.Holder) bool { return h.Hold == id && h.Ended })
+	}
 	waited := func(id string) bool {
 		return slices.ContainsFunc(v.last.Waiters, func(w rwlock.Waiter) bool { return w.Hold == id })
 	}
@@ -122,17 +125,20 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 			if time.Since(v.at)+time.Millisecond >= h.Remaining { // in whole milliseconds
 				end = "expired"
 			}
-			lines = append(lines, fmt.Sprintf("%-7s  %s  %s  %s", end, h.Mode, printable(h.Meta), h.Hold))
+			lines = append(lines, fmt.Sprintf("%-7s  %s  %s  %s", end, h.Mode, printable(h.Meta), printable(h.Hold)))
 		}
 	}
 	for _, w := range v.last.Waiters {
 		if !waits(w.Hold) && !holds(w.Hold) {
-			lines = append(lines, fmt.Sprintf("left     %s  %s  %s", w.Mode, printable(w.Meta), w.Hold))
+			lines = append(lines, fmt.Sprintf("left     %s  %s  %s", w.Mode, printable(w.Meta), printable(w.Hold)))
 		}
 	}
 	for _, h := range state.Holders {
-		line := fmt.Sprintf("%s  %s  %s  token %d", h.Mode, printable(h.Meta), h.Hold, h.Token)
-		if !had(h.Hold) {
+		line := fmt.Sprintf("%s  %s  %s  token %s", h.Mode, printable(h.Meta), printable(h.Hold), h.Token)
+		if h.Ended && !wasEnded(h.Hold) {
+			line = fmt.Sprintf("ended    %s  %s  %s", h.Mode, printable(h.Meta), printable(h.Hold))
+			lines = append(lines, line+", stands for its minimum, "+brief(h.Remaining))
+		} else if !h.Ended && !had(h.Hold) {
 			lines = append(lines, "holds    "+line+", since "+brief(h.Held))
 		}
 		if h.Broken && !wasBroken(h.Hold) {
@@ -141,7 +147,7 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 	}
 	for _, w := range state.Waiters {
 		if !waited(w.Hold) {
-			line := fmt.Sprintf("waits    %s  %s  %s", w.Mode, printable(w.Meta), w.Hold)
+			line := fmt.Sprintf("waits    %s  %s  %s", w.Mode, printable(w.Meta), printable(w.Hold))
 			lines = append(lines, line+", since "+brief(w.Waited))
 		}
 	}
