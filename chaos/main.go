@@ -56,7 +56,7 @@ func main() {
 	}
 	var cfg config
 	flag.StringVar(&cfg.deployment, "deployment", servers,
-		"what each master is: servers, embedded, sentinel, or cluster, which is one master to its clients")
+		"what each master is: servers, embedded, or as one master to its clients sentinel or cluster")
 	flag.IntVar(&cfg.masters, "masters", 3, "number of independent masters, or 1")
 	flag.IntVar(&cfg.replicas, "replicas", 0, "how many replicas of a master must have a grant")
 	flag.IntVar(&cfg.processes, "processes", 4, "number of worker processes")
@@ -125,7 +125,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 			return fmt.Errorf("no form is called %q", form)
 		}
 	}
-	if cfg.deployment == cluster {
+	if cfg.deployment == cluster || cfg.deployment == sentinel {
 		cfg.masters = 1
 	}
 	if !slices.Contains([]string{servers, embedded, sentinel, cluster}, cfg.deployment) {

@@ -19,6 +19,7 @@ func isQuorumSize(masters int) bool { return masters >= 3 && masters%2 == 1 }
 const quorumSize = "must be an odd number of at least 3"
 
 // New returns a Locker over a quorum of masters: an odd number, at least three, of servers that do not know each other.
+// The client of a Sentinel group is refused: in a failover two clients may count on two of its servers for one vote.
 // Any minority of them may be dead, slow, frozen, emptied, or not in order. New sends nothing. The first acquisition
 // checks that the masters are distinct servers, that none is a replica or a node of a cluster, and that they are set up
 // by the same rules as for other clients. If too few masters pass to make a quorum, or one fails at the first start of
@@ -54,8 +55,12 @@ func checkMasters(masters []rueidis.Client) error {
 		if first, twice := seen[m]; twice {
 			return refused(fmt.Sprintf("masters %d and %d are the same client", first, i))
 		}
-		if m.Mode() == rueidis.ClientModeCluster {
+		switch m.Mode() {
+		case rueidis.ClientModeCluster:
 			return refused(fmt.Sprintf("master %d is the client of a cluster, which shares out the names", i))
+		case rueidis.ClientModeSentinel:
+			// In a failover two clients may count on two servers of the group for one vote.
+			return refused(fmt.Sprintf("master %d is the client of a Sentinel group: name single servers", i))
 		}
 		seen[m] = i
 	}

@@ -18,6 +18,11 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
+// ofGroup is the client of a Sentinel group.
+type ofGroup struct{ rueidis.Client }
+
+func (ofGroup) Mode() rueidis.ClientMode { return rueidis.ClientModeSentinel }
+
 // What can be seen without asking is refused by New.
 func TestNewRefuses(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
@@ -32,6 +37,7 @@ func TestNewRefuses(t *testing.T) {
 			"two":                   {c[:2], nil, "odd number of at least 3"},
 			"four":                  {c[:4], nil, "odd number of at least 3"},
 			"nil among them":        {[]rueidis.Client{c[0], nil, c[2]}, nil, "master 1 must not be nil"},
+			"a Sentinel group":      {[]rueidis.Client{c[0], c[1], ofGroup{c[2]}}, nil, "of a Sentinel group"},
 			"one client twice":      {[]rueidis.Client{c[0], c[1], c[0]}, nil, "masters 0 and 2 are the same client"},
 			"no patience":           {c, []rwlock.Option{redlock.WithNodeTimeout(0)}, "WithNodeTimeout"},
 			"patience beyond TTL":   {c, []rwlock.Option{redlock.WithNodeTimeout(time.Minute)}, "below the TTL of 10s"},

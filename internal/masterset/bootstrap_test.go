@@ -142,7 +142,7 @@ func TestBootstrap(t *testing.T) {
 		"another process with the marker of a member": {
 			func(m *masters) *masters {
 				m.servers[1].marker["seat"] = "0"
-				return overServers("a sentinel c", m.servers...)
+				return overServers("a a c", m.servers...)
 			},
 			[][]string{{"look", "look", "look"}},
 			[]string{"member 0", "unfit: is the same server as master 0 (a)", "member 2"},
@@ -151,7 +151,7 @@ func TestBootstrap(t *testing.T) {
 		"another process, reached twice": {
 			func(m *masters) *masters {
 				m.servers[0].run = "X"
-				return overServers("a sentinel c", m.servers[0], m.servers[0], m.servers[2])
+				return overServers("a a c", m.servers[0], m.servers[0], m.servers[2])
 			},
 			[][]string{{"look", "look", "look"}, {"succeed", "", ""}, {"", "", "note"}},
 			[]string{"member 0", "unfit: is the same server as master 0 (a)", "member 2"},

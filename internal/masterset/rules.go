@@ -44,7 +44,6 @@ func (f finding) inOrder() bool { return f.state == member && f.marker.id != "" 
 // server names one master in the client's list.
 type server interface {
 	Addr() string
-	Standalone() bool // whether the name leads to a single server, and not to a group
 }
 
 // view is what the rules need besides the replies. No rule changes it.
@@ -294,11 +293,9 @@ func (f *finding) isLast(seat int, known terms) bool {
 }
 
 // names reports whether this client reaches the seat by the name of master i: the name is the founder's name for the
-// seat, or has led to the seat before. A group of servers behind sentinels has no name of its own. The sentinels ensure
-// that the client reaches the right group.
+// seat, or has led to the seat before.
 func (v *view) names(i, seat int, s *seating) bool {
-	m := v.masters[i]
-	return !m.Standalone() || m.Addr() == s.addrs[seat] || v.seatOf(i, s.set) == seat
+	return v.masters[i].Addr() == s.addrs[seat] || v.seatOf(i, s.set) == seat
 }
 
 // freeSeat returns the seat of master i, which has lost its marker: the seat where it was last in order, or a seat with

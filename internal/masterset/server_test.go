@@ -15,8 +15,7 @@ import (
 // name is how a client's list names a master.
 type name string
 
-func (n name) Addr() string     { return string(n) }
-func (n name) Standalone() bool { return !strings.HasPrefix(string(n), "sentinel") }
+func (n name) Addr() string { return string(n) }
 
 // names returns a client's list of masters.
 func names(addrs string) (list []masterset.Server) {
