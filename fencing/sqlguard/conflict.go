@@ -5,12 +5,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
+	"slices"
 	"time"
 )
 
 // IsConflict reports whether the database rolled a transaction back because of another one: a deadlock or a
 // serialization failure, which are SQLSTATE 40001 (also MySQL's error 1213, and Galera's for a conflict with another
-// node) and 40P01; 40000, which is MySQL's error 3101 for such a conflict in group replication; or a row that has
+// node) and 40P01; MySQL's errors 3101, 1180 and 1030 for such a conflict in group replication; or a row that has
 // changed since the transaction's snapshot, MariaDB's error 1020 with innodb_snapshot_isolation on. Nothing of the
 // transaction was kept, so all of it may be run again, from its claim on. An error that matches [ErrTransactionEnded]
 // is not a conflict.
@@ -19,17 +21,29 @@ import (
 // claim was rolled back with the rest. [Guard.Do] does so, and detects work that continues after a conflict.
 //
 // It searches the wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or for the
-// fields Number and SQLState, as the errors of go-sql-driver/mysql have.
+// fields Number, SQLState and Message, as the errors of go-sql-driver/mysql have.
 func IsConflict(err error) bool {
 	if errors.Is(err, ErrTransactionEnded) {
 		return false
 	}
 	code := codeOf(err)
-	return code.state == "40001" || code.state == "40P01" || code.state == "40000" || code.number == recordChanged
+	return slices.Contains(rolledBack, code.state) || code.number == recordChanged ||
+		(code.number == engineError || code.number == commitError) && deadlock.MatchString(code.text)
 }
 
-// recordChanged is MariaDB's error "Record has changed since last read". Its SQLSTATE is the general HY000.
-const recordChanged = 1020
+// rolledBack are the SQLSTATEs of a transaction that another one has ended. 40000 is MySQL's error 3101.
+var rolledBack = []string{"40001", "40P01", "40000"}
+
+// recordChanged is MariaDB's error "Record has changed since last read". Its SQLSTATE is the general HY000, as that of
+// MySQL's errors of a storage engine, for a statement and for a COMMIT. Their text has the number of the cause: of a
+// deadlock, or of a savepoint that is gone because the engine has ended the transaction.
+const (
+	recordChanged = 1020
+	engineError   = 1030
+	commitError   = 1180
+)
+
+var deadlock = regexp.MustCompile(`\b(149|153)\b`)
 
 // sqlState returns the SQLSTATE of err, or "".
 func sqlState(err error) string { return codeOf(err).state }
@@ -38,6 +52,7 @@ func sqlState(err error) string { return codeOf(err).state }
 type code struct {
 	state  string // SQLSTATE
 	number uint16 // MySQL's
+	text   string // MySQL's
 }
 
 // codeOf returns the code of the first error in err's tree that has one. This package imports no driver.
@@ -61,7 +76,7 @@ func codeOf(err error) code {
 	return code{}
 }
 
-// codeFields returns the fields SQLState [5]byte and Number uint16 of a struct such as *mysql.MySQLError.
+// codeFields returns the fields SQLState [5]byte, Number uint16 and Message of a struct such as *mysql.MySQLError.
 func codeFields(err error) (found code) {
 	value := reflect.Indirect(reflect.ValueOf(err))
 	if value.Kind() != reflect.Struct {
@@ -70,6 +85,7 @@ func codeFields(err error) (found code) {
 	if state, ok := fieldOf[[5]byte](value, "SQLState"); ok {
 		found.state = string(state[:])
 		found.number, _ = fieldOf[uint16](value, "Number")
+		found.text, _ = fieldOf[string](value, "Message")
 	}
 	return found
 }

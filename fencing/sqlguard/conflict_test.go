@@ -24,6 +24,7 @@ func (s methodState) SQLState() string { return string(s) }
 type fieldState struct {
 	Number   uint16
 	SQLState [5]byte
+	Message  string
 }
 
 func (*fieldState) Error() string { return "by field" }
@@ -40,6 +41,7 @@ type otherField struct{ SQLState int }
 func (otherField) Error() string { return "another thing" }
 
 func TestIsConflict(t *testing.T) {
+	general := [5]byte([]byte("HY000"))
 	for name, c := range map[string]struct {
 		err  error
 		want bool
@@ -48,12 +50,16 @@ func TestIsConflict(t *testing.T) {
 		"serialization failure": {methodState("40001"), true},
 		"deadlock, PostgreSQL":  {methodState("40P01"), true},
 		"deadlock, MySQL":       {field("40001"), true},
-		"group replication":     {&fieldState{3101, [5]byte([]byte("40000"))}, true},
+		"group replication":     {field("40000"), true},
+		"deadlock at a commit":  {&fieldState{1180, general, "Got error 149 - 'Lock deadlock' during COMMIT"}, true},
+		"savepoint gone":        {&fieldState{1030, general, "Got error 153 - 'No savepoint' from storage engine"}, true},
+		"engine failure":        {&fieldState{1030, general, "Got error 28 - 'No space left' from storage engine"}, false},
+		"failure of a commit":   {&fieldState{1180, general, "Got error 6 - 'No such device' during COMMIT"}, false},
 		"unknown outcome":       {methodState("40003"), false},
 		"unique violation":      {methodState("23505"), false},
 		"lock wait timeout":     {field("HY000"), false},
-		"record changed":        {&fieldState{1020, [5]byte([]byte("HY000"))}, true},
-		"another number":        {&fieldState{1205, [5]byte([]byte("HY000"))}, false},
+		"record changed":        {&fieldState{1020, general, ""}, true},
+		"another number":        {&fieldState{1205, general, ""}, false},
 		"wrapped":               {fmt.Errorf("work: %w", field("40001")), true},
 		"joined":                {errors.Join(errors.New("rollback"), methodState("40001")), true},
 		"no state":              {errors.New("40001"), false},
