@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/redlock"
@@ -40,12 +39,7 @@ func (a *accounts) Deposit(ctx context.Context, fence fencing.Fence, amount int)
 func Example() {
 	server, _ := miniredis.Run()
 	defer server.Close()
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close()
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.Open(server.Addr())
 	if err != nil {
 		panic(err)
 	}
@@ -77,14 +71,7 @@ func Example() {
 type readme struct{}
 
 func (r *readme) tenLines(ctx context.Context, store *accounts, amount int) error {
-	client, err := rwlock.Dial("127.0.0.1:6379", rueidis.ClientOption{})
-	if client != nil {
-		defer client.Close() // there is one beside an error too, if the server does not answer yet
-	}
-	if err != nil {
-		return err
-	}
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.Open("127.0.0.1:6379")
 	if err != nil {
 		return err
 	}
@@ -136,14 +123,7 @@ func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(co
 }
 
 func (r *readme) quorum(use func(*rwlock.Locker) error) error {
-	clients, err := redlock.Dial([]string{"redis-a:6379", "redis-b:6379", "redis-c:6379"}, rueidis.ClientOption{})
-	if err != nil {
-		return err
-	}
-	for _, client := range clients {
-		defer client.Close()
-	}
-	locker, err := redlock.New(clients)
+	locker, err := redlock.Open([]string{"redis-a:6379", "redis-b:6379", "redis-c:6379"})
 	if err != nil {
 		return err
 	}

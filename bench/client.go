@@ -106,7 +106,7 @@ func (t team) stats() rwlock.Stats {
 		sum.Acquired += s.Acquired
 		sum.Contended += s.Contended
 		sum.HandedOff += s.HandedOff
-		sum.Lost.Taken += s.Lost.Taken
+		sum.Lost.Gone += s.Lost.Gone
 		sum.Lost.NoQuorum += s.Lost.NoQuorum
 		sum.Lost.Paused += s.Lost.Paused
 		sum.Lost.MaxHold += s.Lost.MaxHold

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
@@ -41,13 +44,20 @@ func (m *masters) close() {
 	}
 }
 
+const dialLimit = time.Second // for the servers to answer
+
 // dial connects to every master over one link.
 func (m *masters) dial(l *link) ([]rueidis.Client, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
 	var all []rueidis.Client
 	for _, addr := range m.addrs {
 		client, err := rwlock.Dial(addr, rueidis.ClientOption{DialCtxFn: l.dial})
-		if client != nil {
+		if err == nil {
 			all = append(all, client)
+			if err = client.Do(ctx, client.B().Time().Build()).Error(); errors.Is(err, context.DeadlineExceeded) {
+				err = &rwlock.NoReplyError{After: dialLimit}
+			}
 		}
 		if err != nil {
 			closeAll(all)

@@ -94,7 +94,7 @@ func TestJSONHasLeasesWaitersLossesAndStats(t *testing.T) {
 		require.Len(w, rows(all, "losses"), 1)
 		loss := rows(all, "losses")[0]
 		require.Equal(w, "lost", loss["name"])
-		require.Equal(w, string(rwlock.MaxHold), loss["reason"])
+		require.Equal(w, string(rwlock.ReasonMaxHold), loss["reason"])
 		require.Equal(w, 1500.0, loss["ago_ms"])
 		require.Equal(w, 1.0, all["leases_total"])
 		require.Equal(w, 1.0, all["waiters_total"])

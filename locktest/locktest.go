@@ -70,7 +70,7 @@ func (l *Locker) Hold(name string) *rwlock.Lease {
 // ended: their contexts are cancelled, and their errors match rwlock.ErrLost. The lock is free, or has gone to the next
 // waiter. If no process holds the lock, Lose ends the test.
 //
-// The reason of the loss is rwlock.Broken. To code that does not look at the reason it is like any other loss.
+// The reason of the loss is rwlock.ReasonBroken. To code that does not look at the reason it is like any other loss.
 func (l *Locker) Lose(name string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)

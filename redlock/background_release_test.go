@@ -118,7 +118,7 @@ func TestFailuresOfAReleaseInTheBackgroundOverAQuorum(t *testing.T) {
 					require.Zero(w, time.Since(began))
 					w.Pass(w.TTL)
 					stats := p.Stats()
-					require.Equal(w, masters == 2 && c.reported == rwlock.ErrLost, stats.Lost.Taken == 1)
+					require.Equal(w, masters == 2 && c.reported == rwlock.ErrLost, stats.Lost.Gone == 1)
 					require.Equal(w, masters == 2 && c.reported == rwlock.ErrNoQuorum, stats.Unconfirmed == 1)
 					p.Restore(0, 1, 2)
 					w.Pass(time.Minute)

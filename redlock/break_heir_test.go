@@ -78,7 +78,7 @@ func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 			if err == nil {
 				w.UntilOver(lease)
 				err = lease.Err()
-				require.Equal(w, rwlock.Broken, w.Loss(err).Reason)
+				require.Equal(w, rwlock.ReasonBroken, w.Loss(err).Reason)
 			} else {
 				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 			}
@@ -109,7 +109,7 @@ func TestBreakFollowsAConversion(t *testing.T) {
 			}
 			require.Positive(w, broken.Load())
 			w.UntilOver(lease)
-			require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+			require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
 			requireOperator(w, lease.Err())
 			require.NoError(w, p.Close())
 			w.Eventually("free", func() bool { return len(w.Inspect("x").Holders) == 0 })
@@ -131,7 +131,7 @@ func TestBreakFollowsTwoConversions(t *testing.T) {
 		require.NoError(w, operator.Break(w.Ctx, "x", first, "in between"))
 		require.NoError(w, lease.Downgrade(w.Ctx))
 		w.UntilOver(lease)
-		require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+		require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
 		requireOperator(w, lease.Err())
 	})
 }
@@ -161,7 +161,7 @@ func TestBreakFollowsAnAdoption(t *testing.T) {
 			require.NoError(w, lease.Err())
 			q.Links[2].Deny(nil)
 			w.UntilOver(lease)
-			require.Equal(w, rwlock.Broken, w.Loss(lease.Err()).Reason)
+			require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
 			requireOperator(w, lease.Err())
 		})
 	}

@@ -113,6 +113,6 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 		var lost *rwlock.LostError
 		require.ErrorAs(w, lease.Err(), &lost)
-		require.Equal(w, rwlock.NoQuorum, lost.Reason)
+		require.Equal(w, rwlock.ReasonNoQuorum, lost.Reason)
 	})
 }

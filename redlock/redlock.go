@@ -1,13 +1,11 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -67,52 +65,74 @@ func checkMasters(masters []rueidis.Client) error {
 	return nil
 }
 
-// Dial returns a client for each address, tuned as by rwlock.Dial. It needs an odd number of distinct addresses, at
-// least three; otherwise the error is an *rwlock.OptionError, before any connection is opened. It succeeds while a
-// minority is down, or refuses the password: the clients of these servers connect when they are back. If a majority is
-// down, the error names each of them and matches rwlock.ErrNoQuorum. With any error no client is left open. The caller
-// has to close the clients, also if New refuses them.
-func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
-	if err := checkAddrs(addrs, base); err != nil {
+// Open returns a Locker over a quorum of masters with clients of its own, made as by Dial; Close closes all of them.
+// Each address is host:port, or the URL of one server, as for rwlock.Open. A server need not answer yet: Ping says
+// whether a quorum does, and New what a first start needs.
+func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
+	options := make([]rueidis.ClientOption, len(addrs))
+	for i, addr := range addrs {
+		base, rule := settings.ReadAddress(addr)
+		if rule == "" && !settings.IsOneServer(base) {
+			rule = "must be the URL of one server, which decides alone"
+		}
+		if rule != "" {
+			return nil, &rwlock.OptionError{Option: "addrs", Value: i, Rule: rule}
+		}
+		options[i] = base
+	}
+	clients, err := dial(options)
+	if err != nil {
 		return nil, err
 	}
-	clients := make([]rueidis.Client, len(addrs))
-	var failed []rwlock.NodeError
-	for i, addr := range addrs {
-		client, err := rwlock.Dial(addr, base)
-		clients[i] = client
-		switch {
-		case client == nil: // refused: a server that does not answer has a client
-			return nil, joined.Errors(&rwlock.NodeError{Index: i, Addr: addr, Err: err}, closeAll(clients))
-		case err != nil:
-			failed = append(failed, rwlock.NodeError{Index: i, Addr: addr, Err: causeOf(err)})
-		}
+	locker, err := New(clients, append([]rwlock.Option{settings.Owned}, opts...)...)
+	if err != nil {
+		closeAll(clients)
+		return nil, err
 	}
-	need := len(addrs)/2 + 1
-	if got := len(addrs) - len(failed); got < need {
-		return nil, joined.Errors(&rwlock.QuorumError{Need: need, Got: got, Nodes: failed}, closeAll(clients))
+	return locker, nil
+}
+
+// Dial returns a client for each address, tuned as by rwlock.Dial. It needs an odd number of distinct addresses, at
+// least three; otherwise the error is an *rwlock.OptionError, before any connection is opened. The client of a server
+// that is down, or refuses the password, connects once the server accepts it. With any error no client is left open.
+// The caller has to close the clients, also if New refuses them.
+func Dial(addrs []string, base rueidis.ClientOption) ([]rueidis.Client, error) {
+	options := make([]rueidis.ClientOption, len(addrs))
+	for i, addr := range addrs {
+		options[i] = base
+		options[i].InitAddress = []string{addr}
+	}
+	return dial(options)
+}
+
+// dial makes a client of each, whose options name one server.
+func dial(options []rueidis.ClientOption) ([]rueidis.Client, error) {
+	if err := checkAddrs(options); err != nil {
+		return nil, err
+	}
+	clients := make([]rueidis.Client, len(options))
+	for i, base := range options {
+		client, err := rwlock.Dial(base.InitAddress[0], base)
+		if err != nil {
+			closeAll(clients[:i])
+			return nil, &rwlock.NodeError{Index: i, Addr: base.InitAddress[0], Err: err}
+		}
+		clients[i] = client
 	}
 	return clients, nil
 }
 
-// causeOf returns the cause that rwlock.Dial reports for its one server.
-func causeOf(err error) error {
-	if of, ok := errors.AsType[*rwlock.QuorumError](err); ok {
-		return of.Nodes[0].Err
-	}
-	return err
-}
-
 // checkAddrs refuses the addresses that New would refuse as clients, as far as the addresses show it.
-func checkAddrs(addrs []string, base rueidis.ClientOption) error {
+func checkAddrs(options []rueidis.ClientOption) error {
 	refused := func(value any, rule string) error {
 		return &rwlock.OptionError{Option: "addrs", Value: value, Rule: rule}
 	}
-	if !isQuorumSize(len(addrs)) {
-		return refused(len(addrs), quorumSize)
+	if !isQuorumSize(len(options)) {
+		return refused(len(options), quorumSize)
 	}
 	seen := make(map[string]int)
-	for i, addr := range addrs {
+	for i, base := range options {
+		addr := base.InitAddress[0]
 		rule := settings.AddressRule(addr, base)
 		if addr == "" {
 			rule = "must not be empty"
@@ -128,13 +148,10 @@ func checkAddrs(addrs []string, base rueidis.ClientOption) error {
 	return nil
 }
 
-func closeAll(clients []rueidis.Client) error {
+func closeAll(clients []rueidis.Client) {
 	for _, c := range clients {
-		if c != nil {
-			c.Close()
-		}
+		c.Close()
 	}
-	return nil
 }
 
 // WithNodeTimeout bounds the wait for a single master, by default a twentieth of the TTL within 50 ms to 1 s. A master

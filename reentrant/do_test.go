@@ -87,7 +87,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 			return failure
 		})
 		require.ErrorIs(w, err, failure)
-		requireLost(w, err, "a", outer.Token(), rwlock.Taken)
+		requireLost(w, err, "a", outer.Token(), rwlock.ReasonGone)
 		require.ErrorIs(w, outer.Release(ctx), rwlock.ErrLost)
 	})
 }

@@ -102,7 +102,7 @@ func TestALossIsToldOverHTTP(t *testing.T) {
 		err := locking(second, func(context.Context) error { return errors.New("must not run") }).call(section)
 		require.ErrorIs(w, err, rwlock.ErrLost)
 		require.Equal(w, &fencing.LostError{
-			Resource: "orders", Token: outer.Token(), Reason: string(rwlock.Taken),
+			Resource: "orders", Token: outer.Token(), Reason: string(rwlock.ReasonGone),
 		}, err)
 	})
 }

@@ -122,7 +122,7 @@ func TestAsOwnerWhereTheOwnerHoldsNothing(t *testing.T) {
 					require.NoError(w, hold.Release(ctx))
 				}
 				_, err := p.take(claiming, "a", mode, try)
-				requireLost(w, err, "a", 17, rwlock.Taken)
+				requireLost(w, err, "a", 17, rwlock.ReasonGone)
 				require.Empty(w, p.inspect("a").Holders)
 			}
 		}
@@ -131,7 +131,7 @@ func TestAsOwnerWhereTheOwnerHoldsNothing(t *testing.T) {
 		_, err := p.TryLock(plain, "a")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		_, err = p.Lock(claiming, "a")
-		requireLost(w, err, "a", 17, rwlock.Taken)
+		requireLost(w, err, "a", 17, rwlock.ReasonGone)
 		require.NoError(w, held.Release(stranger))
 	})
 }
@@ -147,10 +147,10 @@ func TestAsOwnerWithAnOldFence(t *testing.T) {
 		renewed := must(w)(first.Lock(ctx, "a"))
 
 		_, err := second.Lock(stale, "a")
-		requireLost(w, err, "a", old.Token(), rwlock.Taken)
+		requireLost(w, err, "a", old.Token(), rwlock.ReasonGone)
 		require.Len(w, first.inspect("a").Holders, 1, "what was joined is given back")
 		_, err = first.Lock(stale, "a")
-		requireLost(w, err, "a", old.Token(), rwlock.Taken)
+		requireLost(w, err, "a", old.Token(), rwlock.ReasonGone)
 
 		valid := fencing.NewContext(stale, renewed.Lease().Fence())
 		nested := must(w)(second.Lock(valid, "a"))
@@ -193,7 +193,7 @@ func TestAJoinUnderALossOfAnotherLockIsNoLoss(t *testing.T) {
 		outer := must(w)(first.Lock(ctx, "a"))
 		claiming := fencing.NewContext(elsewhere(w, owner), outer.Lease().Fence())
 		there, lose := context.WithCancelCause(claiming)
-		lose(&rwlock.LostError{Name: "b", Token: 17, Reason: rwlock.Expired})
+		lose(&rwlock.LostError{Name: "b", Token: 17, Reason: rwlock.ReasonExpired})
 		_, err := second.Lock(there, "a")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, err, context.Canceled)
@@ -238,7 +238,7 @@ func TestEachReadHoldOfAnOwnerIsJoinedByItsToken(t *testing.T) {
 		gone := claiming(first)
 		require.NoError(w, first.Release(there))
 		_, err := third.RLock(gone, "a")
-		requireLost(w, err, "a", first.Token(), rwlock.Taken)
+		requireLost(w, err, "a", first.Token(), rwlock.ReasonGone)
 		require.Empty(w, third.inspect("a").Holders)
 	})
 }
@@ -286,7 +286,7 @@ func TestNestingOverAQuorum(t *testing.T) {
 		there := elsewhere(w, owner)
 		claiming := fencing.NewContext(there, fencing.Fence{Resource: "b", Token: 17, Mode: fencing.Write})
 		_, err := second.Lock(claiming, "b")
-		requireLost(w, err, "b", 17, rwlock.Taken)
+		requireLost(w, err, "b", 17, rwlock.ReasonGone)
 		hold := must(w)(second.Lock(there, "b"))
 		require.NoError(w, hold.Release(there))
 	})

@@ -35,20 +35,20 @@ func TestNothingNestsInALostSection(t *testing.T) {
 			for _, wanted := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 				for _, try := range []bool{false, true} {
 					hold, err := p.take(ctx, name, wanted, try)
-					requireLost(w, err, name, outer.Token(), rwlock.Taken)
+					requireLost(w, err, name, outer.Token(), rwlock.ReasonGone)
 					require.Equal(w, outer.Lease().Err(), err, "as it is")
 					require.Nil(w, hold)
 				}
 			}
 			// The work's own context has ended with the same cause; the loss is the answer all the same.
 			_, err := p.take(nested.Context(ctx), name, mode, false)
-			requireLost(w, err, name, outer.Token(), rwlock.Taken)
+			requireLost(w, err, name, outer.Token(), rwlock.ReasonGone)
 
-			requireLost(w, nested.Release(ctx), name, outer.Token(), rwlock.Taken)
+			requireLost(w, nested.Release(ctx), name, outer.Token(), rwlock.ReasonGone)
 			require.NoError(w, nested.Release(ctx), "released, though lost")
 			_, err = p.take(ctx, name, mode, false)
 			require.ErrorIs(w, err, rwlock.ErrLost, "the outer section is still there")
-			requireLost(w, outer.Release(ctx), name, outer.Token(), rwlock.Taken)
+			requireLost(w, outer.Release(ctx), name, outer.Token(), rwlock.ReasonGone)
 
 			fresh := must(w)(p.take(ctx, name, mode, true))
 			require.Equal(w, 1, fresh.Depth())
@@ -75,11 +75,11 @@ func TestTheOuterSectionExpiresWhileTheInnerOneRuns(t *testing.T) {
 
 		p.remote.Link.Blackhole(testredis.Both)
 		<-inner.Done()
-		requireLost(w, context.Cause(inner), "a", outer.Token(), rwlock.NoQuorum)
+		requireLost(w, context.Cause(inner), "a", outer.Token(), rwlock.ReasonNoQuorum)
 		_, err := p.Lock(ctx, "a")
-		requireLost(w, err, "a", outer.Token(), rwlock.NoQuorum)
-		requireLost(w, nested.Release(ctx), "a", outer.Token(), rwlock.NoQuorum)
-		requireLost(w, outer.Release(ctx), "a", outer.Token(), rwlock.NoQuorum)
+		requireLost(w, err, "a", outer.Token(), rwlock.ReasonNoQuorum)
+		requireLost(w, nested.Release(ctx), "a", outer.Token(), rwlock.ReasonNoQuorum)
+		requireLost(w, outer.Release(ctx), "a", outer.Token(), rwlock.ReasonNoQuorum)
 	})
 }
 

@@ -302,7 +302,7 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 				case rwlock.ErrLost:
 					require.Len(w, all, 1)
 					require.Equal(w, lease.Token(), w.Loss(all[0]).Token)
-					require.Equal(w, uint64(1), stats.Lost.Taken)
+					require.Equal(w, uint64(1), stats.Lost.Gone)
 					require.Len(w, failed.log.Records("lease lost"), 1)
 				default:
 					require.Len(w, all, 1)

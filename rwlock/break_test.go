@@ -36,7 +36,7 @@ func breakEndsALease(w *world) {
 		hold := w.Inspect("n").Holders[0].Hold
 		require.NoError(w, op.Break(w.Ctx, "n", hold, "stuck"))
 		lost := w.Loss(lease.Err())
-		require.Equal(w, rwlock.Broken, lost.Reason)
+		require.Equal(w, rwlock.ReasonBroken, lost.Reason)
 		require.Zero(w, lost.Limit)
 		requireBroken(w, lost, "stuck")
 		require.ErrorContains(w, lost, `lost: broken: broken by "operator": "stuck"`)

@@ -24,6 +24,12 @@ var doForms = map[string]doForm{
 		_, err := l.TryDo(ctx, name, fn)
 		return err
 	},
+	"RWMutex.Do": func(l *rwlock.Locker, ctx context.Context, name string, fn work) error {
+		return l.RWMutex(name).Do(ctx, fn)
+	},
+	"RWMutex.RDo": func(l *rwlock.Locker, ctx context.Context, name string, fn work) error {
+		return l.RWMutex(name).RDo(ctx, fn)
+	},
 	"TryRDo": func(l *rwlock.Locker, ctx context.Context, name string, fn work) error {
 		_, err := l.TryRDo(ctx, name, fn)
 		return err
@@ -51,7 +57,7 @@ func TestCompleted(t *testing.T) {
 				require.ErrorContains(w, err, "the work had returned without an error")
 				lost, ok := errors.AsType[*rwlock.LostError](err)
 				require.True(w, ok)
-				require.Equal(w, rwlock.Taken, lost.Reason)
+				require.Equal(w, rwlock.ReasonGone, lost.Reason)
 
 				err = lose(func(context.Context) error { return failure })
 				require.ErrorIs(w, err, rwlock.ErrLost)

@@ -63,6 +63,8 @@ func testTurnedAway(t *testing.T, name string, says []string, cause string, coal
 			},
 			DisableTCPNoDelay: coalesced,
 		})
+		require.NoError(t, err)
+		err = client.Do(t.Context(), client.B().Ping().Build()).Error()
 		require.ErrorContains(t, err, cause)
 		var failed *net.OpError
 		if cause == "EOF" {

@@ -28,10 +28,10 @@ import (
 // that would send requests to replicas or to servers other than addr, and servers in base.InitAddress that are neither
 // a Cluster nor sentinels.
 //
-// If the server at addr does not answer or refuses the connection, for example because of a wrong password, Dial
-// returns a *QuorumError with the cause, and a client that connects once the server accepts it: use the client, or
-// close it. With every other error the client is nil. Without addr it is nil with any error: if no node answers, a
-// client of a Cluster or of sentinels does not know where to connect.
+// If the server at addr does not answer, or refuses the connection, for example because of a wrong password, the client
+// connects once the server accepts it. Until then its calls fail with the cause. Without addr at least one node has to
+// answer, because a client of a Cluster or of sentinels does not know where to connect otherwise: the error is a
+// *QuorumError with the cause. With every error the client is nil.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if option, value, rule := settings.BaseRule(addr != "", base); rule != "" {
 		return nil, &OptionError{option, value, rule}
@@ -49,25 +49,20 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	dials := &dials{next: make(chan struct{})}
 	option := tuned(base)
 	client, err := rueidis.NewClient(dials.counting(option))
-	if client != nil && err == nil {
+	if client == nil {
+		if err := wrongAddresses(base.InitAddress, err); err != nil {
+			return nil, err
+		}
+		cause := namingLimit(err, option)
+		return nil, &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: cause}}}
+	}
+	if err == nil {
 		if err = wrongServer(client, base.InitAddress[0], option.Dialer.Timeout); err != nil {
 			client.Close()
 			return nil, err
 		}
 	}
-	if client == nil {
-		if err := wrongAddresses(base.InitAddress, err); err != nil {
-			return nil, err
-		}
-	}
-	if err != nil {
-		cause := namingLimit(err, option)
-		err = &QuorumError{Need: 1, Nodes: []NodeError{{Addr: strings.Join(base.InitAddress, ","), Err: cause}}}
-	}
-	if client == nil {
-		return nil, err
-	}
-	return &tunedClient{Client: client, dials: dials}, err
+	return &tunedClient{Client: client, dials: dials}, nil
 }
 
 // namingLimit returns the reason why the client has no connection. The error of a dial that took too long does not name

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,27 +18,21 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A client that Dial returns can be used; where it returns none, its error does not speak of one.
-func TestDialWhereNobodyListens(t *testing.T) {
+// A server may be down when its client is made. A Cluster and sentinels have to answer: the client finds the masters by
+// them.
+func TestDialWhereNoServerListens(t *testing.T) {
 	const addr = "127.0.0.1:1" // no server takes the lowest port
-	for name, c := range map[string]struct {
-		addr   string
-		base   rueidis.ClientOption
-		client bool
-	}{
-		"one server": {addr: addr, client: true},
-		"a Cluster":  {base: rueidis.ClientOption{InitAddress: []string{addr}}},
-		"Sentinel": {base: rueidis.ClientOption{
-			InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"},
-		}},
-		"nobody": {base: rueidis.ClientOption{}},
+	client, err := rwlock.Dial(addr, rueidis.ClientOption{})
+	require.NoError(t, err)
+	client.Close()
+	for name, base := range map[string]rueidis.ClientOption{
+		"a Cluster": {InitAddress: []string{addr}},
+		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},
 	} {
-		client, err := rwlock.Dial(c.addr, c.base)
-		require.Error(t, err, name)
-		require.Equal(t, c.client, client != nil, "%s: %v", name, err)
-		if client != nil {
-			client.Close()
-		}
+		client, err := rwlock.Dial("", base)
+		require.Nil(t, client, name)
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
+		require.ErrorContains(t, err, addr, name)
 	}
 }
 
@@ -80,8 +76,8 @@ func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Whoever dials by a function of his own may have other addresses.
-func TestDialByAFunctionOfOnesOwn(t *testing.T) {
+// A dial function of the caller may have addresses of another form.
+func TestDialByAFunctionOfItsCaller(t *testing.T) {
 	refused := errors.New("dialled")
 	for name, base := range map[string]rueidis.ClientOption{
 		"DialFn": {DialFn: func(string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, refused }},
@@ -89,10 +85,8 @@ func TestDialByAFunctionOfOnesOwn(t *testing.T) {
 			return nil, refused
 		}},
 	} {
-		client, err := rwlock.Dial("/run/redis.sock", base)
-		require.ErrorIs(t, err, refused, name)
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
-		client.Close()
+		client := dial(t, "/run/redis.sock", base)
+		require.ErrorIs(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), refused, name)
 	}
 }
 
@@ -103,68 +97,97 @@ func TestDialWhereNobodyAnswers(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() }) // after the parallel subtests; a defer would run before them
 	addr := silent.Addr().String()
-	for name, c := range map[string]struct {
-		addr string
-		base rueidis.ClientOption
-	}{
-		"one server": {addr: addr},
-		"a Cluster":  {base: rueidis.ClientOption{InitAddress: []string{addr}}},
-		"Sentinel": {base: rueidis.ClientOption{
-			InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"},
-		}},
+	t.Run("one server", func(t *testing.T) {
+		t.Parallel()
+		dial(t, addr, rueidis.ClientOption{})
+	})
+	for name, base := range map[string]rueidis.ClientOption{
+		"a Cluster": {InitAddress: []string{addr}},
+		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			began := time.Now()
-			client, err := rwlock.Dial(c.addr, c.base)
+			_, err := rwlock.Dial("", base)
 			require.ErrorContains(t, err, addr+": no reply in 1s, the limit of base.Dialer.Timeout")
 			require.ErrorAs(t, err, new(*rwlock.NoReplyError))
 			require.NotErrorIs(t, err, context.DeadlineExceeded, "Dial has no context")
-			require.Less(t, time.Since(began), testkit.Patience)
-			if client != nil {
-				client.Close()
-			}
 		})
 	}
 }
 
-// A wrong password is an error of Dial for every deployment. The client of one server connects once the server accepts
-// the password.
-func TestDialWithAWrongPassword(t *testing.T) {
+// The client of one server connects once the server accepts its password: also where the server is down at first, and
+// where it gets another password later. A Cluster that refuses the password is an error of Dial.
+func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	t.Parallel() // starting servers is mostly waiting
 	binary := redisBinary(t)
 	server := testredis.StartBinary(t, binary, "--requirepass", "right")
+	server.Kill()
+	locker, err := rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close()) }()
+	_, err = locker.TryLock(t.Context(), "a")
+	require.ErrorContains(t, err, "connection refused")
+	server.Restart()
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
 		for _, old := range []bool{false, true} {
-			client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old})
+			other := testkit.New(t, dial(t, server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old}))
+			_, err := other.Lock(t.Context(), "a")
 			require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 			require.ErrorContains(t, err, server.Addr()+": "+refusal)
-			client.Close()
 		}
 	}
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: "later"})
-	require.ErrorContains(t, err, "WRONGPASS")
-	defer client.Close()
-	locker, err := rwlock.New(client, testredis.Patience())
-	require.NoError(t, err)
-	defer func() { _ = locker.Close() }()
 	_, err = locker.Lock(t.Context(), "a")
 	require.ErrorContains(t, err, "WRONGPASS")
-	admin, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{Password: "right"})
-	require.NoError(t, err)
-	defer admin.Close()
-	require.NoError(t, admin.Do(t.Context(),
-		admin.B().Arbitrary("CONFIG", "SET", "requirepass", "later").Build()).Error())
+	admin := dial(t, server.Addr(), rueidis.ClientOption{Password: "right", SelectDB: 3})
+	run := func(args ...string) rueidis.RedisResult {
+		return admin.Do(t.Context(), admin.B().Arbitrary(args...).Build())
+	}
+	require.NoError(t, run("CONFIG", "SET", "requirepass", "later").Error())
 	require.Eventually(t, func() bool {
 		lease, err := locker.Lock(t.Context(), "a")
 		return err == nil && lease.Release(t.Context()) == nil
 	}, testkit.Patience, 10*time.Millisecond)
+	found, err := run("EXISTS", "fencelock:{a}").ToInt64()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, found, "in database 3")
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
 	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
-	client, err = rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"})
+	client, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"})
 	require.Nil(t, client)
 	require.ErrorContains(t, err, node.Addr()+": WRONGPASS")
+}
+
+// A URL names one server, sentinels or a Cluster. Close closes the client that Open has made: goleak would see it.
+func TestOpen(t *testing.T) {
+	t.Parallel() // starting groups is mostly waiting
+	binary := redisBinary(t)
+	group, cluster := testredis.StartSentinel(t, binary), testredis.StartCluster(t, binary, 0)
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	plain := testredis.StartBinary(t, binary, "--unixsocket", socket)
+	nodes := cluster.Nodes()
+	for name, addr := range map[string]string{
+		"address": plain.Addr(), "URL": "REDIS://" + plain.Addr() + "/?client_name=shop", "socket": "unix://" + socket,
+		"Sentinel": "redis://" + group.Sentinels()[0].Addr() + "?master_set=" + group.Option().Sentinel.MasterSet,
+		"Cluster":  "redis://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(),
+	} {
+		locker, err := rwlock.Open(addr, testredis.Patience())
+		require.NoError(t, err, name)
+		require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil }), name)
+		require.NoError(t, locker.Close(), name)
+		require.NoError(t, locker.Close(), name)
+	}
+	for says, addr := range map[string]string{
+		"host:port": "localhost", `"" must be`: "", "invalid URL scheme": "http://localhost:6379",
+		"invalid database number": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
+		"invalid port": "redis://:secret@localhost:port",
+	} {
+		locker, err := rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129)))
+		require.Nil(t, locker)
+		require.ErrorIs(t, err, rwlock.ErrOption)
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "secret")
+	}
 }
 
 // A server that does not decide alone is no server for Dial with an address; the error says what to do.

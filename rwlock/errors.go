@@ -65,17 +65,17 @@ func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
 // Unwrap returns what ended the wait.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
-// Reason says why a lease was lost.
+// Reason says why a lease was lost: one word for errors, logs, Stats and metrics.
 type Reason string
 
 // The reasons of a LostError.
 const (
-	Expired  Reason = "expired"                          // its TTL was over, and it was not to be renewed
-	Taken    Reason = "gone from Redis"                  // Redis (of several: a quorum) no longer has the hold
-	NoQuorum Reason = "no renewal was confirmed in time" // by Redis (of several: a quorum) before the deadline
-	Paused   Reason = "paused"                           // this process or machine was suspended past the deadline
-	MaxHold  Reason = "max hold"                         // the limit of WithMaxHold was reached
-	Broken   Reason = "broken"                           // an operator has broken the hold: see Locker.Break
+	ReasonExpired  Reason = "expired"   // its TTL was over, and it was not to be renewed
+	ReasonGone     Reason = "gone"      // Redis (of several: a quorum) no longer has the hold
+	ReasonNoQuorum Reason = "no quorum" // no renewal was confirmed by Redis (of several: a quorum) before the deadline
+	ReasonPaused   Reason = "paused"    // this process or machine was suspended past the deadline
+	ReasonMaxHold  Reason = "max hold"  // the limit of WithMaxHold was reached
+	ReasonBroken   Reason = "broken"    // an operator has broken the hold: see Locker.Break
 )
 
 // LostError reports the end of a lease that was not released. Another client may hold the lock since then. It does not
@@ -84,7 +84,7 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
 	Reason Reason
-	// Limit is the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if Taken or Broken.
+	// Limit is the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if gone or broken.
 	Limit time.Duration
 	// Err is why the masters did not renew it, or that they evict keys: *NodeErrors, joined; *BrokenError; or nil.
 	Err error
@@ -97,7 +97,7 @@ func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
 	switch {
 	case e.Limit == 0:
-	case e.Reason == MaxHold:
+	case e.Reason == ReasonMaxHold:
 		text += fmt.Sprintf(" of %v was reached", e.Limit)
 	case e.handOff:
 		text += fmt.Sprintf(" (a hand-off lasts %v until a renewal confirms it)", e.Limit)

@@ -57,7 +57,7 @@ func callError(e *engine.Error) error {
 	case engine.Undecided:
 		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", e.Name, e.Err)
 	case engine.Absent:
-		return &LostError{Name: e.Name, Token: e.Claimed, Reason: Taken}
+		return &LostError{Name: e.Name, Token: e.Claimed, Reason: ReasonGone}
 	case engine.Rival:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
 	case engine.OnlyReads:

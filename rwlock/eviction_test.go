@@ -88,7 +88,7 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 							require.NotContains(w, err.Error(), c.policy)
 							continue
 						}
-						require.ErrorContains(w, err, "gone from Redis: ")
+						require.ErrorContains(w, err, "gone: ")
 						require.ErrorContains(w, err, "maxmemory-policy is "+c.policy)
 						var node *rwlock.NodeError
 						require.ErrorAs(w, err, &node)

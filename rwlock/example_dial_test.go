@@ -11,9 +11,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// The Redis of the variable REDIS_URL. One address is one server; several are sentinels with master_set in the URL,
-// else nodes of a Cluster. For a Cluster of which the URL names one node, leave addr empty.
-func ExampleDial_url() {
+// The Redis of the variable REDIS_URL. Several addresses are sentinels with master_set in the URL, else a Cluster.
+func ExampleOpen() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
@@ -21,21 +20,7 @@ func ExampleDial_url() {
 	defer server.Close()
 	_ = os.Setenv("REDIS_URL", "redis://"+server.Addr()+"/1?client_name=shop")
 
-	option, err := rueidis.ParseURL(os.Getenv("REDIS_URL"))
-	if err != nil {
-		panic(err)
-	}
-	addr := ""
-	if len(option.InitAddress) == 1 && option.Sentinel.MasterSet == "" {
-		addr = option.InitAddress[0]
-	}
-	client, err := rwlock.Dial(addr, option)
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close()
-
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.Open(os.Getenv("REDIS_URL"))
 	if err != nil {
 		panic(err)
 	}

@@ -119,6 +119,6 @@ func TestF05HolderThatNeverReleasesIsCapped(t *testing.T) {
 		q.Link.Delay(time.Millisecond) // without it all happens in the same moment of fake time
 		w.Release(next.Granted())
 		require.True(w, over.before(next.At))
-		require.Equal(w, rwlock.MaxHold, w.Loss(forgotten.Err()).Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(forgotten.Err()).Reason)
 	})
 }

@@ -68,7 +68,7 @@ func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
 		lease := p.Take("n", rwlock.Write)
 		w.FlushAll()
 		w.UntilOver(lease)
-		require.Equal(w, rwlock.Taken, w.Loss(lease.Err()).Reason)
+		require.Equal(w, rwlock.ReasonGone, w.Loss(lease.Err()).Reason)
 		require.Empty(w, w.Keys())
 		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)

@@ -28,14 +28,14 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 
 			var lost *rwlock.LostError
 			require.ErrorAs(w, asked.Err(), &lost, "known at the first question")
-			require.Equal(w, rwlock.Paused, lost.Reason)
+			require.Equal(w, rwlock.ReasonPaused, lost.Reason)
 			require.Equal(w, "asked", lost.Name)
 			require.ErrorIs(w, asked.Release(w.Ctx), rwlock.ErrLost)
 
 			w.Pass(time.Second)
 			require.Error(w, ctx.Err(), "known within a second to those who do not ask")
 			require.ErrorAs(w, context.Cause(ctx), &lost)
-			require.Equal(w, rwlock.Paused, lost.Reason)
+			require.Equal(w, rwlock.ReasonPaused, lost.Reason)
 			require.ErrorContains(w, lost, `"watched"`)
 			require.ErrorContains(w, lost, "paused")
 			require.EqualValues(w, 2, p.Stats().Lost.Total())

@@ -90,7 +90,7 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 		w.FlushAll()
 		var lost *rwlock.LostError
 		require.ErrorAs(w, held.Release(w.Ctx), &lost)
-		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.Taken}, *lost)
+		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.ReasonGone}, *lost)
 
 		p.Die()
 		_, err = p.TryLock(w.Ctx, "n")

@@ -22,23 +22,23 @@ var losses = []struct {
 }{
 	{"expired", func(w *world, _ *process, _ *rwlock.Lease) {
 		w.Pass(w.TTL)
-	}, rwlock.Expired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
+	}, rwlock.ReasonExpired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
 	{"at its limit", func(w *world, _ *process, _ *rwlock.Lease) {
 		w.Pass(w.TTL)
-	}, rwlock.MaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
+	}, rwlock.ReasonMaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
 	{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
 		p.Link.Blackhole(testredis.Both)
 		w.Pass(w.TTL)
-	}, rwlock.NoQuorum, nil},
+	}, rwlock.ReasonNoQuorum, nil},
 	{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
 		w.FlushAll()
 		w.Pass(w.TTL / 2)
-	}, rwlock.Taken, nil},
-	{"taken away, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.FlushAll() }, rwlock.Taken, nil},
+	}, rwlock.ReasonGone, nil},
+	{"gone, found by the release", func(w *world, _ *process, _ *rwlock.Lease) { w.FlushAll() }, rwlock.ReasonGone, nil},
 	{"taken away and held by another", func(w *world, _ *process, _ *rwlock.Lease) {
 		w.FlushAll()
 		w.Process().Take("n", rwlock.Write)
-	}, rwlock.Taken, nil},
+	}, rwlock.ReasonGone, nil},
 }
 
 func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {

@@ -450,7 +450,7 @@ func TestLossesAreTheLastOnes(t *testing.T) {
 		require.Len(w, all, 1)
 		loss := all[0]
 		require.Equal(w, lease.Err(), error(loss.Err))
-		require.Equal(w, rwlock.MaxHold, loss.Err.Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, loss.Err.Reason)
 		require.Equal(w, lease.Owner(), loss.Owner)
 		require.Equal(w, lease.Token(), loss.Token)
 		require.Equal(w, rwlock.Read, loss.Mode)

@@ -33,6 +33,7 @@ type Locker struct {
 	terms    *engine.Terms // of defaults
 	prefix   string
 	mutexes  *mutexes
+	owned    *clients // those that Open has made; or nil
 }
 
 var errZeroLocker = &OptionError{"Locker", "zero value", "must be made by New"}
@@ -59,10 +60,14 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	if err := optionError(s.Check()); err != nil {
 		return nil, err
 	}
+	var owned *clients
+	if s.Owned {
+		owned = &clients{all: s.Masters}
+	}
 	return &Locker{
 		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(), prefix: s.Prefix,
 		minTTL: s.ShortestTTL(), maxTTL: s.LongestTTL(),
-		mutexes: newMutexes(),
+		mutexes: newMutexes(), owned: owned,
 	}, nil
 }
 
@@ -429,10 +434,10 @@ type FailedStats struct {
 func (s FailedStats) Total() uint64 { return s.Contended + s.NoQuorum + s.Closed + s.Refused }
 
 // LostStats counts leases that were lost, by the reason of the LostError.
-type LostStats struct{ Taken, NoQuorum, Paused, MaxHold, Broken uint64 }
+type LostStats struct{ Gone, NoQuorum, Paused, MaxHold, Broken uint64 }
 
 // Total returns the sum.
-func (s LostStats) Total() uint64 { return s.Taken + s.NoQuorum + s.Paused + s.MaxHold + s.Broken }
+func (s LostStats) Total() uint64 { return s.Gone + s.NoQuorum + s.Paused + s.MaxHold + s.Broken }
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
@@ -447,7 +452,7 @@ func (l *Locker) Stats() Stats {
 		Detached: s.Detached,
 		Failed:   FailedStats(s.Failed),
 		Lost: LostStats{
-			Taken: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
+			Gone: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
 			MaxHold: s.Lost[engine.MaxHold], Broken: s.Lost[engine.Broken],
 		},
 		Expired: s.Lost[engine.Expired], Unconfirmed: s.Unconfirmed,
@@ -458,7 +463,8 @@ func (l *Locker) Stats() Stats {
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and none of its goroutines is left when
 // Close returns. It waits at most the release timeout for the masters, the same time again for functions of Trace and
 // Logger, and for a dial that is in progress. The only goroutine that may remain runs a function of Trace or Logger
-// that still blocks then. The clients stay open; the caller owns them. Close returns nil, also when called again; each
+// that still blocks then. The clients of a locker that Open made are
+// closed then; those of New stay open, and the caller owns them. Close returns nil, also when called again; each
 // call waits as the first does.
 func (l *Locker) Close() error {
 	if l.isZero() {
@@ -466,5 +472,8 @@ func (l *Locker) Close() error {
 	}
 	l.mutexes.close()
 	l.engine.Close()
+	if l.owned != nil {
+		l.owned.closed.Do(l.owned.close)
+	}
 	return nil
 }

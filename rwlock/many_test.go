@@ -234,21 +234,21 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 		}, func(x *waiting, err error) {
 			lost := x.w.Loss(err)
 			require.Equal(x.w, "a", lost.Name)
-			require.Equal(x.w, rwlock.Taken, lost.Reason)
+			require.Equal(x.w, rwlock.ReasonGone, lost.Reason)
 			require.NotErrorIs(x.w, err, rwlock.ErrNotAcquired)
 		}},
 		{
 			"a lock before that is not renewed",
 			[]rwlock.LockOption{rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)},
 			func(*waiting) {}, func(x *waiting, err error) {
-				require.Equal(x.w, rwlock.Expired, x.w.Loss(err).Reason)
+				require.Equal(x.w, rwlock.ReasonExpired, x.w.Loss(err).Reason)
 			},
 		},
 		{
 			"WithMaxHold of a lock before",
 			[]rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
 			func(*waiting) {}, func(x *waiting, err error) {
-				require.Equal(x.w, rwlock.MaxHold, x.w.Loss(err).Reason)
+				require.Equal(x.w, rwlock.ReasonMaxHold, x.w.Loss(err).Reason)
 			},
 		},
 	} {

@@ -180,8 +180,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 				commandOn(t, srv, append([]string{"ACL", "SETUSER", "app", "on", ">secret"}, test.acl...)...)
 				option.Username, option.Password = "app", "secret"
 			}
-			client, err := dial(t, srv.Addr(), option)
-			require.NoError(t, err)
+			client := dial(t, srv.Addr(), option)
 			locker, told := withoutMessages(t, client)
 			for range 3 {
 				held, err := locker.Lock(t.Context(), "orders")

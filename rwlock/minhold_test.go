@@ -195,7 +195,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 			"one of several locks at its limit, while another is waited for": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
 				_, err := p.LockAll(w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
-				require.Equal(w, rwlock.MaxHold, w.Loss(err).Reason)
+				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(err).Reason)
 				w.Release(held)
 			},
 			"one of several locks that was waited for, at its limit": func(p *process) {
@@ -203,7 +203,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
 				w.UntilWaiting("n", 1)
 				w.Release(n)
-				require.Equal(w, rwlock.MaxHold, w.Loss(c.failed(w)).Reason)
+				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(c.failed(w)).Reason)
 				w.Release(z)
 			},
 			"one of several locks that is broken": func(p *process) {
@@ -211,7 +211,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum)
 				w.UntilWaiting("z", 1)
 				require.NoError(w, w.Process().Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "stuck"))
-				require.Equal(w, rwlock.Broken, w.Loss(c.failed(w)).Reason)
+				require.Equal(w, rwlock.ReasonBroken, w.Loss(c.failed(w)).Reason)
 				w.Release(held)
 			},
 			"one of several locks when the locker is closed": func(p *process) {

@@ -2,6 +2,7 @@ package rwlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/localqueue"
+	"github.com/seed74116694/fencelock/internal/outcome"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -142,6 +144,35 @@ func (m *RWMutex) Unlock(ctx context.Context) error { return m.leave(ctx, Write)
 // RUnlock releases one read lock, as Unlock does.
 func (m *RWMutex) RUnlock(ctx context.Context) error { return m.leave(ctx, Read) }
 
+// Do locks for writing, runs fn and unlocks, also if fn panics. If Lock fails, fn does not run and the error is Lock's.
+// Otherwise Do returns fn's error; if the lock was lost while fn ran, a *LostError is joined to it, as by Locker.Do.
+// The context of fn has the fence of this section, and ends if the lock is lost. fn must leave the lock in the mode in
+// which it got it.
+func (m *RWMutex) Do(ctx context.Context, fn func(context.Context) error) error {
+	return m.run(ctx, Write, fn)
+}
+
+// RDo is Do for reading, together with other readers.
+func (m *RWMutex) RDo(ctx context.Context, fn func(context.Context) error) error {
+	return m.run(ctx, Read, fn)
+}
+
+func (m *RWMutex) run(ctx context.Context, mode Mode, fn func(context.Context) error) (failed error) {
+	if fn == nil {
+		return errNilFn
+	}
+	if err := m.acquire(ctx, mode, engine.Wait); err != nil {
+		return err
+	}
+	defer func() {
+		loss, _ := errors.AsType[*LostError](m.leave(ctx, mode)) // another error is of a release that goes on
+		if loss != nil {
+			failed = outcome.Of(failed, loss)
+		}
+	}()
+	return fn(m.Context(ctx))
+}
+
 // Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
 // writes in between. It waits until the other readers have left, in this process and elsewhere. It goes before all
 // other waiters, and new readers are held back. While it waits, the caller keeps the read lock; it also keeps it if ctx
@@ -180,7 +211,8 @@ func (m *RWMutex) Token() fencing.Token {
 
 // Context returns parent with the fence. It is cancelled when the lock that this RWMutex holds is released or lost; for
 // a reader, when the last of the readers has unlocked. It continues through Upgrade and Downgrade, and then shows the
-// new fence. Without a hold it is already cancelled, with ErrNotHeld as the cause.
+// new fence. Without a hold it is already cancelled, with ErrNotHeld as the cause. Each goroutine that calls Context
+// gets the fence of the current section, also one that holds nothing: Do gives it to its section alone.
 func (m *RWMutex) Context(parent context.Context) context.Context {
 	if s := m.current.Load(); s != nil {
 		return s.context(parent)

@@ -194,7 +194,7 @@ func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 			require.NoError(w, other.RLock(w.Ctx))
 			loss := w.Loss(mu.Upgrade(w.Ctx))
 			require.Equal(w, 4*time.Second, time.Since(began))
-			require.Equal(w, rwlock.MaxHold, loss.Reason)
+			require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
 			require.Equal(w, token, loss.Token)
 			require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrLost)
 			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)

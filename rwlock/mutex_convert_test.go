@@ -247,14 +247,14 @@ var upgradeLosses = map[string]struct {
 	"taken away": {func(w *world, _ *process, hold string) {
 		w.Command("EVAL", scripts.Source(scripts.Release), "4",
 			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", "0", hold, "0", "0")
-	}, rwlock.ErrNotAcquired, "lost before the conversion ended: gone from Redis"},
+	}, rwlock.ErrNotAcquired, "lost before the conversion ended: gone"},
 	"not renewed": {func(_ *world, p *process, hold string) {
 		for range 100 { // more often than it is tried
 			p.Link.DropNextCommand(func(cmd []string) bool {
 				return testkit.Running(scripts.Renew)(cmd) && slices.Equal(testkit.HoldsOf(cmd), []string{hold})
 			})
 		}
-	}, rwlock.ErrNoQuorum, "lost before the conversion ended: no renewal was confirmed in time"},
+	}, rwlock.ErrNoQuorum, "lost before the conversion ended: no quorum"},
 }
 
 // The write hold of an upgrade may be lost while other readers of the process are yet to leave. That is neither the end

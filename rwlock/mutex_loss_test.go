@@ -29,7 +29,7 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		reader := w.Call(w.Ctx, mu.RLock)
 		w.Pass(w.TTL)
 
-		require.Equal(w, rwlock.MaxHold, w.Loss(context.Cause(ctx)).Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(context.Cause(ctx)).Reason)
 		require.True(w, next.IsWaiting())
 		require.True(w, reader.IsWaiting())
 		require.Equal(w, lost, mu.Token())
@@ -40,7 +40,7 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		require.ErrorContains(w, refused, "has not unlocked it")
 
 		loss := w.Loss(mu.Unlock(w.Ctx))
-		require.Equal(w, rwlock.MaxHold, loss.Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
 		require.Equal(w, lost, loss.Token)
 		require.NoError(w, next.Result())
 		require.Greater(w, mu.Token(), lost)
@@ -168,7 +168,9 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 					w.OnlyTokensLeft()
 					return
 				}
-				reason := map[string]rwlock.Reason{"WithMaxHold": rwlock.MaxHold, "WithoutRenewal": rwlock.Expired}[name]
+				reason := map[string]rwlock.Reason{
+					"WithMaxHold": rwlock.ReasonMaxHold, "WithoutRenewal": rwlock.ReasonExpired,
+				}[name]
 				require.Equal(w, reason, w.Loss(context.Cause(ctx)).Reason)
 				require.Empty(w, w.Inspect("cfg").Holders, "it does not block others")
 				require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
@@ -209,7 +211,7 @@ func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
 		}
 		clock.Step(w.TTL)
 		for range 3 {
-			require.Equal(w, rwlock.Paused, w.Loss(mu.RUnlock(w.Ctx)).Reason)
+			require.Equal(w, rwlock.ReasonPaused, w.Loss(mu.RUnlock(w.Ctx)).Reason)
 		}
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
 		require.NoError(w, mu.Lock(w.Ctx))
@@ -313,7 +315,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		// Unlock reads the clock, looks at the limit, and reads the clock again when it asks for the lease.
 		arm := func() { clock.next.Store(&reach) }
 		clock.next.Store(&arm)
-		require.Equal(w, rwlock.MaxHold, w.Loss(mu.Unlock(w.Ctx)).Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(mu.Unlock(w.Ctx)).Reason)
 		require.EqualValues(w, 1, p.Stats().Lost.Total(), "it is no release")
 		require.NoError(w, next.Result())
 		w.Settle()
@@ -380,7 +382,7 @@ func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 		token := mu.Token()
 		w.Pass(2 * time.Second)
 		loss := w.Loss(mu.Unlock(w.Ctx))
-		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.MaxHold, Limit: time.Second}, *loss)
+		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.ReasonMaxHold, Limit: time.Second}, *loss)
 		w.Settle()
 		require.Equal(w, []rwlock.LostError{*loss}, told)
 		require.Len(w, book.About("n"), 1)

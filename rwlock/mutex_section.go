@@ -177,7 +177,7 @@ func (s *section) reached() error {
 	over, reached := s.over, !time.Now().Before(s.limit.end)
 	s.mu.Unlock()
 	if over == nil && reached {
-		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: MaxHold, Limit: s.limit.max})
+		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: ReasonMaxHold, Limit: s.limit.max})
 	}
 	loss, lost := errors.AsType[*LostError](over)
 	if !lost { // its holders have just left, and the next section may stand under the lease

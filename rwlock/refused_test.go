@@ -50,8 +50,7 @@ func TestAReleaseByAUserWithoutTheRightIsNotPending(t *testing.T) {
 	testredis.Require(t)
 	server := testredis.Start(t)
 	commandOn(t, server, aclLine(t, aclOne)...)
-	client, err := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
-	require.NoError(t, err)
+	client := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 	var j testkit.Log
 	l, err := rwlock.New(client, rwlock.WithTTL(time.Minute), j.Option())
 	require.NoError(t, err)

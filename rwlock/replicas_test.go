@@ -172,8 +172,7 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 func TestACLSufficesForReplicas(t *testing.T) {
 	master, _ := withReplica(t)
 	commandOn(t, master, aclLine(t, aclOne)...)
-	client, err := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
-	require.NoError(t, err)
+	client := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
 	l := testkit.New(t, client, rwlock.WithReplicas(1, replicaTimeout))
 	lease, err := l.Lock(t.Context(), "n")
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func maxHold(w *world) {
 		require.Equal(w, limit, over)
 	}
 	loss := w.Loss(lease.Err())
-	require.Equal(w, rwlock.MaxHold, loss.Reason)
+	require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
 	require.Equal(w, lease.Token(), loss.Token)
 	require.Equal(w, "n", loss.Name)
 	require.Positive(w, p.Stats().Renewed, "it lived longer than its TTL")
@@ -43,7 +43,7 @@ func withoutRenewal(w *world) {
 	next := q.Queue("n", rwlock.Write)
 	w.UntilOver(lease)
 	over := time.Since(start)
-	require.Equal(w, rwlock.Expired, w.Loss(lease.Err()).Reason)
+	require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 	if w.Mini != nil {
 		drift := w.Short/100 + 2*time.Millisecond
 		require.Equal(w, w.Short-drift, over)
@@ -52,7 +52,7 @@ func withoutRenewal(w *world) {
 	w.Release(next.Granted())
 	require.False(w, next.At.Before(deadline), "the next came in while the first was trusted")
 	require.Zero(w, p.Stats().Renewed)
-	require.Equal(w, rwlock.Expired, w.Loss(lease.Release(w.Ctx)).Reason)
+	require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Release(w.Ctx)).Reason)
 	w.OnlyTokensLeft()
 }
 
@@ -96,7 +96,7 @@ func lostOnServer(w *world) {
 	usurper := q.Take("n", rwlock.Write)
 	require.Greater(w, usurper.Token(), lease.Token(), "the storage can tell them apart")
 	w.UntilOver(lease)
-	require.Equal(w, rwlock.Taken, w.Loss(lease.Err()).Reason)
+	require.Equal(w, rwlock.ReasonGone, w.Loss(lease.Err()).Reason)
 	require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
 	require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
 	require.NoError(w, usurper.Err())
@@ -159,7 +159,7 @@ func doLoses(w *world) {
 		err := p.Do(w.Ctx, "n", func(ctx context.Context) error {
 			w.FlushAll()
 			w.UntilClosed(ctx.Done())
-			require.Equal(w, rwlock.Taken, w.Loss(context.Cause(ctx)).Reason)
+			require.Equal(w, rwlock.ReasonGone, w.Loss(context.Cause(ctx)).Reason)
 			return result
 		})
 		require.ErrorIs(w, err, rwlock.ErrLost)

@@ -101,7 +101,7 @@ func statsCount(w *world) {
 	w.UntilOver(handed)
 	s = p.Stats()
 	require.Equal(w, rwlock.Stats{
-		Acquired: 2, Failed: rwlock.FailedStats{Contended: 1}, Lost: rwlock.LostStats{Taken: 1}, Renewed: s.Renewed,
+		Acquired: 2, Failed: rwlock.FailedStats{Contended: 1}, Lost: rwlock.LostStats{Gone: 1}, Renewed: s.Renewed,
 	}, s)
 	require.EqualValues(w, 1, q.Stats().Lost.Total())
 	require.Zero(w, q.Stats().Held)

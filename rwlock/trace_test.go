@@ -343,7 +343,7 @@ func TestALeaseThatEndsAsAgreedIsAtNoRisk(t *testing.T) {
 		p.Link.Blackhole(testredis.Both)
 		w.UntilOver(bounded)
 		w.Settle()
-		require.Equal(w, rwlock.MaxHold, w.Loss(bounded.Err()).Reason)
+		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(bounded.Err()).Reason)
 		require.Empty(w, atRisk(&d))
 	})
 }
@@ -373,7 +373,7 @@ func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
 		p := w.Process(d.Option(), j.Option())
 		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(w.Short))
 		w.UntilOver(lease)
-		require.Equal(w, rwlock.Expired, w.Loss(lease.Err()).Reason)
+		require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 		w.Eventually("it is reported", func() bool { return d.Last("expired") != nil })
 		require.Equal(w, lease.Token(), d.Last("expired").Token)
 		require.Nil(w, d.Last("lost"))
@@ -395,7 +395,7 @@ func TestLossesAreCountedByReason(t *testing.T) {
 		cut := p.Take("cut", rwlock.Write)
 		p.Link.Blackhole(testredis.Both)
 		w.UntilOver(cut)
-		require.Equal(w, rwlock.LostStats{Taken: 1, NoQuorum: 1, MaxHold: 1}, p.Stats().Lost)
+		require.Equal(w, rwlock.LostStats{Gone: 1, NoQuorum: 1, MaxHold: 1}, p.Stats().Lost)
 		require.EqualValues(w, 3, p.Stats().Lost.Total())
 	})
 }

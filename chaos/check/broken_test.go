@@ -37,7 +37,7 @@ func TestBrokenLeases(t *testing.T) {
 		"broken":       {"broken", history.Break{Name: "n", Called: at(4)}, 0},
 		"by nobody":    {"broken", history.Break{Name: "m", Called: at(4)}, 1},
 		"too late":     {"broken", history.Break{Name: "n", Called: at(6)}, 1},
-		"other reason": {"gone from Redis", history.Break{Name: "n", Called: at(4)}, 1},
+		"other reason": {"gone", history.Break{Name: "n", Called: at(4)}, 1},
 	} {
 		s := span("a", true, 1, 0, at(1), at(5))
 		s.Lost, s.Reason = at(5), c.reason

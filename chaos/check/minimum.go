@@ -15,7 +15,7 @@ func Minimum(h *history.History, drift float64) (found []Violation, judged int) 
 	forgotten := merge(h.Faults, endsHolds, time.Duration(h.Run.TTL))
 	for _, spans := range byName(h.Spans) {
 		for i, s := range spans {
-			if s.MinHold == 0 || s.Reason == "gone from Redis" {
+			if s.MinHold == 0 || s.Reason == "gone" {
 				continue
 			}
 			until := s.Called + s.MinHold - int64(drift*float64(s.MinHold)) - int64(2*time.Millisecond)

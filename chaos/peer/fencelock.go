@@ -30,10 +30,10 @@ func openFencelock(o Options) (_ Locks, err error) {
 				return o.Dial(ctx, addr)
 			},
 		})
-		if client == nil {
+		if err != nil {
 			return nil, err
 		}
-		l.clients = append(l.clients, client) // with an error too: it connects when the server answers
+		l.clients = append(l.clients, client)
 	}
 	if len(l.clients) == 1 {
 		l.locker, err = rwlock.New(l.clients[0], rwlock.WithTTL(o.TTL))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -431,13 +432,32 @@ func (c *connection) dial(addrs []string, option rueidis.ClientOption) error {
 	c.masters, c.failed = make([]rueidis.Client, len(addrs)), make([]error, len(addrs))
 	var dials sync.WaitGroup
 	for i, addr := range addrs {
-		dials.Go(func() { c.masters[i], c.failed[i] = rwlock.Dial(addr, option) })
+		dials.Go(func() {
+			if c.masters[i], c.failed[i] = rwlock.Dial(addr, option); c.failed[i] == nil {
+				c.failed[i] = answers(c.masters[i], option.Dialer.Timeout)
+			}
+		})
 	}
 	dials.Wait()
 	if i := slices.Index(c.masters, nil); i >= 0 {
 		return c.failed[i]
 	}
 	return nil
+}
+
+// answers returns why the server does not answer, or nil. It asks for the time, since a server that cannot save its
+// data refuses a PING.
+func answers(client rueidis.Client, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := client.Do(ctx, client.B().Time().Build()).Error()
+	if errors.Is(err, context.DeadlineExceeded) { // of the dial or of this call
+		return &rwlock.NoReplyError{After: limit}
+	}
+	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "NOPERM") {
+		return nil // an answer; what needs the right reports it
+	}
+	return err
 }
 
 func (c *connection) close() {

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
@@ -47,12 +46,7 @@ func main() {
 }
 
 func run(ctx context.Context, redis, database, listen string, ttl time.Duration) error {
-	client, err := rwlock.Dial(redis, rueidis.ClientOption{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	locker, err := rwlock.New(client, rwlock.WithTTL(ttl), rwlock.WithMaxWait(time.Minute))
+	locker, err := rwlock.Open(redis, rwlock.WithTTL(ttl), rwlock.WithMaxWait(time.Minute))
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -34,15 +32,7 @@ func main() {
 }
 
 func run(ctx context.Context, redis string, ttl time.Duration) error {
-	client, err := rwlock.Dial(redis, rueidis.ClientOption{})
-	if client == nil {
-		return err
-	}
-	defer client.Close()
-	if err != nil {
-		log.Print(err) // the client connects when Redis answers
-	}
-	locker, err := rwlock.New(client, rwlock.WithTTL(ttl))
+	locker, err := rwlock.Open(redis, rwlock.WithTTL(ttl))
 	if err != nil {
 		return err
 	}

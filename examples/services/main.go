@@ -18,8 +18,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/httpfence"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -39,12 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, redis, listen, stock string) error {
-	client, err := rwlock.Dial(redis, rueidis.ClientOption{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.Open(redis)
 	if err != nil {
 		return err
 	}

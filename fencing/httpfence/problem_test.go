@@ -21,7 +21,7 @@ import (
 func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 	secret := errors.New("password=secret: connection reset")
 	stale := &fencing.StaleError{Resource: "orders", Got: 17, Seen: 18}
-	lost := &rwlock.LostError{Name: "orders", Token: 17, Reason: rwlock.Expired, Err: secret}
+	lost := &rwlock.LostError{Name: "orders", Token: 17, Reason: rwlock.ReasonExpired, Err: secret}
 	told := &fencing.LostError{Resource: "orders", Token: 17, Reason: "expired"}
 	for name, tt := range map[string]struct {
 		err    error

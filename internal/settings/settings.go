@@ -23,6 +23,7 @@ import (
 // Locker is the configuration that is fixed when a locker is made.
 type Locker struct {
 	Masters        []rueidis.Client
+	Owned          bool // the locker closes the masters
 	Prefix         string
 	Logger         *slog.Logger
 	Hooks          engine.Hooks
@@ -295,6 +296,9 @@ func InOrder(names []string) (sorted []int, refused *Invalid) {
 
 // LockerOption changes a setting of a locker.
 type LockerOption func(*Locker)
+
+// Owned has the locker close its clients.
+var Owned = LockerOption(func(l *Locker) { l.Owned = true })
 
 // ApplyLocker implements rwlock.Option.
 func (o LockerOption) ApplyLocker(l *Locker) { o(l) }

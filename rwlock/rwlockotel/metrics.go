@@ -107,20 +107,14 @@ func failures(s rwlock.Stats) []value {
 
 func losses(s rwlock.Stats) []value {
 	counts := map[rwlock.Reason]uint64{
-		rwlock.Taken: s.Lost.Taken, rwlock.NoQuorum: s.Lost.NoQuorum, rwlock.Paused: s.Lost.Paused,
-		rwlock.MaxHold: s.Lost.MaxHold, rwlock.Broken: s.Lost.Broken,
+		rwlock.ReasonGone: s.Lost.Gone, rwlock.ReasonNoQuorum: s.Lost.NoQuorum, rwlock.ReasonPaused: s.Lost.Paused,
+		rwlock.ReasonMaxHold: s.Lost.MaxHold, rwlock.ReasonBroken: s.Lost.Broken,
 	}
 	values := make([]value, 0, len(counts))
 	for reason, n := range counts {
-		values = append(values, value{int64(n), reasonKey.String(reasons[reason])})
+		values = append(values, value{int64(n), reasonKey.String(string(reason))})
 	}
 	return values
-}
-
-// reasons are the words of rwlock.Stats for the reasons of a LostError.
-var reasons = map[rwlock.Reason]string{
-	rwlock.Expired: "expired", rwlock.Taken: "taken", rwlock.NoQuorum: noQuorum, rwlock.Paused: "paused",
-	rwlock.MaxHold: "max_hold", rwlock.Broken: "broken",
 }
 
 // bounds are the bucket boundaries that OpenTelemetry's conventions advise for the time of a database call, in seconds,

@@ -88,8 +88,8 @@ func TestMetricsOfALocker(t *testing.T) {
 		require.NoError(w, telemetry.Observe(p.Locker))
 
 		require.Equal(w, map[string]int64{
-			"fencelock.reason=taken": 0, "fencelock.reason=no_quorum": 0, "fencelock.reason=paused": 0,
-			"fencelock.reason=max_hold": 0, "fencelock.reason=broken": 0,
+			"fencelock.reason=gone": 0, "fencelock.reason=no quorum": 0, "fencelock.reason=paused": 0,
+			"fencelock.reason=max hold": 0, "fencelock.reason=broken": 0,
 		}, b.sums(w, "fencelock.lost"), "before the first loss")
 
 		first := p.Take("n", rwlock.Write)
@@ -116,7 +116,7 @@ func TestMetricsOfALocker(t *testing.T) {
 		require.Equal(w, map[string]int64{"": 1}, b.sums(w, "fencelock.contended"))
 		require.Equal(w, map[string]int64{"": 1}, b.sums(w, "fencelock.handed_off"))
 		require.Equal(w, map[string]int64{"": 1}, b.sums(w, "fencelock.expired"))
-		require.EqualValues(w, 1, b.sums(w, "fencelock.lost")["fencelock.reason=taken"])
+		require.EqualValues(w, 1, b.sums(w, "fencelock.lost")["fencelock.reason=gone"])
 		require.EqualValues(w, 2, b.sums(w, "fencelock.failed")["error.type=contended"])
 		require.Equal(w, map[string]int64{"": 0}, b.sums(w, "fencelock.held"))
 		require.Equal(w, map[string]int64{"": 0}, b.sums(w, "fencelock.waiting"))
@@ -196,7 +196,7 @@ func TestLockersAreAddedUpOrToldApart(t *testing.T) {
 		w.Settle()
 		require.Equal(w, map[string]int64{"redis=a": 2, "redis=b": 1}, b.sums(w, "fencelock.held"))
 		require.Equal(w, map[string]int64{"redis=a": 2, "redis=b": 1}, b.sums(w, "fencelock.acquired"))
-		require.EqualValues(w, 0, b.sums(w, "fencelock.lost")["fencelock.reason=taken,redis=b"])
+		require.EqualValues(w, 0, b.sums(w, "fencelock.lost")["fencelock.reason=gone,redis=b"])
 		counts, _ := b.histogram(w, "fencelock.wait_time")
 		require.Equal(w, map[string]uint64{"fencelock.mode=write,redis=a": 2, "fencelock.mode=write,redis=b": 1}, counts)
 		require.NoError(w, p.Close()) // what it has counted stays

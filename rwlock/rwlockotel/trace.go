@@ -80,7 +80,7 @@ func (t *Telemetry) onAtRisk(ctx context.Context, e rwlock.TraceEvent, left time
 }
 
 func (t *Telemetry) onLost(ctx context.Context, e rwlock.TraceEvent, loss *rwlock.LostError) {
-	t.annotate(ctx, "fencelock.lost", e, reasonKey.String(reasons[loss.Reason]))
+	t.annotate(ctx, "fencelock.lost", e, reasonKey.String(string(loss.Reason)))
 	t.onEnd(ctx, e)
 }
 

@@ -1,0 +1,46 @@
+package rwlock
+
+import (
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/internal/settings"
+)
+
+// Open returns a Locker with a client of its own, made as by Dial; Close closes both. addr is host:port, or a URL as
+// REDIS_URL often has it: redis://, rediss:// or unix://, read by rueidis.ParseURL, also for a Cluster and sentinels.
+// The server need not answer yet: Ping says whether it does. An addr or an option that breaks a rule is an
+// *OptionError. For a Cluster or sentinels none of which answers, the error is a *QuorumError.
+func Open(addr string, opts ...Option) (*Locker, error) {
+	base, rule := settings.ReadAddress(addr)
+	if rule != "" {
+		return nil, &OptionError{"Open", "addr", rule}
+	}
+	one := ""
+	if settings.IsOneServer(base) {
+		one = base.InitAddress[0]
+	}
+	client, err := Dial(one, base)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := New(client, append([]Option{settings.Owned}, opts...)...)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return locker, nil
+}
+
+// clients are those of a Locker that Open has made.
+type clients struct {
+	all    []rueidis.Client
+	closed sync.Once
+}
+
+func (c *clients) close() {
+	for _, client := range c.all {
+		client.Close()
+	}
+}
