@@ -247,6 +247,13 @@ func (a *arena) fight(kinds []string, h *history.History) error {
 	return errors.Join(failed, a.events(h))
 }
 
+// deleteMarkers has all masters be found anew.
+func (a *arena) deleteMarkers() {
+	for _, at := range a.nodes {
+		_, _ = at.Command("DEL", "fencelock:master")
+	}
+}
+
 func (a *arena) failed(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,6 +23,7 @@ type nemesis struct {
 	busy     map[*node]bool    // servers that are struck or about to be
 	changing bool              // the roles of servers are about to change
 	oblivion map[int]time.Time // until when a master that lost its data may not vote
+	replaced bool              // a master was
 }
 
 // strike is one fault: what the history says of it, its duration, and how it begins and ends. end may be nil.
@@ -115,6 +116,7 @@ func (n *nemesis) rage(until time.Time, gap time.Duration) {
 	}
 	n.all.Wait()
 	n.arena.awaitReady()
+	n.cureSets()
 	for _, links := range n.arena.links {
 		for _, link := range links {
 			link.Restore()
@@ -124,6 +126,27 @@ func (n *nemesis) rage(until time.Time, gap time.Duration) {
 			link.Duplicate(nil, nil)
 		}
 	}
+}
+
+// cureSets deletes the markers, as the runbook says, where most masters have come back from saves of before a
+// replacement and are not in the last set: nothing else brings their locks back.
+func (n *nemesis) cureSets() {
+	latest, members := "", 0
+	for _, at := range n.arena.nodes {
+		set, _ := at.Command("HGET", "fencelock:master", "set")
+		switch id, _ := set.(string); {
+		case id > latest:
+			latest, members = id, 1
+		case id == latest:
+			members++
+		}
+	}
+	if !n.replaced || members > len(n.arena.nodes)/2 {
+		return
+	}
+	s := &strike{Fault: history.Fault{Target: "all markers", Forgets: true}, begin: n.arena.deleteMarkers}
+	s.Kind = "cure"
+	n.strike(s)
 }
 
 // calm waits until all faults have ended, and then for a while. A master is replaced at such a time.

@@ -438,10 +438,9 @@ func (n *nemesis) replace() *strike {
 				links[i] = &link{testredis.NewProxy(n.arena.t, fresh.Addr()), fresh.master}
 			}
 			time.Sleep(max(n.arena.longest, 2*time.Second))
-			for _, at := range n.arena.nodes {
-				_, _ = at.Command("DEL", "fencelock:master")
-			}
+			n.arena.deleteMarkers()
 		})
+		n.replaced = true
 	}
 	s.Forgets = true
 	return s

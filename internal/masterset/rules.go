@@ -261,7 +261,8 @@ func (v *view) place(i int, f *finding, s *seating) {
 	seat, err := strconv.Atoi(f.marker.seat)
 	switch {
 	case f.marker.set != s.set:
-		f.refuse(errors.New("belongs to another set of masters than most of the others"))
+		f.refuse(errors.New("belongs to another set of masters than most of the others; " +
+			"where saves of before a replacement came back, delete PREFIX:master on all masters"))
 		return
 	case err != nil || seat < 0 || seat >= len(s.addrs):
 		f.refuse(fmt.Errorf("has a malformed marker: seat %q of %d", f.marker.seat, len(s.addrs)))

@@ -96,7 +96,8 @@ func short(found []masterset.Finding) (all []string) {
 // Defects of masters.
 const (
 	replica  = "unfit: is a replica: it would follow another's decisions"
-	otherSet = "unfit: belongs to another set of masters than most of the others"
+	otherSet = "unfit: belongs to another set of masters than most of the others; " +
+		"where saves of before a replacement came back, delete PREFIX:master on all masters"
 	noMember = "unfit: has no marker, and the set that the others belong to has its masters at [a b c]"
 	renamed  = "unfit: is another server than the one at c whose marker it has, and is not reached by that name"
 )
@@ -320,6 +321,28 @@ func TestASeatOfAnotherSetIsNone(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{"member 0", "silent", c.defect}, short(found))
 		})
+	}
+}
+
+// Most masters come back from saves of before replacements. The error says what to do, and that is enough.
+func TestACureForSavesOfBeforeReplacements(t *testing.T) {
+	m := newMasters(t)
+	for i, old := range []string{"1", "2"} {
+		s := m.servers[i]
+		s.marker["set"], s.marker["seats"], s.marker["run"] = "OLD-"+old, "a b x"+old, "X"
+	}
+	found, err := m.bootstrap()
+	require.ErrorIs(t, err, masterset.ErrUnusable)
+	require.ErrorContains(t, err, "delete PREFIX:master on all masters")
+	require.Equal(t, []string{otherSet, otherSet, "member 2"}, short(found))
+	for _, s := range m.servers {
+		clear(s.marker)
+	}
+	found, err = m.bootstrap()
+	require.NoError(t, err)
+	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(found))
+	for _, s := range m.servers {
+		require.Equal(t, "3610000", s.marker["until"], "they abstain first")
 	}
 }
 
