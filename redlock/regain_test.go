@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,30 +81,120 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 	}
 }
 
-// Where something else was counted meanwhile, the hold is not regained: its token would be the older one.
-func TestMasterThatCountedSomethingElseIsNotRegained(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-		p, other := w.Process(opts...), w.Process(opts...)
-		observer := w.Process(opts...)
-		other.Section("warm-up")
-		lease := p.Take("leader", rwlock.Write)
-		p.CutOff(2)
-		time.Sleep(2 * regainTTL) // its hold on master 2 is over
-		_, err := other.TryLock(w.Ctx, "leader")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "master 2 grants it, and takes it back")
-		p.Links[2].Restore()
-		time.Sleep(3 * regainTTL)
-		require.NoError(w, lease.Err())
-		state, err := observer.Inspect(w.Ctx, "leader")
-		require.NoError(w, err)
-		require.Empty(w, state.Masters[2].Holders)
-		w.Release(lease)
+// Others who wait may be granted a master that has lost the lease. They give it back, so a leader with followers
+// outlives the same as one without.
+func TestALeaderWithFollowersRegainsEveryMaster(t *testing.T) {
+	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+		for _, followers := range []int{1, 3} {
+			for what, forget := range forgetting {
+				t.Run(fmt.Sprintf("%s lock, %d followers, %s", mode, followers, what), func(t *testing.T) {
+					inFakeTime(t, 3, func(w *world) {
+						w.TTL = regainTTL
+						p := w.Process()
+						p.Section("warm-up")
+						lease := p.Take("leader", mode)
+						var after []*testkit.Pending
+						for range followers {
+							q := w.Process()
+							q.Section("warm-up")
+							after = append(after, q.LineUp("leader", rwlock.Write, func(*rwlock.Lease) {}))
+						}
+						for master := range 6 {
+							forget(w, p, master%3)
+							w.Pass(4 * regainTTL)
+							require.NoError(w, lease.Err(), "after outage %d", master)
+							require.True(w, standsEverywhere(w, lease), "after outage %d", master)
+						}
+						w.Release(lease)
+						for _, one := range after {
+							<-one.Over
+						}
+					})
+				})
+			}
+		}
+	}
+}
 
-		w.Minis[0].Stop() // master 2 and one of those that kept the lease
-		next := other.Acquire(w.Soon(4*regainTTL), "leader", rwlock.Write).Granted()
-		require.Greater(w, next.Token(), lease.Token())
-		w.Release(next)
+// standsEverywhere reports whether every master would renew the lease.
+func standsEverywhere(w *world, lease *rwlock.Lease) bool {
+	w.Helper()
+	return !slices.ContainsFunc(w.Inspect(lease.Name()).Masters, func(m rwlock.MasterState) bool {
+		return !slices.ContainsFunc(m.Holders, func(h rwlock.Holder) bool {
+			return h.Owner == lease.Owner() && h.Token == lease.Token()
+		})
+	})
+}
+
+// Of two contenders one gets two masters, and the other the third one first.
+func TestTheWinnerOfASplitVoteGetsTheThirdMasterToo(t *testing.T) {
+	for _, waiterFirst := range []bool{true, false} {
+		t.Run(fmt.Sprint("the waiter is older: ", waiterFirst), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				w.TTL = regainTTL
+				p, q := w.Process(), w.Process()
+				p.Section("warm-up")
+				q.Section("warm-up")
+				for i, slow := range []*process{q, q, p} {
+					slow.Links[i].DelayDir(testredis.ToServer, 30*time.Millisecond)
+				}
+				first, second := p, q
+				if waiterFirst {
+					first, second = q, p
+				}
+				one := first.Acquire(w.Ctx, "x", rwlock.Write)
+				w.Pass(2 * time.Millisecond)
+				two := second.Acquire(w.Ctx, "x", rwlock.Write)
+				winner := w.First(one, two)
+				w.Pass(2 * regainTTL)
+				require.True(w, standsEverywhere(w, winner.Lease))
+				w.Release(winner.Lease)
+				for _, one := range []*testkit.Pending{one, two} {
+					if one != winner {
+						w.Release(one.Granted())
+					}
+				}
+			})
+		})
+	}
+}
+
+// A master that was asked late, or whose clock is ahead, counts a token of its own. It takes that of the lease.
+func TestAMasterThatGrantsLateTakesTheTokenOfTheLease(t *testing.T) {
+	for _, skew := range []time.Duration{0, time.Hour} {
+		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+			t.Run(fmt.Sprint(mode, ", a clock ahead by ", skew), func(t *testing.T) {
+				inSkewedTime(t, []time.Duration{0, 0, skew}, func(w *world) {
+					p := w.ProcessAt(time.Millisecond)
+					p.Section("warm-up")
+					p.Links[2].DelayDir(testredis.ToServer, time.Second)
+					lease := p.Take("x", mode)
+					p.Links[2].Delay(time.Millisecond)
+					w.Pass(w.TTL / 2)
+					require.True(w, standsEverywhere(w, lease))
+					next := p.LineUp("x", rwlock.Write, func(next *rwlock.Lease) {
+						require.Greater(w, next.Token(), lease.Token())
+					})
+					w.Release(lease)
+					<-next.Over
+				})
+			})
+		}
+	}
+}
+
+// Where a master goes on refusing, the log says so once.
+func TestAMasterThatStaysAwayFromALeaseIsLogged(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		log := new(testkit.Log)
+		p := w.Process(rwlock.WithTTL(regainTTL), log.Option())
+		lease := p.Take("x", rwlock.Write)
+		other := fmt.Sprint(strings.Repeat("0", 26), " ", time.Now().Add(time.Hour).UnixMilli(), " 0")
+		w.Minis[1].Miniredis().HSet("fencelock:{x}", "w", other, "d", "w 3000 - - ")
+		w.Pass(4 * regainTTL)
+		require.NoError(w, lease.Err())
+		require.Len(w, log.Records("does not take it back"), 1)
+		w.Release(lease)
 	})
 }
 

@@ -14,7 +14,7 @@
 --                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
 --                 latest last
 --        2 holds  zset: read holds, and write holds other than w (purge lists them), by expiry
---        3 queue  zset: waiters by place, 0 for a conversion; with equal places by hold id
+--        3 queue  zset: waiters by place, 0 for a conversion or a regain; with equal places by hold id
 --        4 aside  zset: tombstones and sidelined waiters, by expiry
 --        2-4 may be left out while the slot of the lock migrates to another node of a Cluster; see reachable
 -- ARGV   1 as in vote.lua
@@ -329,10 +329,12 @@ local function enqueue(id, place, details)
 end
 
 -- Reports whether the head of the queue, which waits at place 0, converts a hold other than from. Two upgrades would
--- wait for each other. A head that converts the same hold is an earlier attempt, which was given up.
+-- wait for each other. A head that converts the same hold is an earlier attempt, which was given up. A head that
+-- converts none is a lease that waits for this master to take it back.
 local function isRival(head, from)
   local _, _, _, _, its = parse(recordOf(head))
-  return its and converted(its) ~= from
+  local other = its and converted(its)
+  return other and other ~= from
 end
 
 -- Renews a waiter's lease. A renewal shows that a sidelined waiter is alive, though messages do not reach it: the

@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 		"conversion":           {true, acquireByID(writer("04").converting("01"))},
 		"join":                 {true, join(reader("04").by("a"))},
 		"yield":                {true, yield("01", 5)},
-		"regain":               {true, regain(writer("04"), 5, 0)},
+		"regain, refused":      {true, regain(writer("05"), 5, 0)},
 	}
 	refusals := map[string]struct {
 		seen   string
@@ -103,6 +104,7 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 					e.run(votes.of(acquireByID(reader("01").lasting(1000))))
 					e.run(votes.of(acquireByID(writer("02"))))
 					e.run(votes.of(acquireByID(writer("03"))))
+					e.run(votes.of(release("05", ttl)))
 					if p.expired {
 						e.pass(2 * time.Second)
 					}
@@ -285,16 +287,15 @@ func TestRegain(t *testing.T) {
 		require.Equal(e.t, []string{"100", "100"}, []string{e.field(lockKey, "t"), e.field(lockKey, "tw")})
 		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
 		require.EqualValues(e.t, 100, e.run(votes.of(join(reader("02").by("a"))))[1], "whom others join")
-		require.EqualValues(e.t, 0, status(votes, writer("03"), 200, 0), "somebody else holds it")
-		require.EqualValues(e.t, 0, status(votes, reader("03"), 200, 0))
+		require.EqualValues(e.t, 0, status(votes, writer("01").by("a"), 99, 0), "others have joined it")
 		e.run(votes.of(release("01", 0)))
 		e.run(votes.of(release("02", 0)))
-		require.EqualValues(e.t, 0, status(votes, writer("03"), 99, 0), "something was counted since")
-		require.EqualValues(e.t, 0, status(votes, reader("03"), 99, 0), "a write")
-		require.EqualValues(e.t, 1, status(votes, reader("03"), 100, 0))
+		require.EqualValues(e.t, 1, status(votes, writer("03"), 99, 0), "what was counted since had no quorum")
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("03", ttl, 99)))[1])
+		require.Equal(e.t, []string{"100", "100"}, []string{e.field(lockKey, "t"), e.field(lockKey, "tw")})
+		e.run(votes.of(release("03", 0)))
 		require.EqualValues(e.t, 1, status(votes, reader("04"), 300, 0))
 		require.EqualValues(e.t, 1, status(votes, reader("05"), 200, 0), "a read that was counted since does not matter")
-		require.EqualValues(e.t, 0, status(votes, writer("06"), 400, 0), "readers hold it")
 		require.Equal(e.t, []string{"300", "100"}, []string{e.field(lockKey, "t"), e.field(lockKey, "tw")})
 
 		e.flushAll()
@@ -315,6 +316,65 @@ func TestRegain(t *testing.T) {
 		require.EqualValues(e.t, 5, status(again, writer("01"), 100, 1), "it has lost its data once more")
 		require.EqualValues(e.t, 1, status(votes, writer("01"), 100, 1), "the master held it when it lost its data")
 		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
+		require.EqualValues(e.t, 0, status(votes, writer("01"), 99, 1), "a grant from before the loss stays")
+		require.EqualValues(e.t, 0, status(votes, writer("02"), 99, 1), "nobody waits")
+	})
+}
+
+// A grant that came late has a larger token than the lease. It gets that of the lease, and keeps what else it has.
+func TestRegainOfALateGrant(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, of := range []request{writer("01").by("a"), reader("01").by("a"), writer("01").ofCohort(9)} {
+			e.flushAll()
+			e.newMarker()
+			e.run(votes.of(acquireByID(of)))
+			e.run(votes.of(acquireByID(writer("02"))))
+			since := func() string {
+				if of.mode == "w" {
+					return strings.Fields(e.field(lockKey, "w"))[2]
+				}
+				return strings.Fields(e.field(lockKey, ulid("01")))[3]
+			}
+			e.pass(time.Second)
+			counted, begun := e.field(lockKey, "t"), since()
+			for range 2 {
+				require.EqualValues(e.t, 1, e.run(votes.of(regain(of, 5, 0)))[0])
+			}
+			require.EqualValues(e.t, 2, e.run(votes.of(renew("01", ttl, 5)))[1], "and one waits")
+			require.Equal(e.t, []string{counted, begun}, []string{e.field(lockKey, "t"), since()})
+			if of.owner == "a" {
+				require.EqualValues(e.t, 5, e.run(votes.of(join(reader("03").by("a"))))[1])
+			}
+		}
+	})
+}
+
+// A hold waits before all others until those who hold the lock without a quorum have yielded.
+func TestRegainOfAMasterThatOthersHave(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, of := range []request{writer("09"), reader("09")} {
+			e.flushAll()
+			e.newMarker()
+			token := e.run(votes.of(acquireByID(writer("01"))))[1].(int64)
+			e.run(votes.of(acquireByID(writer("00"))))
+			e.run(votes.of(acquireByID(of)))
+			for range 2 {
+				require.EqualValues(e.t, 2, e.run(votes.of(regain(of, 5, 0)))[0])
+			}
+			require.Equal(e.t, "2", e.members("queue"))
+			require.EqualValues(e.t, 0, e.run(votes.of(yield("01", token)))[0])
+			require.EqualValues(e.t, 1, e.run(votes.of(regain(of, 5, 0)))[0], "the grant from the queue has another token")
+			require.EqualValues(e.t, 2, e.run(votes.of(renew("09", ttl, 5)))[1])
+			require.Equal(e.t, "2", e.members("queue"))
+		}
+
+		// It does not keep readers from upgrading.
+		e.flushAll()
+		e.newMarker()
+		e.run(votes.of(acquireByID(reader("01"))))
+		e.run(votes.of(acquireByID(reader("02"))))
+		require.EqualValues(e.t, 2, e.run(votes.of(regain(writer("03"), 5, 0)))[0])
+		require.EqualValues(e.t, 0, e.run(votes.of(acquireByID(writer("04").converting("01"))))[0])
 	})
 }
 

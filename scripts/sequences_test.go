@@ -301,7 +301,9 @@ var sequences = map[string][]step{
 		quorum(step{call: func(tokens map[string]int64) call {
 			return regain(writer("05"), tokens[ulid("05")], 0)
 		}, status: 1, second: same}),
-		quorum(is(0, regain(writer("06"), 1, 1))),
+		quorum(is(2, regain(writer("06"), 1, 1))),
 		quorum(ends(1, release("05", 0))),
+		quorum(is(1, regain(writer("06"), 1, 1))),
+		quorum(ends(1, release("06", 0))),
 	},
 }

@@ -95,6 +95,10 @@ var counterexamples = map[string]func(*testing.T){
 		require.True(t, ok)
 		require.False(t, trusted, "it never had a grant there, so it says nothing of who had one")
 	},
+	"regain-offered": func(t *testing.T) {
+		_, ok := offeredBackAndHeld().Vote(C).Regaining(2, now)
+		require.False(t, ok)
+	},
 	"no-tombstone": func(t *testing.T) {
 		b := holding(refused)
 		require.False(t, b.Vote(C).Unanswered())

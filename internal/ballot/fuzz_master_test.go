@@ -129,14 +129,17 @@ func (m *simMaster) renew(token fencing.Token, now time.Duration) ballot.Answer 
 
 func (m *simMaster) regain(token fencing.Token, trusted bool, now time.Duration) ballot.Answer {
 	switch {
-	case now < m.abstains && !trusted:
+	case now < m.abstains && (!trusted || m.grant.stands(now) && m.grant.token != token):
 		return down
 	case m.grant.stands(now) && m.grant.token == token:
 		return m.granted()
-	case m.grant.stands(now) || m.tombstone || m.busy || m.counter > token:
+	case m.grant.stands(now) && m.grant.token < token || m.tombstone:
 		return absent
+	case m.busy:
+		m.waits = true
+		return queued
 	}
-	m.grant, m.counter, m.waits = grant{token, now + leaseTTL}, token, false
+	m.grant, m.counter, m.waits = grant{token, now + leaseTTL}, max(m.counter, token), false
 	return m.granted()
 }
 

@@ -150,7 +150,7 @@ func TestWhereAHoldIsRegained(t *testing.T) {
 		"its raise was refused":          {raiseRefused(), C, now, false, true},
 		"asked, and not answered":        {holding(), C, now, false, false},
 		"stands there":                   {holding(), A, now, false, false},
-		"stands there with another":      {holding(granted(7)), C, now, false, false},
+		"stands there with a later one":  {holding(granted(7)), C, now, false, true},
 		"another stood there":            {holding(granted(7)), C, tooLate, false, true},
 		"stood there, and was not heard": {holding(), A, tooLate, false, true},
 		"is being raised":                {raisingC(), C, now, false, false},
@@ -202,6 +202,7 @@ func TestAnswersToARegain(t *testing.T) {
 	}{
 		"regained":      {granted(2), 3, false},
 		"refused":       {absent, 2, false},
+		"waits there":   {queued, 2, false},
 		"another token": {granted(3), 2, false},
 		"not answered":  {silent, 2, true},
 		"did not run":   {down, 2, false},
@@ -231,6 +232,25 @@ func TestTheAnswerToNoRegain(t *testing.T) {
 	b := holding(refused)
 	b.Vote(C).Regained(2, granted(2))
 	require.Equal(t, 2, b.Votes().Standing(2))
+}
+
+// The answer that brings the late grant may come after the answer to the regain that has set it back.
+func TestARestoredGrantIsNotOutvotedByItsLateToken(t *testing.T) {
+	b := holding(silent)
+	_, ok := b.Vote(C).Regaining(2, now)
+	require.True(t, ok)
+	b.Vote(C).Regained(2, granted(2))
+	b.Vote(C).Answered(granted(7))
+	b.Vote(C).Granted(8, now.Add(trust))
+	require.Equal(t, 3, b.Votes().Standing(2))
+}
+
+// A hold that waits for a master has to be released there.
+func TestAHoldThatWaitsToBeRegainedMayBeHeld(t *testing.T) {
+	b := holding(refused)
+	b.Vote(C).Regaining(2, now)
+	b.Vote(C).Regained(2, queued)
+	require.True(t, b.Vote(C).MayBeHeld())
 }
 
 func TestAMessageDuringARegainLeavesItUnderWay(t *testing.T) {

@@ -321,7 +321,7 @@ var elsewhere = strings.Fields(`
 	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short
 	founded-at-once founded-in-time founded-short founded-from-look founded-unmarked founded-moved
 	read-equal raise-counted block-unminted upgrade-unheld
-	regain-unconfirmed regain-counted regain-same-id
+	regain-unconfirmed regain-busy regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside
 	settle-unnoticed fork-votes
 	adopt-untaken adopt-had-any adopt-ghost adopt-break-untold adopt-again adopt-rivals adopt-same-token

@@ -31,6 +31,7 @@ type Vote struct {
 
 	State          State
 	inflight       Op   // the operation on the grant that has no answer so far
+	restored       bool // the grant has the token of the lease since a regain
 	yieldRequested bool // a hold that comes first waits behind this one
 	news           bool // the master has answered, or has become late, since Ballot.Next
 	Permanent      bool // asking again cannot help
@@ -47,8 +48,11 @@ type Vote struct {
 func (v *Vote) Counts() bool { return v.State == Granted && v.Token > v.yielded }
 
 // isLater reports whether a grant is later than everything known of this master, whose tokens grow. So messages and
-// answers need no order, and an old one does not restore a grant that was yielded or outvoted.
-func (v *Vote) isLater(token fencing.Token) bool { return token > v.Token && token > v.yielded }
+// answers need no order, and an old one does not restore a grant that was yielded or outvoted. A master that has
+// restored the hold may have granted it with a larger token before.
+func (v *Vote) isLater(token fencing.Token) bool {
+	return !v.restored && token > v.Token && token > v.yielded
+}
 
 // MayBeHeld reports whether the master may have state of this hold.
 func (v *Vote) MayBeHeld() bool {
@@ -308,10 +312,11 @@ func (v *Vote) Confirmed(token fencing.Token, a Answer) {
 }
 
 // Regaining records that the master is asked to restore a hold that a quorum has. trusted reports whether trust in its
-// earlier grant is unbroken. ok is false where nothing is to be sent: a grant stands there with any token, a request is
-// in flight, or the token was offered there once and can never count again.
+// earlier grant is unbroken. ok is false where nothing is to be sent: a grant stands there with this token or a smaller
+// one, a request is in flight, or the token was offered there once: a late offer would take the grant away (case
+// regain-offered).
 func (v *Vote) Regaining(token fencing.Token, now clock.Instant) (trusted, ok bool) {
-	stands := v.State == Granted && !v.Until.Passed(now)
+	stands := v.State == Granted && v.Token <= token && !v.Until.Passed(now)
 	if v.inflight != None || v.State == Asked || stands || token <= v.yielded {
 		return false, false
 	}
@@ -319,7 +324,7 @@ func (v *Vote) Regaining(token fencing.Token, now clock.Instant) (trusted, ok bo
 	return v.Token == token && !v.Until.Passed(now), true
 }
 
-// Regained applies the reply to a regain. After a failure the vote keeps its state, and the next renewal that a quorum
+// Regained applies the reply to a regain. Where the hold waits, and after a failure, the next renewal that a quorum
 // confirms asks again. A regain without an answer may still run, so it sets Unknown as an acquire does: the release
 // leaves a tombstone for it (case no-tombstone).
 func (v *Vote) Regained(token fencing.Token, a Answer) {
@@ -328,8 +333,11 @@ func (v *Vote) Regained(token fencing.Token, a Answer) {
 	}
 	v.inflight, v.Err = None, a.Err
 	v.Unknown = v.Unknown || a.Unknown
-	if a.Status == IsGranted && a.Token == token {
-		v.State, v.Token, v.Until = Granted, token, a.Until
+	switch {
+	case a.Status == IsGranted && a.Token == token:
+		v.State, v.Token, v.Until, v.restored = Granted, token, a.Until, true
+	case a.Status == IsQueued:
+		v.State = Queued // to be released
 	}
 }
 

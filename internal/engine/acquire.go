@@ -154,7 +154,7 @@ func (a *acquisition) start() {
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
 	if route := a.hold.e.route(a.hold.key.LockHash()); route != a.route {
-		a.route, a.detail = route, a.hold.details(route, a.converts)
+		a.route, a.detail = route, a.hold.details(route, a.converts, a.hold.terms.handoffArg)
 		if a.posted != nil {
 			a.posted.args = a.args(nil)
 		}

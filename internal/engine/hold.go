@@ -45,6 +45,7 @@ type hold struct {
 	provisional bool   // not reported unless keep is called: see group
 	unclaimed   bool   // no caller has it so far, so it leaves no minimum behind: see claim
 	contended   bool   // it was not granted at once
+	unregained  uint8  // answers of masters that did not take it back
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
@@ -85,10 +86,10 @@ func (h *hold) block() int {
 	return h.extra.shared.block
 }
 
-// details returns what a master stores of the hold unchanged.
-func (h *hold) details(route wire.Route, converts string) string {
+// details returns what a master stores of the hold unchanged. claim is for how long a waiter lives without a refresh.
+func (h *hold) details(route wire.Route, converts string, claim wire.Millis) string {
 	return wire.Details{
-		Mode: h.mode, HandoffTTL: h.terms.handoffArg, Owner: h.namedOwner(), Block: h.block(), Converts: converts,
+		Mode: h.mode, HandoffTTL: claim, Owner: h.namedOwner(), Block: h.block(), Converts: converts,
 		Route: route, Meta: h.terms.Meta,
 	}.Text()
 }

@@ -255,10 +255,10 @@ func (h *hold) roundSucceeded(now clock.Instant, confirm bool) {
 	h.regain(now)
 }
 
-// regain asks masters that lost the hold to restore it, with its token, under mu. A quorum has just confirmed that the
-// hold stands, and each master ensures that no other grant was counted (case regain-counted). Without regain, a quorum
-// of three that loses one master after the other, each for a moment, loses the lease, although never more than one
-// master was away at a time.
+// regain asks masters that lost the hold, or granted it with another token, to restore it with its token, under mu. A
+// quorum has just confirmed that the hold stands, so no other grant that was counted there has had a quorum. Without
+// regain, a quorum of three that loses one master after the other, each for a moment, loses the lease, although never
+// more than one master was away at a time.
 func (h *hold) regain(now clock.Instant) {
 	details := ""
 	for _, m := range h.e.masters {
@@ -269,7 +269,8 @@ func (h *hold) regain(now clock.Instant) {
 		// A master that abstains restores the hold only if trust in its own grant was never broken. Then no other hold
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
-			details = h.details(h.e.route(h.key.LockHash()), "")
+			// It waits for a master until the next renewal, and has its grant until then: no message reports it.
+			details = h.details(h.e.route(h.key.LockHash()), "", wire.FormatMillis(min(h.ttl(), time.Hour)))
 		}
 		regain := wire.Regain{Hold: h.id, TTL: h.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
@@ -280,6 +281,7 @@ func (h *hold) regain(now clock.Instant) {
 			vote := h.ballot.Vote(m.Index)
 			vote.Regained(h.token(), a)
 			vote.Shorten(h.e.drift.Trusted(now, h.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
+			h.e.observers.warnOfAbsence(h, m, a)
 		})
 	}
 }

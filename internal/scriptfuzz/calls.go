@@ -509,7 +509,8 @@ func (m *lock) yield(id string, token int64) reply {
 	}
 }
 
-// regain gives a hold back to its client after the master has lost it.
+// regain gives a hold back to its client after the master has lost it, or has granted it with a larger token. Behind
+// another hold it waits at the head of the queue.
 func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 	if m.verdict.code != 0 && (!trusted || !m.verdict.abstains) {
 		return m.refused()
@@ -518,39 +519,37 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 		return m.answer(replyChanged)
 	}
 	m.purge()
-	own := m.find(r.id)
-	if own != nil && own.state == granted {
-		m.admit(false)
-		if own.token == token && !own.ended {
-			return m.answerGrant(own, 0)
-		}
-		return m.answer(0)
-	}
-	last := m.t
-	if m.several && r.mode == "r" {
-		last = m.tw
-	}
+	own, votes, stands := m.find(r.id), m.verdict.code == 0, m.stands(r.id)
 	free := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
-	regains := free && (own == nil || own.state != tombstone) && last <= token
-	if regains {
+	code := int64(0)
+	switch {
+	case stands != nil:
+		if alone := free && r.mode == "r" || m.writer == r.id && len(m.holds) == 1; own.token > token && alone && votes {
+			since := own.since
+			m.drop(r.id)
+			m.grant(own, token, 0, life)
+			own.since = since
+		}
+		r = *own
+	case own != nil && own.state == tombstone, !free && !votes:
+	case free:
 		m.drop(r.id)
 		m.froms[r.id] = r.from
 		m.grant(&r, token, 0, life)
 		m.wakened[r.id] = true // by the masters that have not lost the hold
+	default:
+		m.drop(r.id)
+		m.froms[r.id] = r.from
+		m.enqueue(&r, 0)
+		if r.state, code = deafWaits, 2; own.waits() {
+			r.since = own.since
+		}
 	}
 	m.admit(false)
-	if regains {
+	if r.state == granted && r.token == token && !r.ended {
 		return m.answerGrant(&r, 0)
 	}
-	return m.answer(0)
-}
-
-// channel returns the route without its letter.
-func (h *hold) channel() string {
-	if h.ended || h.adopter() != "" {
-		return h.route
-	}
-	return h.route[1:]
+	return m.answer(code)
 }
 
 // inspect shows the holders and the waiters.

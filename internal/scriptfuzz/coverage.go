@@ -23,7 +23,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Release: {"0", "1", "2", "more 0", "more 1", "more 2", "broken"},
 	scripts.Raise:   {"0", "1", "4", "5", "6"},
 	scripts.Yield:   {"0", "1", "2", "4", "5"},
-	scripts.Regain:  {"0", "1", "4", "5"},
+	scripts.Regain:  {"0", "1", "2", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d", "state f"},

@@ -62,6 +62,14 @@ func (h *hold) details() string {
 	return fmt.Sprintf("%s %d %s %s %s", h.mode, h.claim, owner, h.route, h.meta)
 }
 
+// channel returns the route without its letter.
+func (h *hold) channel() string {
+	if h.ended || h.adopter() != "" {
+		return h.route
+	}
+	return h.route[1:]
+}
+
 func (h *hold) waits() bool {
 	return h != nil && (h.state == waiting || h.state == sidelined || h.state == deafWaits || h.state == farWaits)
 }
@@ -299,7 +307,7 @@ func (m *lock) insert(h *hold) {
 
 // isRival reports whether the head of the queue converts a hold other than from.
 func (m *lock) isRival(from string) bool {
-	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != from
+	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != "" && m.queue[0].from != from
 }
 
 // await renews a waiter's lease, and brings back a sidelined one.

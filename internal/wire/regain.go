@@ -6,7 +6,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Regain has a master take a hold again that it has lost and a quorum still has: regain.lua.
+// Regain has a master take a hold again that it has lost and a quorum still has, or set its own late grant of the hold
+// to the token of the quorum: regain.lua.
 type Regain struct {
 	Hold    string
 	TTL     Millis
@@ -22,6 +23,6 @@ func (q Regain) Args(to []string) []string {
 
 // ReadRegain reads the reply.
 func ReadRegain(result rueidis.RedisResult) (HoldReply, error) {
-	f, h := readHold(result, []Status{0: Absent, 1: Granted, 4: Abstains, 5: Changed})
+	f, h := readHold(result, []Status{0: Absent, 1: Granted, 2: Queued, 4: Abstains, 5: Changed})
 	return f.ended(h)
 }

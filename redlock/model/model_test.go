@@ -68,7 +68,8 @@ func TestSmallCases(t *testing.T) {
 	// Whatever the table expects, these must stay in it, and stay refuted.
 	for _, shortcut := range []string{
 		"no-raise", "raise-unheld", "count-above", "check-first", "read-equal", "no-abstention", "unchecked-run",
-		"renew-lapsed", "hear-abstaining", "regain-abstaining", "regain-unconfirmed", "no-tombstone",
+		"renew-lapsed", "hear-abstaining", "regain-abstaining", "regain-unconfirmed", "regain-offered", "regain-busy",
+		"no-tombstone",
 		"floor-no-end", "floor-no-bound", "yield-counted", "passed-forgotten", "passed-again",
 		"block-unminted", "block-assumed", "upgrade-unheld",
 		"adopt-untaken", "adopt-had-any", "adopt-ghost", "adopt-break-untold", "break-frees", "break-renewable",

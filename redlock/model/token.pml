@@ -18,6 +18,7 @@
  * -DRENEW              with ROLLBACK: a renewal counts where the snapshot has the hold with its token
  * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
  * -DREGAINS=k          ... k times at most
+ * -DYIELDS=k           with REGAIN: k times a contender offers a grant to others, and the offer comes at any time
  * -DBLOCK=k            a write is granted k values at once, a block, and all of them are its tokens
  * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
  * -DUPGRADE            with KINDS=1: while the read, hold 0, is valid, hold 1 asks to write in its place; with KINDS=2
@@ -48,7 +49,8 @@
  * -DHEAR_ABSTAINING    a master that abstains tells a client that waits of the grant that came with the snapshot
  * -DSAME_ID            a master does not tell a regain of this quarantine from one of the last (LOSSES=2)
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
- * -DREGAIN_COUNTED     regain where a later value was granted
+ * -DREGAIN_BUSY        regain where another hold stands
+ * -DREGAIN_OFFERED     with YIELDS: regain though this very value was offered there
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
  * -DBLOCK_UNMINTED     a master counts the first value of a block only
  * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole
@@ -82,6 +84,10 @@ proctype Hold(byte h) {
 #ifdef PROPOSALS
   byte proposal;
 #endif
+#ifdef YIELDS
+  byte offered[MASTERS];  /* the largest value that the client has offered */
+  bit  yield[MASTERS];    /* the offer, on its way */
+#endif
 #ifdef ADOPT
   bit  release[MASTERS];  /* on its way, of the hold that this one adopts */
   bit  had[MASTERS];      /* the answer that it stood there until then */
@@ -111,6 +117,10 @@ end: do
 #ifdef REGAIN
   :: askAgain(h,0) :: askAgain(h,1) :: askAgain(h,2)
   :: executeRegain(h,0) :: executeRegain(h,1) :: executeRegain(h,2)
+#ifdef YIELDS
+  :: offer(h,0) :: offer(h,1) :: offer(h,2)
+  :: executeYield(h,0) :: executeYield(h,1) :: executeYield(h,2)
+#endif
 #ifdef REGAIN_UNCONFIRMED
   :: resume(h)
 #endif

@@ -1,4 +1,6 @@
-/* token_regain.pml: a hold that a quorum has is acquired again where a master says that it is gone, with its token. */
+/* token_regain.pml: a hold that a quorum has is acquired again, with its token, where a master says that it is gone, or
+ * has granted it late with another value. Where another hold stands, it waits to be granted there, with another value.
+ */
 #ifdef REGAIN
 
 #ifdef REGAINS
@@ -13,8 +15,13 @@
 #else
 #define MAYASK(h) (phase[h] == HELD)  /* valid: the other masters of a quorum have it still */
 #endif
+#if !defined(YIELDS) || defined(REGAIN_OFFERED)
+#define UNOFFERED(n) true
+#else
+#define UNOFFERED(n) (offered[n] < token)  /* a late offer would take the grant away */
+#endif
 inline askAgain(h, n) {
-  d_step { MAYASK(h) && value[AT(h,n)] != token && !regain[AT(h,n)] && MAYREGAIN ->
+  d_step { MAYASK(h) && value[AT(h,n)] != token && !regain[AT(h,n)] && MAYREGAIN && UNOFFERED(n) ->
     REGAINED; regain[AT(h,n)] = 1;
 #ifdef REGAIN_ABSTAINING
     trusted[AT(h,n)] = 1;
@@ -25,13 +32,6 @@ inline askAgain(h, n) {
   }
 }
 
-#ifdef REGAIN_COUNTED
-#define PASSED(h,n) false
-#elif defined(READERS)
-#define PASSED(h,n) ((reader[h] -> writeCounter[n] : counter[n]) > token)
-#else
-#define PASSED(h,n) (counter[n] > token)
-#endif
 #ifdef ADOPT
 #ifdef ADOPT_NO_TOMBSTONE
 #define MAYRETURN(h,n) true
@@ -40,6 +40,11 @@ inline askAgain(h, n) {
 #endif
 #else
 #define MAYRETURN(h,n) true
+#endif
+#ifdef REGAIN_BUSY
+#define BARRED(h,n) false
+#else
+#define BARRED(h,n) BUSY(h,n)
 #endif
 /* The answer counts unless the lease has ended; trust in it runs from the sending, so it may come too late. */
 inline executeRegain(h, n) {
@@ -52,7 +57,7 @@ inline executeRegain(h, n) {
     if :: skip :: deaf = 1 fi;
     d_step {
       if
-      :: !BUSY(h,n) && !PASSED(h,n) && token != 0 && MAYRETURN(h,n) ->
+      :: !BARRED(h,n) && token != 0 && MAYRETURN(h,n) ->
          TOUCH(n);
          value[AT(h,n)] = token; count(h, n, token);
 #if LOSSES > 0
@@ -72,6 +77,7 @@ inline executeRegain(h, n) {
          :: !deaf && MAYASK(h) -> counted[AT(h,n)] = 1; lapsed[AT(h,n)] = 0
          :: else -> skip
          fi
+      :: BARRED(h,n) -> acquire[n] = 1
       :: else -> skip
       fi;
       if :: !regain[AT(h,n)] -> trusted[AT(h,n)] = 0 :: else -> skip fi;
@@ -81,6 +87,27 @@ inline executeRegain(h, n) {
   }
 }
 
+#ifdef YIELDS
+/* A contender offers a grant: from then on it counts no value up to this one. The offer names the value. */
+inline offer(h, n) {
+  d_step { phase[h] == ASKING && answer[n] != 0 && yields > 0 ->
+    yields--; offered[n] = answer[n]; yield[n] = 1; answer[n] = 0;
+    printf("%c%d offers its value %d of %c\n", KIND(h), h, offered[n], NAME(n))
+  }
+}
+inline executeYield(h, n) {
+  d_step { yield[n] ->
+    yield[n] = 0;
+    if
+    :: value[AT(h,n)] == offered[n] ->
+       printf("  %c takes the value %d back from %c%d\n", NAME(n), offered[n], KIND(h), h);
+       value[AT(h,n)] = 0; acquire[n] = 1  /* it waits again */
+    :: else -> skip
+    fi;
+    forget(h)
+  }
+}
+#endif
 #ifdef REGAIN_UNCONFIRMED
 inline resume(h) {
   d_step { phase[h] == SUSPENDED && VALID(h) ->

@@ -66,6 +66,9 @@ byte starts;
 #ifdef REGAINS
 byte regains = REGAINS;
 #endif
+#ifdef YIELDS
+byte yields = YIELDS;
+#endif
 bit  regain[CELLS];     /* a message that asks the master for the grant again */
 bit  trusted[CELLS];    /* ... from a client that trusts in that master's own grant still */
 #ifdef NO_TOMBSTONE
