@@ -342,6 +342,21 @@ func TestListHandler(t *testing.T) {
 	})
 }
 
+// A hold that was given back, and that stands for its minimum, is none of a process that hangs.
+func TestListHandlerMarksAMinimum(t *testing.T) {
+	testkit.InFakeTime(t, 1, func(w *testkit.World) {
+		p := w.Process()
+		w.Release(p.Take("tick", rwlock.Write, rwlock.WithMinHold(time.Minute)))
+		handler := lockdebug.ListHandler(w.Process().Locker, "redis-1:6379")
+		for query, text := range map[string]string{"": "<i>ended, stands for its minimum", "?format=json": `"ended":true`} {
+			got := httptest.NewRecorder()
+			handler.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/"+query, nil))
+			require.Contains(w, got.Body.String(), text)
+		}
+		w.Pass(time.Minute)
+	})
+}
+
 // Without two of three masters nothing is known of any lock: the page says so, and so does its status.
 func TestListHandlerWithoutAQuorum(t *testing.T) {
 	testkit.InFakeTime(t, 3, func(w *testkit.World) {

@@ -329,7 +329,7 @@ func (p *patient) eviction() {
 	}
 }
 
-// persistence reports a server that cannot save its data.
+// persistence reports failed saves.
 func (p *patient) persistence() {
 	if p.info == nil {
 		return

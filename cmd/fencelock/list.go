@@ -45,11 +45,12 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 		}
 		status, found, failures := statusOK, 0, 0
 		var states []listed
+		var once advices
 		for state, err := range c.locker.List(ctx, *prefix, opts...) {
 			if err != nil {
 				status = statusFailed
 				if failures++; failures <= maxFailures {
-					status = report(ctx, status, s.target.advised(err), s.errs)
+					status = report(ctx, status, once.advised(&s.target, err), s.errs)
 				}
 			}
 			if state.Name != "" {
@@ -85,10 +86,21 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 	}
 }
 
+// advices have been given before.
+type advices []string
+
+func (a *advices) advised(t *target, err error) error {
+	if advice := t.advice(err); !slices.Contains(*a, advice) {
+		*a = append(*a, advice)
+		return t.advised(err)
+	}
+	return err
+}
+
 // maxFailures bounds how many errors a list shows.
 const maxFailures = 20
 
-// orders are those of -sort.
+// orders has the values of -sort.
 var orders = map[string]func(a, b listed) int{
 	"name":    byName,
 	"held":    func(a, b listed) int { return cmp.Or(cmp.Compare(b.held(), a.held()), byName(a, b)) },

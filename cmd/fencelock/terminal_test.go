@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,8 @@ func TestBoundedConn(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	t.Parallel()
-	server := testredis.StartBinary(t, binary(t))
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	server := testredis.StartBinary(t, binary(t), "--unixsocket", socket)
 	app := application(t, server.Option())
 	at := "-addr=" + server.Addr()
 	long := "orders:" + strings.Repeat("long", 20) + ":end"
@@ -105,6 +107,7 @@ func TestTables(t *testing.T) {
 	require.Equal(t, "orders:longlonglonglongl…onglonglonglonglong:end", first("-sort held"))
 	require.Equal(t, long, first("-sort held -wide"))
 	require.Equal(t, "b", first("-sort waiting"))
+	require.Contains(t, fencelock(t, "REDIS_URL=unix://"+socket, "list", patience).out, "web-2", "by the socket")
 	got := fencelock(t, "list", at, patience, "-limit", "2")
 	require.Equal(t, 3, strings.Count(got.out, "\n"), got.out)
 	require.Contains(t, got.errs, "1 more locks are not shown")

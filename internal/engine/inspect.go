@@ -101,13 +101,14 @@ func (e *Engine) List(ctx context.Context, namePrefix string, free bool) iter.Se
 
 // listing is a List in progress. Its methods return false when the listing ends.
 type listing struct {
-	e       *Engine
-	ctx     context.Context
-	pattern string
-	free    bool
-	yield   func(Listed) bool
-	listed  map[string]struct{} // the names yielded so far: several masters have them, and SCAN repeats keys
-	silent  []error             // by master: why it is not asked about locks that others list; nil if it answers
+	e        *Engine
+	ctx      context.Context
+	pattern  string
+	free     bool
+	yield    func(Listed) bool
+	listed   map[string]struct{} // the names yielded so far: several masters have them, and SCAN repeats keys
+	failures int                 // so far
+	silent   []error             // by master: why it is not asked about locks that others list; nil if it answers
 }
 
 // scanRounds bounds how often the servers of a master are scanned because keys have moved in between.
@@ -121,10 +122,14 @@ func (l *listing) ofMaster(m *transport.Master) bool {
 		if err != nil {
 			return l.fail(m, m.Addr(), err)
 		}
+		failures := l.failures
 		for _, shard := range shards {
 			if !l.ofShard(m, shard) {
 				return false
 			}
+		}
+		if l.failures-failures == len(shards) { // it has been said of each, and a new connection would repeat it
+			return true
 		}
 		_, after, err := l.shards(m)
 		if err != nil {
@@ -179,6 +184,7 @@ func (l *listing) fail(m *transport.Master, addr string, err error) bool {
 		l.yield(Listed{Err: ErrClosed})
 		return false
 	}
+	l.failures++
 	return l.yield(Listed{Err: &NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
 }
 
