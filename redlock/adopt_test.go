@@ -88,6 +88,21 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 	})
 }
 
+// A master that does not have the detached hold has answered, and is none of those that the adoption needs.
+func TestAMasterWithoutTheDetachedHoldAdoptsNothing(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		q.Section("warm-up")
+		ticket := detached(w, p, rwlock.Write)
+		w.Minis[0].Miniredis().Del("fencelock:{x}")
+		q.CutOff(1)
+		failed := new(rwlock.QuorumError)
+		_, err := q.Adopt(w.Ctx, ticket)
+		require.ErrorAs(w, err, &failed)
+		require.Equal(w, 1, failed.Got)
+	})
+}
+
 // Three of five masters have the detached hold, and that is enough in whatever order they answer: one that lost it and
 // one that refuses do not decide before the last of the three.
 func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -117,4 +118,59 @@ func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
 		require.NoError(w, change.Result())
 		require.Greater(w, time.Until(lease.Deadline()), 59*time.Second)
 	})
+}
+
+// A quorum grants the lock, and one of it fails before the lease is renewed. The third master, which is a moment late, is
+// asked to renew what it has granted.
+func TestALateGrantTakesPartInARenewal(t *testing.T) {
+	const late = 20 * time.Millisecond
+	calls := map[string]func(context.Context, *rwlock.Lease) error{
+		"Renew":  func(ctx context.Context, lease *rwlock.Lease) error { return lease.Renew(ctx) },
+		"SetTTL": func(ctx context.Context, lease *rwlock.Lease) error { return lease.SetTTL(ctx, time.Minute) },
+		"Detach": func(ctx context.Context, lease *rwlock.Lease) error {
+			_, err := lease.Detach(ctx, rwlock.WithTTL(time.Minute))
+			return err
+		},
+	}
+	for how, fail := range map[string]func(link *testredis.Link){
+		"refuses": func(link *testredis.Link) { link.Refuse(); link.Cut() },
+		"silent":  func(link *testredis.Link) { link.Blackhole(testredis.Both) },
+	} {
+		for name, call := range calls {
+			t.Run(name+", one master "+how, func(t *testing.T) {
+				inFakeTime(t, 3, func(w *world) {
+					p := w.Process(redlock.WithQuarantine(time.Minute))
+					p.Section("warm-up")
+					w.Pass(time.Second)
+					p.Links[2].Delay(late)
+					lease := p.Take("n", rwlock.Write)
+					fail(p.Links[1])
+					require.NoError(w, call(w.Ctx, lease))
+				})
+			})
+		}
+	}
+}
+
+// A grant that comes while a round is under way is no answer to the round, though it lasts longer than the new TTL. It is
+// not asked to renew if its token is another one.
+func TestALateGrantConfirmsNoRenewal(t *testing.T) {
+	for name, counted := range map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				p := w.Process()
+				p.Section("warm-up")
+				w.Pass(time.Second)
+				before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
+				w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
+				p.Links[2].Delay(20 * time.Millisecond)
+				lease := p.Take("n", rwlock.Write)
+				p.Links[1].Blackhole(testredis.Both)
+				p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
+				failed := new(rwlock.QuorumError)
+				require.ErrorAs(w, lease.SetTTL(w.Ctx, w.TTL/4), &failed)
+				require.Equal(w, 1, failed.Got)
+			})
+		})
+	}
 }

@@ -189,9 +189,12 @@ func (t Tally) HandedOff() bool {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0
 }
 
-// RenewalsUnderWay reports whether the answer to a renewal is outstanding on any master.
-func (t Tally) RenewalsUnderWay() bool {
-	return t.count(func(v *Vote) bool { return v.inflight == Renew }) > 0
+// MayRenew reports whether an answer is outstanding that may renew the hold on a master, or may show that the master can
+// be asked to: it may have been asked for the hold so late that a quorum granted it first.
+func (t Tally) MayRenew() bool {
+	return t.count(func(v *Vote) bool {
+		return v.State == Asked && !v.Slow || v.inflight != None && v.inflight != Yield
+	}) > 0
 }
 
 // OwesRenewal reports whether this master has not answered a renewal.

@@ -277,10 +277,10 @@ func TestAnswersToARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := holding()
 			require.True(t, b.Vote(A).Renewing(2))
-			require.True(t, b.Votes().RenewalsUnderWay())
+			require.True(t, b.Votes().MayRenew())
 			require.False(t, b.Vote(A).Renewing(2), "one at a time")
 			b.Vote(A).Renewed(2, test.answer, later)
-			require.False(t, b.Votes().RenewalsUnderWay())
+			require.False(t, b.Votes().MayRenew())
 			require.Equal(t, test.standing, b.Votes().Standing(2))
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 			require.Equal(t, test.renewed, b.Vote(A).Until == longer)
@@ -302,7 +302,7 @@ func TestWhereARenewalIsNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.False(t, test.b.Vote(test.master).Renewing(2))
-			require.False(t, test.b.Votes().RenewalsUnderWay())
+			require.False(t, test.b.Votes().MayRenew())
 		})
 	}
 }

@@ -403,8 +403,8 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	if a.entry == Join && h.phase == asking && answer.Status == ballot.IsGranted {
 		h.mode = reply.Mode
 	}
-	// decide may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
-	a.decide()
+	// That may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
+	h.changed(m)
 	if err == nil {
 		h.e.waiters[m.Index].served(m.At(h.key.LockHash()))
 	}

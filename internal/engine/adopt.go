@@ -136,12 +136,12 @@ func (a *adoption) ungranted(f *Error) *Error {
 	if by, broken := f.Err.(*Breaker); broken {
 		f.Kind, f.Err = Gone, by
 	}
-	if f.Kind != Contended || f.Err != nil {
-		return a.fail(f)
-	}
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
-	switch rivals, gone := a.hold.ballot.Votes().Unadopted(); {
+	rivals, gone := a.hold.ballot.Votes().Unadopted()
+	f.Got -= rivals + gone
+	switch {
+	case f.Kind != Contended || f.Err != nil:
 	case gone > len(a.hold.e.masters)-f.Need:
 		f.Kind, f.Err = Gone, errGone
 	case rivals > 0:

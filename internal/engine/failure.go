@@ -102,5 +102,8 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 		}
 	}
 	f.Got = h.ballot.Votes().Answers()
+	if kind == NoQuorum { // too many of the answers are grants that came too late, or with another token
+		f.Got = min(f.Got, f.Need-1)
+	}
 	return f
 }

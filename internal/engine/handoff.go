@@ -73,7 +73,7 @@ func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Hando
 	case known:
 		h.ballot.Vote(m.Index).Block(g.Token, g.First)
 		h.granted(m, g.Token, until)
-		h.changed()
+		h.changed(m)
 	case h.phase == asking && h.ballot.Vote(m.Index).State == ballot.Queued:
 		h.e.waiters[m.Index].wake(h.name)
 	case h.phase == asking:
@@ -162,7 +162,7 @@ func (h *hold) confirmed(
 		return
 	}
 	h.ballot.Vote(m.Index).Confirmed(token, answer)
-	h.changed()
+	h.changed(m)
 }
 
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages

@@ -120,13 +120,18 @@ func (h *hold) event() Event {
 	}
 }
 
-// changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
-// that only actions follow: the hold has its token, and no late answer of a master revokes it.
-func (h *hold) changed() {
+// changed acts on the vote of a master that has changed, under mu. While the hold is asking, the change may decide the
+// verdict. After that only actions follow: the hold has its token, and no late answer of a master revokes it. The master
+// takes part in a round under way, because it may have granted the hold since the round began.
+func (h *hold) changed(m *transport.Master) {
 	if h.asking != nil {
 		h.asking.decide()
-	} else {
-		h.perform(h.ballot.Next(nil))
+		return
+	}
+	h.perform(h.ballot.Next(nil))
+	if h.phase == held && h.renewal.round != nil {
+		h.askToRenew(m, h.trust.until())
+		h.settle(h.e.clock.Now())
 	}
 }
 
@@ -376,9 +381,7 @@ func (h *hold) post(
 // kept).
 func (h *hold) raised(m *transport.Master, target fencing.Token, a ballot.Answer) {
 	h.ballot.Vote(m.Index).Raised(target, a)
-	if h.asking != nil {
-		h.asking.decide()
-	}
+	h.changed(m)
 }
 
 // yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have

@@ -114,17 +114,17 @@ func (h *hold) startRound(now clock.Instant) *round {
 	r := &round{sent: now}
 	h.renewal.round = r
 	for _, m := range h.e.masters {
-		h.askToRenew(m, h.trust.until(), now)
+		h.askToRenew(m, h.trust.until())
 	}
 	return r
 }
 
-// askToRenew posts a renewal to one master. The renewal is useless after until. A master with a request in flight is
-// asked again when that request has renewed the lease.
+// askToRenew posts a renewal of the round under way to one master. The renewal is useless after until. A master with a
+// request in flight is asked again when that request has renewed the lease.
 //
 // A renewal that SetTTL has made shorter than the trust so far lowers the trust before it is sent. The master keeps the
-// hold for the TTL from its arrival on, which is after now.
-func (h *hold) askToRenew(m *transport.Master, until, now clock.Instant) {
+// hold for the TTL from its arrival on, which is after the round began.
+func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 	vote := h.ballot.Vote(m.Index)
 	if !vote.Renewing(h.token()) {
 		return
@@ -132,7 +132,7 @@ func (h *hold) askToRenew(m *transport.Master, until, now clock.Instant) {
 	ttl := h.ttl()
 	if h.extra != nil && h.extra.changed != nil {
 		// Less than the round's own trust, which only answers reach.
-		vote.Shorten(h.e.drift.Trusted(now, ttl).Add(-1))
+		vote.Shorten(h.e.drift.Trusted(h.renewal.round.sent, ttl).Add(-1))
 		if trusted, ok := h.ballot.Votes().TrustedUntil(h.token()); ok {
 			h.trust.set(trusted)
 		}
@@ -187,7 +187,7 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 		if !ok {
 			until = h.trust.until()
 		}
-		h.askToRenew(m, until, now)
+		h.askToRenew(m, until)
 	}
 	h.settle(now)
 }
@@ -235,7 +235,7 @@ func (h *hold) settleRound(before, now clock.Instant) {
 	case h.trust.until().Mono >= h.e.drift.Trusted(r.sent, ttl).Mono: // a quorum has renewed it since
 		h.roundSucceeded(now, false)
 		r.end(nil)
-	case !h.ballot.Votes().RenewalsUnderWay():
+	case !h.ballot.Votes().MayRenew():
 		h.roundStalled(now)
 	}
 }
@@ -282,6 +282,7 @@ func (h *hold) regain(now clock.Instant) {
 			vote.Regained(h.token(), a)
 			vote.Shorten(h.e.drift.Trusted(now, h.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
 			h.e.observers.warnOfAbsence(h, m, a)
+			h.changed(m)
 		})
 	}
 }
@@ -300,8 +301,7 @@ func (h *hold) roundStalled(now clock.Instant) {
 	h.logFailures()
 }
 
-// unrenewed describes a round that has failed, under mu. A master that has granted the hold since the round began was
-// not asked in the round, and did not confirm.
+// unrenewed describes a round that has failed, under mu.
 func (h *hold) unrenewed(r *round) *Error {
 	causes, _ := h.renewal.failure.(NodeFailures)
 	asked := h.e.drift.Trusted(r.sent, h.trustedTTL(h.ttl(), h.e.clock.Now()))
@@ -309,7 +309,8 @@ func (h *hold) unrenewed(r *round) *Error {
 	failed.Kind, _ = h.e.refusal(causes)
 	for i := range h.e.masters {
 		vote := h.ballot.Vote(i)
-		if _, found := causes.find(i); !found && vote.Counts() && vote.Until.Mono >= asked.Mono {
+		stands := vote.Counts() && vote.Token == h.token()
+		if _, found := causes.find(i); !found && stands && vote.Until.Mono >= asked.Mono {
 			failed.Got++
 		}
 	}
