@@ -120,8 +120,8 @@ func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A quorum grants the lock, and one of it fails before the lease is renewed. The third master, which is a moment late, is
-// asked to renew what it has granted.
+// A quorum grants the lock, and one of it fails before the lease is renewed. The third master, which is a moment late,
+// is asked to renew what it has granted.
 func TestALateGrantTakesPartInARenewal(t *testing.T) {
 	const late = 20 * time.Millisecond
 	calls := map[string]func(context.Context, *rwlock.Lease) error{
@@ -152,8 +152,8 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 	}
 }
 
-// A grant that comes while a round is under way is no answer to the round, though it lasts longer than the new TTL. It is
-// not asked to renew if its token is another one.
+// A grant that comes while a round is under way is no answer to the round, though it lasts longer than the new TTL. A
+// grant with another token is not renewed.
 func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 	for name, counted := range map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour} {
 		t.Run(name, func(t *testing.T) {

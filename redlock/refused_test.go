@@ -45,6 +45,7 @@ func TestNewRefuses(t *testing.T) {
 			"drift of half":         {c, []rwlock.Option{redlock.WithDrift(0.5)}, "WithDrift"},
 			"no quarantine":         {c, []rwlock.Option{redlock.WithQuarantine(0)}, "WithQuarantine"},
 			"quarantine within TTL": {c, []rwlock.Option{redlock.WithQuarantine(time.Second)}, "not be below the TTL of 10s"},
+			"quarantine of days":    {c, []rwlock.Option{redlock.WithQuarantine(24*time.Hour + 1)}, "at most 24h0m0s"},
 			"nil option":            {c, []rwlock.Option{nil}, "must not be nil"},
 		} {
 			_, err := redlock.New(test.masters, test.opts...)

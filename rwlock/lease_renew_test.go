@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -154,5 +155,25 @@ func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
 		require.NoError(w, lease.Err())
 		w.UntilOver(lease)
 		require.Greater(w, time.Since(waiter.At), w.TTL*9/10)
+	})
+}
+
+// The longest duration that there is ends nothing at once: it is no less than the life of any process.
+func TestALimitOfCenturies(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const centuries = time.Duration(math.MaxInt64)
+		p := w.Process(rwlock.WithReleaseTimeout(centuries))
+		w.Pass(time.Second)
+		opts := []rwlock.LockOption{rwlock.WithMaxHold(centuries), rwlock.WithMaxWait(centuries)}
+		lease := p.Take("n", rwlock.Write, opts...)
+		mu := p.RWMutex("m", append(opts, rwlock.WithLinger(centuries))...)
+		require.NoError(w, mu.Lock(w.Ctx))
+		w.Pass(2 * w.TTL)
+		require.NoError(w, lease.Err())
+		require.NoError(w, mu.Context(w.Ctx).Err())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Pass(2 * w.TTL)
+		require.Equal(w, 1, p.Stats().Lingering)
+		w.Release(lease)
 	})
 }

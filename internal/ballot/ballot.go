@@ -189,8 +189,8 @@ func (t Tally) HandedOff() bool {
 	return t.count(func(v *Vote) bool { return v.Counts() && v.HandedOff }) > 0
 }
 
-// MayRenew reports whether an answer is outstanding that may renew the hold on a master, or may show that the master can
-// be asked to: it may have been asked for the hold so late that a quorum granted it first.
+// MayRenew reports whether an answer is outstanding that may renew the hold on a master, or may show that the master
+// can be asked to: a quorum may have granted the hold before this master has answered.
 func (t Tally) MayRenew() bool {
 	return t.count(func(v *Vote) bool {
 		return v.State == Asked && !v.Slow || v.inflight != None && v.inflight != Yield

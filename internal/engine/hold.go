@@ -120,9 +120,9 @@ func (h *hold) event() Event {
 	}
 }
 
-// changed acts on the vote of a master that has changed, under mu. While the hold is asking, the change may decide the
-// verdict. After that only actions follow: the hold has its token, and no late answer of a master revokes it. The master
-// takes part in a round under way, because it may have granted the hold since the round began.
+// changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
+// that only actions follow: the hold has its token, and no late answer of a master revokes it. The master takes part in
+// a round under way, because it may have granted the hold since the round began.
 func (h *hold) changed(m *transport.Master) {
 	if h.asking != nil {
 		h.asking.decide()

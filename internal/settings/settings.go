@@ -174,12 +174,13 @@ func (l *Lock) Refuse(option string, value any, rule string) {
 	}
 }
 
-// Positive returns d, for a setting whose zero means "not set". If d is not positive it records a rule for Check.
+// Positive returns d, for a setting whose zero means "not set". If d is not positive it records a rule for Check. What
+// is added to a time of either clock must not overflow, so a d of centuries is cut to 146 years.
 func (l *Lock) Positive(option string, d time.Duration) time.Duration {
 	if d <= 0 {
 		l.Refuse(option, d, "must be positive")
 	}
-	return max(d, 0)
+	return min(max(d, 0), 1<<62)
 }
 
 // OfSeveral is Positive for a setting that has no meaning with a single master. A single master refuses it.
@@ -202,6 +203,8 @@ func (l *Locker) Check() *Invalid {
 	switch {
 	case l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
 		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
+	case l.Quarantine > MaxTTL:
+		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must be at most %v, the longest TTL", MaxTTL)}
 	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, braces+space):
 		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without white space and braces"}
 	case l.Logger == nil:
