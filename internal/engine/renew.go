@@ -120,10 +120,9 @@ func (h *hold) startRound(now clock.Instant) *round {
 }
 
 // askToRenew posts a renewal of the round under way to one master. The renewal is useless after until. A master with a
-// request in flight is asked again when that request has renewed the lease.
-//
-// A renewal that SetTTL has made shorter than the trust so far lowers the trust before it is sent. The master keeps the
-// hold for the TTL from its arrival on, which is after the round began.
+// request in flight is asked again when that request has renewed the lease. A renewal that SetTTL has made shorter than
+// the trust so far lowers the trust before it is sent. The master keeps the hold for the TTL from its arrival on, which
+// is after the round began.
 func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 	vote := h.ballot.Vote(m.Index)
 	if !vote.Renewing(h.token()) {
@@ -309,8 +308,8 @@ func (h *hold) unrenewed(r *round) *Error {
 	failed.Kind, _ = h.e.refusal(causes)
 	for i := range h.e.masters {
 		vote := h.ballot.Vote(i)
-		stands := vote.Counts() && vote.Token == h.token()
-		if _, found := causes.find(i); !found && stands && vote.Until.Mono >= asked.Mono {
+		renewed := vote.Counts() && vote.Token == h.token() && vote.Until.Mono >= asked.Mono
+		if _, found := causes.find(i); !found && renewed {
 			failed.Got++
 		}
 	}
