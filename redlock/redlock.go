@@ -167,7 +167,7 @@ func WithDrift(factor float64) rwlock.Option {
 }
 
 // WithQuarantine sets how long a master that may have lost its data has no vote: the longest TTL that any client of
-// these masters uses, at most 24 h, by default the locker's own. It lasts at least 2 s with any setting, and begins when
+// these masters uses, at most 24 h, by default the locker's own. It lasts at least 2 s in any case, and begins when
 // a client first finds that the master has restarted or has lost its data. All clients must agree on it and on the
 // masters. A client with another TTL or number of masters is refused, and a client that names another server in the
 // place of a master gets no vote there. To change either, or to replace a master by another server, stop all clients,
