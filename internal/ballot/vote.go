@@ -119,6 +119,13 @@ func (v *Vote) Ask() {
 	}
 }
 
+// Unsent records that the request to the master never left.
+func (v *Vote) Unsent() {
+	if v.State == Asked {
+		v.State = Unasked
+	}
+}
+
 // Late records that the master did not answer within the node timeout. A later answer still counts.
 func (v *Vote) Late(err error) {
 	if v.State == Asked {

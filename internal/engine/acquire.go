@@ -34,6 +34,7 @@ type acquisition struct {
 	former   string        // the last of those holds, or ""
 	errs     []error       // of each master, from the former hold
 	holder   *Holder       // a holder in the way of the current hold, as last seen; never the former hold
+	unsent   bool          // the request to a single master has not left; of the goroutine that asks
 	waiting  bool          // in wait sets and in the count of waiters
 	wakeUps  uint64        // count of the engine before the first request
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
@@ -178,8 +179,9 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	h.lease.mu.Unlock()
 	r, sent := m.Do(ctx, a.script(m), h.e.keys.OfScript(&keys), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
-	// tombstone.
-	if r.NonRedisError() != nil && ctx.Err() != nil {
+	// tombstone, unless the request has never left.
+	if err := r.NonRedisError(); err != nil && ctx.Err() != nil {
+		a.unsent = transport.DidNotRun(err)
 		return // await sees the same end of ctx, and a master that has not answered
 	}
 	a.answered(m, id, r, sent)
@@ -284,7 +286,7 @@ func (a *acquisition) call(m *transport.Master, proposal int64, urgent bool) tra
 		p.args = a.args(nil)
 	}
 	return transport.Call{
-		Script: a.script(m), Keys: p.keys, Vote: m.Vote(proposal), Args: p.args, To: &p.queries[m.Index],
+		Script: a.script(m), Keys: p.keys, Vote: m.Vote(proposal), Args: p.args, To: &p.queries[m.Index], Hold: a.hold.id,
 		Urgent: urgent, Replicated: true,
 	}
 }
@@ -561,7 +563,11 @@ func (a *acquisition) cancel(ctx context.Context) {
 				w.noteSilence(a)
 			}
 		}
-		a.giveUp(a.failure(a.waitFailure(), cause))
+		f := a.failure(a.waitFailure(), cause)
+		if a.unsent {
+			h.ballot.Vote(0).Unsent()
+		}
+		a.giveUp(f)
 	}
 }
 

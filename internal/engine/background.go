@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -71,10 +72,22 @@ func (h *hold) tombstoneTTL() wire.Millis {
 // client's connection is closed.
 const lateness = time.Minute
 
+// withdrawUnsent withdraws the requests that have not left, under mu. What never left needs no release: while a server
+// stands still, most of what is asked does not leave.
+func (h *hold) withdrawUnsent() {
+	for i, m := range h.e.masters {
+		vote := h.ballot.Vote(i)
+		if vote.State == ballot.Asked && m.Withdraw(h.key.LockHash(), h.id) {
+			vote.Unsent()
+		}
+	}
+}
+
 // releaseInBackground releases all that any master may have of this hold, under mu, and removes the hold from the
 // registry. The releases are counted first, so that Close sees either the lease or its releases. They are sent when mu
 // is unlocked.
 func (h *hold) releaseInBackground() {
+	h.withdrawUnsent()
 	for i, m := range h.e.masters {
 		if h.ballot.Vote(i).MayBeHeld() {
 			h.queueRelease(m)
@@ -153,7 +166,7 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	q.mu.Lock()
 	defer q.unlock()
 	p.e.unconfirmed.add(+1)
-	q.waiting = append(q.waiting, r)
+	q.keepLocked(r)
 	q.backOffLocked()
 }
 
@@ -205,13 +218,28 @@ const (
 	releasesPerCall  = 200  // holds of one lock
 )
 
+// releasesKept bounds how many releases wait for a server that does not answer: 3 MB. The hold of each further one ends
+// with its TTL.
+const releasesKept = 1 << 14
+
+// keepLocked queues releases, under mu.
+func (q *releaseQueue) keepLocked(all ...*pendingRelease) {
+	room := min(max(releasesKept-len(q.waiting), 0), len(all))
+	q.waiting = append(q.waiting, all[:room]...)
+	for _, r := range all[room:] {
+		q.leftLocked(r)
+		q.p.e.unconfirmed.add(-1)
+		q.p.e.counters.unconfirmed.Add(1)
+	}
+}
+
 // add queues a release. While the node fails, the release waits for the next probe, so that a server that comes back
 // does not receive all accumulated requests at once. Behind a release without an answer it waits for that answer or
 // until a call is full, so that those of a crowd that gives up go together.
 func (q *releaseQueue) add(r *pendingRelease) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.waiting = append(q.waiting, r)
+	q.keepLocked(r)
 	switch {
 	case q.failures > 0:
 		q.leftLocked(r)
@@ -345,7 +373,7 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 		q.leftLocked(r)
 	}
 	if err != nil && !q.p.m.Permanent(err) {
-		q.waiting = append(q.waiting, batch...)
+		q.keepLocked(batch...)
 		q.backOffLocked()
 		return
 	}

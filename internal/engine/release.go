@@ -220,6 +220,7 @@ func (h *hold) giveBackTo(ctx, caller context.Context, m *transport.Master) (had
 func (h *hold) releasesTo(votes *releaseVotes, calls postings) postings {
 	keys := h.e.keys.ForCall(h.key)
 	h.lease.mu.Lock()
+	h.withdrawUnsent()
 	proposal := h.e.tokens.proposalAfter(h.token())
 	var args releaseArgs
 	for i, m := range h.e.masters {
@@ -268,6 +269,7 @@ func (h *hold) releaseCall(
 // answers, so the releases do not wait for a probe, as those of releaseInBackground do. Only the release to a server
 // that does not answer does, and no attempt waits for it: the attempt fails at once, as it would without the release.
 func (h *hold) releaseAtOnce(left []func()) {
+	h.withdrawUnsent()
 	keys, proposal := h.e.keys.ForCall(h.key), h.e.tokens.proposalAfter(h.token())
 	for i, m := range h.e.masters {
 		switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -38,7 +39,7 @@ type bed struct {
 	cfg     *transport.Config
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
-	aside   atomic.Int64 // tasks that were spawned
+	aside   atomic.Int64 // calls that another goroutine than their caller's has sent
 	closed  atomic.Bool  // nothing is spawned any more
 	link    *testredis.Link
 	heard   chan string
@@ -72,10 +73,37 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	for _, change := range changes {
 		change(b.cfg)
 	}
-	b.Master = transport.NewMaster(b.cfg, 0, client)
+	b.Master = transport.NewMaster(b.cfg, 0, watching(client))
 	b.tasks.Go(b.Run)
 	t.Cleanup(b.stop)
 	return b
+}
+
+// callers is the key of a context's value: whether its caller itself sends with it.
+type callers struct{}
+
+type watched struct{ rueidis.Client }
+
+func (w watched) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if own, ok := ctx.Value(callers{}).(*bool); ok {
+		*own = true
+	}
+	return w.Client.Do(ctx, cmd)
+}
+
+// watching is the client, which sees who sends, and tells of its connections what it told before.
+func watching(client rueidis.Client) rueidis.Client {
+	type counts interface{ Dials() uint64 }
+	if c, err := rwlock.Wrap(client, func(c rueidis.Client) rueidis.Client { return watched{c} }); err == nil {
+		return c
+	}
+	if c, ok := client.(counts); ok {
+		return struct {
+			watched
+			counts
+		}{watched{client}, c}
+	}
+	return watched{client}
 }
 
 // stop ends the bed. One that does not end has failed its test, which does not wait for it for ever.
@@ -102,7 +130,6 @@ func (b *bed) spawn(task func()) bool {
 	if b.closed.Load() {
 		return false
 	}
-	b.aside.Add(1)
 	b.tasks.Go(task)
 	return true
 }
@@ -138,7 +165,11 @@ func acquireArgs(hold string, ttl time.Duration) []string {
 
 // do calls a script that needs nothing and tells the server's time, and notes that as the engine does.
 func (b *bed) do(ctx context.Context) error {
-	r, sent := b.Do(ctx, refresh, keysOf("any"), wire.Vote{}, nil)
+	own := false
+	r, sent := b.Do(context.WithValue(ctx, callers{}, &own), refresh, keysOf("any"), wire.Vote{}, nil)
+	if !own {
+		b.aside.Add(1)
+	}
 	fields, err := r.AsIntSlice()
 	if err == nil {
 		b.Sample("", sent, fields[0])

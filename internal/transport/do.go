@@ -29,7 +29,7 @@ func (m *Master) Do(
 	if n.connected(sent) {
 		r, sent = n.send(ctx, s, keys, vote, args)
 	} else {
-		r, sent = n.sendAsync(ctx, s, keys, vote, args)
+		r, sent = n.queue(ctx, s, keys, vote, args)
 	}
 	n.note(ctx, r)
 	return r, sent
@@ -61,32 +61,29 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	}
 }
 
-// sendAsync returns when ctx ends, while the call itself, and the dial that it may need, continue.
-func (n *Node) sendAsync(
+// queue sends the call with the next batch and returns when ctx ends, or the engine. A call that has not left by then
+// is never sent, so callers that give up leave nothing behind: neither a goroutine nor a request.
+func (n *Node) queue(
 	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
-	type answer struct {
-		r    rueidis.RedisResult
-		sent clock.Instant
-	}
 	cfg := n.m.cfg
 	began := cfg.Clock.Now()
-	reply := make(chan answer, 1)
-	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
-	call := func() {
-		r, sent := n.send(withValues{cfg.Life, ctx}, s, ownKeys, vote, ownArgs)
-		reply <- answer{r, sent}
-	}
-	if !cfg.Spawn(call) {
-		return n.send(ctx, s, keys, vote, args) // the engine is ending
-	}
+	reply := make(answers, 1)
+	n.m.Post(Call{
+		Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply, Urgent: true,
+	})
 	slow := time.NewTimer(cfg.SlowCallAfter)
 	defer slow.Stop()
 	for {
 		select {
 		case a := <-reply:
 			return a.r, a.sent
+		case <-cfg.Life.Done():
+			return rueidis.NewErrorResult(cfg.Life.Err()), began
 		case <-ctx.Done():
+			if n.m.withdraw(keys[0], func(c Call) bool { return c.To == Receiver(reply) }) {
+				return rueidis.NewErrorResult(&NotSent{Cause: ctx.Err()}), began
+			}
 			return rueidis.NewErrorResult(ctx.Err()), began
 		case <-slow.C:
 			cfg.OnSlowCall(n.m, n, &NoReply{After: cfg.SlowCallAfter})
@@ -94,13 +91,16 @@ func (n *Node) sendAsync(
 	}
 }
 
-// withValues ends with one context and has the values of another.
-type withValues struct {
-	context.Context
-	values context.Context
+// answers gets the answer to one call.
+type answers chan answer
+
+type answer struct {
+	r    rueidis.RedisResult
+	sent clock.Instant
 }
 
-func (c withValues) Value(key any) any { return c.values.Value(key) }
+// Receive does not block: the channel has room.
+func (a answers) Receive(r rueidis.RedisResult, sent clock.Instant) { a <- answer{r, sent} }
 
 // send returns the reply, and the time just before the answered request was sent.
 func (n *Node) send(
@@ -130,6 +130,7 @@ type Script struct {
 	name   scripts.Name
 	salt   string
 	votes  bool          // its first argument is a vote
+	first  bool          // it is sent before others
 	digest func() string // computed late: SHA-1 panics at start-up in a process restricted to FIPS 140
 }
 
@@ -138,6 +139,7 @@ type Script struct {
 // is another process.
 func NewScript(name scripts.Name, salt string) *Script {
 	s := &Script{name: name, salt: salt, votes: name != scripts.Marker && name != scripts.Inspect}
+	s.first = !s.votes || name == scripts.Release
 	s.digest = sync.OnceValue(func() string {
 		sum := sha1.Sum([]byte(s.source())) //nolint:gosec // as above
 		return hex.EncodeToString(sum[:])

@@ -126,15 +126,6 @@ func TestACallerThatWaitsLongIsToldOf(t *testing.T) {
 	})
 }
 
-func TestDoAtTheEndSpawnsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, testredis.NewMini(t).Client(t))
-		b.closed.Store(true)
-		b.mustDo()
-		require.Zero(t, b.aside.Load())
-	})
-}
-
 func TestAServerThatForgotItsScriptsGetsTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)

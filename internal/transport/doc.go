@@ -50,7 +50,8 @@
 //
 // A caller that finds no connection dials on its own goroutine, regardless of its context, and all other callers wait
 // for that dial. So a caller sends on its own goroutine only over a connection that has answered a moment ago.
-// Otherwise it waits for the call of another goroutine and can return when its context ends.
+// Otherwise its call waits for the pipeline, and is withdrawn if it has not left when the context ends: the client
+// keeps a goroutine for each command that its caller has given up.
 //
 // A client with several multiplexed connections dials each one when it is first used. It must have answered often
 // enough for all of them to be open. A client from rwlock.Dial reports that it has one connection.

@@ -142,6 +142,16 @@ func (m *Master) Post(c Call) {
 	}
 }
 
+// Withdraw removes the request for a hold, and reports whether it had not left: then it never does.
+func (m *Master) Withdraw(lock, hold string) bool {
+	return m.withdraw(lock, func(c Call) bool { return c.Hold == hold })
+}
+
+func (m *Master) withdraw(key string, is func(Call) bool) bool {
+	n := m.At(key)
+	return n.pipeline.withdraw(is) || n.replicated != nil && n.replicated.withdraw(is)
+}
+
 // Ordered reports whether a call for this key leaves after the calls that were posted before it and were marked so: the
 // client has one connection to the key's server. The order is lost where the connection is replaced, or a call is sent
 // again. Replicated calls have an order of their own.

@@ -24,6 +24,8 @@ type Call struct {
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 	Ordered    bool // calls that are posted to its node later leave after it: see Master.Ordered
 
+	Hold string // that the call asks for; "" if it asks for none, or has left before
+
 	split func() []Call // the same as calls that name one lock each; nil for a call with one lock
 	until time.Duration // a call that was sent again is not sent once more after that; 0 for none
 }
@@ -67,7 +69,8 @@ type pipeline struct {
 	wake chan struct{} // one signal for each idle sender that was called
 
 	mu       sync.Mutex // guards what follows
-	calls    []Call
+	first    callQueue  // before all others: releases, and what no vote is for
+	calls    callQueue
 	renewals []*Renewal
 	renewing bool            // a batch with renewals is in flight: new renewals wait
 	ended    bool            // the node has no slots any more
@@ -99,9 +102,22 @@ func (p *pipeline) post(calls []Call) bool {
 	if p.ended {
 		return false
 	}
-	p.calls = append(p.calls, calls...)
+	for _, c := range calls {
+		if c.Script.first {
+			p.first = append(p.first, c)
+		} else {
+			p.calls = append(p.calls, c)
+		}
+	}
 	p.callSender()
 	return true
+}
+
+// withdraw removes a call that has not left, and reports whether there was one.
+func (p *pipeline) withdraw(is func(Call) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls.withdraw(is) || p.first.withdraw(is)
 }
 
 // renew returns false if the pipeline has ended.
@@ -120,6 +136,9 @@ func (p *pipeline) renew(r *Renewal) bool {
 func (p *pipeline) sendAgain(calls []Call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for i := range calls {
+		calls[i].Hold = ""
+	}
 	p.calls = append(calls, p.calls...)
 	if p.mayTake() {
 		p.callSender()
@@ -170,8 +189,8 @@ func (p *pipeline) run() {
 func (p *pipeline) handOn() {
 	p.mu.Lock()
 	p.ended = true
-	calls, renewals := p.calls, p.renewals
-	p.calls, p.renewals = nil, nil
+	calls, renewals := append(p.first, p.calls...), p.renewals
+	p.first, p.calls, p.renewals = nil, nil, nil
 	p.mu.Unlock()
 	for _, c := range calls {
 		p.n.m.Post(c)
@@ -189,7 +208,7 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 	_, cause := p.n.health.backoff(now.Mono)
 	p.mu.Lock()
 	p.called = false
-	if refused := p.takeRefused(cause); len(refused) > 0 {
+	if refused := append(p.first.takeRefused(cause), p.calls.takeRefused(cause)...); len(refused) > 0 {
 		p.mu.Unlock()
 		for _, c := range refused {
 			c.To.Receive(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
@@ -200,24 +219,29 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 	later = clock.Never
 	unread := false
 	if p.mayTake() {
-		if wait := p.n.m.untilRead(now.Mono); wait > 0 && !p.n.health.failing() {
-			unread, later = true, wait
+		wait := p.n.m.untilRead(now.Mono)
+		unread = wait > 0 && !p.n.health.failing()
+		if unread && len(p.first) == 0 {
+			later = wait
 		} else if p.ahead != nil && now.Mono < p.ahead.until {
 			later = p.ahead.until - now.Mono
 		} else if at, refused := p.n.health.urgent(now.Mono); refused != nil {
 			later = at - now.Mono
 		} else {
-			if !p.renewing {
+			if !p.renewing && !unread {
 				due, obsolete = takeRenewals(&p.renewals, now, renewalsPerBatch)
 				p.renewing = len(due) > 0
 			}
-			batch = p.takeCalls(append(into, p.renewalCalls(due)...))
+			batch = p.first.take(append(into, p.renewalCalls(due)...), callsPerBatch)
+			if !unread {
+				batch = p.calls.take(batch, callsPerBatch-len(batch))
+			}
 			ordered = p.order(batch, now.Mono)
 		}
 	}
 	if len(batch) == 0 {
 		p.idle++ // under the same mutex as the look, so that a later call finds the sender idle
-	} else if len(p.calls) > 0 {
+	} else if p.mayTake() {
 		p.callSender()
 	}
 	p.mu.Unlock()
@@ -231,7 +255,9 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 }
 
 // mayTake reports whether there is something to send, under mu.
-func (p *pipeline) mayTake() bool { return len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing }
+func (p *pipeline) mayTake() bool {
+	return len(p.first)+len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing
+}
 
 // orderedBatch is a batch with an ordered call that does not stand in the client's queue so far.
 type orderedBatch struct{ until time.Duration }
@@ -261,34 +287,45 @@ func (p *pipeline) queued(batch *orderedBatch) {
 	}
 }
 
-// takeRefused takes out the calls that fail during a backoff for this cause, under mu; none without a cause. Of the
-// urgent ones these are the last: over a quorum the callers go on without this server, and more of them come than it
-// fails to answer.
-func (p *pipeline) takeRefused(cause error) (refused []Call) {
+// callQueue has calls of a pipeline in their order, under its mutex.
+type callQueue []Call
+
+// takeRefused takes out the calls that fail during a backoff for this cause; none without a cause. Of the urgent ones
+// these are the last: over a quorum the callers go on without this server, and more of them come than it fails to
+// answer.
+func (q *callQueue) takeRefused(cause error) (refused []Call) {
 	if cause == nil {
 		return nil
 	}
-	kept := p.calls[:0]
-	for _, c := range p.calls {
+	kept := (*q)[:0]
+	for _, c := range *q {
 		if c.Urgent && len(kept) < callsKept {
 			kept = append(kept, c)
 		} else {
 			refused = append(refused, c)
 		}
 	}
-	clear(p.calls[len(kept):])
-	p.calls = kept
+	clear((*q)[len(kept):])
+	*q = kept
 	return refused
 }
 
-// takeCalls appends the first calls to a batch, under mu.
-func (p *pipeline) takeCalls(batch []Call) []Call {
-	n := min(len(p.calls), callsPerBatch)
-	batch = append(batch, p.calls[:n]...)
-	left := copy(p.calls, p.calls[n:])
-	clear(p.calls[left:])
-	if p.calls = p.calls[:left]; left == 0 && cap(p.calls) > callsPerBatch { // the array of a burst
-		p.calls = nil
+// take appends at most so many of the first calls to a batch.
+func (q *callQueue) take(batch []Call, most int) []Call {
+	n := min(len(*q), max(most, 0))
+	batch = append(batch, (*q)[:n]...)
+	left := copy(*q, (*q)[n:])
+	clear((*q)[left:])
+	if *q = (*q)[:left]; left == 0 && cap(*q) > callsPerBatch { // the array of a burst
+		*q = nil
 	}
 	return batch
+}
+
+func (q *callQueue) withdraw(is func(Call) bool) bool {
+	i := slices.IndexFunc(*q, is)
+	if i >= 0 {
+		*q = slices.Delete(*q, i, i+1)
+	}
+	return i >= 0
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // ticking makes every reading of the clock a moment of its own, so that the calls of one batch are those that were sent
@@ -359,5 +360,37 @@ func TestCallsDoNotPileUpBeforeAServerThatHangs(t *testing.T) {
 		link.Restore()
 		time.Sleep(patience)
 		require.Equal(t, waiting, len(done.take()))
+	})
+}
+
+// What leaves first is what ends a hold, and what no vote is for: while a server stood still, more calls may have come
+// than it answers at once.
+func TestReleasesLeaveBeforeAllOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, dial(t, link.Option()))
+		b.mustDo()
+		link.Delay(time.Millisecond)
+		var mu sync.Mutex
+		var order []string
+		link.OnCommand(func(cmd []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(cmd) > 3 && cmd[0] == "EVALSHA" {
+				order = append(order, cmd[3])
+			}
+		})
+		var done outcomes
+		for i := range 4 { // as many batches are under way at once
+			b.Post(done.call(i, true))
+			synctest.Wait()
+		}
+		b.Post(done.call(4, true))
+		release := done.call(5, true)
+		release.Script, release.Args = transport.NewScript(scripts.Release, ""), []string{hold(5)}
+		b.Post(release)
+		time.Sleep(time.Second)
+		require.Len(t, order, 6)
+		require.Equal(t, []string{keysOf("5")[0], keysOf("4")[0]}, order[4:])
 	})
 }

@@ -1,0 +1,55 @@
+package rwlock_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/testkit"
+)
+
+// A server stands still while callers with short deadlines go on asking. What they have given up before it left is
+// never sent, so it costs neither memory meanwhile nor time afterwards: another process has the lock at once.
+func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		inFakeTime(t, func(w *world) {
+			p := w.ProcessOver(testkit.Net{Tuned: !plain})
+			for range 70 { // all connections stand
+				p.WarmUp()
+			}
+			other := w.Process()
+			other.WarmUp()
+			const callers = 20
+			before := runtime.NumGoroutine()
+			w.Mini.Freeze()
+			w.ResetCalls()
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+						ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Millisecond)
+						lease, err := p.Lock(ctx, "x")
+						cancel()
+						if err == nil {
+							w.Release(lease)
+						}
+					}
+				})
+			}
+			all.Wait()
+			require.Less(w, runtime.NumGoroutine(), before+5*callers)
+			w.Mini.Thaw()
+			begun := time.Now()
+			lease, err := other.Lock(w.Ctx, "x")
+			require.NoError(w, err)
+			require.Less(w, time.Since(begun), 100*time.Millisecond)
+			w.Release(lease)
+			w.Pass(w.TTL)
+			require.Less(w, w.ScriptCalls()[0], 10*callers, "of 12,000 attempts")
+		})
+	}
+}
