@@ -54,7 +54,7 @@ func (i *inside) leave(mode int64) { i.count.Add(-mode) }
 // now and then. No two of them may be inside together, under any fault, and none may be left behind.
 func (p *probe) crowd() {
 	name := p.name("m")
-	var options []rwlock.LockOption
+	var options []rwlock.MutexOption
 	switch p.rng.IntN(4) {
 	case 0:
 		options = append(options, rwlock.WithLinger(time.Millisecond+p.millis(20)))

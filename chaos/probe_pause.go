@@ -13,13 +13,15 @@ import (
 // shortTTL is the TTL of locks that end in a pause.
 const shortTTL = 100 * time.Millisecond
 
-// outlast stops this process until after the deadline, which nothing extends, and returns right after that. It asks
-// nothing of the lock then: each question would look at the clocks. It reports whether the deadline has passed.
-func (p *probe) outlast(held context.Context, name string) bool {
+// outlast stops this process until after the deadline, which a renewal under way extends by renewed, and returns
+// right after that. It asks nothing of the lock then: each question would look at the clocks. It reports whether the
+// deadline has passed.
+func (p *probe) outlast(held context.Context, name string, renewed time.Duration) bool {
 	deadline, ok := fencing.Deadline(held, name)
 	if !ok || deadline.IsZero() {
 		return false
 	}
+	deadline = deadline.Add(renewed)
 	if !p.w.pauser.pause(time.Until(deadline) + p.millis(50)) {
 		return false
 	}
@@ -37,7 +39,7 @@ func (p *probe) leaseAfterPause() {
 	if lease == nil {
 		return
 	}
-	if over := p.outlast(lease.Context(context.Background()), lease.Name()); over && p.rng.IntN(2) == 0 {
+	if over := p.outlast(lease.Context(context.Background()), lease.Name(), 0); over && p.rng.IntN(2) == 0 {
 		p.useless(lease, "that ended in a pause")
 	} else if over {
 		p.ask(lease.Name(), "Release of a lease that ended in a pause").never("nil").got(lease.Release(context.Background()))
@@ -48,7 +50,7 @@ func (p *probe) leaseAfterPause() {
 // readersAfterPause unlocks an RWMutex of several readers that was lost in a pause.
 func (p *probe) readersAfterPause() {
 	name := p.name("q")
-	mu := p.locker.RWMutex(name, rwlock.WithTTL(shortTTL), rwlock.WithoutRenewal())
+	mu := p.locker.RWMutex(name, rwlock.WithTTL(shortTTL))
 	ctx, cancel := p.longer()
 	defer cancel()
 	readers := 0
@@ -58,7 +60,7 @@ func (p *probe) readersAfterPause() {
 	if readers == 0 {
 		return
 	}
-	over := p.outlast(mu.Context(context.Background()), name)
+	over := p.outlast(mu.Context(context.Background()), name, shortTTL)
 	for range readers {
 		q := p.ask(name, "RUnlock of one of several readers after a pause")
 		err := mu.RUnlock(ctx)
@@ -132,7 +134,7 @@ func (p *probe) handOnAfterPause() {
 	if !p.await(name, 2) {
 		unlocks <- time.Time{}
 	} else {
-		p.outlast(mu.Context(context.Background()), name)
+		p.outlast(mu.Context(context.Background()), name, shortTTL)
 		time.Sleep(10 * time.Millisecond)
 		unlocks <- time.Now()
 	}

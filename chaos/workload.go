@@ -255,9 +255,9 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 }
 
 // lingerOf is the option of every second name.
-func (c *client) lingerOf(name string) []rwlock.LockOption {
+func (c *client) lingerOf(name string) []rwlock.MutexOption {
 	if name[len(name)-1]%2 == 0 {
-		return []rwlock.LockOption{rwlock.WithLinger(c.w.cfg.TTL / 4)}
+		return []rwlock.MutexOption{rwlock.WithLinger(c.w.cfg.TTL / 4)}
 	}
 	return nil
 }

@@ -368,7 +368,7 @@ func TestSimulatedCohorts(t *testing.T) {
 const simThreads = 3
 
 func (s *simulation) runCohorts() {
-	opts := make([][]rwlock.LockOption, simPeers)
+	opts := make([][]rwlock.MutexOption, simPeers)
 	for i, p := range s.peers {
 		if p.rng.IntN(2) == 0 {
 			opts[i] = append(opts[i], rwlock.WithLinger(upTo(p.rng, simTTL)))
@@ -387,7 +387,7 @@ func (s *simulation) runCohorts() {
 }
 
 // cohortStep is one section of an RWMutex, of any kind.
-func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand, opts []rwlock.LockOption) {
+func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand, opts []rwlock.MutexOption) {
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	name := s.names[rng.IntN(len(s.names))]
 	mu := p.RWMutex(name, opts...)

@@ -111,7 +111,7 @@ func (c *benchmarkedCrowd) timeClose() time.Duration {
 	return took
 }
 
-func benchmarkedMutex(b *testing.B, opts ...rwlock.LockOption) *rwlock.RWMutex {
+func benchmarkedMutex(b *testing.B, opts ...rwlock.MutexOption) *rwlock.RWMutex {
 	locker := testkit.New(b, testredis.Start(b).Client(b))
 	return locker.RWMutex("n", opts...)
 }

@@ -177,7 +177,7 @@ func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	if l.isUnusable() {
 		return l.unusable()
 	}
-	_, err := l.locker.lockSettings(settings.Lock{TTL: d, Renew: true}, nil)
+	_, err := lockSettings[LockOption](l.locker, settings.Lock{TTL: d, Renew: true}, nil)
 	if refused, ok := err.(*OptionError); ok {
 		refused.Option = "SetTTL"
 		return refused
@@ -231,7 +231,7 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 		return 0, nil
 	}
 	own := settings.Lock{TTL: settings.DefaultTTL, Renew: true}
-	s, err := l.locker.lockSettings(own, opts)
+	s, err := lockSettings(l.locker, own, opts)
 	if err != nil {
 		return 0, err
 	}

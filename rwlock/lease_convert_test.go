@@ -482,25 +482,6 @@ func TestARenewalBesideAConversionAndARelease(t *testing.T) {
 	})
 }
 
-// A reader is about to join others, and renews their lease for that, when one of them upgrades. It comes in after the
-// downgrade.
-func TestAReaderThatJoinsBesideAConversion(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, letGo := holdingBatches(w)
-		mu := p.RWMutex("n", rwlock.WithoutRenewal())
-		require.NoError(w, mu.RLock(w.Ctx))
-		reader := w.Call(w.Ctx, mu.RLock)
-		require.NoError(w, mu.Upgrade(w.Ctx))
-		letGo()
-		require.True(w, reader.IsWaiting())
-		require.NoError(w, mu.Downgrade(w.Ctx))
-		require.NoError(w, reader.Result())
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.OnlyTokensLeft()
-	})
-}
-
 // A machine is suspended in the middle of an upgrade, for longer than its read lock lasts. What it is granted after
 // that is another lock: a writer was in between.
 func TestAnUpgradeDuringASuspension(t *testing.T) {

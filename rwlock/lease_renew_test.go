@@ -162,11 +162,10 @@ func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
 func TestALimitOfCenturies(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const centuries = time.Duration(math.MaxInt64)
-		p := w.Process(rwlock.WithReleaseTimeout(centuries))
+		p := w.Process(rwlock.WithReleaseTimeout(centuries), rwlock.WithMaxHold(centuries), rwlock.WithMaxWait(centuries),
+			rwlock.WithLinger(centuries))
 		w.Pass(time.Second)
-		opts := []rwlock.LockOption{rwlock.WithMaxHold(centuries), rwlock.WithMaxWait(centuries)}
-		lease := p.Take("n", rwlock.Write, opts...)
-		mu := p.RWMutex("m", append(opts, rwlock.WithLinger(centuries))...)
+		lease, mu := p.Take("n", rwlock.Write), p.RWMutex("m")
 		require.NoError(w, mu.Lock(w.Ctx))
 		w.Pass(2 * w.TTL)
 		require.NoError(w, lease.Err())

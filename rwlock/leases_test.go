@@ -163,13 +163,13 @@ func TestLeasesShowTheLeaderOnce(t *testing.T) {
 func TestLeasesShowTheWaitOfALeaderFromItsArrival(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n", rwlock.WithoutRenewal()) // so that each writer acquires a lease of its own
-		require.NoError(w, mu.Lock(w.Ctx))
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx)) // whose lease serves no writer
 		begun := time.Now()
 		next := w.Call(w.Ctx, mu.Lock)
 		other := q.Queue("n", rwlock.Write)
 		w.Pass(time.Second)
-		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 		lease := other.Granted()
 		all := leases(p)
 		require.Len(w, all, 1)

@@ -307,23 +307,17 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (setting
 
 // acquisitionSettings returns the settings of an acquisition of this locker.
 func (l *Locker) acquisitionSettings(opts []LockOption) (settings.Lock, error) {
-	defaults := l.defaults
-	defaults.Linger = 0 // for an RWMutex only: its rules do not apply here
-	s, err := l.lockSettings(defaults, opts)
-	if err == nil && s.Linger > 0 {
-		err = &OptionError{"WithLinger", s.Linger, "is for an RWMutex, or for New as the default of all"}
-	}
-	return s, err
+	return lockSettings(l, l.defaults, opts)
 }
 
-// lockSettings returns the defaults with the options of one acquisition applied. It refuses a longer TTL than the
-// masters know: their quarantine would end before such a lease, if a master forgot it.
-func (l *Locker) lockSettings(s settings.Lock, opts []LockOption) (settings.Lock, error) {
+// lockSettings returns the defaults with the options of one acquisition or one RWMutex applied. It refuses a longer TTL
+// than the masters know: their quarantine would end before such a lease, if a master forgot it.
+func lockSettings[O MutexOption](l *Locker, s settings.Lock, opts []O) (settings.Lock, error) {
 	for _, opt := range opts {
-		if opt == nil {
+		if any(opt) == nil {
 			return s, &OptionError{"option", "nil", "must not be nil"}
 		}
-		opt.ApplyLock(&s)
+		opt.ApplyMutex(&s)
 	}
 	if err := optionError(s.Check()); err != nil {
 		return s, err

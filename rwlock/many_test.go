@@ -405,7 +405,6 @@ func TestSeveralLocksRefuse(t *testing.T) {
 			{[]string{"a", strings.Repeat("n", 513)}, nil, "name", "513 bytes", "must be 1 to 512 bytes"},
 			{[]string{"a"}, []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
 			{[]string{"a"}, []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
-			{[]string{"a"}, []rwlock.LockOption{rwlock.WithLinger(time.Second)}, "WithLinger", "1s", "is for an RWMutex"},
 		} {
 			for _, take := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
 				p.LockAll, p.RLockAll, p.TryLockAll, p.TryRLockAll,

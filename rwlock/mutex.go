@@ -42,8 +42,7 @@ import (
 // RWMutex, and a missing Unlock keeps it locked, as with a sync.RWMutex.
 //
 // WithLinger keeps the lock in this process for a time after the last Unlock. WithMaxHold counts for each writer, and
-// for readers from the last reader that joined. With WithoutRenewal every writer acquires the lock from Redis for
-// itself, and a reader that joins other readers costs a command, because it has to extend their lease.
+// for readers from the last reader that joined.
 //
 // An RWMutex is safe for concurrent use. Only Locker.RWMutex makes one: the zero value cannot be used. A goroutine may
 // unlock what another goroutine has locked.
@@ -78,7 +77,7 @@ type RWMutex struct {
 // RWMutex. While an RWMutex is in use in this process, held or waited for, an RWMutex with the same name and other
 // options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
 // at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
-func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
+func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
 	if l.isZero() {
 		return refused(errZeroLocker)
@@ -87,13 +86,15 @@ func (l *Locker) RWMutex(name string, opts ...LockOption) *RWMutex {
 		return refused(err)
 	}
 	defaults := l.defaults
-	defaults.MinHold = 0 // its goroutines hand the lock on
-	s, err := l.lockSettings(defaults, opts)
-	if err != nil {
+	defaults.MinHold, defaults.Renew = 0, true // its goroutines hand the lock on
+	s, err := lockSettings(l, defaults, opts)
+	switch {
+	case err != nil:
 		return refused(err)
-	}
-	if s.MinHold > 0 {
+	case s.MinHold > 0:
 		return refused(&OptionError{"WithMinHold", s.MinHold, "is not for an RWMutex"})
+	case !s.Renew:
+		return refused(&OptionError{"WithoutRenewal", "set", "is not for an RWMutex"})
 	}
 	return l.mutexes.get(name, s, func() *RWMutex {
 		m := &RWMutex{

@@ -214,7 +214,6 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 			{rwlock.WithMaxWait(time.Second), "WithMaxWait", "1s", "must not be set, as in the RWMutex"},
 			{rwlock.WithMaxHold(time.Second), "WithMaxHold", "1s", "must not be set, as in the RWMutex"},
 			{rwlock.WithMeta("b"), "WithMeta", "b", "must be a"},
-			{rwlock.WithoutRenewal(), "WithoutRenewal", "true", "must be false"},
 		} {
 			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
 			require.NoError(w, other.Lock(w.Ctx), "no other is in use")

@@ -291,22 +291,21 @@ func TestInspectShowsACohort(t *testing.T) {
 	})
 }
 
-func TestLingerIsForAnRWMutexAndNeedsRenewal(t *testing.T) {
+// WithLinger as a default is for each RWMutex and for nothing else. WithoutRenewal as a default is for all but those.
+func TestLingerIsForAnRWMutexAndWithoutRenewalIsNot(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
-		_, err := p.Lock(w.Ctx, "n", rwlock.WithLinger(time.Second))
-		refusedOption(w.T, err, "WithLinger", "1s", "is for an RWMutex")
 		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(-1)).Lock(w.Ctx), "WithLinger", "-1ns", "positive")
 		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(0)).Lock(w.Ctx), "WithLinger", "0s", "positive")
-		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(1), rwlock.WithoutRenewal()).Lock(w.Ctx),
-			"WithLinger", "1ns", "WithoutRenewal")
-		byDefault := w.Process(rwlock.WithLinger(time.Minute))
+		refusedOption(w.T, p.RWMutex("n", rwlock.WithoutRenewal()).Lock(w.Ctx), "WithoutRenewal", "set", "RWMutex")
+		byDefault := w.Process(rwlock.WithLinger(time.Minute), rwlock.WithoutRenewal())
 		w.Release(byDefault.Take("n", rwlock.Write))
-		w.Release(byDefault.Take("n", rwlock.Write, rwlock.WithoutRenewal())) // a rule of an RWMutex does not apply
-		_, err = byDefault.Lock(w.Ctx, "n", rwlock.WithLinger(time.Minute))
-		refusedOption(w.T, err, "WithLinger", "1m0s", "is for an RWMutex")
 		relock(w, byDefault.RWMutex("n"))
-		require.Equal(w, 1, byDefault.Stats().Lingering)
+		w.Pass(2 * w.TTL)
+		require.Equal(w, 1, byDefault.Stats().Lingering, "renewed")
+		lease := byDefault.Take("m", rwlock.Write)
+		w.Pass(2 * w.TTL)
+		require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))
 	})
 }

@@ -141,8 +141,7 @@ func TestALossEndsEveryReaderOfTheLease(t *testing.T) {
 // for longer than the limit is ended.
 func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	for name, opt := range map[string]rwlock.LockOption{
-		"WithMaxHold": rwlock.WithMaxHold(time.Second), "WithoutRenewal": rwlock.WithoutRenewal(),
-		"by default": rwlock.WithTTL(time.Second),
+		"WithMaxHold": rwlock.WithMaxHold(time.Second), "by default": rwlock.WithTTL(time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
@@ -168,13 +167,10 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 					w.OnlyTokensLeft()
 					return
 				}
-				reason := map[string]rwlock.Reason{
-					"WithMaxHold": rwlock.ReasonMaxHold, "WithoutRenewal": rwlock.ReasonExpired,
-				}[name]
-				require.Equal(w, reason, w.Loss(context.Cause(ctx)).Reason)
+				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(context.Cause(ctx)).Reason)
 				require.Empty(w, w.Inspect("cfg").Holders, "it does not block others")
 				require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-				require.Equal(w, reason, w.Loss(mu.RUnlock(w.Ctx)).Reason)
+				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(mu.RUnlock(w.Ctx)).Reason)
 				require.NoError(w, mu.RLock(w.Ctx))
 				require.NoError(w, mu.RUnlock(w.Ctx))
 				w.OnlyTokensLeft()

@@ -118,14 +118,14 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = 5 * time.Second
 		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n", rwlock.WithMaxWait(limit), rwlock.WithoutRenewal()) // each asks Redis
-		require.NoError(w, mu.Lock(w.Ctx))
+		mu := p.RWMutex("n", rwlock.WithMaxWait(limit))
+		require.NoError(w, mu.RLock(w.Ctx)) // whose lease serves no writer
 		remote := q.Queue("n", rwlock.Write)
 		began := time.Now()
 		next := w.Call(w.Ctx, mu.Lock)
 		behind := w.Call(w.Ctx, mu.RLock)
 		w.Pass(3 * time.Second)
-		require.NoError(w, mu.Unlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
 		lease := remote.Granted()
 		for _, l := range []*testkit.Call{next, behind} {
 			err := l.Result()

@@ -297,19 +297,18 @@ func TestReadersThatComeAndGo(t *testing.T) {
 func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 	renews, lingers := rwlock.WithTTL(time.Minute), rwlock.WithLinger(time.Hour)
 	for name, c := range map[string]struct {
-		opt  rwlock.LockOption
+		opt  rwlock.MutexOption
 		use  func(w *world, mu *rwlock.RWMutex)
 		want int
 	}{
-		"the first":                         {renews, func(*world, *rwlock.RWMutex) {}, 1024},
-		"one section":                       {renews, handOns(0), spareSections},
-		"many sections":                     {renews, handOns(99), 200},
-		"it has lingered":                   {rwlock.WithLinger(time.Second), lingered, 1024},
-		"it has lingered for a moment":      {rwlock.WithLinger(100 * time.Microsecond), lingered, 100},
-		"another waited":                    {renews, wanted(0), spareSections},
-		"another waited, after many":        {renews, wanted(99), spareSections + shortSections},
-		"another waited where it lingers":   {lingers, wanted(0), spareSections},
-		"another waited where it has a TTL": {rwlock.WithoutRenewal(), wanted(0), 1},
+		"the first":                       {renews, func(*world, *rwlock.RWMutex) {}, 1024},
+		"one section":                     {renews, handOns(0), spareSections},
+		"many sections":                   {renews, handOns(99), 200},
+		"it has lingered":                 {rwlock.WithLinger(time.Second), lingered, 1024},
+		"it has lingered for a moment":    {rwlock.WithLinger(100 * time.Microsecond), lingered, 100},
+		"another waited":                  {renews, wanted(0), spareSections},
+		"another waited, after many":      {renews, wanted(99), spareSections + shortSections},
+		"another waited where it lingers": {lingers, wanted(0), spareSections},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {

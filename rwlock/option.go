@@ -10,9 +10,15 @@ import (
 // Option configures a Locker. Only the With functions of rwlock and redlock make options.
 type Option interface{ ApplyLocker(*settings.Locker) }
 
-// LockOption configures one acquisition. Given to New it is the default of all acquisitions.
-type LockOption interface {
+// MutexOption configures an RWMutex. Given to New or Open it is the default of all of them.
+type MutexOption interface {
 	Option
+	ApplyMutex(*settings.Lock)
+}
+
+// LockOption configures one acquisition, or an RWMutex. Given to New or Open it is the default of all of them.
+type LockOption interface {
+	MutexOption
 	ApplyLock(*settings.Lock)
 }
 
@@ -113,7 +119,7 @@ func WithMeta(meta string) LockOption {
 // Expired. As it was planned, it is not logged, and Stats counts it as Expired and not as Lost. By default a lease is
 // renewed every third of the TTL, or up to 5 % of that earlier, so that leases do not renew together. A lease that was
 // waited for is renewed once even with this option: a hand-off lasts for 3 s at most until its holder has confirmed it,
-// and the TTL counts from that renewal.
+// and the TTL counts from that renewal. An RWMutex refuses it, and as a default it does not apply there.
 func WithoutRenewal() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.Renew = false })
 }
@@ -143,10 +149,9 @@ func WithBackgroundRelease() LockOption {
 
 // WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock within that
 // time costs no command. A waiter in another process ends it at once, and so does Close; single attempts of other
-// processes fail during that time. It must be positive, and is off by default. Given to Lock or Do it is an
-// *OptionError; as a default of New they ignore it. An RWMutex cannot combine it with WithoutRenewal.
-func WithLinger(d time.Duration) LockOption {
-	return settings.LockOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
+// processes fail during that time. It must be positive, and is off by default.
+func WithLinger(d time.Duration) MutexOption {
+	return settings.MutexOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }
 
 // optionError keeps a nil *Invalid from becoming a non-nil error.

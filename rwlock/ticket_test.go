@@ -46,8 +46,6 @@ func TestBadTicketsAreRefused(t *testing.T) {
 		refusedOption(w.T, err, "option", "nil", "must not be nil")
 		_, err = p.Adopt(w.Ctx, good, rwlock.WithTTL(1))
 		refusedOption(w.T, err, "WithTTL", "1ns", "100ms")
-		_, err = p.Adopt(w.Ctx, good, rwlock.WithLinger(time.Second))
-		refusedOption(w.T, err, "WithLinger", "1s", "RWMutex")
 		_, err = new(rwlock.Locker).Adopt(w.Ctx, good)
 		refusedOption(w.T, err, "Locker", "zero value", "made by New")
 		require.Empty(w, requests.All())

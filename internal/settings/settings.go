@@ -250,8 +250,6 @@ func (l *Lock) Check() *Invalid {
 		return &Invalid{"WithMaxHold", l.MaxHold, rule}
 	case l.MinHold > MaxMinHold:
 		return &Invalid{"WithMinHold", l.MinHold, fmt.Sprintf("must be at most %v", MaxMinHold)}
-	case l.Linger > 0 && !l.Renew:
-		return &Invalid{"WithLinger", l.Linger, "needs renewal: it cannot be combined with WithoutRenewal"}
 	case len(l.Meta) > MaxMeta:
 		return &Invalid{"WithMeta", fmt.Sprintf("%d bytes", len(l.Meta)), fmt.Sprintf("must be at most %d bytes", MaxMeta)}
 	}
@@ -306,11 +304,23 @@ var Owned = LockerOption(func(l *Locker) { l.Owned = true })
 // ApplyLocker implements rwlock.Option.
 func (o LockerOption) ApplyLocker(l *Locker) { o(l) }
 
-// LockOption changes a setting of one acquisition, or of all acquisitions of a locker.
+// MutexOption changes a setting of one RWMutex, or of all of a locker.
+type MutexOption func(*Lock)
+
+// ApplyLocker implements rwlock.Option.
+func (o MutexOption) ApplyLocker(l *Locker) { o(&l.Lock) }
+
+// ApplyMutex implements rwlock.MutexOption.
+func (o MutexOption) ApplyMutex(l *Lock) { o(l) }
+
+// LockOption changes a setting of one acquisition or one RWMutex, or of all of a locker.
 type LockOption func(*Lock)
 
 // ApplyLocker implements rwlock.Option.
 func (o LockOption) ApplyLocker(l *Locker) { o(&l.Lock) }
+
+// ApplyMutex implements rwlock.MutexOption.
+func (o LockOption) ApplyMutex(l *Lock) { o(l) }
 
 // ApplyLock implements rwlock.LockOption.
 func (o LockOption) ApplyLock(l *Lock) { o(l) }

@@ -60,7 +60,7 @@ func TestLocksAtTheEndOfLingering(t *testing.T) {
 
 // A single attempt that only a lock that lingers could refuse is not refused, also with other options.
 func TestTryAtTheEndOfLingering(t *testing.T) {
-	for name, options := range map[string][]rwlock.LockOption{
+	for name, options := range map[string][]rwlock.MutexOption{
 		"same options": {rwlock.WithLinger(linger)}, "other options": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +215,7 @@ type holder struct {
 	ctx  context.Context
 }
 
-func (s *scene) process(options ...rwlock.LockOption) *user {
+func (s *scene) process(options ...rwlock.MutexOption) *user {
 	// Time that goes by during a release is no reason to give it up.
 	timeout := rwlock.WithReleaseTimeout(time.Hour)
 	locker := testkit.New(s.t, s.mini.Client(s.t), rwlock.WithTTL(leaseTTL), timeout)
