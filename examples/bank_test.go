@@ -112,6 +112,10 @@ func TestBankRefuses(t *testing.T) {
 		require.Equal(t, want, status, "%s: %s", query, body)
 	}
 	requireBalances(t, db, 100, 0)
+	ready, err := http.Get(urls[0] + "/readyz")
+	require.NoError(t, err)
+	require.NoError(t, ready.Body.Close())
+	require.Equal(t, http.StatusOK, ready.StatusCode)
 }
 
 // Four processes transfer back and forth. One of them is stopped inside a transfer, for longer than its locks last: the

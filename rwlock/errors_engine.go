@@ -158,6 +158,8 @@ func nodeCause(err error) error {
 			return nodeCause(e.Cause)
 		}
 		return fmt.Errorf("not retried yet: %w", nodeCause(e.Cause))
+	case *engine.Advised:
+		return &engine.Advised{Refusal: nodeCause(e.Refusal), Advice: e.Advice}
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Breaker:

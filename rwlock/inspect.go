@@ -14,6 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/joined"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -60,6 +61,35 @@ type State struct {
 	Holders []Holder
 	Waiters []Waiter // in the order in which they will be served
 	Masters []MasterState
+}
+
+// Ping returns nil if every master would grant this client a lock: it answers, takes writes, runs the scripts, and
+// evicts no keys; in a Cluster each server with slots. It writes nothing. Each master has the release timeout to
+// answer, or what ctx leaves. The error names each server that would not, the trouble and the cure: a *QuorumError if
+// too few masters are left for a quorum, else a *NodeError for each, joined. After Close it is ErrClosed. A lock may
+// still be refused: for a quarantine, too few replicas, or a key that holds something else.
+func (l *Locker) Ping(ctx context.Context) error {
+	if l.isZero() {
+		return errZeroLocker
+	}
+	views, open := l.engine.Ping(ctx)
+	if !open {
+		return ErrClosed
+	}
+	failed := &QuorumError{Need: len(views)/2 + 1, Err: ctx.Err()}
+	var nodes []error
+	for _, v := range views {
+		if v.Err == nil {
+			failed.Got++
+			continue
+		}
+		node := NodeError{Index: v.Index, Addr: v.Addr, Err: nodeCause(v.Err)}
+		failed.Nodes, nodes = append(failed.Nodes, node), append(nodes, &node)
+	}
+	if failed.Got >= failed.Need {
+		return joined.Errors(nodes...)
+	}
+	return failed
 }
 
 // Inspect returns the holders and the waiters of a lock. It changes nothing and is meant for operators: the state may

@@ -344,11 +344,8 @@ func (p *patient) persistence() {
 		p.report(ok, "persistence", "no save has failed", "")
 		return
 	}
-	p.report(warning, "persistence", strings.Join(failed, ", "), diskAdvice)
+	p.report(warning, "persistence", strings.Join(failed, ", "), transport.DiskCure)
 }
-
-const diskAdvice = "free or repair the server's disk, its log says why, and save again by BGSAVE; until then a " +
-	"restart forgets locks, and the server may refuse all of them (MISCONF)"
 
 // role reports whether the server grants locks, and how far its replicas are behind.
 func (p *patient) role() {

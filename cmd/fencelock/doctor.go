@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -114,7 +115,7 @@ func (d *doctor) examine(ctx context.Context, c *connection) {
 		}
 		nodes := client.Nodes() // of a Cluster those that have slots
 		if len(nodes) == 0 {
-			err := errors.New("CLUSTERDOWN no node has slots")
+			err := transport.ErrNoSlots
 			d.report(failure, d.target.addrs.String(), "slots", err.Error(), d.target.advice(err))
 		}
 		for addr, node := range nodes {

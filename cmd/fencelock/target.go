@@ -19,6 +19,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -381,21 +382,6 @@ func (t *target) advice(err error) string {
 			"fencelock doctor names what is missing"
 	case has("READONLY"):
 		return "locks need the master of this replica: give its address, or find it by -sentinel or -cluster"
-	case has("OOM "):
-		return "the server has no memory left: raise maxmemory, or find what fills it (redis-cli --bigkeys)"
-	case has("NOREPLICAS"):
-		return "the server wants more replicas than it has now (min-replicas-to-write): start them, or lower it"
-	case has("MISCONF"):
-		return diskAdvice
-	case has("BUSY ", "UNKILLABLE "):
-		return "a script or a function runs for long: SCRIPT KILL or FUNCTION KILL ends it if it has not written so far"
-	case has("LOADING"), has("MASTERDOWN"):
-		return "wait: the server has not loaded its data, or not those of its master"
-	case has("max number of clients"):
-		return "the server has as many clients as it may have: CLIENT LIST shows them; or raise maxclients"
-	case has("CLUSTERDOWN"):
-		return "slots of the Cluster have no server now: redis-cli --cluster check names them; start their nodes, or " +
-			"assign the slots"
 	case has("x509", "certificate"):
 		return "name the certificates to trust with -ca, or the name in the server's certificate with -server-name"
 	case has("is a node of a Cluster"):
@@ -420,6 +406,9 @@ func (t *target) advice(err error) string {
 	case !t.tls && has("EOF", "reset", "closed"):
 		return "the server ends the connection: if it speaks TLS at this port, add -tls"
 	default:
+		if cure := transport.Cure(err); cure != "" {
+			return cure
+		}
 		if _, refused := errors.AsType[*rueidis.RedisError](err); refused || has("the server answers with") {
 			return "" // it says enough
 		}

@@ -67,6 +67,11 @@ func run(ctx context.Context, redis, database, listen string, ttl time.Duration)
 	fmt.Println("listening http://" + listener.Addr().String())
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /transfer", bank{locker, db, guard}.handle)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := locker.Ping(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
 	server := &http.Server{Handler: mux}
 	go func() { log.Print(server.Serve(listener)) }()
 	<-ctx.Done()

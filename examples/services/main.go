@@ -46,6 +46,11 @@ func run(ctx context.Context, redis, listen, stock string) error {
 	s := service{locks: reentrant.New(locker), stock: stock, client: &http.Client{Transport: &httpfence.Transport{}}}
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}", httpfence.Extract(http.HandlerFunc(s.handle)))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := locker.Ping(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err

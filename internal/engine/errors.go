@@ -27,6 +27,9 @@ type NoReply = transport.NoReply
 // NotSent reports that no request was sent to a master, because the master failed a moment before.
 type NotSent = transport.NotSent
 
+// Advised is a cause with advice for the user.
+type Advised = transport.Advised
+
 // Abstaining is the answer of a master that has no vote at present.
 type Abstaining struct {
 	For time.Duration

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -36,13 +37,18 @@ type View struct {
 // Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
 // that one of several masters shows as held may have no holder, if no quorum shows the same. open is false after Close.
 func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
+	return e.views(func(m *transport.Master) View { return e.view(ctx, m, name) })
+}
+
+// views calls ask for every master at once.
+func (e *Engine) views(ask func(m *transport.Master) View) (all []View, open bool) {
 	if e.registry.isClosed() {
 		return nil, false
 	}
 	views := make(chan View, len(e.masters))
 	for _, m := range e.masters {
 		// If the locker is closed in between, the masters that were asked answer into a channel that has room for all.
-		if !e.tasks.spawn(func() { views <- e.view(ctx, m, name) }) {
+		if !e.tasks.spawn(func() { views <- ask(m) }) {
 			return nil, false
 		}
 	}
@@ -53,6 +59,60 @@ func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open boo
 	}
 	return all, true
 }
+
+// Ping asks every server of each master whether it would grant a lock: whether it takes writes, runs the scripts and
+// evicts nothing. It writes nothing. A view has only the error, with a cure.
+func (e *Engine) Ping(ctx context.Context) (all []View, open bool) {
+	return e.views(func(m *transport.Master) View {
+		v := View{Index: m.Index, Addr: m.Addr()}
+		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+		defer cancel()
+		sent := e.clock.Now()
+		shards, _, err := m.Shards()
+		if err == nil && len(shards) == 0 {
+			err = transport.ErrNoSlots
+		}
+		for _, shard := range shards {
+			if err = e.ping(bounded, m, shard); err != nil {
+				v.Addr = shard.Addr
+				break
+			}
+		}
+		if err != nil && bounded.Err() != nil {
+			err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+		}
+		v.Err = m.Explain(err)
+		if cure := transport.Cure(v.Err); cure != "" {
+			v.Err = &transport.Advised{Refusal: v.Err, Advice: cure}
+		}
+		return v
+	})
+}
+
+// ping asks one server. In a Cluster it looks for a name of this server.
+func (e *Engine) ping(ctx context.Context, m *transport.Master, shard transport.Shard) error {
+	var name string
+	key, err := shard.FindKey(ctx, func(yield func(string) bool) {
+		for i := range mostNames {
+			name = fmt.Sprintf("ping:%d", i)
+			if k := e.keys.All(e.keys.Of(name)); !yield(k[1]) { // a sorted set, as the check needs it
+				return
+			}
+		}
+	})
+	if err == nil {
+		err = e.view(ctx, m, name).Err
+	}
+	if err != nil {
+		return err
+	}
+	if policy, limited, known := m.At(key).EvictionPolicy(ctx); known && limited && policy != noEviction {
+		return evicts(policy)
+	}
+	return nil
+}
+
+const mostNames = 4096 // some name of so many is in each server's slots
 
 // view asks one master for the state of the lock.
 func (e *Engine) view(ctx context.Context, m *transport.Master, name string) View {

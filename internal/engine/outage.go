@@ -274,8 +274,7 @@ func (l *Loss) Cause() error {
 	for i, m := range l.by.masters {
 		n := m.At(l.lock)
 		if policy := l.by.evictions.policy(n.Addr()); policy != "" {
-			err := fmt.Errorf("%w: its maxmemory-policy is %s, locks need %s", errEvicts, policy, noEviction)
-			evicting = append(evicting, NodeFailure{Index: i, Addr: n.Addr(), Err: err})
+			evicting = append(evicting, NodeFailure{Index: i, Addr: n.Addr(), Err: evicts(policy)})
 		}
 	}
 	if evicting == nil {
@@ -285,3 +284,7 @@ func (l *Loss) Cause() error {
 }
 
 var errEvicts = errors.New("evicts keys")
+
+func evicts(policy string) error {
+	return fmt.Errorf("%w: its maxmemory-policy is %s, locks need %s", errEvicts, policy, noEviction)
+}

@@ -201,6 +201,51 @@ const (
 	replicaAdvice = "the server is a replica; locks need its master"
 )
 
+// ErrNoSlots is the failure of a Cluster none of whose nodes has slots.
+var ErrNoSlots = errors.New("CLUSTERDOWN no node has slots")
+
+// DiskCure is what to do about a server that cannot save its data.
+const DiskCure = "free or repair the server's disk, its log says why, and save again by BGSAVE; until then a restart " +
+	"forgets locks, and the server may refuse all of them (MISCONF)"
+
+// cures are what an operator does about a failure, by a part of its text.
+var cures = []struct{ part, cure string }{
+	{"WRONGPASS", "the server does not accept this user and password"},
+	{"NOAUTH", "the server wants a password"},
+	{"NOPERM", "give the user the rights that SECURITY.md lists for this deployment; fencelock doctor names what is " +
+		"missing"},
+	{"OOM ", "the server has no memory left: raise maxmemory, or find what fills it (redis-cli --bigkeys)"},
+	{"NOREPLICAS", "the server wants more replicas than it has now (min-replicas-to-write): start them, or lower it"},
+	{"MISCONF", DiskCure},
+	{"BUSY ", busyCure},
+	{"UNKILLABLE ", busyCure},
+	{"LOADING", "wait: the server has not loaded its data so far"},
+	{"MASTERDOWN", "wait: the replica has not loaded the data of its master so far"},
+	{"max number of clients", "the server has as many clients as it may have: CLIENT LIST shows them; or raise " +
+		"maxclients"},
+	{"CLUSTERDOWN", "slots of the Cluster have no server now: redis-cli --cluster check names them; start their nodes, " +
+		"or assign the slots"},
+	{"no reply", "the server hangs, is busy with a long command, or its clients are paused (CLIENT UNPAUSE)"},
+	{"connection refused", "no server listens there: is it running, and is the address right?"},
+}
+
+const busyCure = "a script or a function runs for long: SCRIPT KILL or FUNCTION KILL ends it if it has not written " +
+	"so far"
+
+// Cure returns what an operator does about the failure of a server, or "" if that is not known.
+func Cure(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	for _, c := range cures {
+		if strings.Contains(text, c.part) {
+			return c.cure
+		}
+	}
+	return ""
+}
+
 // Explain returns the failure of a request to this master in the form that is reported to a user.
 func (m *Master) Explain(err error) error {
 	switch {
@@ -233,8 +278,11 @@ func lacksScripts(err error) bool {
 // CheckWrite returns why the server of the key takes no writes now, or nil: READONLY, OOM, NOREPLICAS, MISCONF,
 // CLUSTERDOWN or a right that is missing. It writes nothing: with XX a member that is not there is not added.
 func CheckWrite(ctx context.Context, client rueidis.Client, key string) error {
-	write := client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build()
-	return client.Do(withoutDeadline{ctx}, write).Error()
+	return checkWrite(ctx, client, key).Error()
+}
+
+func checkWrite(ctx context.Context, client rueidis.Client, key string) rueidis.RedisResult {
+	return client.Do(withoutDeadline{ctx}, client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build())
 }
 
 // onlyReadOnly returns the refusal of a replica, or nil.

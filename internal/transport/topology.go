@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -289,6 +290,24 @@ func (t *topology) Shards() (all []Shard, version string, err error) {
 		}
 	}
 	return all, fmt.Sprint(owners), nil
+}
+
+// FindKey returns the first of the keys that the server answers for, and why it takes no write of it now, or nil.
+func (s Shard) FindKey(ctx context.Context, keys iter.Seq[string]) (key string, err error) {
+	if s.client == nil {
+		return "", errors.New("not connected to this server of the cluster")
+	}
+	for key = range keys {
+		sent := s.m.cfg.Clock.Now()
+		err = s.m.home.nameFailure(ctx, checkWrite(ctx, s.client, key), sent).Error()
+		if refusal, refused := rueidis.IsRedisErr(err); refused {
+			if _, elsewhere := refusal.IsMoved(); elsewhere {
+				continue
+			}
+		}
+		return key, err
+	}
+	return key, err
 }
 
 // scanCount is how many keys a server looks at in one step: about a tenth of a millisecond of its time.
