@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // A server stands still while callers with short deadlines go on asking. What they have given up before it left is
@@ -52,4 +53,30 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 			require.Less(w, w.ScriptCalls()[0], 10*callers, "of 12,000 attempts")
 		})
 	}
+}
+
+// A waiter gives up while its server cannot be reached for calls. The message that hands it the lock shows that the
+// server serves again, so its release follows at once, whatever the releases have to wait for by then.
+func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for range 10 {
+			holder := w.Process().Take("n", rwlock.Write)
+			ctx, cancel := context.WithCancel(w.Ctx)
+			waiter := p.Acquire(ctx, "n", rwlock.Write)
+			w.UntilWaiting("n", 1)
+			next := w.Process().Queue("n", rwlock.Write)
+			struck := p.Link.DropNextCommand(testkit.Running("release"))
+			p.Link.Refuse() // new connections; messages arrive over one that stands
+			cancel()
+			<-struck
+			require.Error(w, waiter.Failed())
+			w.Pass(1500 * time.Millisecond)
+			p.Link.Restore()
+			begun := time.Now()
+			w.Release(holder)
+			w.Release(next.Granted())
+			require.Less(w, time.Since(begun), 50*time.Millisecond)
+		}
+	})
 }

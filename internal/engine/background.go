@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,7 +154,18 @@ func (p *pendingReleases) sendNow(lock string) {
 	q.mu.Lock()
 	defer q.unlock()
 	if q.failures == 0 {
-		q.sendLocked(releasesUnderWay)
+		q.sendLocked(releasesUnderWay, false)
+	}
+}
+
+// handedOff sends the release that waits for this hold, which a message hands the lock. The message shows that the
+// server serves, and nobody can use the lock before it has the release: so that waits for no backoff.
+func (p *pendingReleases) handedOff(hold string) {
+	p.mu.Lock()
+	queues := slices.Collect(maps.Values(p.byNode))
+	p.mu.Unlock()
+	for _, q := range queues {
+		q.hurry(hold)
 	}
 }
 
@@ -244,7 +257,18 @@ func (q *releaseQueue) add(r *pendingRelease) {
 	case q.failures > 0:
 		q.leftLocked(r)
 	case q.underWay == 0 || len(q.waiting) >= releasesPerCall:
-		q.sendLocked(releasesUnderWay)
+		q.sendLocked(releasesUnderWay, false)
+	}
+}
+
+// hurry sends the release of this hold, if it waits.
+func (q *releaseQueue) hurry(hold string) {
+	q.mu.Lock()
+	defer q.unlock()
+	i := slices.IndexFunc(q.waiting, func(r *pendingRelease) bool { return r.hold == hold })
+	if i >= 0 {
+		q.waiting[0], q.waiting[i] = q.waiting[i], q.waiting[0]
+		q.sendLocked(q.underWay+1, true)
 	}
 }
 
@@ -301,13 +325,13 @@ func (q *releaseQueue) Fire(clock.Instant) {
 	if q.failures > 0 {
 		most = q.underWay + 1
 	}
-	q.sendLocked(most)
+	q.sendLocked(most, false)
 }
 
 // sendLocked sends waiting releases until that many holds are on their way, under mu, and drops the releases whose hold
 // has expired by itself. A server that comes back after more than a TTL therefore receives no releases from before its
 // failure.
-func (q *releaseQueue) sendLocked(most int) {
+func (q *releaseQueue) sendLocked(most int, urgent bool) {
 	e, m := q.p.e, q.p.m
 	now, proposal := e.clock.Now(), e.tokens.proposal()
 	for len(q.waiting) > 0 && q.underWay < most {
@@ -323,7 +347,8 @@ func (q *releaseQueue) sendLocked(most int) {
 		}
 		m.Post(transport.Call{
 			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
-			To: transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
+			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
+			Urgent: urgent,
 		})
 	}
 	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
@@ -379,7 +404,7 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 	}
 	e.unconfirmed.add(-int64(len(batch)))
 	q.failures = 0
-	q.sendLocked(min(releasesUnderWay, q.underWay+releasesAtOnce))
+	q.sendLocked(min(releasesUnderWay, q.underWay+releasesAtOnce), false)
 }
 
 // recentReleases are the last releases that one master has confirmed. A server that was replaced and has not noticed it

@@ -23,7 +23,8 @@ func (e *Engine) route(lock string) (route wire.Route) {
 }
 
 // onMessage handles a message of a master. A message reports what the next refresh or renewal would report later, so a
-// lost message costs time and nothing else. A message about the hold of another client is ignored.
+// lost message costs time and nothing else. A message about the hold of another client is ignored, and a hand-off to a
+// hold that this process has given up is answered by its release.
 func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text string) {
 	message := wire.ReadMessage(text)
 	if message == nil {
@@ -31,6 +32,9 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	}
 	h := e.registry.lookup(message.About())
 	if h == nil {
+		if grant, is := message.(wire.Handoff); is {
+			e.releases[m.Index].handedOff(grant.Hold)
+		}
 		return
 	}
 	switch message := message.(type) {
