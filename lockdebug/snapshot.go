@@ -50,9 +50,10 @@ type leaseRow struct {
 	Count       int           `json:"count"`
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
-	Unknown     bool          `json:"unknown,omitempty"` // the lock may be held
-	Ended       bool          `json:"ended,omitempty"`   // released, and kept by WithMinHold
-	Broken      bool          `json:"broken"`            // it cannot be renewed, and its process has not heard of it
+	Unknown     bool          `json:"unknown,omitempty"`  // the lock may be held
+	Ended       bool          `json:"ended,omitempty"`    // released, and kept by WithMinHold
+	Broken      bool          `json:"broken"`             // it cannot be renewed, and its process has not heard of it
+	Detached    bool          `json:"detached,omitempty"` // left to another process
 }
 
 type waiterRow struct {
@@ -101,9 +102,10 @@ const maxRows = 500
 // shown is a lease or a waiter before it becomes a row.
 type shown struct {
 	rwlock.LeaseState
-	broken  bool // of another process, which has not heard of it
-	unknown bool // a lock that may be held
-	ended   bool // it stands for its minimum
+	broken   bool // of another process, which has not heard of it
+	unknown  bool // a lock that may be held
+	ended    bool // it stands for its minimum
+	detached bool // its process has left it
 }
 
 // newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
@@ -191,7 +193,7 @@ func newLeaseRow(s shown, now time.Time) leaseRow {
 	row := leaseRow{
 		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
-		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended,
+		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended, Detached: s.detached,
 	}
 	if !s.Deadline.IsZero() {
 		row.LeftMS = millis(s.Deadline.Sub(now))

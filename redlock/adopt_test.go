@@ -131,6 +131,82 @@ func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
 	})
 }
 
+// A hold that is not detached is not adopted, whichever master has lost it, also after an attempt to detach it that has
+// marked some of the masters.
+func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			for lost := range 3 {
+				p.Section("warm-up")
+				q.Section("warm-up")
+				forged := detached(w, q, mode)
+				adopted, err := q.Adopt(w.Ctx, forged)
+				require.NoError(w, err)
+				w.Release(adopted)
+				lease := p.Take("x", mode)
+				w.Pass(time.Millisecond)
+				w.Minis[lost].Miniredis().Del("fencelock:{x}")
+				p.Links[(lost+1)%3].Hold(testredis.ToClient)
+				_, err = lease.Detach(w.Soon(100 * time.Millisecond))
+				require.Error(w, err)
+				seen := w.Inspect("x").Holders[0]
+				forged.Owner, forged.Hold, forged.Token = seen.Owner, seen.Hold, seen.Token
+				_, err = q.Adopt(w.Ctx, forged)
+				require.ErrorIs(w, err, rwlock.ErrTicket)
+				p.Links[(lost+1)%3].Restore()
+				require.NoError(w, lease.Renew(w.Ctx))
+
+				ticket, err := lease.Detach(w.Ctx)
+				require.NoError(w, err)
+				adopted, err = q.Adopt(w.Ctx, ticket)
+				require.NoError(w, err, "the secret of all attempts is one")
+				w.Release(adopted)
+				w.Pass(2 * w.TTL)
+			}
+		}
+	})
+}
+
+// A ticket is given out once a quorum has marked the hold. The others are asked until they have, so that the ticket
+// stays good without one that was there before.
+func TestDetachGoesOnMarking(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			for late := range 3 {
+				p.Section("warm-up")
+				q.Section("warm-up")
+				lease := p.Take("x", mode)
+				w.Pass(time.Millisecond)
+				p.CutOff(late)
+				ticket, err := lease.Detach(w.Ctx)
+				require.NoError(w, err)
+				marks := func() (n int) {
+					for _, m := range w.Inspect("x").Masters {
+						if m.Holders[0].Detached {
+							n++
+						}
+					}
+					return n
+				}
+				require.Equal(w, 2, marks())
+				p.Restore(late)
+				w.Pass(w.TTL / 2)
+				require.Equal(w, 3, marks())
+				q.CutOff((late + 1) % 3)
+				adopted, err := q.Adopt(w.Ctx, ticket)
+				require.NoError(w, err)
+				q.Restore((late + 1) % 3)
+				w.Pass(w.TTL)
+				w.Release(adopted)
+				w.Pass(2 * w.TTL)
+				p.RequireFree("x")
+			}
+		}
+	})
+}
+
 // Two adopters that have one master each refuse each other, and the ticket stays good. The third master is away, or has
 // lost the detached hold.
 func TestAdoptersRefuseEachOther(t *testing.T) {

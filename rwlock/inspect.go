@@ -28,6 +28,7 @@ type Holder struct {
 	Broken      bool          // of Inspect and List: it cannot be renewed any more, see Break
 	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
 	Ended       bool          // released, and kept by WithMinHold until Remaining is over
+	Detached    bool          // left to another process by Lease.Detach, or its process has tried to
 	Lingering   bool          // of an RWMutex of this locker: kept by WithLinger, without a current holder
 	Remaining   time.Duration // until the master drops it, unless it is renewed
 	Held        time.Duration // since the grant
@@ -308,7 +309,7 @@ func masterState(v engine.View) MasterState {
 func holder(h engine.Holder) Holder {
 	return Holder{
 		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort, Ended: h.Ended,
-		Token: h.Token, Broken: h.Broken, Remaining: h.Remaining, Held: h.Held,
+		Detached: h.Detached, Token: h.Token, Broken: h.Broken, Remaining: h.Remaining, Held: h.Held,
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 
 // Ticket is a lock that Lease.Detach has left for another process, which takes it over with Locker.Adopt. As JSON, with
 // the duration in milliseconds, it fits into a message or a row. A ticket is not signed: any client of the same Redis
-// that has it can take the lock over, so it is to be treated like a password. String and logs do not show its hold.
+// that has it can take the lock over, and no other client can, so it is to be treated like a password. String and logs
+// show neither its hold nor its secret.
 type Ticket struct {
 	Version     int // of the form of a ticket: 1
 	Prefix      string
@@ -23,11 +24,18 @@ type Ticket struct {
 	Mode        Mode
 	Owner, Hold string // ULIDs
 	Token       fencing.Token
+	Secret      string        // proves that the hold was detached: the masters have its hash
 	Remaining   time.Duration // for how long after Detach the lock is kept; Adopt does not count on it
 }
 
 // ticketVersion is the form of the tickets that this version makes and reads.
 const ticketVersion = 1
+
+// A secret is that of rand.Text, which may have more letters one day.
+const (
+	minSecret = 26
+	maxSecret = 128
+)
 
 // TicketError is a ticket that Adopt does not take. The lock is not held by the caller. It matches ErrTicket.
 type TicketError struct {
@@ -56,7 +64,7 @@ func (t Ticket) String() string {
 	return fmt.Sprintf("ticket of %s lock %q, token %v", t.Mode, t.Name, t.Token)
 }
 
-// GoString is String, so that no format shows the hold.
+// GoString is String, so that no format shows the hold or the secret.
 func (t Ticket) GoString() string { return t.String() }
 
 // LogValue is String.
@@ -72,6 +80,7 @@ type ticketJSON struct {
 	Owner       string        `json:"owner"`
 	Hold        string        `json:"hold"`
 	Token       fencing.Token `json:"token"`
+	Secret      string        `json:"secret"`
 	RemainingMs int64         `json:"remaining_ms"`
 }
 
@@ -81,7 +90,7 @@ func (t Ticket) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(ticketJSON{
-		t.Version, t.Prefix, t.Set, t.Name, t.Mode, t.Owner, t.Hold, t.Token, t.Remaining.Milliseconds(),
+		t.Version, t.Prefix, t.Set, t.Name, t.Mode, t.Owner, t.Hold, t.Token, t.Secret, t.Remaining.Milliseconds(),
 	})
 }
 
@@ -101,7 +110,7 @@ func (t *Ticket) UnmarshalJSON(text []byte) error {
 	}
 	got := Ticket{
 		read.Version, read.Prefix, read.Set, read.Name, read.Mode, read.Owner, read.Hold, read.Token,
-		time.Duration(read.RemainingMs) * time.Millisecond,
+		read.Secret, time.Duration(read.RemainingMs) * time.Millisecond,
 	}
 	if err := got.check(); err != nil {
 		return err
@@ -133,6 +142,8 @@ func (t Ticket) check() error {
 		return refuse("its mode is %v", t.Mode)
 	case t.Token == 0 || t.Token > fencing.MaxToken:
 		return refuse("its token is %v, which no lock has", t.Token)
+	case len(t.Secret) < minSecret || len(t.Secret) > maxSecret:
+		return refuse("its secret is damaged")
 	case t.Remaining < 0 || t.Remaining > settings.MaxTTL:
 		return refuse("its remaining time is damaged")
 	}

@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -33,6 +35,8 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			"owner is damaged": func(t *rwlock.Ticket) { t.Owner = "" },
 			"token is 0":       func(t *rwlock.Ticket) { t.Token = 0 },
 			"no lock has":      func(t *rwlock.Ticket) { t.Token = 1 << 53 },
+			"secret":           func(t *rwlock.Ticket) { t.Secret = "" },
+			"secret is":        func(t *rwlock.Ticket) { t.Secret = strings.Repeat("x", 129) },
 			"remaining time":   func(t *rwlock.Ticket) { t.Remaining = -1 },
 		} {
 			bad := good
@@ -55,6 +59,7 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			func(t *rwlock.Ticket) { t.Mode = rwlock.Read },
 			func(t *rwlock.Ticket) { t.Hold = t.Hold[:25] + "0" },
 			func(t *rwlock.Ticket) { t.Name = "m" },
+			func(t *rwlock.Ticket) { t.Secret = strings.Repeat("x", 26) },
 		} {
 			bad := good
 			if forge(&bad); bad == good {
@@ -108,6 +113,66 @@ func TestDetachRefuses(t *testing.T) {
 	})
 }
 
+// forge makes a ticket of a hold that is not detached, from what every client can see of it.
+func forge(w *world, like rwlock.Ticket) rwlock.Ticket {
+	w.Helper()
+	seen := w.Inspect(like.Name).Holders[0]
+	like.Mode, like.Owner, like.Hold, like.Token = seen.Mode, seen.Owner, seen.Hold, seen.Token
+	return like
+}
+
+// Only a hold that was detached is adopted: its ticket has a secret that nobody can read from the servers.
+func TestAHeldLockIsNotAdopted(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, mode := range bothModes {
+			like := detach(w, p.Take("n", mode))
+			require.True(w, w.Inspect("n").Holders[0].Detached)
+			require.NotContains(w, fmt.Sprint(w.Inspect("n")), like.Secret)
+			adopted, err := q.Adopt(w.Ctx, like)
+			require.NoError(w, err)
+			_, err = p.Adopt(w.Ctx, forge(w, like))
+			refusedTicket(w, err, "gone")
+			require.NoError(w, adopted.Renew(w.Ctx), "one that was adopted")
+			require.False(w, w.Inspect("n").Holders[0].Detached)
+			w.Release(adopted)
+
+			lease := p.Take("n", mode)
+			_, err = q.Adopt(w.Ctx, forge(w, like))
+			refusedTicket(w, err, "gone")
+			require.NoError(w, lease.Renew(w.Ctx))
+			w.Release(lease)
+		}
+		nothingLeft(w, p)
+	})
+}
+
+// A renewal that was asked for before Detach has no mark. It is sent after Detach has begun, and its answer is not
+// taken for one that has.
+func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		other, lease := p.Take("m", rwlock.Write), p.Take("n", rwlock.Write)
+		p.Link.Hold(testredis.ToClient)
+		renewals := w.Call(w.Ctx, other.Renew)
+		w.Pass(time.Millisecond)
+		_ = lease.Renew(w.Soon(time.Millisecond)) // it waits for the answer to the other one
+		w.Pass(3 * time.Second)                   // its round is over
+		var ticket rwlock.Ticket
+		detached := w.Call(w.Ctx, func(ctx context.Context) (err error) {
+			ticket, err = lease.Detach(ctx)
+			return err
+		})
+		w.Pass(time.Millisecond)
+		p.Link.Restore()
+		_ = renewals.Result()
+		require.NoError(w, detached.Result())
+		adopted, err := q.Adopt(w.Ctx, ticket)
+		require.NoError(w, err)
+		w.Release(adopted, other)
+	})
+}
+
 // Foreign and damaged JSON is refused, and a ticket does not change on its way.
 func TestTicketsAsJSON(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -120,7 +185,8 @@ func TestTicketsAsJSON(t *testing.T) {
 		require.NoError(w, json.Unmarshal(text, &fields))
 		require.Equal(w, map[string]any{
 			"version": 1.0, "prefix": "fencelock", "name": name, "mode": "read", "owner": ticket.Owner, "hold": ticket.Hold,
-			"token": ticket.Token.String(), "remaining_ms": float64(ticket.Remaining.Milliseconds()),
+			"token": ticket.Token.String(), "secret": ticket.Secret,
+			"remaining_ms": float64(ticket.Remaining.Milliseconds()),
 		}, fields)
 		var read rwlock.Ticket
 		require.NoError(w, json.Unmarshal(text, &read))
@@ -132,7 +198,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		for field, values := range map[string][]any{
 			"version": {0, 2, -1, "1", nil}, "name": {"", strings.Repeat("n", 600), 5, nil}, "mode": {"none", "x", 1, ""},
 			"owner": {"", "x"}, "hold": {"", "x", ticket.Hold + "0", 7}, "token": {"0", "-1", "9007199254740992", "x", 5},
-			"remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
+			"secret": {"", "x", nil, 5}, "remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
 		} {
 			for _, value := range values {
 				bad := map[string]any{}
@@ -162,6 +228,7 @@ func TestATicketKeepsItsSecret(t *testing.T) {
 		logger.Info("x", "ticket", ticket, "pointer", &ticket)
 		fmt.Fprintf(&log, "%v %+v %s %#v %v %q", ticket, ticket, ticket, ticket, &ticket, ticket)
 		require.NotContains(w, log.String(), ticket.Hold)
+		require.NotContains(w, log.String(), ticket.Secret)
 		require.Contains(w, ticket.String(), `write lock "n", token `+ticket.Token.String())
 	})
 }

@@ -2,12 +2,13 @@
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
---        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts
+--        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts, 7 the secret
+--        whose hash is that hold's mark
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
 --        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details}
 --        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand
---        with that token and mode {3, 0, 0, server us}, broken, or the hold that it converts is,
+--        with that token, mode and mark {3, 0, 0, server us}, broken, or the hold that it converts is,
 --        {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
 -- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
 --        it was sidelined and another upgrade has arrived before it; an adoption that has ended leaves no hold to adopt
@@ -203,6 +204,7 @@ local function adopt()
   local stands = (state == 'w' or state == 'g') and expiry > ms and string.sub(details, 1, 1) == mode
   if not stands or token ~= 0 and token ~= ARGV[6] + 0 then return { 3, 0, 0, us } end
   if token == 0 then return { 3, 0, 0, us, brokenBy(from) } end
+  if match(details, '^%a %d+ [^ #]+#(%x+)') ~= redis.sha1hex(ARGV[7] or '') then return { 3, 0, 0, us } end
   local other, its, bound = match(details, '^%a %d+ %S+ @(%w+)'), nil, nil
   if other then its, bound = find(other) end
   if (its == 'w' or its == 'g') and bound > ms then return { 7, 0, 0, us } end

@@ -28,7 +28,7 @@ func TestABrokenHoldStandsUnrenewed(t *testing.T) {
 			require.EqualValues(e.t, 2, e.run(tryAcquire(writer("02")))[0], "it stands")
 			require.EqualValues(e.t, 1, e.run(breaks("01"))[0], "again")
 			shown := e.run(inspect())[3].([]any)[0].([]any)
-			require.Equal(e.t, []any{token, "meta of it", int64(0), int64(1)}, shown[7:], "with the token that it had")
+			require.Equal(e.t, []any{token, "meta of it", int64(0), int64(1), int64(0)}, shown[7:], "the token that it had")
 			require.EqualValues(e.t, 2, e.run(refresh("01"))[3])
 			converts := acquire(writer("03").by(of.owner).converting("01"))
 			if of.mode == "w" {

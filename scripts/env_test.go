@@ -388,6 +388,15 @@ func renew(hold string, ttl int, token any) call {
 	return c
 }
 
+// mark is renew of a hold that its client leaves to the one that has the secret.
+func mark(hold string, token any) call {
+	c := renew(hold, ttl, token)
+	c.args = append(c.args, wire.MarkOf(secret))
+	return c
+}
+
+const secret = "of the ticket"
+
 // releaseAll is release where more than one acquire of the hold may still come.
 func releaseAll(hold string, tombstone int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 1)

@@ -55,8 +55,10 @@
 --   does not wait for it, and both stand until the old hold is released. So no other hold gets in between, and a
 --   client that gives up keeps the old hold. A final '~' is added by the master: the hold has given a grant back, see
 --   mint.
---   An adoption replaces a hold of another client in the same way: a hold that was detached. That hold then has the
---   route '@' and the hold of its adopter, which means nothing once the adopter does not stand.
+--   A hold whose client leaves it to another one has, at the end of its owner, '#' and the hash of a secret that only
+--   its ticket has: its mark. It may also have one if its client has tried that in vain.
+--   An adoption replaces a hold of another client in the same way as a conversion: a hold that was detached. That hold
+--   then has the route '@' and the hold of its adopter, which means nothing once the adopter does not stand.
 --   route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel.
 --   An ended hold has the token 0 and the route '-'. Its client has released it, and it stands until its minimum: no
 --   script renews, raises or joins it, or takes it back. It is not among the holds of its owner.

@@ -81,7 +81,9 @@ var movingStates = map[string]movingState{
 			e.mayWait(join(reader("06").by("a")))
 			e.mayWait(breaks("07"))
 			if len(gone) == 0 { // the old node may have no new key
-				e.refuses(adopt(writer("08"), "01", e.token("01", writer("01"))))
+				detached := mark("01", e.token("01", writer("01")))
+				e.answers(1, detached)
+				e.refuses(adopt(writer("08"), "01", detached.args[3]))
 				e.refuses(join(reader("06").by("a")))
 				e.refuses(breaks("07"))
 			}

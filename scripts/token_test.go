@@ -268,7 +268,7 @@ func TestInspectShowsTheLockAndChangesNothing(t *testing.T) {
 				require.Equal(e.t, []any{ulid(hold), ulid("a"), "w", channel, int64(2)}, h[:5])
 				require.InDelta(e.t, (i+1)*ttl, h[5], 10_000)
 				require.InDelta(e.t, 0, h[6], 10_000)
-				require.Equal(e.t, []any{token, "meta of it", int64(0), int64(0)}, h[7:])
+				require.Equal(e.t, []any{token, "meta of it", int64(0), int64(0), int64(0)}, h[7:])
 			}
 			require.Len(e.t, waiters, 2)
 			for i, want := range [][]any{{ulid("03"), ulid("03"), "r", channel}, {ulid("04"), ulid("04"), "w", channel}} {

@@ -28,7 +28,7 @@ if state == 'w' or state == 'g' then
   if token == tonumber(ARGV[3]) and expiry > ms then
     local head = queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
     drop(id, state, details)
-    details = string.gsub(details, '^(%a %d+ [^ ~]+)~?', '%1~')
+    details = string.gsub(details, '^(%a %d+ [^ ~#]+)~?', '%1~')
     -- An upgrade goes before all other holds, since it never yields. If the head is dead, the lock comes back.
     if head[1] and (head[1] < id or head[2] - 0 == 0) then
       enqueue(id, 1, details)

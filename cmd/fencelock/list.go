@@ -186,16 +186,19 @@ func printTable(out io.Writer, states []listed, wide bool) error {
 	return w.Flush()
 }
 
-// shownToken returns the token of a hold, and whether it is broken or has ended before its minimum.
+// shownToken returns the token of a hold, and whether it is broken, detached, or has ended before its minimum.
 func shownToken(h rwlock.Holder) string {
+	text := h.Token.String()
 	switch {
 	case h.Ended:
 		return "-, ended"
 	case h.Broken:
-		return h.Token.String() + ", broken"
-	default:
-		return h.Token.String()
+		text += ", broken"
 	}
+	if h.Detached {
+		text += ", detached"
+	}
+	return text
 }
 
 // printable returns a text that another process has chosen, so that it cannot control a terminal or look like two
@@ -235,17 +238,18 @@ type (
 		Masters []jsonMaster  `json:"masters"`
 	}
 	jsonHolder struct {
-		Hold   string        `json:"hold"`
-		Owner  string        `json:"owner"`
-		Meta   string        `json:"meta"`
-		Mode   string        `json:"mode"`
-		Count  int           `json:"count"`
-		Shared bool          `json:"shared"`
-		Token  fencing.Token `json:"token"`
-		Broken bool          `json:"broken"`
-		Ended  bool          `json:"ended"`
-		Held   int64         `json:"held_ms"`
-		Left   int64         `json:"left_ms"`
+		Hold     string        `json:"hold"`
+		Owner    string        `json:"owner"`
+		Meta     string        `json:"meta"`
+		Mode     string        `json:"mode"`
+		Count    int           `json:"count"`
+		Shared   bool          `json:"shared"`
+		Token    fencing.Token `json:"token"`
+		Broken   bool          `json:"broken"`
+		Ended    bool          `json:"ended"`
+		Detached bool          `json:"detached"`
+		Held     int64         `json:"held_ms"`
+		Left     int64         `json:"left_ms"`
 	}
 	jsonWaiter struct {
 		Hold   string `json:"hold"`
@@ -287,7 +291,7 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken, h.Ended,
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken, h.Ended, h.Detached,
 			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}

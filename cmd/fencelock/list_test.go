@@ -82,7 +82,8 @@ func TestOneRedis(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.out), &state))
 	require.Equal(t, "write", state.Mode)
 	require.Equal(t, orders.Token(), state.Token)
-	require.Contains(t, got.out, `"token":"`+orders.Token().String()+`","broken":false,"ended":false,"held_ms":`)
+	require.Contains(t, got.out, `"token":"`+orders.Token().String()+
+		`","broken":false,"ended":false,"detached":false,"held_ms":`)
 	require.Equal(t, "web-1", state.Holders[0].Meta)
 	require.Equal(t, "web-2", state.Waiters[0].Meta)
 

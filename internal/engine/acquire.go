@@ -22,7 +22,7 @@ type acquisition struct {
 	hold     *hold
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
-	adopts   fencing.Token // of that hold, if another process has detached it; else 0
+	adopts   wire.Adoption // of that hold, if another process has detached it
 	claimed  fencing.Token // of the hold that a Join is for, or 0
 	began    time.Duration // start of the first attempt, by the wall clock
 	route    wire.Route    // how messages about the hold reach this process
@@ -63,7 +63,7 @@ func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
 func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
-	a.seen = max(r.Seen, r.adopts)
+	a.seen = max(r.Seen, r.adopts.Token)
 	h.e, h.asking = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,44 +23,150 @@ type Detached struct {
 	Mode        fencing.Mode
 	Owner, Hold string
 	Token       fencing.Token
+	Secret      string        // of the mark that the masters have of the hold
 	Set         string        // of masters; "" for a single one
 	Left        time.Duration // for how long from now a quorum keeps it, at least
 }
 
-// Detach renews the lease for this TTL, or its own if that is 0, and ends it without a release once a quorum has
-// confirmed the renewal. Otherwise the lease stands, with that TTL, and the error is that of SetTTL. The lease has
-// ended when Detach returns, so no goroutine relies on it while another process does. A renewal from before may arrive
-// later: it names the token, and moves the expiry of a hold on which no process relies.
+// mark is what shows the masters that a hold is left to another client: that one has the secret, and they have its
+// hash. All attempts to detach a hold have one secret, so a late request of an earlier attempt changes nothing.
+type mark struct {
+	of           *hold
+	secret, hash string
+	on           []bool        // of each master: it has confirmed the mark, or has nothing to mark
+	asked        []bool        // of each master, once the hold is detached: it is asked
+	until        clock.Instant // of a detached hold: for how long it is kept
+}
+
+// Detach renews the lease for this TTL, or its own if that is 0, has the masters mark its hold, and ends it without a
+// release once a quorum has confirmed both. Otherwise the lease stands, with that TTL, and the error is that of SetTTL.
+// Masters may have the mark then, and no client has its secret. The lease has ended when Detach returns, so no
+// goroutine relies on it while another process does. A renewal from before may arrive later: it names the token, and
+// moves the expiry of a hold on which no process relies.
 func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error) {
-	if err := l.SetTTL(ctx, ttl); err != nil {
-		return Detached{}, err
-	}
+	m := beginMarking(l.lock())
+	l.mu.Unlock()
+	err := l.SetTTL(ctx, ttl)
 	h := l.lock()
 	defer l.mu.Unlock()
-	if !h.stillHeld() {
+	for err == nil && h.stillHeld() && m.standing() < h.e.quorum() { // the round counts renewals from before the mark too
+		l.mu.Unlock()
+		err = l.Renew(ctx)
+		h = l.lock()
+	}
+	switch {
+	case err != nil:
+		return Detached{}, err
+	case !h.stillHeld():
 		return Detached{}, l.done.err()
 	}
+	m.until = h.trust.until()
+	now := h.e.clock.Now()
 	d := Detached{
-		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Set: h.e.masterSet.ID(),
-		Left: h.trust.left(h.e.clock.Now()),
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Secret: m.secret,
+		Set: h.e.masterSet.ID(), Left: h.trust.left(now),
 	}
 	h.e.counters.detached.Add(1)
 	h.e.observers.offer(h.e.observers.hooks.Detached, h)
 	h.finish(ErrReleased)
 	h.e.registry.forget(h.id)
+	m.await(now)
 	return d, nil
+}
+
+// beginMarking has all renewals from now on mark the hold, under mu.
+func beginMarking(h *hold) *mark {
+	if h.extra == nil {
+		h.extra = new(extra)
+	}
+	if h.extra.mark == nil {
+		secret, n := rand.Text(), len(h.e.masters)
+		h.extra.mark = &mark{h, secret, wire.MarkOf(secret), make([]bool, n), make([]bool, n), clock.Instant{}}
+	}
+	clear(h.extra.mark.on) // a master may have lost the hold, and been given it back without its mark
+	return h.extra.mark
+}
+
+// markOf returns the mark of a hold, or nil.
+func markOf(h *hold) *mark {
+	if h.extra == nil {
+		return nil
+	}
+	return h.extra.mark
+}
+
+// addTo has a renewal mark the hold on this master, under mu, unless the master has confirmed the mark.
+func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
+	if m == nil || m.on[master] {
+		return r
+	}
+	done := r.Done
+	r.Mark = m.hash
+	r.Done = func(renewed bool, err error, sent clock.Instant) {
+		m.of.lease.mu.Lock()
+		_, broken := err.(*Breaker)
+		m.on[master] = m.on[master] || err == nil || broken
+		m.of.lease.mu.Unlock()
+		done(renewed, err, sent)
+	}
+	return r
+}
+
+// standing returns on how many masters the hold stands with its mark, as far as is known, under mu.
+func (m *mark) standing() (n int) {
+	for i, on := range m.on {
+		if vote := m.of.ballot.Vote(i); on && vote.Counts() && vote.Token == m.of.token() {
+			n++
+		}
+	}
+	return n
+}
+
+// await sets the timer of a detached hold for the masters that may lack its mark, under mu. They are asked again, or
+// the ticket would be good only as long as the other masters are there.
+func (m *mark) await(now clock.Instant) {
+	e := m.of.e
+	if left := m.until.Mono - now.Mono; left > 0 && slices.Contains(m.on, false) {
+		e.timers.Set(&m.of.timer, m.of, now.Mono+min(max(left/retryShare, retryMin), e.stallAfter()))
+	}
+}
+
+// goOn asks the masters that may lack the mark of a detached hold, under mu.
+func (m *mark) goOn(now clock.Instant) {
+	if m == nil || m.until.Passed(now) {
+		return
+	}
+	h := m.of
+	for i, master := range h.e.masters {
+		if m.on[i] || m.asked[i] {
+			continue
+		}
+		m.asked[i] = true
+		ttl := wire.FormatMillis(m.until.Mono - now.Mono)
+		renewal := &transport.Renewal{
+			Renewal: wire.Renewal{Key: h.key, Hold: h.id, TTL: ttl, Token: h.token()}, Deadline: m.until,
+			Done: func(bool, error, clock.Instant) {
+				h.lease.mu.Lock()
+				m.asked[i] = false
+				h.lease.mu.Unlock()
+			},
+		}
+		master.Renew(m.addTo(renewal, i))
+	}
+	m.await(now)
 }
 
 // Adopt goes on with a hold that another process has detached, as a conversion of that hold: a hold of this process is
 // granted while the detached one stands, and then the detached one is released. A master grants an adoption only while
-// the detached hold stands there with its token and no other adopter does. So no client comes in between, and an
-// adopter that fails leaves the detached hold to others.
+// the detached hold stands there with its token and mark and no other adopter does. So no client comes in between, and
+// an adopter that fails leaves the detached hold to others.
 //
 // At most one adoption of a hold succeeds: it needs a quorum of masters that had the hold when they were asked to
 // release it, and a master that has released it does not get it back. No clock is part of that.
 func (e *Engine) Adopt(ctx context.Context, l *Lease, d Detached, terms *Terms) error {
 	a := &adoption{d, e.newAcquisition(ctx, l.begin(), Request{
-		Name: d.Name, Mode: d.Mode, Entry: Try, Terms: terms, From: d.Hold, adopts: d.Token,
+		Name: d.Name, Mode: d.Mode, Entry: Try, Terms: terms, From: d.Hold,
+		adopts: wire.Adoption{Token: d.Token, Secret: d.Secret},
 	})}
 	a.hold.provisional = true
 	a.hold.unclaimed = true

@@ -57,6 +57,7 @@ type extra struct {
 	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
 	withdrawal *withdrawal   // of a conversion of a shared hold to this one
 	changed    *changedTTL   // of SetTTL, or nil
+	mark       *mark         // of Detach, or nil
 }
 
 // owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
@@ -193,6 +194,7 @@ func (h *hold) Fire(now clock.Instant) {
 	defer h.lease.mu.Unlock()
 	h.expire(now)
 	if h.phase != held {
+		markOf(h).goOn(now)
 		return
 	}
 	if now.Mono >= h.riskAt() {

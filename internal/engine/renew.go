@@ -144,7 +144,7 @@ func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 	if id := h.id; h.block() > 0 {
 		renewal.Wanted = func() { h.hearContended(id) }
 	}
-	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
+	m.Renew(markOf(h).addTo(renewal, m.Index)) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
 // renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That

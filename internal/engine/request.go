@@ -30,7 +30,7 @@ type Request struct {
 	// shared. It is called under the lease's mutex and must not block.
 	TokenInUse func() fencing.Token
 
-	adopts     fencing.Token // of From, if another process has detached it
+	adopts     wire.Adoption // of From, if another process has detached it
 	withdrawal *withdrawal   // of a conversion of a shared hold
 	firstGrant time.Duration // of the hold that is converted, where it has a minimum
 }

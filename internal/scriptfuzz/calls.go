@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Reply codes that several scripts have.
@@ -33,8 +35,9 @@ func (m *lock) answerGrant(h *hold, first int64) reply {
 	return r
 }
 
-// acquire takes the lock for a hold, or queues the hold. An adoption names the token of the hold that it replaces.
-func (m *lock) acquire(r hold, life int64, order string, adopts int64) any {
+// acquire takes the lock for a hold, or queues the hold. An adoption names the token and the secret of the hold that it
+// replaces.
+func (m *lock) acquire(r hold, life int64, order string, adopts int64, secret string) any {
 	if m.verdict.code != 0 {
 		return m.refused()
 	}
@@ -64,7 +67,7 @@ func (m *lock) acquire(r hold, life int64, order string, adopts int64) any {
 		return m.answerWaiting(0, inTheWay)
 	}
 	if r.adopts {
-		return m.adopt(&r, life, adopts)
+		return m.adopt(&r, life, adopts, secret)
 	}
 	enters := m.writer == "" && (r.mode == "r" || len(m.holds) == 0)
 	switch {
@@ -102,8 +105,8 @@ func (m *lock) acquire(r hold, life int64, order string, adopts int64) any {
 	return m.answerWaiting(0, inTheWay)
 }
 
-// adopt grants a hold beside the one that it adopts, which must stand with this token and mode.
-func (m *lock) adopt(r *hold, life, token int64) any {
+// adopt grants a hold beside the one that it adopts, which must stand with this token, mode and mark.
+func (m *lock) adopt(r *hold, life, token int64, secret string) any {
 	of := m.find(r.from)
 	switch {
 	case of != nil && of.state == tombstone:
@@ -112,6 +115,8 @@ func (m *lock) adopt(r *hold, life, token int64) any {
 		return m.answer(3)
 	case of.token == 0:
 		return m.answerBroken(m.mark(of.id))
+	case of.mark != wire.MarkOf(secret):
+		return m.answer(3)
 	case m.stands(of.adopter()) != nil:
 		return m.answer(7)
 	}
@@ -121,14 +126,6 @@ func (m *lock) adopt(r *hold, life, token int64) any {
 	m.grant(r, larger, 0, life)
 	r.since, of.route = of.since, "@"+r.id
 	return m.answerGrant(r, 0)
-}
-
-// answerBroken is for a hold that must not come back, with the reason if an operator gave one.
-func (m *lock) answerBroken(tomb *hold) reply {
-	if tomb == nil || tomb.broken == "" {
-		return m.answer(3)
-	}
-	return append(m.answer(3), tomb.broken)
 }
 
 // inTheWay returns the holds that a conversion has to wait for, in the order of their expiries, the write hold first.
@@ -326,6 +323,7 @@ func (m *lock) more() int64 {
 type renewal struct {
 	id         string
 	ttl, token int64
+	mark       string // or nothing
 }
 
 // renew sets new expiries. It settles nothing.
@@ -342,6 +340,7 @@ func (m *lock) renew(all []renewal) reply {
 			continue
 		}
 		h.expiry = m.ms() + one.ttl
+		h.mark = cmp.Or(one.mark, h.mark)
 		if h.latest < h.expiry {
 			h.latest = h.expiry
 			if one.ttl < 3_000_000 {
@@ -577,7 +576,7 @@ func (m *lock) inspect() reply {
 			h.id, owner, h.mode, h.channel(),
 			unknown{},
 			h.expiry - m.ms(), max(m.ms()-h.since, 0), token, h.meta, shared,
-			broken,
+			broken, int64(flag(h.mark != "")),
 		})
 	}
 	all := slices.Clone(m.queue)

@@ -48,7 +48,8 @@ func parseRecord(text string) (r record, ok bool) {
 // owner returns the owner that counts the hold, or nothing.
 func (r record) owner(id string) string {
 	part := strings.SplitN(r.details, " ", 4)
-	name, _, _ := strings.Cut(part[2], "^")
+	name, _, _ := strings.Cut(part[2], "#")
+	name, _, _ = strings.Cut(name, "^")
 	name = strings.TrimSuffix(name, "~")
 	if name[0] == '-' || name[0] == '+' || name == id {
 		return ""
@@ -474,7 +475,7 @@ func (p *Player) model(s step, got []any) any {
 	id, h := holdID(s.Hold), s.asHold()
 	switch scripts.Name(s.Do) {
 	case scripts.Acquire:
-		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of))
+		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of), s.secret())
 	case scripts.Join:
 		return p.m.join(h, s.TTL, p.joined(s))
 	case scripts.Raise:
@@ -493,7 +494,7 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Renew:
 		var all []renewal
 		for _, n := range s.Others {
-			all = append(all, renewal{holdID(n), s.TTL, p.token(s, n)})
+			all = append(all, renewal{holdID(n), s.TTL, p.token(s, n), s.mark()})
 		}
 		return p.m.renew(all)
 	default:

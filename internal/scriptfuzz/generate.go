@@ -97,7 +97,7 @@ func (g *generator) draw() step {
 	case k < 56:
 		return g.release()
 	case k < 66:
-		return step{Do: string(scripts.Renew), Others: g.some(3), TTL: pick(g, ttls...), Plus: int64(g.rnd.IntN(8) / 7)}
+		return g.renewal()
 	case k < 76:
 		return g.refresh()
 	case k < 81:
@@ -217,8 +217,18 @@ func (g *generator) conversion() step {
 	return s
 }
 
+// renewal is a renewal of some holds, or of a hold that its client detaches.
+func (g *generator) renewal() step {
+	s := step{Do: string(scripts.Renew), Others: g.some(3), TTL: pick(g, ttls...), Plus: int64(g.rnd.IntN(8) / 7)}
+	if len(s.Others) == 1 && g.one(3) {
+		s.Secret = s.Others[0]
+	}
+	return s
+}
+
 // adoption is an acquire in place of a hold that another client has detached: often of one that has an adopter, and
-// mostly with its token and mode. The rest of it may come at once: the release of the detached hold, with a tombstone.
+// mostly with its token, mode and secret, and after its mark. The rest may come at once: the release of the detached
+// hold, with a tombstone.
 func (g *generator) adoption() step {
 	from, ok := g.standing(func(h *hold) bool { return h.adopter() != "" })
 	if !ok || g.one(2) {
@@ -228,9 +238,13 @@ func (g *generator) adoption() step {
 		return g.acquire()
 	}
 	s := g.fresh(scripts.Acquire)
-	s.Adopts, s.From, s.Of, s.Order = true, from.Hold, from.Hold, "0"
-	if s.Mode = g.p.m.holds[holdID(from.Hold)].mode; g.one(12) {
+	s.Adopts, s.From, s.Of, s.Secret, s.Order = true, from.Hold, from.Hold, from.Hold, "0"
+	of := g.p.m.holds[holdID(from.Hold)]
+	if s.Mode = of.mode; g.one(12) {
 		s.Mode = pick(g, "r", "w")
+	}
+	if g.one(12) {
+		s.Secret++
 	}
 	if g.one(12) {
 		s.Plus = pick(g, int64(-1), 1)
@@ -239,10 +253,19 @@ func (g *generator) adoption() step {
 		s.From = g.any()
 		s.Of = s.From
 	}
-	if g.one(3) {
-		g.next = append(g.next, step{
-			Do: string(scripts.Release), Hold: s.From, Tomb: pick(g, ttls[:4]...), Several: true, Vote: g.vote(),
-		})
+	release := step{
+		Do: string(scripts.Release), Hold: s.From, Tomb: pick(g, ttls[:4]...), Several: true, Vote: g.vote(),
+	}
+	releases := g.one(3)
+	if of.mark == "" && !g.one(6) {
+		s.Vote = g.vote()
+		g.asked[s.Hold] = s
+		g.order = append(g.order, s.Hold)
+		g.next = append(g.next, s)
+		s = step{Do: string(scripts.Renew), Others: []int{from.Hold}, TTL: pick(g, ttls...), Secret: from.Hold}
+	}
+	if releases {
+		g.next = append(g.next, release)
 	}
 	return s
 }

@@ -32,9 +32,10 @@ const (
 type hold struct {
 	id, mode, owner, from, route, meta string
 	block, claim                       int64
-	again                              bool // it has given a grant back
-	ended                              bool // it was released, and stands until its minimum
-	adopts                             bool // from is a hold of another client, which has detached it
+	again                              bool   // it has given a grant back
+	ended                              bool   // it was released, and stands until its minimum
+	adopts                             bool   // from is a hold of another client, which has detached it
+	mark                               string // of a hold that its client has detached
 	state                              state
 	expiry                             int64
 	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
@@ -58,6 +59,9 @@ func (h *hold) details() string {
 	}
 	if h.again {
 		owner += "~"
+	}
+	if h.mark != "" {
+		owner += "#" + h.mark
 	}
 	return fmt.Sprintf("%s %d %s %s %s", h.mode, h.claim, owner, h.route, h.meta)
 }
@@ -431,6 +435,14 @@ func (m *lock) isBeyond(removals int) bool {
 		}
 	}
 	return expired+len(m.ended) >= removals || dead >= removals || expired > 0 && len(m.queue)-dead >= bound
+}
+
+// answerBroken is for a hold that must not come back, with the reason if an operator gave one.
+func (m *lock) answerBroken(tomb *hold) reply {
+	if tomb == nil || tomb.broken == "" {
+		return m.answer(3)
+	}
+	return append(m.answer(3), tomb.broken)
 }
 
 // number reads a whole number of a reply or a key, or -1.

@@ -358,7 +358,7 @@ func (p *Player) arguments(s step) []any {
 	case scripts.Acquire:
 		args := []any{id, s.TTL, s.Order, h.details()}
 		if s.Adopts {
-			args = append(args, p.token(s, s.Of))
+			args = append(args, p.token(s, s.Of), s.secret())
 		}
 		return args
 	case scripts.Join:
@@ -391,6 +391,9 @@ func (p *Player) arguments(s step) []any {
 		var args []any
 		for _, n := range s.Others {
 			args = append(args, holdID(n), s.TTL, p.token(s, n))
+		}
+		if s.mark() != "" {
+			args = append(args, s.mark())
 		}
 		return args
 	default:

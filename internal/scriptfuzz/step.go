@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Sequence is what happens to one lock on one master. It does not depend on the times and tokens of a run, so it can be
@@ -38,6 +40,7 @@ type step struct {
 	Owner   string      `json:"owner,omitempty"` // its name, or self
 	From    int         `json:"from,omitempty"`
 	Adopts  bool        `json:"adopts,omitempty"` // the hold From, which has the token of Of
+	Secret  int         `json:"secret,omitempty"` // of an adoption, and of a renewal of one hold that is detached
 	Block   int64       `json:"block,omitempty"`
 	TTL     int64       `json:"ttl,omitempty"`
 	Claim   int64       `json:"claim,omitempty"`
@@ -101,6 +104,16 @@ func (s step) asHold() hold {
 	}
 	h.adopts = s.Adopts
 	return h
+}
+
+func (s step) secret() string { return fmt.Sprint("secret ", s.Secret) }
+
+// mark returns the mark that a renewal gives its hold, or nothing.
+func (s step) mark() string {
+	if s.Secret == 0 || len(s.Others) != 1 {
+		return ""
+	}
+	return wire.MarkOf(s.secret())
 }
 
 func ownerName(short string) string { return fmt.Sprintf("%026s", short) }

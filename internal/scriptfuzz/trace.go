@@ -173,7 +173,7 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 	if name != scripts.Renew {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name, args: args}}
 	}
-	for i := 0; i < len(args); i += 3 {
+	for i := 0; i+2 < len(args); i += 3 {
 		lock := t.lock(c.Keys[min(i/3*2, len(c.Keys)-1)])
 		at := slices.IndexFunc(parts, func(p *part) bool { return p.lock == lock })
 		if at < 0 {
@@ -182,6 +182,7 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 		parts[at].args = append(parts[at].args, args[i:i+3]...)
 		parts[at].renewals = append(parts[at].renewals, i/3)
 	}
+	parts[0].args = append(parts[0].args, args[len(args)/3*3:]...) // the mark of a renewal alone
 	return parts
 }
 
@@ -370,7 +371,7 @@ func (l *tracedLock) call(one *part) any {
 	case scripts.Acquire:
 		r := readHold(args[0], args[3])
 		r.adopts = len(args) > 4
-		return m.acquire(r, n(1), args[2], n(4))
+		return m.acquire(r, n(1), args[2], n(4), strings.Join(args[min(5, len(args)):], ""))
 	case scripts.Join:
 		r := readHold(args[0], args[4])
 		r.owner = args[1]
@@ -399,8 +400,8 @@ func (l *tracedLock) call(one *part) any {
 		return m.refresh(args[min(3, len(args)):], route, n(1), n(2) == 1)
 	case scripts.Renew:
 		var all []renewal
-		for i := 0; i < len(args); i += 3 {
-			all = append(all, renewal{args[i], n(i + 1), n(i + 2)})
+		for i := 0; i+2 < len(args); i += 3 {
+			all = append(all, renewal{args[i], n(i + 1), n(i + 2), strings.Join(args[len(args)/3*3:], "")})
 		}
 		return m.renew(all)
 	default:

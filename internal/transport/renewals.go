@@ -47,12 +47,19 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 const renewalsPerCall = 128
 
 // renewalCalls makes script calls of several renewals each. If a server refuses keys of several slots, as in a Cluster,
-// each renewal is a separate call, because every lock has its own slot.
+// each renewal is a separate call, because every lock has its own slot. One with a mark is a call of its own as well.
 func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 	most := renewalsPerCall
 	if p.n.separated.Load() {
 		most = 1
 	}
+	due = slices.DeleteFunc(due, func(r *Renewal) bool {
+		if r.Mark == "" {
+			return false
+		}
+		calls = append(calls, p.renewalCall([]*Renewal{r}))
+		return true
+	})
 	for together := range slices.Chunk(due, most) {
 		calls = append(calls, p.renewalCall(together))
 	}

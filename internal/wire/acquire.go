@@ -23,15 +23,21 @@ type Acquire struct {
 	Hold    string
 	TTL     Millis
 	Order   Order
-	Details string        // Details.Text
-	Adopts  fencing.Token // of the hold that the details convert, if another client has detached it; else 0
+	Details string   // Details.Text
+	Adopts  Adoption // of the hold that the details convert, if another client has detached it
+}
+
+// Adoption proves that a hold was detached: its token, and the secret of its mark. The zero value is none.
+type Adoption struct {
+	Token  fencing.Token
+	Secret string
 }
 
 // Args appends the arguments.
 func (q Acquire) Args(to []string) []string {
 	to = append(to, q.Hold, string(q.TTL), string(q.Order), q.Details)
-	if q.Adopts > 0 {
-		to = append(to, tokenArg(q.Adopts))
+	if q.Adopts.Token > 0 {
+		to = append(to, tokenArg(q.Adopts.Token), q.Adopts.Secret)
 	}
 	return to
 }
@@ -70,6 +76,6 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 	}
 	return &Holder{
 		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Cohort: d.Block > 0, Ended: d.Route == noRoute,
-		Remaining: remaining, Held: held,
+		Detached: d.mark != "", Remaining: remaining, Held: held,
 	}
 }

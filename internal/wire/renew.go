@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -17,6 +19,13 @@ type Renewal struct {
 	Hold  string
 	TTL   Millis
 	Token fencing.Token
+	Mark  string // the hold is left to the client that has its secret; "" for most. Such a renewal is alone in its call
+}
+
+// MarkOf returns the mark of a hold that is left to another client: the hash of a secret that only its ticket has.
+func MarkOf(secret string) string {
+	sum := sha1.Sum([]byte(secret)) // scripts have no other hash, and nobody profits from two secrets with one hash
+	return hex.EncodeToString(sum[:])
 }
 
 // Keys returns the keys. marker is the key of one of several masters' marker, or "".
@@ -43,6 +52,9 @@ func (q Renew) Args() []string {
 	for i, r := range q {
 		args = append(args, r.Hold, string(r.TTL), tokens[from:ends[i]])
 		from = ends[i]
+	}
+	if len(q) == 1 && q[0].Mark != "" {
+		args = append(args, q[0].Mark)
 	}
 	return args
 }

@@ -243,6 +243,7 @@ type Holder struct {
 	Broken            bool          // of an InspectReply: the hold cannot be renewed any more
 	Cohort            bool          // the goroutines of a process share it
 	Ended             bool          // its client has released it, and it stands until its minimum
+	Detached          bool          // its client has left it to another one, or has tried to
 	Remaining, Held   time.Duration
 }
 

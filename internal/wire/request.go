@@ -109,7 +109,8 @@ type Details struct {
 	Route      Route
 	Meta       string // anything, with spaces
 
-	gaveBack bool // the hold has given a grant back; a master adds it
+	gaveBack bool   // the hold has given a grant back; a master adds it
+	mark     string // of a hold that is left to another client; a master adds it
 }
 
 // Text formats the details. A shared hold has no named owner.
@@ -127,6 +128,9 @@ func (d Details) Text() string {
 	if d.gaveBack {
 		owner += "~"
 	}
+	if d.mark != "" {
+		owner += "#" + d.mark
+	}
 	return modeArg(d.Mode) + " " + string(d.HandoffTTL) + " " + owner + " " + string(d.Route) + " " + d.Meta
 }
 
@@ -143,12 +147,13 @@ func ParseDetails(text string) (d Details, ok bool) {
 	if !ok || err != nil || !routed {
 		return Details{}, false
 	}
-	owner, gaveBack := strings.CutSuffix(f[2], "~")
+	owner, mark, _ := strings.Cut(f[2], "#")
+	owner, gaveBack := strings.CutSuffix(owner, "~")
 	owner, converts, isConversion := strings.Cut(owner, "^")
 	if owner == "" || isConversion && converts == "" {
 		return Details{}, false
 	}
-	d.Converts, d.gaveBack = converts, gaveBack
+	d.Converts, d.gaveBack, d.mark = converts, gaveBack, mark
 	if block, isShared := strings.CutPrefix(owner, "+"); isShared {
 		n, err := strconv.ParseUint(block, 10, 31)
 		if err != nil || n == 0 {

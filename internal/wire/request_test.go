@@ -20,7 +20,9 @@ func TestArguments(t *testing.T) {
 		want string
 	}{
 		scripts.Acquire: {
-			wire.Acquire{Hold: "h", TTL: "40000", Order: wire.NoQueue, Details: "d", Adopts: 7}.Args(nil), "h,40000,0,d,7",
+			wire.Acquire{
+				Hold: "h", TTL: "40000", Order: wire.NoQueue, Details: "d", Adopts: wire.Adoption{Token: 7, Secret: "s"},
+			}.Args(nil), "h,40000,0,d,7,s",
 		},
 		scripts.Join: {
 			wire.Join{Hold: "h", Owner: "o", Mode: fencing.Read, TTL: "40000", Details: "d", Token: 7}.Args(nil),
@@ -43,6 +45,9 @@ func TestArguments(t *testing.T) {
 	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
 		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
 	}.Args(nil))
+	mark := wire.MarkOf("s")
+	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)
+	require.Equal(t, []string{"h", "40000", "7", mark}, wire.Renew{{Hold: "h", TTL: "40000", Token: 7, Mark: mark}}.Args())
 	require.Equal(t, []string{"h"}, wire.Release{Hold: "h"}.Args(nil), "the rest is as if it were there")
 	require.Equal(t, []string{"h", "0", "0", "2000 1000"}, wire.Release{
 		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second},

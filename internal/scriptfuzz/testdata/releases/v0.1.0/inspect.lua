@@ -6,7 +6,8 @@
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last, of a
---         broken hold the one that it had), meta, 1 for a shared hold or 0, 1 for a broken one or 0}, ...} by expiry,
+--         broken hold the one that it had), meta, 1 for a shared hold or 0, 1 for a broken one or 0, 1 for one that is
+--         marked for another client or 0}, ...} by expiry,
 --         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d | f as in lock.lua, place}, ...} by
 --         place}
 -- Twice  reads only
@@ -30,7 +31,7 @@ end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
-  local mode, owner, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~]+)%S* %a?(%S*) ?(.*)$')
+  local mode, owner, more, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~#]+)(%S*) %a?(%S*) ?(.*)$')
   local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
   if cohort == 1 or owner == '-' then owner = id end
   local passed = math.max(ms - since, 0) -- the clock may have been set back
@@ -40,7 +41,8 @@ local function show(id, state, expiry, token, since, details)
       token, broken = tonumber(string.match(fields['b:' .. id] or '', '^x %d+ (%d+)') or 0), 1
     end
     holders[#holders + 1] =
-      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort, broken }
+      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort, broken,
+        string.find(more, '#', 1, true) and 1 or 0 }
   else
     waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }
   end

@@ -2,14 +2,16 @@
 --
 -- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the
 --        lock alone, as there
--- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token
+-- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token; behind a lease that is alone also its mark: see
+--        lock.lua
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and a hold waits; 0 not
 --        held here with that token, or expired; a text in place of 0: who broke it and why; 3 nothing was done, since
 --        the client has to read the marker first}
--- Twice  the expiry is set from the server's clock, not summed
+-- Twice  the expiry is set from the server's clock, not summed, and a hold always gets the same mark
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader twice, with
---        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute; works
---        while Redis is out of memory, and while this master abstains: it extends standing holds, and admits no hold
+--        the first lease of a call and once a minute; for a reader also HSET the first time and once a minute; with
+--        a mark HMGET for a writer, HSET for a reader; works while Redis is out of memory, and while this master
+--        abstains: it extends standing holds, and admits no hold
 local call, pcall = redis.call, redis.pcall
 local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -18,7 +20,7 @@ local ms = math.floor(us / 1000)
 local match, find, cut = string.match, string.find, string.sub
 local reply, writes = { us }, false
 if changed then
-  for i = 2, #ARGV, 3 do reply[#reply + 1] = 3 end
+  for i = 2, #ARGV - 2, 3 do reply[#reply + 1] = 3 end
   return reply
 end
 local ttlText, ttl, life, new, newText -- of the previous lease: mostly all leases of a call have one TTL
@@ -38,7 +40,9 @@ local function keep(lock, holds, expiry)
   writes = true
 end
 
-for i = 2, #ARGV, 3 do
+local mark = #ARGV % 3 == 2 and '%1#' .. ARGV[#ARGV]
+
+for i = 2, #ARGV - 2, 3 do
   local lease = (i - 2) / 3
   local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2] or KEYS[1] .. ':h'
   local id, token, status = ARGV[i], ARGV[i + 2], 0
@@ -61,7 +65,13 @@ for i = 2, #ARGV, 3 do
     if its == token and expiry > ms then
       local joined = h[2] and string.byte(h[2]) ~= 48 -- not '0': the joined holds must be there to be purged
       keep(lock, joined and holds, expiry)
-      call('HSET', lock, 'w', id .. ' ' .. newText .. rest)
+      if mark then
+        local parts = call('HMGET', lock, 'd', 'e')
+        local details = string.gsub((parts[1] or '') .. (parts[2] or ''), '^(%a %d+ [^ #]+)%S*', mark)
+        call('HSET', lock, 'w', id .. ' ' .. newText .. rest, 'd', cut(details, 1, 64), 'e', cut(details, 65))
+      else
+        call('HSET', lock, 'w', id .. ' ' .. newText .. rest)
+      end
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
@@ -76,8 +86,11 @@ for i = 2, #ARGV, 3 do
     if type(expiry) == 'string' and expiry - ms > 0 then
       keep(lock, holds, expiry + 0)
       if score then call('ZADD', holds, newText, id) end
-      if known - new < 0 then -- with some time added, so that not every renewal writes this
-        call('HSET', lock, id, 'g ' .. int(ttl < 3000000 and new + 60000 or new) .. cut(own, #known + 3))
+      if known - new < 0 or mark then -- with some time added, so that not every renewal writes this
+        local rest = cut(own, #known + 3)
+        if mark then rest = string.gsub(rest, '^( %d+ %d+ %a %d+ [^ #]+)%S*', mark) end
+        if known - new < 0 then known = int(ttl < 3000000 and new + 60000 or new) end
+        call('HSET', lock, id, 'g ' .. known .. rest)
       end
       status = 1
     end
