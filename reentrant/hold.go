@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -16,8 +17,8 @@ type Hold struct {
 	outer   *Hold // the hold in which it nests, or nil
 	depth   int
 
-	released bool                      // under the locker's mu
-	contexts []context.CancelCauseFunc // under the locker's mu; of a nested hold
+	released bool       // under the locker's mu
+	contexts ctxend.Set // of a nested hold
 }
 
 // Depth returns the position of the hold among its owner's holds of this lock in this process: 1 for the outermost.
@@ -45,15 +46,12 @@ func (h *Hold) Lease() *rwlock.Lease {
 // Context returns parent with the fence and with the owner of parent. It is cancelled when the lease ends, with
 // Lease().Err() as the cause, or when this hold is released, with a cause that matches rwlock.ErrReleased.
 func (h *Hold) Context(parent context.Context) context.Context {
+	ctx := h.Lease().Context(parent)
 	if h.isZero() || h.outer == nil {
-		return h.Lease().Context(parent) // ends with the lease, which ends with this hold
+		return ctx // ends with the lease, which ends with this hold
 	}
-	// It ends with this hold too, because the lease outlives the hold.
-	ctx, cancel := context.WithCancelCause(parent)
-	if !h.section.attach(h, cancel) {
-		cancel(h.section.released())
-	}
-	return h.section.lease.Context(ctx)
+	nested := h.contexts.Join(ctx) // ends with this hold too, because the lease outlives the hold
+	return &nested
 }
 
 // Release ends this hold. The last hold of the owner gives the lock back, as rwlock.Lease.Release does. Release
@@ -67,26 +65,26 @@ func (h *Hold) Release(ctx context.Context) error {
 	case h.isZero():
 		return errZeroHold
 	}
-	left, contexts, err := h.section.leave(h)
-	if !left {
+	innermost, err := h.section.leave(h)
+	if innermost == nil {
 		return err
 	}
-	return h.giveBack(ctx, contexts)
+	return h.giveBack(ctx, innermost)
 }
 
 // end releases the hold of a section that is over, together with every hold nested in it. It reports such holds as
 // ErrOrder, in addition to the result of the release.
 func (h *Hold) end(ctx context.Context) (order, err error) {
-	left, contexts, order := h.section.unwind(h)
-	if !left {
+	innermost, order := h.section.unwind(h)
+	if innermost == nil {
 		return nil, nil
 	}
-	return order, h.giveBack(ctx, contexts)
+	return order, h.giveBack(ctx, innermost)
 }
 
 // giveBack ends the contexts of the removed holds, and releases the lease if this hold was the outermost.
-func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc) error {
-	h.endContexts(contexts)
+func (h *Hold) giveBack(ctx context.Context, innermost *Hold) error {
+	h.endContexts(innermost)
 	if h.outer == nil {
 		return h.section.lease.Release(ctx)
 	}
@@ -96,13 +94,11 @@ func (h *Hold) giveBack(ctx context.Context, contexts []context.CancelCauseFunc)
 	return nil
 }
 
-// endContexts ends the contexts of holds that were removed.
-func (h *Hold) endContexts(contexts []context.CancelCauseFunc) {
-	if len(contexts) > 0 {
-		released := h.section.released()
-		for _, cancel := range contexts {
-			cancel(released)
-		}
+// endContexts ends the contexts of the removed holds, from the innermost to this one.
+func (h *Hold) endContexts(innermost *Hold) {
+	for in := innermost; in != h.outer; in = in.outer {
+		ends, cause := in.contexts.Finish((*releasedError)(h.section))
+		ends.Cancel(cause)
 	}
 }
 

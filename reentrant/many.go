@@ -447,7 +447,7 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order
 	var joinedLeases []*rwlock.Lease
 	taken := false
 	for _, x := range left {
-		x.hold.endContexts(x.contexts)
+		x.hold.endContexts(x.innermost)
 		switch {
 		case x.hold.outer != nil:
 			if err := x.hold.section.lease.Err(); isLoss(err) {
@@ -466,11 +466,8 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order
 	return errs, order
 }
 
-// removed is a hold that was taken out, with the contexts that end with it.
-type removed struct {
-	hold     *Hold
-	contexts []context.CancelCauseFunc
-}
+// removed is a hold that was taken out, with the innermost of those nested in it, or itself.
+type removed struct{ hold, innermost *Hold }
 
 // takeOut removes the holds that are not released. order is ErrOrder if others nest in them.
 func (m *MultiHold) takeOut(forced bool) (left []removed, order error) {

@@ -151,59 +151,55 @@ func (r request) notAcquired(waited time.Duration, cause error) error {
 	return &rwlock.AcquireError{Name: r.name, Mode: r.mode, Waited: waited, Err: cause}
 }
 
-// released returns the cause for the contexts of a released hold whose lease continues.
-func (s *section) released() error { return fmt.Errorf("%w: lock %q", rwlock.ErrReleased, s.key.name) }
+// releasedError is the cause for the contexts of a released hold whose lease continues. It allocates nothing for a hold
+// without contexts.
+type releasedError section
 
-// attach makes a context end with a hold. It returns false if the hold was already released.
-func (s *section) attach(h *Hold, cancel context.CancelCauseFunc) bool {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	if !h.released {
-		h.contexts = append(h.contexts, cancel)
-	}
-	return !h.released
+func (e *releasedError) Error() string {
+	return fmt.Sprintf("%v: lock %q", rwlock.ErrReleased, e.key.name)
 }
 
-// leave removes the innermost hold and returns the contexts that end with it. left is false if the hold was already
-// released, or if another hold nests in it; such a hold stays.
-func (s *section) leave(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
+func (e *releasedError) Unwrap() error { return rwlock.ErrReleased }
+
+// leave removes the innermost hold and returns it. It returns nil if the hold was already released, or if another hold
+// nests in it; such a hold stays.
+func (s *section) leave(h *Hold) (*Hold, error) {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	switch {
 	case h.released:
-		return false, nil, nil
+		return nil, nil
 	case s.innermost != h:
-		return false, nil, s.outOfOrder(h)
+		return nil, s.outOfOrder(h)
 	}
-	return true, s.takeOut(h), nil
+	return s.takeOut(h), nil
 }
 
-// unwind removes a hold with all holds nested in it, and returns the contexts that end with them. err is ErrOrder if
-// there were nested holds.
-func (s *section) unwind(h *Hold) (left bool, contexts []context.CancelCauseFunc, err error) {
+// unwind removes a hold with all holds nested in it, and returns the innermost of them, or nil if the hold was already
+// released. err is ErrOrder if there were nested holds.
+func (s *section) unwind(h *Hold) (innermost *Hold, err error) {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	if h.released {
-		return false, nil, nil
+		return nil, nil
 	}
 	if s.innermost != h {
 		err = s.outOfOrder(h)
 	}
-	return true, s.takeOut(h), err
+	return s.takeOut(h), err
 }
 
-// takeOut removes the holds from the innermost to h, under the locker's mu. A hold that is not released is among them,
-// because holds are removed only from the inside.
-func (s *section) takeOut(h *Hold) (contexts []context.CancelCauseFunc) {
-	for s.innermost != h.outer {
-		in := s.innermost
-		contexts = append(contexts, in.contexts...)
-		in.released, in.contexts, s.innermost = true, nil, in.outer
+// takeOut removes the holds from the innermost to h, under the locker's mu, and returns the innermost. A hold that is
+// not released is among them, because holds are removed only from the inside.
+func (s *section) takeOut(h *Hold) (innermost *Hold) {
+	innermost = s.innermost
+	for ; s.innermost != h.outer; s.innermost = s.innermost.outer {
+		s.innermost.released = true
 	}
 	if s.innermost == nil {
 		delete(s.locker.sections, s.key)
 	}
-	return contexts
+	return innermost
 }
 
 // outOfOrder returns an ErrOrder with the depth of the hold. The caller holds the locker's mu.

@@ -1,16 +1,10 @@
 package rwlock
 
 // Ends returns how many ends the RWMutex keeps for the contexts of those who are in.
-func Ends(m *RWMutex) int { return m.current.Load().kept() }
+func Ends(m *RWMutex) int { return m.current.Load().Len() }
 
 // LeaseEnds returns how many ends a lease keeps for its contexts.
-func LeaseEnds(l *Lease) int { return l.ownContexts().kept() }
-
-func (c *contexts) kept() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.ends)
-}
+func LeaseEnds(l *Lease) int { return l.ownContexts().Len() }
 
 // IsBusy reports whether somebody has the mutex of an RWMutex.
 func IsBusy(m *RWMutex) bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
@@ -97,18 +98,18 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if l.isUnusable() {
 		return endedContext(parent, l.unusable())
 	}
-	own := &leaseContext{Context: parent, end: l.ownContexts().endWith(parent), lease: l}
+	own := &leaseContext{Context: l.ownContexts().Join(parent), lease: l}
 	return fencing.NewSourceContext(own, l)
 }
 
 // leaseContexts has the contexts of a lease. Most leases need none, so they are made with the first one.
 type leaseContexts struct {
-	contexts
+	ctxend.Set
 	watched sync.Once
 }
 
 // ownContexts returns the contexts of the lease, which end with it.
-func (l *Lease) ownContexts() *contexts {
+func (l *Lease) ownContexts() *ctxend.Set {
 	c := l.contexts.Load()
 	if c == nil {
 		l.contexts.CompareAndSwap(nil, new(leaseContexts)) // fails if another call was first
@@ -116,11 +117,11 @@ func (l *Lease) ownContexts() *contexts {
 	}
 	c.watched.Do(func() {
 		l.inner.OnEnd(func(err error) {
-			ends, over := c.finish(l.convertError(err))
-			ends.cancel(over)
+			ends, over := c.Finish(l.convertError(err))
+			ends.Cancel(over)
 		})
 	})
-	return &c.contexts
+	return &c.Set
 }
 
 // Done is closed when the lease has ended.

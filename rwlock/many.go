@@ -125,7 +125,7 @@ func (l *Locker) acquireAll(
 // mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another
 // caller may hold this lock and wait for that one. Sections of other owners do not count, as in nested.
 func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
-	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context) {
+	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
 		lease := c.lease
 		if lease.locker != l || lease.Name() <= name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
 			continue

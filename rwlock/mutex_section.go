@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ctxend"
 )
 
 // section is what one local writer, or all local readers that hold the lock together, have of an RWMutex: a token, and
@@ -18,7 +20,7 @@ type section struct {
 	fence  atomicFence // changes with a conversion
 	limit  *holdLimit  // of WithMaxHold, or nil
 
-	contexts // its mu, taken after the RWMutex's, guards the limit too; over is ErrReleased or a *LostError
+	ctxend.Set // of contexts; it is over with ErrReleased or a *LostError
 }
 
 // lost returns the *LostError of the section if its lease was lost or its limit is reached, else nil. It is not called
@@ -46,13 +48,13 @@ func (s *section) asLost(err error) error {
 // must not report success to goroutines that have worked under the lock.
 func (s *section) end(err error) error {
 	ends, over := s.finish(err)
-	ends.cancel(over)
+	ends.Cancel(over)
 	return over
 }
 
 // finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
-func (s *section) finish(err error) (ends sharedEnds, over error) {
-	ends, over = s.contexts.finish(err)
+func (s *section) finish(err error) (ends ctxend.Ends, over error) {
+	ends, over = s.Finish(err)
 	s.stopLimit()
 	return ends, over
 }
@@ -69,7 +71,7 @@ func (s *section) leaseEnded(err error) {
 // context returns parent with the fence, until the section or its lease ends. A context that is made after the end has
 // ended already.
 func (s *section) context(parent context.Context) context.Context {
-	own := &leaseContext{Context: parent, end: s.endWith(parent), lease: s.remote.lease, section: s}
+	own := &leaseContext{Context: s.Join(parent), lease: s.remote.lease, section: s}
 	return fencing.NewSourceContext(own, s)
 }
 
@@ -86,16 +88,15 @@ func (s *section) Deadline() time.Time {
 		return time.Time{}
 	}
 	deadline := s.remote.lease.Deadline()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.over != nil:
-		return time.Time{}
-	case s.limit != nil && s.limit.end.Before(deadline):
-		return s.limit.end
-	default:
-		return deadline
+	if s.limit != nil {
+		if end := s.limit.at(); end.Before(deadline) {
+			deadline = end
+		}
 	}
+	if s.Over() != nil {
+		return time.Time{}
+	}
+	return deadline
 }
 
 // stands reports whether the section has a holder. It does not ask Redis: a section with a lost lease stands until it
@@ -127,11 +128,19 @@ func (s *section) notUnlocked(cause error) error {
 }
 
 // holdLimit is WithMaxHold for one section. The engine's own limit does not suffice: it counts from the grant of the
-// lease, under which many sections follow each other. The section's mu guards it.
+// lease, under which many sections follow each other.
 type holdLimit struct {
 	max   time.Duration
-	end   time.Time // counted from the last reader that joined
+	mu    sync.Mutex // guards the fields below; taken after the RWMutex's
+	end   time.Time  // counted from the last reader that joined
 	timer *time.Timer
+}
+
+// at returns the time of the limit.
+func (l *holdLimit) at() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
 }
 
 // setLimit starts the limit, if there is one.
@@ -140,16 +149,16 @@ func (s *section) setLimit(limit time.Duration) {
 		return
 	}
 	s.limit = &holdLimit{max: limit, end: time.Now().Add(limit)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.limit.mu.Lock()
+	defer s.limit.mu.Unlock()
 	s.limit.timer = time.AfterFunc(limit, s.onLimit)
 }
 
 // stopLimit stops the timer after the end of the section. No timer is set after that.
 func (s *section) stopLimit() {
 	if s.limit != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.limit.mu.Lock()
+		defer s.limit.mu.Unlock()
 		s.limit.timer.Stop()
 	}
 }
@@ -159,9 +168,9 @@ func (s *section) onLimit() {
 	if s.reached() != nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over == nil {
+	s.limit.mu.Lock()
+	defer s.limit.mu.Unlock()
+	if s.Over() == nil { // else stopLimit has stopped the timer, or will
 		s.limit.timer.Reset(time.Until(s.limit.end))
 	}
 }
@@ -173,9 +182,7 @@ func (s *section) reached() error {
 	if s.limit == nil {
 		return nil
 	}
-	s.mu.Lock()
-	over, reached := s.over, !time.Now().Before(s.limit.end)
-	s.mu.Unlock()
+	over, reached := s.Over(), !time.Now().Before(s.limit.at())
 	if over == nil && reached {
 		over = s.end(&LostError{Name: s.mutex.name, Token: s.fence.token(), Reason: ReasonMaxHold, Limit: s.limit.max})
 	}
@@ -197,10 +204,10 @@ func (s *section) extend(ctx context.Context) bool {
 	if s.limit == nil {
 		return true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.limit.mu.Lock()
+	defer s.limit.mu.Unlock()
 	s.limit.end = time.Now().Add(s.limit.max)
-	return s.over == nil
+	return s.Over() == nil
 }
 
 // atomicFence is a token and the mode that it was granted for, in one word: both change at once, and a read needs no

@@ -63,7 +63,7 @@ func (m *RWMutex) endSection(s *section, lost error, now clock.Instant) (clock.I
 	if len(ends) > 0 {
 		m.current.Store(nil)
 		m.unlock()
-		ends.cancel(over)
+		ends.Cancel(over)
 		now = m.locker.engine.Now()
 		m.mu.Lock()
 	}

@@ -75,6 +75,7 @@ func TestPackages(t *testing.T) {
 		"internal/events":     {mutex, atomic, channel, callback, goroutine},
 		"internal/timerqueue": {mutex, channel, callback},
 		"internal/ballot":     {callback}, // pure
+		"internal/ctxend":     {mutex, callback},
 		"internal/masterset":  {mutex, channel, callback},
 	}
 	for _, r := range reports {

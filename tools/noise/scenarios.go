@@ -17,7 +17,7 @@ import (
 )
 
 // explored are the packages that have points in the scenarios.
-var explored = []string{"internal/localqueue", "internal/engine", "rwlock"}
+var explored = []string{"internal/localqueue", "internal/engine", "internal/ctxend", "rwlock"}
 
 // exported gives the scenarios what the packages do not export. Scenarios that need it have the build tag explore, and
 // those of whole lockers the tag lockers too.
