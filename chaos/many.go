@@ -11,31 +11,27 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// many takes several locks at once, named in any order, and works under one of them.
+// many takes several locks at once, in mixed modes and any order, and works under one of them.
 func (c *client) many(ctx context.Context, limit time.Duration) {
-	write, take := c.rng.IntN(2) == 0, c.locker.RLockAll
-	switch try := c.rng.IntN(5) == 0; {
-	case try && write:
+	take := c.locker.LockAll
+	if c.rng.IntN(5) == 0 {
 		take = c.locker.TryLockAll
-	case try:
-		take = c.locker.TryRLockAll
-	case write:
-		take = c.locker.LockAll
 	}
-	names := make([]string, 0, c.w.cfg.Names)
+	wants := make([]rwlock.Want, 0, c.w.cfg.Names)
 	for _, i := range c.rng.Perm(c.w.cfg.Names)[:1+c.rng.IntN(c.w.cfg.Names)] {
-		names = append(names, fmt.Sprint("n", i))
+		mode := rwlock.Mode(1 + c.rng.IntN(2))
+		wants = append(wants, rwlock.Want{Name: fmt.Sprint("n", i), Mode: mode})
 	}
-	spans := make([]history.Span, len(names))
-	for i, name := range names {
-		spans[i] = c.span(name, "many", write)
+	spans := make([]history.Span, len(wants))
+	for i, want := range wants {
+		spans[i] = c.span(want.Name, "many", want.Mode == rwlock.Write)
 	}
-	all, err := take(ctx, names)
+	all, err := take(ctx, wants)
 	if err != nil {
 		c.failed(spans[0], limit, err)
 		return
 	}
-	losses := make([]*atomic.Int64, len(names)) // when each context ended
+	losses := make([]*atomic.Int64, len(wants)) // when each context ended
 	for i, lease := range all.Leases() {
 		spans[i].Granted, spans[i].Token = now(), uint64(lease.Token())
 		losses[i] = new(atomic.Int64)
@@ -46,7 +42,7 @@ func (c *client) many(ctx context.Context, limit time.Duration) {
 			}
 		})
 	}
-	held, at := all.Context(context.Background()), c.rng.IntN(len(names))
+	held, at := all.Context(context.Background()), c.rng.IntN(len(wants))
 	c.work(&spans[at], held)
 	if losses[at].Load() == 0 { // held ends with the first loss of any of them
 		spans[at].Over = 0
@@ -55,9 +51,9 @@ func (c *client) many(ctx context.Context, limit time.Duration) {
 		c.look(&spans[i], held)
 	}
 	released := all.Release(context.Background())
-	for i, name := range names {
+	for i, want := range wants {
 		c.lost = losses[i]
-		c.ended(spans[i], errorOf(released, name))
+		c.ended(spans[i], errorOf(released, want.Name))
 	}
 }
 

@@ -15,10 +15,14 @@ func brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }
 
-// inAnyOrder returns the names in any order.
-func (p *probe) inAnyOrder(names ...string) []string {
-	p.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	return names
+// inAnyOrder returns the names in any order, each in either mode.
+func (p *probe) inAnyOrder(names ...string) []rwlock.Want {
+	wants := rwlock.Writes(names...)
+	p.rng.Shuffle(len(wants), func(i, j int) { wants[i], wants[j] = wants[j], wants[i] })
+	for i := range wants {
+		wants[i].Mode = rwlock.Mode(1 + p.rng.IntN(2))
+	}
+	return wants
 }
 
 // lockOrder asks for several locks in a section of a later one.
@@ -36,7 +40,7 @@ func (p *probe) lockOrder() {
 	q.unless(section.Err() != nil).got(err, "nested")
 	if p.rng.IntN(2) == 0 {
 		q := p.ask(a, "LockAll of an earlier lock that is free")
-		all, err := p.locker.LockAll(section.Context(ctx), []string{a})
+		all, err := p.locker.LockAll(section.Context(ctx), p.inAnyOrder(a))
 		// The lock order, if a release of the lock is still under way.
 		if q.unless(section.Err() != nil).got(err, "nil", "lock order") {
 			_ = all.Release(ctx)
@@ -49,7 +53,7 @@ func (p *probe) lockOrder() {
 	}
 	defer free()
 	q = p.ask(a, "LockAll of an earlier lock that is taken").never("nil")
-	all, err := p.locker.LockAll(section.Context(ctx), []string{a})
+	all, err := p.locker.LockAll(section.Context(ctx), p.inAnyOrder(a))
 	if q.unless(section.Err() != nil || blocker.Err() != nil).got(err, "lock order") {
 		_ = all.Release(ctx)
 	}
@@ -57,7 +61,7 @@ func (p *probe) lockOrder() {
 
 // loseOneOfSeveral has one of several locks end while the call waits for another one.
 func (p *probe) loseOneOfSeveral() {
-	names := p.inAnyOrder(p.name("d"), p.name("e"))
+	wants := p.inAnyOrder(p.name("d"), p.name("e"))
 	ctx, cancel := p.longer()
 	defer cancel()
 	if p.rng.IntN(2) == 0 { // it may end while the call asks for the rest
@@ -65,7 +69,8 @@ func (p *probe) loseOneOfSeveral() {
 		if blocker == nil {
 			return
 		}
-		if all, err := p.locker.LockAll(ctx, names, rwlock.WithMaxHold(200*time.Microsecond+p.millis(4))); err == nil {
+		limit := rwlock.WithMaxHold(200*time.Microsecond + p.millis(4))
+		if all, err := p.locker.LockAll(ctx, wants, limit); err == nil {
 			p.neverLost(all)
 			_ = all.Release(ctx)
 		}
@@ -80,7 +85,7 @@ func (p *probe) loseOneOfSeveral() {
 	q := p.ask(p.name("d"), "LockAll that loses a lock while it waits").never("nil").within(1500 * time.Millisecond)
 	limit, stop := context.WithTimeout(context.Background(), 3*time.Second)
 	defer stop()
-	all, err := p.locker.LockAll(limit, names, rwlock.WithMaxHold(10*time.Millisecond+p.millis(30)))
+	all, err := p.locker.LockAll(limit, wants, rwlock.WithMaxHold(10*time.Millisecond+p.millis(30)))
 	if q.unless(blocker.Err() != nil).got(err, "lost") {
 		_ = all.Release(ctx)
 	}
@@ -343,7 +348,7 @@ func (p *probe) ownersOrder() {
 		close(waiting)
 	}
 	q := p.ask(a, call).never("nil")
-	all, err := p.nested.LockAll(owned, []string{a})
+	all, err := p.nested.LockAll(owned, p.inAnyOrder(a))
 	if q.unless(section.Lease().Err() != nil || blocker.Err() != nil).got(err, "lock order") {
 		_ = all.Release(ctx)
 	}

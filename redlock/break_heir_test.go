@@ -180,7 +180,7 @@ func TestBreakEndsACallForSeveralLocks(t *testing.T) {
 			}, 200*time.Millisecond)
 		}
 		both := w.Call(w.Ctx, func(ctx context.Context) error {
-			leases, err := p.LockAll(ctx, []string{"a", "b"})
+			leases, err := p.LockAll(ctx, rwlock.Writes("a", "b"))
 			if err == nil {
 				err = leases.Release(ctx)
 			}

@@ -29,7 +29,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 		for range 10 {
 			w.ResetCalls()
 			begun := time.Now()
-			all, err := p.LockAll(w.Ctx, tenNames)
+			all, err := p.LockAll(w.Ctx, rwlock.Writes(tenNames...))
 			require.NoError(w, err)
 			require.Equal(w, 2*way, time.Since(begun))
 			begun = time.Now()
@@ -48,14 +48,14 @@ func TestSilentMastersAndSeveralLocks(t *testing.T) {
 		p.WarmUp()
 		p.Links[0].Blackhole(testredis.Both)
 		begun := time.Now()
-		all, err := p.TryLockAll(w.Ctx, tenNames)
+		all, err := p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))
 		require.NoError(w, err)
 		require.Equal(w, 2*time.Millisecond, time.Since(begun))
 		require.NoError(w, all.Release(w.Ctx))
 
 		p.Links[1].Blackhole(testredis.Both)
 		begun = time.Now()
-		_, err = p.TryLockAll(w.Ctx, tenNames)
+		_, err = p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.Less(w, time.Since(begun), testkit.DefaultTTL/20+100*time.Millisecond)
 		require.True(w, rwlock.Indeterminate(err))
@@ -66,6 +66,15 @@ func TestSilentMastersAndSeveralLocks(t *testing.T) {
 		for _, name := range tenNames {
 			q.RequireFree(name)
 		}
+	})
+}
+
+func TestMixedModes(t *testing.T) {
+	inFakeTime(t, 3, testkit.MixedModes)
+	inFakeTime(t, 5, testkit.MixedModes)
+	t.Run("servers", func(t *testing.T) {
+		t.Parallel()
+		testkit.MixedModes(testkit.Start(t, 3))
 	})
 }
 

@@ -276,7 +276,7 @@ func ExampleLocker_DoAll() {
 	locker := reentrant.New(remote)
 
 	move := func(ctx context.Context, from, to string) error {
-		return locker.DoAll(ctx, []string{from, to}, func(ctx context.Context) error {
+		return locker.DoAll(ctx, rwlock.Writes(from, to), func(ctx context.Context) error {
 			fmt.Println("moving from", from, "to", to, "under both locks:", ctx.Err() == nil)
 			return nil
 		})

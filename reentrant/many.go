@@ -15,57 +15,34 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// LockAll takes several locks for writing, for the owner in ctx: all of them, or none. It nests in those that the owner
-// holds, and takes the others together as rwlock.Locker.LockAll does, with its options and errors. Under AsOwner it
-// first tries to join each of them, one after the other.
+// LockAll takes several locks, each in its mode, for the owner in ctx: all of them, or none. It nests in those that the
+// owner holds, and takes the others together as rwlock.Locker.LockAll does, with its options and errors. Under AsOwner
+// it first tries to join each of them, one after the other. A Want for reading shares a lease for writing.
 //
-// If the owner holds a later lock in this process, in which this call nests or not, LockAll does not wait for an
-// earlier one, nor for another goroutine of the owner that waits for it: it returns rwlock.ErrLockOrder, because the
-// holder of that one may wait for the later one. Holds of the owner in other processes count if this call has joined
-// them. LockAll does not upgrade: a lock that the owner holds for reading is rwlock.ErrUpgrade at once, because an
-// upgrade could not be undone if another lock fails. Take that one by Lock before.
-func (l *Locker) LockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) (*MultiHold, error) {
-	return l.acquireAll(ctx, names, request{mode: rwlock.Write, opts: opts})
+// If the owner holds a later lock in this process, in either mode, in which this call nests or not, LockAll does not
+// wait for an earlier one, nor for another goroutine of the owner that waits for it: it returns rwlock.ErrLockOrder,
+// because the holder of that one may wait for the later one. Holds of the owner in other processes count if this call
+// has joined them. LockAll does not upgrade: a Want for writing of a lock that the owner holds for reading is
+// rwlock.ErrUpgrade at once, because an upgrade could not be undone if another lock fails. Use Lock before.
+func (l *Locker) LockAll(ctx context.Context, wants []rwlock.Want, opts ...rwlock.LockOption) (*MultiHold, error) {
+	return l.acquireAll(ctx, wants, request{opts: opts})
 }
 
-// RLockAll is LockAll for reading. Where the owner holds a lock for writing it shares that lease.
-func (l *Locker) RLockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) (*MultiHold, error) {
-	return l.acquireAll(ctx, names, request{mode: rwlock.Read, opts: opts})
+// TryLockAll is LockAll with a single attempt, as rwlock.Locker.TryLockAll is.
+func (l *Locker) TryLockAll(ctx context.Context, wants []rwlock.Want, opts ...rwlock.LockOption) (*MultiHold, error) {
+	return l.acquireAll(ctx, wants, request{try: true, opts: opts})
 }
 
-// TryLockAll is LockAll with a single attempt: it returns *rwlock.AcquireError at once if another client holds one of
-// the locks or waits for it.
-func (l *Locker) TryLockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) (*MultiHold, error) {
-	return l.acquireAll(ctx, names, request{mode: rwlock.Write, try: true, opts: opts})
-}
-
-// TryRLockAll is TryLockAll for reading.
-func (l *Locker) TryRLockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) (*MultiHold, error) {
-	return l.acquireAll(ctx, names, request{mode: rwlock.Read, try: true, opts: opts})
-}
-
-// DoAll runs fn while the owner in ctx holds all the locks for writing, as Do does for one; a ctx without an owner gets
-// a new one. When DoAll returns, its holds have ended and so has every hold nested in them.
+// DoAll runs fn while the owner in ctx holds all the locks, as Do does for one; a ctx without an owner gets a new one.
+// When DoAll returns, its holds have ended and so has every hold nested in them.
 func (l *Locker) DoAll(
-	ctx context.Context, names []string, fn func(context.Context) error, opts ...rwlock.LockOption,
+	ctx context.Context, wants []rwlock.Want, fn func(context.Context) error, opts ...rwlock.LockOption,
 ) error {
 	if fn == nil {
 		return errNilFn
 	}
 	ctx = WithOwner(ctx)
-	all, err := l.LockAll(ctx, names, opts...)
-	return runAll(ctx, all, err, fn)
-}
-
-// RDoAll is DoAll for reading.
-func (l *Locker) RDoAll(
-	ctx context.Context, names []string, fn func(context.Context) error, opts ...rwlock.LockOption,
-) error {
-	if fn == nil {
-		return errNilFn
-	}
-	ctx = WithOwner(ctx)
-	all, err := l.RLockAll(ctx, names, opts...)
+	all, err := l.LockAll(ctx, wants, opts...)
 	return runAll(ctx, all, err, fn)
 }
 
@@ -82,18 +59,18 @@ func runAll(ctx context.Context, all *MultiHold, err error, fn func(context.Cont
 }
 
 // acquireAll makes every MultiHold.
-func (l *Locker) acquireAll(ctx context.Context, names []string, r request) (*MultiHold, error) {
-	sorted, invalid := settings.InOrder(names)
+func (l *Locker) acquireAll(ctx context.Context, wants []rwlock.Want, r request) (*MultiHold, error) {
+	sorted, invalid := settings.InOrder(wants)
 	if invalid != nil {
 		return nil, &rwlock.OptionError{Option: invalid.Option, Value: invalid.Value, Rule: invalid.Rule}
 	}
-	id, err := l.identity(ctx, names[0])
+	id, err := l.identity(ctx, wants[0].Name)
 	if err != nil {
 		return nil, err
 	}
 	r.many, r.begun = true, time.Now()
 	for {
-		m, err := l.tryTogether(ctx, id, r, names, sorted)
+		m, err := l.tryTogether(ctx, id, r, wants, sorted)
 		if err != settings.ErrAgain {
 			return m, err
 		}
@@ -103,24 +80,25 @@ func (l *Locker) acquireAll(ctx context.Context, names []string, r request) (*Mu
 // tryTogether returns settings.ErrAgain, and has nothing, if another goroutine of the owner has changed what the owner
 // has of the locks: the call begins again then.
 func (l *Locker) tryTogether(
-	ctx context.Context, id *identity, r request, names []string, sorted []int,
+	ctx context.Context, id *identity, r request, wants []rwlock.Want, sorted []int,
 ) (*MultiHold, error) {
-	t := &together{locker: l, ctx: ctx, id: id, r: r, parts: make([]part, len(names))}
+	t := &together{locker: l, ctx: ctx, id: id, r: r, parts: make([]part, len(wants))}
 	complete := false
 	defer func() { // also if a method of ctx panics
 		if !complete {
 			t.giveUp()
 		}
 	}()
-	missing := make([]string, 0, len(names))
+	missing := make([]rwlock.Want, 0, len(wants))
 	for i, at := range sorted {
 		p := &t.parts[i]
-		p.name, p.at = names[at], at
+		p.request, p.at = r, at
+		p.name, p.mode = wants[at].Name, wants[at].Mode
 		if err := t.begin(p); err != nil {
 			return nil, err
 		}
 		if p.first && p.lease == nil {
-			missing = append(missing, p.name)
+			missing = append(missing, wants[at])
 		}
 	}
 	var taken *rwlock.MultiLease
@@ -153,7 +131,7 @@ type together struct {
 
 // part is what a call of several locks has of one of them.
 type part struct {
-	name    string
+	request
 	at      int           // among the caller's names
 	first   bool          // the call opens the section; else it nests in it
 	section *section      // nil before begin, and while the call does not keep the section that it opens
@@ -163,23 +141,21 @@ type part struct {
 
 // begin looks for a section to nest in, or enters a new one. Under AsOwner it tries to join.
 func (t *together) begin(p *part) (err error) {
-	r := t.r
-	r.name = p.name
 	s, first := t.locker.section(t.ctx, t.id, p.name)
 	if p.first = first; first {
 		if p.section = s; t.id.joins {
-			p.lease, err = t.locker.join(t.ctx, t.id, r)
+			p.lease, err = t.locker.join(t.ctx, t.id, p.request)
 		}
 		return err
 	}
 	if !s.isOver() {
-		if !r.try {
+		if !p.try {
 			if err := t.inOrder(p.name); err != nil {
 				return err
 			}
 			t.giveUp() // before the wait: the other goroutine may need these
 		}
-		return cmp.Or(s.await(t.ctx, t.id, r), settings.ErrAgain)
+		return cmp.Or(s.await(t.ctx, t.id, p.request), settings.ErrAgain)
 	}
 	p.section = s
 	return t.mayNest(p)
@@ -190,9 +166,7 @@ func (t *together) mayNest(p *part) error {
 	if p.section.lease == nil {
 		return settings.ErrAgain
 	}
-	r := t.r
-	r.name = p.name
-	refusal := p.section.refusal(t.ctx, t.id, r) // before the mutex: it may run the locker's hooks
+	refusal := p.section.refusal(t.ctx, t.id, p.request) // before the mutex: it may run the locker's hooks
 	t.locker.mu.Lock()
 	defer t.locker.mu.Unlock()
 	if p.section.innermost == nil {
@@ -202,20 +176,14 @@ func (t *together) mayNest(p *part) error {
 }
 
 // call takes the locks that the owner does not hold.
-func (t *together) call(missing []string) (*rwlock.MultiLease, error) {
+func (t *together) call(missing []rwlock.Want) (*rwlock.MultiLease, error) {
 	opts := append(t.r.opts[:len(t.r.opts):len(t.r.opts)], settings.LockOption(func(s *settings.Lock) {
 		s.Owner, s.Begun, s.Outer = t.id.string, t.r.begun, t
 	}))
-	switch remote := t.locker.remote; {
-	case t.r.mode == rwlock.Write && t.r.try:
-		return remote.TryLockAll(t.ctx, missing, opts...)
-	case t.r.mode == rwlock.Write:
-		return remote.LockAll(t.ctx, missing, opts...)
-	case t.r.try:
-		return remote.TryRLockAll(t.ctx, missing, opts...)
-	default:
-		return remote.RLockAll(t.ctx, missing, opts...)
+	if t.r.try {
+		return t.locker.remote.TryLockAll(t.ctx, missing, opts...)
 	}
+	return t.locker.remote.LockAll(t.ctx, missing, opts...)
 }
 
 // MayWait is called before each wait for a lock of another client. It leaves the sections of later locks, and of locks

@@ -19,10 +19,10 @@ type calling struct {
 }
 
 // lockAll starts a call that waits.
-func (p *process) lockAll(ctx context.Context, names []string, opts ...rwlock.LockOption) *calling {
+func (p *process) lockAll(ctx context.Context, wants []rwlock.Want, opts ...rwlock.LockOption) *calling {
 	c := new(calling)
 	c.Call = p.remote.W.Call(ctx, func(ctx context.Context) (err error) {
-		c.all, err = p.LockAll(ctx, names, opts...)
+		c.all, err = p.LockAll(ctx, wants, opts...)
 		return err
 	})
 	return c
@@ -42,18 +42,18 @@ func TestGoroutinesOfAnOwnerDoNotWaitInACircle(t *testing.T) {
 		p, q := start(w), w.Process()
 		ctx, _ := owned(w)
 		a := q.Take("a", rwlock.Write)
-		first := p.lockAll(ctx, []string{"a", "c"})
+		first := p.lockAll(ctx, rwlock.Writes("a", "c"))
 		w.UntilWaiting("a", 1)
 		b := must(w)(p.Lock(ctx, "b"))
 		other := w.Call(w.Ctx, func(ctx context.Context) error {
-			m, err := q.LockAll(ctx, []string{"b"})
+			m, err := q.LockAll(ctx, rwlock.Writes("b"))
 			if err != nil {
 				return err
 			}
 			return m.Release(ctx)
 		})
 		w.UntilWaiting("b", 1)
-		c := all(w)(p.LockAll(ctx, []string{"c"}))
+		c := all(w)(p.LockAll(ctx, rwlock.Writes("c")))
 		require.NoError(w, c.Release(ctx))
 		require.NoError(w, b.Release(ctx))
 		require.NoError(w, other.Result())
@@ -71,10 +71,10 @@ func TestACallKeepsNothingBehindItsWait(t *testing.T) {
 		for _, takes := range []func() *reentrant.Hold{
 			func() *reentrant.Hold { return must(w)(p.TryLock(ctx, "c")) },
 			func() *reentrant.Hold { return must(w)(p.Lock(ctx, "c")) },
-			func() *reentrant.Hold { return all(w)(p.TryLockAll(ctx, []string{"c"})).Holds()[0] },
+			func() *reentrant.Hold { return all(w)(p.TryLockAll(ctx, rwlock.Writes("c"))).Holds()[0] },
 		} {
 			a := q.Take("a", rwlock.Write)
-			waits := p.lockAll(ctx, []string{"a", "b", "c"})
+			waits := p.lockAll(ctx, rwlock.Writes("a", "b", "c"))
 			w.UntilWaiting("a", 1)
 			c := takes()
 			w.Release(a)
@@ -97,15 +97,15 @@ func TestAnOwnerWaitsForItselfInOrder(t *testing.T) {
 		p, q := start(w), w.Process()
 		ctx, _ := owned(w)
 		a := q.Take("a", rwlock.Write)
-		first := p.lockAll(ctx, []string{"a"})
+		first := p.lockAll(ctx, rwlock.Writes("a"))
 		w.UntilWaiting("a", 1)
 		b := must(w)(p.Lock(ctx, "b"))
-		_, err := p.LockAll(ctx, []string{"a"}, rwlock.WithMaxWait(time.Second))
+		_, err := p.LockAll(ctx, rwlock.Writes("a"), rwlock.WithMaxWait(time.Second))
 		require.ErrorIs(w, err, rwlock.ErrLockOrder)
-		_, err = p.TryLockAll(ctx, []string{"a"})
+		_, err = p.TryLockAll(ctx, rwlock.Writes("a"))
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.NoError(w, b.Release(ctx))
-		second := p.lockAll(ctx, []string{"a"})
+		second := p.lockAll(ctx, rwlock.Writes("a"))
 		w.Release(a)
 		outer, inner := first.granted(w), second.granted(w)
 		if outer.Holds()[0].Depth() > 1 {
@@ -128,17 +128,17 @@ func TestMaxWaitForAnotherGoroutine(t *testing.T) {
 					_, err := p.Lock(ctx, "a", opts...)
 					return err
 				},
-				"RLockAll": func(opts ...rwlock.LockOption) error {
-					_, err := p.RLockAll(ctx, []string{"0", "a"}, opts...)
+				"LockAll": func(opts ...rwlock.LockOption) error {
+					_, err := p.LockAll(ctx, append(rwlock.Writes("0"), rwlock.Reads("a")...), opts...)
 					return err
 				},
 				"DoAll": func(opts ...rwlock.LockOption) error {
-					return p.DoAll(ctx, []string{"a", "z"}, func(context.Context) error { return nil }, opts...)
+					return p.DoAll(ctx, rwlock.Writes("a", "z"), func(context.Context) error { return nil }, opts...)
 				},
 			} {
 				begun := time.Now()
 				soon, cancel := context.WithTimeout(ctx, firstFor)
-				first := p.lockAll(soon, []string{"a"})
+				first := p.lockAll(soon, rwlock.Writes("a"))
 				w.UntilWaiting("a", 1)
 				err := take(rwlock.WithMaxWait(time.Second))
 				require.Equal(w, time.Second, time.Since(begun), name)
@@ -168,7 +168,7 @@ func TestACallThatFailsEndsNoOtherHold(t *testing.T) {
 		}{"nested": {p, ctx}, "joined": {q, there}} {
 			a := must(w)(p.Lock(ctx, "a"))
 			soon, cancel := context.WithCancel(x.ctx)
-			fails := x.at.lockAll(soon, []string{"a", "c"})
+			fails := x.at.lockAll(soon, rwlock.Writes("a", "c"))
 			w.UntilWaiting("c", 1)
 			h := must(w)(x.at.Lock(x.ctx, "a"))
 			under := h.Context(x.ctx)
@@ -197,7 +197,7 @@ func TestAWaitingCallKeepsNoHoldOfAnotherGoroutine(t *testing.T) {
 		ctx, _ := owned(w)
 		a := must(w)(p.Lock(ctx, "a"))
 		c := q.Take("c", rwlock.Write)
-		waits := p.lockAll(ctx, []string{"a", "b", "c"})
+		waits := p.lockAll(ctx, rwlock.Writes("a", "b", "c"))
 		w.UntilWaiting("c", 1)
 		require.NoError(w, a.Release(ctx))
 		require.Empty(w, p.inspect("a").Holders)
@@ -220,7 +220,7 @@ func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 		for _, stays := range []bool{true, false} {
 			a := must(w)(p.Lock(ctx, "a"))
 			c := w.Process().Take("c", rwlock.Write)
-			waits := q.lockAll(there, []string{"a", "c"})
+			waits := q.lockAll(there, rwlock.Writes("a", "c"))
 			w.UntilWaiting("c", 1)
 			h := must(w)(q.Lock(there, "a"))
 			if !stays {

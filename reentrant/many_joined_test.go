@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // Locks that a call has joined in another process are given back together: a server that does not answer delays the
@@ -19,9 +20,9 @@ func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := start(w), start(w)
 		ctx, owner := owned(w)
-		outer := all(w)(p.LockAll(ctx, names))
+		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
 		there := reentrant.AsOwner(w.Ctx, owner)
-		joined := all(w)(q.LockAll(there, names))
+		joined := all(w)(q.LockAll(there, rwlock.Writes(names...)))
 		q.remote.Link.Blackhole(testredis.Both)
 		began := time.Now()
 		require.Error(w, joined.Release(there))
@@ -33,14 +34,14 @@ func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := start(w), start(w)
 		ctx, owner := owned(w)
-		outer := all(w)(p.LockAll(ctx, names))
+		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
 		q.remote.WarmUp()
 		q.remote.Link.Delay(5 * time.Millisecond)
 		call := w.Call(reentrant.AsOwner(w.Ctx, owner), func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := q.LockAll(ctx, names)
+			_, err := q.LockAll(ctx, rwlock.Writes(names...))
 			require.Error(w, err)
 			require.LessOrEqual(w, time.Since(began), 200*time.Millisecond+releaseTimeout+100*time.Millisecond)
 			return nil

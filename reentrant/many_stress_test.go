@@ -68,19 +68,25 @@ type goroutine struct {
 
 // section takes some locks, works under them, and releases them.
 func (g *goroutine) section() {
-	names := []string{"a", "b", "c", "d"}
-	g.rng.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
-	names = names[:1+g.rng.IntN(len(names))]
+	wants := rwlock.Writes("a", "b", "c", "d")
+	g.rng.Shuffle(len(wants), func(i, k int) { wants[i], wants[k] = wants[k], wants[i] })
+	wants = wants[:1+g.rng.IntN(len(wants))]
+	for i, readers := 0, g.rng.IntN(4); i < len(wants); i++ { // of 3: none, some or all
+		if g.rng.IntN(3) < readers {
+			wants[i].Mode = rwlock.Read
+		}
+	}
 	patience := time.Minute
 	if g.rng.IntN(4) == 0 {
 		patience = time.Duration(g.rng.IntN(40)) * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, patience)
 	defer cancel()
-	take := []func(context.Context, []string, ...rwlock.LockOption) (*reentrant.MultiHold, error){
-		g.p.LockAll, g.p.LockAll, g.p.RLockAll, g.p.TryLockAll, g.p.TryRLockAll,
-	}[g.rng.IntN(5)]
-	m, err := take(ctx, names)
+	take := g.p.LockAll
+	if g.rng.IntN(5) < 2 {
+		take = g.p.TryLockAll
+	}
+	m, err := take(ctx, wants)
 	if err != nil {
 		if patience == time.Minute && errors.Is(err, context.DeadlineExceeded) {
 			g.w.Errorf("waited for a minute: %v", err)

@@ -28,7 +28,7 @@ func TestSeveralLocksNest(t *testing.T) {
 		ctx, _ := owned(w)
 		b := must(w)(p.Lock(ctx, "b"))
 		sent := scriptsSent(w)
-		m := all(w)(p.LockAll(ctx, []string{"c", "b", "a"}))
+		m := all(w)(p.LockAll(ctx, rwlock.Writes("c", "b", "a")))
 		require.Equal(w, 2, scriptsSent(w)-sent, "of a and c")
 		for i, depth := range []int{1, 2, 1} {
 			require.Equal(w, depth, m.Holds()[i].Depth())
@@ -41,7 +41,7 @@ func TestSeveralLocksNest(t *testing.T) {
 			require.Equal(w, h.Token(), fence.Token)
 		}
 		sent = scriptsSent(w)
-		inner := all(w)(p.LockAll(under, []string{"a", "b", "c"}))
+		inner := all(w)(p.LockAll(under, rwlock.Writes("a", "b", "c")))
 		require.Zero(w, scriptsSent(w)-sent, "the owner holds them all")
 		require.ErrorIs(w, m.Release(ctx), reentrant.ErrOrder)
 		require.NoError(w, under.Err(), "nothing has changed")
@@ -57,10 +57,16 @@ func TestSeveralLocksNest(t *testing.T) {
 		require.Len(w, p.inspect("b").Holders, 1, "the outer hold is not released")
 		require.NoError(w, b.Release(ctx))
 
-		shared := all(w)(p.RLockAll(ctx, []string{"a", "b"}))
-		again := all(w)(p.TryRLockAll(ctx, []string{"b", "c"}))
+		mixed := all(w)(p.LockAll(ctx, append(rwlock.Reads("a", "b"), rwlock.Writes("d")...)))
+		again := all(w)(p.TryLockAll(ctx, append(rwlock.Reads("b", "d"), rwlock.Writes("c")...)))
+		for i, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write, rwlock.Write} { // a read in a write shares it
+			require.Equal(w, mode, again.Holds()[i].Lease().Mode())
+			fence, err := fencing.Require(again.Context(ctx), again.Holds()[i].Lease().Name())
+			require.NoError(w, err)
+			require.Equal(w, mode, fence.Mode)
+		}
 		require.NoError(w, again.Release(ctx))
-		require.NoError(w, shared.Release(ctx))
+		require.NoError(w, mixed.Release(ctx))
 	})
 }
 
@@ -71,20 +77,23 @@ func TestOwnersWaitInOrder(t *testing.T) {
 		ctx, _ := owned(w)
 		m := must(w)(p.Lock(ctx, "m"))
 		held := q.Take("a", rwlock.Write)
-		for _, names := range [][]string{{"a"}, {"a", "z"}, {"z", "m", "a"}} {
-			_, err := p.LockAll(ctx, names, rwlock.WithMaxWait(time.Second))
+		for _, wants := range [][]rwlock.Want{
+			rwlock.Writes("a"), rwlock.Writes("a", "z"), rwlock.Writes("z", "m", "a"),
+			rwlock.Reads("a"), append(rwlock.Reads("m", "a"), rwlock.Writes("z")...),
+		} {
+			_, err := p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second))
 			require.ErrorIs(w, err, rwlock.ErrLockOrder)
 			require.ErrorContains(w, err, `lock "a" is not free, and the owner holds lock "m"`)
-			_, err = p.TryLockAll(ctx, names)
+			_, err = p.TryLockAll(ctx, wants)
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		}
 		require.Equal(w, 2, must(w)(p.Lock(ctx, "m")).Depth(), "nothing nests in m")
 		w.Release(held)
-		require.NoError(w, all(w)(p.LockAll(ctx, []string{"a", "z"})).Release(ctx), "it need not wait")
+		require.NoError(w, all(w)(p.LockAll(ctx, rwlock.Writes("a", "z"))).Release(ctx), "it need not wait")
 
 		held = q.Take("z", rwlock.Write)
 		waits := w.Call(ctx, func(ctx context.Context) error {
-			m, err := p.LockAll(ctx, []string{"a", "m", "z"})
+			m, err := p.LockAll(ctx, rwlock.Writes("a", "m", "z"))
 			if err != nil {
 				return err
 			}
@@ -97,7 +106,7 @@ func TestOwnersWaitInOrder(t *testing.T) {
 		held = q.Take("a", rwlock.Write)
 		other, _ := owned(w)
 		waits = w.Call(other, func(ctx context.Context) error {
-			m, err := p.LockAll(ctx, []string{"a", "z"})
+			m, err := p.LockAll(ctx, rwlock.Writes("a", "z"))
 			if err != nil {
 				return err
 			}
@@ -120,7 +129,7 @@ func TestSeveralLocksThatFailLeaveNothing(t *testing.T) {
 		errEnough := errors.New("enough")
 		soon, cancel := context.WithCancelCause(ctx)
 		waits := w.Call(soon, func(ctx context.Context) error {
-			_, err := p.LockAll(ctx, []string{"a", "b", "c"})
+			_, err := p.LockAll(ctx, rwlock.Writes("a", "b", "c"))
 			return err
 		})
 		w.UntilWaiting("c", 1)
@@ -129,14 +138,16 @@ func TestSeveralLocksThatFailLeaveNothing(t *testing.T) {
 		require.Equal(w, 1, a.Depth())
 		require.NoError(w, a.Release(ctx), "nothing nests in it")
 		w.Release(held)
-		m := all(w)(p.LockAll(ctx, []string{"a", "b", "c"}))
+		m := all(w)(p.LockAll(ctx, rwlock.Writes("a", "b", "c")))
 		require.NoError(w, m.Release(ctx))
 
 		r := must(w)(p.RLock(ctx, "b"))
-		_, err := p.LockAll(ctx, []string{"a", "b"})
-		require.ErrorIs(w, err, rwlock.ErrUpgrade)
-		require.Empty(w, p.inspect("a").Holders, "nothing was sent")
-		require.NoError(w, all(w)(p.RLockAll(ctx, []string{"a", "b"})).Release(ctx))
+		for _, wants := range [][]rwlock.Want{rwlock.Writes("a", "b"), append(rwlock.Reads("a"), rwlock.Writes("b")...)} {
+			_, err := p.LockAll(ctx, wants)
+			require.ErrorIs(w, err, rwlock.ErrUpgrade)
+			require.Empty(w, p.inspect("a").Holders, "nothing was sent")
+		}
+		require.NoError(w, all(w)(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("b")...))).Release(ctx))
 		require.NoError(w, r.Release(ctx))
 	})
 }
@@ -148,8 +159,9 @@ func TestSeveralLocksJoin(t *testing.T) {
 		ctx, owner := owned(w)
 		b := must(w)(p.Lock(ctx, "b"))
 		there := reentrant.AsOwner(w.Ctx, owner)
-		m := all(w)(q.LockAll(there, []string{"c", "b", "a"}))
+		m := all(w)(q.LockAll(there, append(rwlock.Reads("c"), rwlock.Writes("b", "a")...)))
 		require.Equal(w, b.Token(), m.Holds()[1].Token())
+		require.Equal(w, rwlock.Read, m.Holds()[0].Lease().Mode())
 		require.Equal(w, 2, p.inspect("b").Holders[0].Count)
 		require.NoError(w, b.Release(ctx))
 		require.NoError(w, m.Err())
@@ -159,10 +171,17 @@ func TestSeveralLocksJoin(t *testing.T) {
 		}
 		b = must(w)(p.Lock(ctx, "b"))
 		a := w.Process().Take("a", rwlock.Write)
-		_, err := q.LockAll(there, []string{"a", "b"})
+		_, err := q.LockAll(there, rwlock.Writes("a", "b"))
 		require.ErrorIs(w, err, rwlock.ErrLockOrder, "the owner holds b elsewhere")
 		require.Equal(w, 1, p.inspect("b").Holders[0].Count)
 		w.Release(a)
+		require.NoError(w, b.Release(ctx))
+		b = must(w)(p.RLock(ctx, "b"))
+		_, err = q.LockAll(there, append(rwlock.Reads("a"), rwlock.Writes("b")...))
+		require.ErrorIs(w, err, rwlock.ErrUpgrade, "the owner reads b elsewhere")
+		m = all(w)(q.LockAll(there, append(rwlock.Writes("a"), rwlock.Reads("b")...)))
+		require.Equal(w, b.Token(), m.Holds()[1].Token())
+		require.NoError(w, m.Release(there))
 		require.NoError(w, b.Release(ctx))
 	})
 }
@@ -173,9 +192,9 @@ func TestDoAll(t *testing.T) {
 		names := []string{"b", "a"}
 		errWork := errors.New("work failed")
 		var kept *reentrant.Hold
-		err := p.DoAll(w.Ctx, names, func(ctx context.Context) error {
+		err := p.DoAll(w.Ctx, rwlock.Writes(names...), func(ctx context.Context) error {
 			kept = must(w)(p.Lock(ctx, "a")) // and never released
-			require.NoError(w, p.RDoAll(ctx, names, func(context.Context) error { return nil }))
+			require.NoError(w, p.DoAll(ctx, rwlock.Reads(names...), func(context.Context) error { return nil }))
 			return errWork
 		})
 		require.ErrorIs(w, err, errWork)
@@ -183,7 +202,7 @@ func TestDoAll(t *testing.T) {
 		require.ErrorIs(w, kept.Lease().Err(), rwlock.ErrReleased)
 		require.Empty(w, p.inspect("a").Holders)
 
-		err = p.DoAll(w.Ctx, names, func(ctx context.Context) error {
+		err = p.DoAll(w.Ctx, rwlock.Writes(names...), func(ctx context.Context) error {
 			for _, key := range w.LockKeys() {
 				w.Command("DEL", key)
 			}
@@ -195,8 +214,8 @@ func TestDoAll(t *testing.T) {
 		require.ErrorContains(w, err, `"a"`)
 		require.ErrorContains(w, err, `"b"`)
 		ctx, _ := owned(w)
-		require.Panics(w, func() { _ = p.DoAll(ctx, names, func(context.Context) error { panic("work") }) })
-		require.NoError(w, all(w)(p.TryLockAll(ctx, names)).Release(ctx))
+		require.Panics(w, func() { _ = p.DoAll(ctx, rwlock.Writes(names...), func(context.Context) error { panic("work") }) })
+		require.NoError(w, all(w)(p.TryLockAll(ctx, rwlock.Writes(names...))).Release(ctx))
 	})
 }
 
@@ -206,30 +225,30 @@ func TestSeveralLocksRefuse(t *testing.T) {
 		ctx, _ := owned(w)
 		fn := func(context.Context) error { return nil }
 		for _, c := range []struct {
-			names []string
+			wants []rwlock.Want
 			opts  []rwlock.LockOption
 			text  string
 		}{
-			{nil, nil, "names: 0: must be 1 to 1000"},
-			{make([]string, 1001), nil, "names: 1001: must be 1 to 1000"},
-			{[]string{"a", "a"}, nil, `names: "a": must not occur twice`},
-			{[]string{"a", ""}, nil, "name: 0 bytes: must be 1 to 512 bytes"},
-			{[]string{"a"}, []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL: 1ms"},
-			{[]string{"a", "b"}, []rwlock.LockOption{nil}, "option: nil"},
+			{nil, nil, "wants: 0: must be 1 to 1000"},
+			{make([]rwlock.Want, 1001), nil, "wants: 1001: must be 1 to 1000"},
+			{rwlock.Writes("a", "a"), nil, `wants: "a": must not occur twice`},
+			{append(rwlock.Reads("a"), rwlock.Writes("a")...), nil, `wants: "a": must not occur twice`},
+			{[]rwlock.Want{{Name: "a"}}, nil, `mode: none: must be read or write, of lock "a"`},
+			{rwlock.Writes("a", ""), nil, "name: 0 bytes: must be 1 to 512 bytes"},
+			{rwlock.Writes("a"), []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL: 1ms"},
+			{rwlock.Writes("a", "b"), []rwlock.LockOption{nil}, "option: nil"},
 		} {
-			_, err := p.LockAll(ctx, c.names, c.opts...)
+			_, err := p.LockAll(ctx, c.wants, c.opts...)
 			require.ErrorIs(w, err, rwlock.ErrOption)
 			require.ErrorContains(w, err, c.text)
-			_, err = p.TryRLockAll(ctx, c.names, c.opts...)
+			_, err = p.TryLockAll(ctx, c.wants, c.opts...)
 			require.ErrorContains(w, err, c.text)
-			require.ErrorContains(w, p.DoAll(ctx, c.names, fn, c.opts...), c.text)
-			require.ErrorContains(w, p.RDoAll(ctx, c.names, fn, c.opts...), c.text)
+			require.ErrorContains(w, p.DoAll(ctx, c.wants, fn, c.opts...), c.text)
 		}
-		require.ErrorIs(w, p.DoAll(ctx, []string{"a"}, nil), rwlock.ErrOption)
-		require.ErrorIs(w, p.RDoAll(ctx, []string{"a"}, nil), rwlock.ErrOption)
-		_, err := p.LockAll(w.Ctx, []string{"a"})
+		require.ErrorIs(w, p.DoAll(ctx, rwlock.Writes("a"), nil), rwlock.ErrOption)
+		_, err := p.LockAll(w.Ctx, rwlock.Writes("a"))
 		require.ErrorIs(w, err, reentrant.ErrNoOwner)
-		_, err = new(reentrant.Locker).LockAll(ctx, []string{"a"})
+		_, err = new(reentrant.Locker).LockAll(ctx, rwlock.Writes("a"))
 		require.ErrorIs(w, err, rwlock.ErrOption)
 		require.Zero(w, scriptsSent(w))
 
@@ -282,7 +301,7 @@ func TestSeveralLocksAtEveryStep(t *testing.T) {
 					stepped := &steppedContext{Context: ctx, at: step, call: func() { call(cancel) }}
 					func() {
 						defer func() { _ = recover() }()
-						m, err := p.LockAll(stepped, []string{"a", "b", "c"})
+						m, err := p.LockAll(stepped, rwlock.Writes("a", "b", "c"))
 						if err == nil {
 							err = m.Release(owner)
 						}
@@ -296,7 +315,8 @@ func TestSeveralLocksAtEveryStep(t *testing.T) {
 					inner := must(w)(p.Lock(owner, "b"))
 					require.Equal(w, 2, inner.Depth(), "step %d", step)
 					require.NoError(w, inner.Release(owner))
-					require.NoError(w, all(w)(p.LockAll(owner, []string{"a", "c"}, rwlock.WithMaxWait(time.Second))).Release(owner))
+					m := all(w)(p.LockAll(owner, rwlock.Writes("a", "c"), rwlock.WithMaxWait(time.Second)))
+					require.NoError(w, m.Release(owner))
 				}
 			})
 		})

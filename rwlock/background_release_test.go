@@ -82,7 +82,7 @@ var pairs = map[string]func(w *world, p *process, name string) error{
 		return mu.RUnlock(w.Ctx)
 	},
 	"several": func(w *world, p *process, name string) error {
-		all, err := p.LockAll(w.Ctx, []string{name, name + "2"})
+		all, err := p.LockAll(w.Ctx, rwlock.Writes(name, name+"2"))
 		if err != nil {
 			return err
 		}

@@ -4,8 +4,8 @@
 // [Lease] to hold, watch or pass on. [Locker.RWMutex] has the methods of sync.RWMutex by name, each with a context and
 // an error: the goroutines of a process share one hold on Redis. An acquisition inside a section under the same lock is
 // [ErrNested] here; package reentrant nests acquisitions along a call chain. [Locker.DoAll] and [Locker.LockAll] take
-// several locks, all or none, without a deadlock. [Lease.Detach] and [Locker.Adopt] hand a lock to another process.
-// Package redlock takes the same locks from a quorum of masters.
+// several locks, each for reading or for writing, all or none, without a deadlock. [Lease.Detach] and [Locker.Adopt]
+// hand a lock to another process. Package redlock takes the same locks from a quorum of masters.
 //
 // A lease is trusted until its deadline. Renewals in the background extend it. When they fail, or when the masters have
 // lost the hold, the lease ends: its [Lease.Context] is cancelled with a [*LostError] as the cause, before another

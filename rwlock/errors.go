@@ -167,7 +167,7 @@ func Indeterminate(err error) bool {
 // its end, and what the storage has accepted stays. ErrLost alone does not say that the work failed, so a caller that
 // repeats the work on ErrLost without this question may do it twice. Completed is false if the function has returned an
 // error, also that of a section inside which was completed itself, and for an error of any other call. It covers TryDo,
-// RDo, TryRDo, DoAll and RDoAll, whichever of their leases were lost, and the same forms of package reentrant.
+// RDo, TryRDo and DoAll, whichever of their leases were lost, and the same forms of package reentrant.
 func Completed(err error) bool { return outcome.Completed(err) }
 
 // QuorumError reports a call that fewer masters carried out than a quorum needs. The holders of the lock are unknown

@@ -51,20 +51,21 @@ func ExampleLocker_Do() {
 	// <nil>
 }
 
-// A transfer between two accounts, with the fences of both. Another call may name them the other way round: neither
-// waits for the other with one account in its hand.
+// A transfer writes two accounts at a rate that it only reads, with the fences of all three. Another call may name the
+// accounts the other way round: neither waits for the other with one account in its hand. Both read the rate at once.
 func ExampleLocker_DoAll() {
 	locker, stop := embedded()
 	defer stop()
 
-	balance := map[string]int{"account:anna": 100, "account:berta": 20}
+	rate, balance := 2, map[string]int{"account:anna": 100, "account:berta": 20}
 	var storage fencing.Watermark // refuses a holder that was paused until others had written
 	transfer := func(from, to string, amount int) error {
-		return locker.DoAll(context.Background(), []string{from, to}, func(ctx context.Context) error {
+		wants := append(rwlock.Writes(from, to), rwlock.Reads("rate")...)
+		return locker.DoAll(context.Background(), wants, func(ctx context.Context) error {
 			fences := slices.Collect(fencing.All(ctx))
 			return storage.DoAll(ctx, fences, func(context.Context) error {
 				balance[from] -= amount
-				balance[to] += amount
+				balance[to] += amount * rate
 				return nil
 			})
 		})
@@ -73,7 +74,7 @@ func ExampleLocker_DoAll() {
 	fmt.Println(balance)
 	// Output:
 	// <nil> <nil>
-	// map[account:anna:75 account:berta:45]
+	// map[account:anna:80 account:berta:75]
 }
 
 // Several leases that the caller holds itself. One that is not free refuses all.
@@ -82,14 +83,14 @@ func ExampleLocker_TryLockAll() {
 	defer stop()
 	ctx := context.Background()
 
-	all, err := locker.TryLockAll(ctx, []string{"shelf:2", "shelf:1"})
+	all, err := locker.TryLockAll(ctx, rwlock.Writes("shelf:2", "shelf:1"))
 	if err != nil {
 		panic(err)
 	}
 	for _, lease := range all.Leases() {
 		fmt.Println(lease.Name(), lease.Mode())
 	}
-	_, err = locker.TryLockAll(ctx, []string{"shelf:1", "shelf:3"})
+	_, err = locker.TryLockAll(ctx, rwlock.Writes("shelf:1", "shelf:3"))
 	fmt.Println(errors.Is(err, rwlock.ErrNotAcquired))
 	fmt.Println(all.Release(ctx))
 	// Output:

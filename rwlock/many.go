@@ -13,73 +13,73 @@ import (
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
-// LockAll takes several locks for writing: all of them, or none. The order of the names has no meaning: callers that
-// take the same locks never wait for each other in a circle, however they name them.
+// Want is a lock that a call of several locks takes, and its mode. Writes and Reads make Wants of one mode, and append
+// joins them.
+type Want struct {
+	Name string
+	Mode Mode // Read or Write
+}
+
+// Writes returns Wants for writing.
+func Writes(names ...string) []Want { return inMode(Write, names) }
+
+// Reads returns Wants for reading.
+func Reads(names ...string) []Want { return inMode(Read, names) }
+
+func inMode(mode Mode, names []string) []Want {
+	wants := make([]Want, len(names))
+	for i, name := range names {
+		wants[i] = Want{name, mode}
+	}
+	return wants
+}
+
+// LockAll takes several locks, each in the mode of its Want: all of them, or none. The order of the wants has no
+// meaning: callers that take the same locks never wait for each other in a circle, in whatever order and mode.
 //
-// All names are asked for at once, so on one Redis free locks cost one round trip. If some are not free, LockAll keeps
-// those before the first of them in byte order, gives the others back, waits for that first one as Lock does, and asks
-// for the rest again. So it never waits for a lock while it holds a later one. That applies to what the call takes
-// itself. If ctx comes from a section of this locker that holds a later lock, LockAll returns ErrLockOrder where it
-// would have to wait. What the caller holds besides, without its context, is not known. If ctx comes from a section
-// under one of the names, LockAll returns ErrNested at once, as Lock does.
+// All locks are asked for at once, so on one Redis free locks cost one round trip. If some are not free, LockAll keeps
+// those before the first of them in byte order, gives the others back, waits for that first one as Lock or RLock does,
+// and asks for the rest again. So it never waits for a lock while it holds a later one. That applies to what the call
+// takes itself. If ctx comes from a section of this locker that holds a later lock, in either mode, LockAll returns
+// ErrLockOrder where it would have to wait. What the caller holds besides, without its context, is not known. If ctx
+// comes from a section under one of the names, LockAll returns ErrNested at once, as Lock does.
 //
 // The options apply to each lock. WithMaxWait bounds the whole call. WithMaxHold, and the TTL with WithoutRenewal,
 // count for each lock from its grant, also while LockAll waits for another one. The errors are those of Lock, and name
 // the lock that LockAll could not get. A lock that is lost while LockAll waits for another one ends the call with its
-// *LostError. No name, more than 1,000 and a name that occurs twice are an *OptionError before anything is sent. With
-// every error the call holds nothing: what it has taken is released in the background.
-func (l *Locker) LockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, names, Write, engine.Wait, opts)
+// *LostError. No want, more than 1,000, a mode that is neither, and a name that occurs twice, in whatever modes, are an
+// *OptionError before anything is sent. With every error the call holds nothing: what it has taken is released in the
+// background.
+func (l *Locker) LockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, wants, engine.Wait, opts)
 }
 
-// RLockAll is LockAll for reading.
-func (l *Locker) RLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, names, Read, engine.Wait, opts)
+// TryLockAll is LockAll with a single attempt for each lock, as TryLock and TryRLock are for one: it returns an
+// *AcquireError at once if another client holds one of the locks or waits for it, unless both only read.
+func (l *Locker) TryLockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, wants, engine.Try, opts)
 }
 
-// TryLockAll is LockAll with a single attempt for each lock, as TryLock is for one: it returns an *AcquireError at once
-// if another client holds one of the locks or waits for it.
-func (l *Locker) TryLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, names, Write, engine.Try, opts)
-}
-
-// TryRLockAll is TryLockAll for reading.
-func (l *Locker) TryRLockAll(ctx context.Context, names []string, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, names, Read, engine.Try, opts)
-}
-
-// DoAll runs fn under MultiLease.Context while it holds all the locks for writing, as Do does under one lock. If
-// LockAll fails, fn does not run and the error is LockAll's. Each lease that was lost while fn ran adds its *LostError
-// to fn's error.
+// DoAll runs fn under MultiLease.Context while it holds all the locks, as Do does under one lock. If LockAll fails, fn
+// does not run and the error is LockAll's. Each lease that was lost while fn ran adds its *LostError to fn's error.
 func (l *Locker) DoAll(
-	ctx context.Context, names []string, fn func(context.Context) error, opts ...LockOption,
+	ctx context.Context, wants []Want, fn func(context.Context) error, opts ...LockOption,
 ) error {
 	if fn == nil {
 		return errNilFn
 	}
-	all, err := l.LockAll(ctx, names, opts...)
-	return run(ctx, all, err, fn)
-}
-
-// RDoAll is DoAll for reading.
-func (l *Locker) RDoAll(
-	ctx context.Context, names []string, fn func(context.Context) error, opts ...LockOption,
-) error {
-	if fn == nil {
-		return errNilFn
-	}
-	all, err := l.RLockAll(ctx, names, opts...)
+	all, err := l.LockAll(ctx, wants, opts...)
 	return run(ctx, all, err, fn)
 }
 
 // acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent.
 func (l *Locker) acquireAll(
-	ctx context.Context, names []string, mode Mode, entry engine.Entry, opts []LockOption,
+	ctx context.Context, wants []Want, entry engine.Entry, opts []LockOption,
 ) (*MultiLease, error) {
 	if l.isZero() {
 		return nil, errZeroLocker
 	}
-	sorted, invalid := settings.InOrder(names)
+	sorted, invalid := settings.InOrder(wants)
 	if invalid != nil {
 		return nil, optionError(invalid)
 	}
@@ -90,8 +90,8 @@ func (l *Locker) acquireAll(
 	limit := time.Duration(0)
 	if entry == engine.Wait {
 		limit = s.MaxWait
-		for _, name := range names {
-			if err := l.nested(ctx, name, s.Owner); err != nil {
+		for _, w := range wants {
+			if err := l.nested(ctx, w.Name, s.Owner); err != nil {
 				return nil, err
 			}
 		}
@@ -99,11 +99,13 @@ func (l *Locker) acquireAll(
 	begun := waitBegun(&s)
 	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
-	all, terms := engine.Several{Requests: make([]engine.Request, len(names))}, s.Terms()
+	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Terms()
 	for i, at := range sorted {
-		all.Requests[i] = engine.Request{Name: names[at], Mode: mode, Owner: s.Owner, Entry: entry, Terms: terms}
+		all.Requests[i] = engine.Request{
+			Name: wants[at].Name, Mode: wants[at].Mode, Owner: s.Owner, Entry: entry, Terms: terms,
+		}
 	}
-	m := &MultiLease{leases: make([]*Lease, len(names))}
+	m := &MultiLease{leases: make([]*Lease, len(wants))}
 	all.Lease = func(i int) *engine.Lease {
 		lease := &Lease{locker: l, owned: s.Owner != ""}
 		m.leases[sorted[i]] = lease

@@ -105,7 +105,7 @@ func lockAllOrPanic(p *process, ctx context.Context, names []string) (all *rwloc
 			err = fmt.Errorf("panic: %w", panicked.(error))
 		}
 	}()
-	return p.LockAll(ctx, names)
+	return p.LockAll(ctx, rwlock.Writes(names...))
 }
 
 // The attempts of a call that it gives back were never acquired: each lock has one event of its call.
@@ -118,7 +118,7 @@ func TestAttemptsThatAreGivenBackAreNotReported(t *testing.T) {
 		acquired, events := p.Stats().Acquired, len(trace.Events())
 		held := q.Take("b", rwlock.Write)
 		for range 3 {
-			_, err := p.TryLockAll(w.Ctx, []string{"a", "b", "c"})
+			_, err := p.TryLockAll(w.Ctx, rwlock.Writes("a", "b", "c"))
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		}
 		w.Settle()
@@ -130,7 +130,7 @@ func TestAttemptsThatAreGivenBackAreNotReported(t *testing.T) {
 		}
 		events += 3 * 3
 
-		c := takeAll(p, w.Ctx, []string{"a", "b", "c"})
+		c := takeAll(p, w.Ctx, rwlock.Writes("a", "b", "c"))
 		w.UntilWaiting("b", 1)
 		w.Release(held)
 		all := c.granted(w)
@@ -159,7 +159,7 @@ func TestNoCallReturnsALostLock(t *testing.T) {
 			p.WarmUp()
 			held := q.Take("b", rwlock.Write)
 			begun := time.Now()
-			c := takeAll(p, w.Ctx, []string{"a", "b", "c", "d"}, rwlock.WithMaxHold(limit))
+			c := takeAll(p, w.Ctx, rwlock.Writes("a", "b", "c", "d"), rwlock.WithMaxHold(limit))
 			time.Sleep(2*way + freed) // since a was granted
 			w.Release(held)
 			err := c.Result()
@@ -184,13 +184,13 @@ func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
 		_, err := p.TryLock(w.Ctx, "a")
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		begun := time.Now()
-		_, err = p.TryLockAll(w.Ctx, []string{"a", "b"})
+		_, err = p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(w, err, "not retried yet")
 		require.Zero(w, time.Since(begun))
 		w.Mini.Thaw()
 		w.Pass(time.Second)
-		all, err := p.TryLockAll(w.Ctx, []string{"a", "b"})
+		all, err := p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
 		require.NoError(w, err)
 		require.NoError(w, all.Release(w.Ctx))
 	})

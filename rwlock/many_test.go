@@ -21,17 +21,17 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// together is a call of LockAll or RLockAll under way.
+// together is a call of LockAll under way.
 type together struct {
 	*testkit.Call
 	all *rwlock.MultiLease
 }
 
 // takeAll starts a call that waits.
-func takeAll(p *process, ctx context.Context, names []string, opts ...rwlock.LockOption) *together {
+func takeAll(p *process, ctx context.Context, wants []rwlock.Want, opts ...rwlock.LockOption) *together {
 	c := new(together)
 	c.Call = p.W.Call(ctx, func(ctx context.Context) (err error) {
-		c.all, err = p.LockAll(ctx, names, opts...)
+		c.all, err = p.LockAll(ctx, wants, opts...)
 		return err
 	})
 	return c
@@ -115,12 +115,20 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 			p.Link.Delay(way)
 		}
 		for range 3 {
-			for _, take := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
-				p.LockAll, p.RLockAll, p.TryLockAll, p.TryRLockAll,
+			for _, c := range []struct {
+				take  func(context.Context, []rwlock.Want, ...rwlock.LockOption) (*rwlock.MultiLease, error)
+				wants []rwlock.Want
+			}{
+				{p.LockAll, rwlock.Writes(names...)},
+				{p.LockAll, rwlock.Reads(names...)},
+				{p.LockAll, append(rwlock.Reads(names[5:]...), rwlock.Writes(names[:5]...)...)},
+				{p.TryLockAll, rwlock.Writes(names...)},
+				{p.TryLockAll, rwlock.Reads(names...)},
+				{p.TryLockAll, append(rwlock.Writes(names[5:]...), rwlock.Reads(names[:5]...)...)},
 			} {
 				p.Link.ResetCalls()
 				before, begun := written.n.Load(), time.Now()
-				all, err := take(w.Ctx, names)
+				all, err := c.take(w.Ctx, c.wants)
 				require.NoError(w, err)
 				if w.Mini != nil {
 					require.Equal(w, 2*way, time.Since(begun), "one round trip")
@@ -144,9 +152,9 @@ func TestAllocationsOfSeveralLocks(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	locker := testkit.Dial(t, testredis.Start(t).Addr(), rueidis.ClientOption{})
-	ctx, names := t.Context(), []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+	ctx, wants := t.Context(), rwlock.Writes("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 	allocations := testing.AllocsPerRun(100, func() {
-		all, err := locker.LockAll(ctx, names)
+		all, err := locker.LockAll(ctx, wants)
 		if err == nil {
 			err = all.Release(ctx)
 		}
@@ -164,7 +172,7 @@ func TestNoWaitWithALaterLock(t *testing.T) {
 		p, q := w.Process(), w.Process()
 		names := []string{"d", "c", "b", "a"}
 		b, d := q.Take("b", rwlock.Write), q.Take("d", rwlock.Write)
-		c := takeAll(p, w.Ctx, names)
+		c := takeAll(p, w.Ctx, rwlock.Writes(names...))
 		w.UntilWaiting("b", 1)
 		w.Eventually("c is given back", func() bool { return isFree(w, "c") })
 		require.Equal(w, []string{"a", "b", "d"}, heldOf(w, "a", "b", "c", "d"))
@@ -175,7 +183,7 @@ func TestNoWaitWithALaterLock(t *testing.T) {
 		require.NoError(w, c.granted(w).Release(w.Ctx))
 
 		a := q.Take("a", rwlock.Write)
-		c = takeAll(p, w.Ctx, names)
+		c = takeAll(p, w.Ctx, rwlock.Writes(names...))
 		w.UntilWaiting("a", 1)
 		for _, name := range names[:3] {
 			w.Eventually(name+" is given back", func() bool { return isFree(w, name) })
@@ -262,7 +270,7 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 				held := q.Take("b", rwlock.Write)
 				ctx, cancel := context.WithCancelCause(w.Ctx)
 				defer cancel(nil)
-				x := &waiting{w, p, cancel, takeAll(p, ctx, names, c.opts...)}
+				x := &waiting{w, p, cancel, takeAll(p, ctx, rwlock.Writes(names...), c.opts...)}
 				w.UntilWaiting("b", 1)
 				w.Eventually("the process knows that it waits", func() bool { return p.Stats().Waiting == 1 })
 				c.end(x)
@@ -289,10 +297,8 @@ func TestTryAllIsAllOrNone(t *testing.T) {
 		names := []string{"a", "b", "c"}
 		for _, taken := range names {
 			held := q.Take(taken, rwlock.Write)
-			for _, try := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
-				p.TryLockAll, p.TryRLockAll,
-			} {
-				all, err := try(w.Ctx, names)
+			for _, wants := range [][]rwlock.Want{rwlock.Writes(names...), rwlock.Reads(names...)} {
+				all, err := p.TryLockAll(w.Ctx, wants)
 				require.Nil(w, all)
 				var refused *rwlock.AcquireError
 				require.ErrorAs(w, err, &refused)
@@ -308,7 +314,7 @@ func TestTryAllIsAllOrNone(t *testing.T) {
 				}
 			}
 			w.Release(held)
-			all, err := p.TryLockAll(w.Ctx, names)
+			all, err := p.TryLockAll(w.Ctx, rwlock.Writes(names...))
 			require.NoError(w, err)
 			require.NoError(w, all.Release(w.Ctx))
 		}
@@ -330,7 +336,7 @@ func TestSeveralLocksBesideALingeringMutex(t *testing.T) {
 		for range 3 {
 			require.NoError(w, mu.Lock(w.Ctx))
 			require.NoError(w, mu.Unlock(w.Ctx))
-			all, err := p.LockAll(w.Ctx, []string{"a", "b", "c"})
+			all, err := p.LockAll(w.Ctx, rwlock.Writes("a", "b", "c"))
 			require.NoError(w, err)
 			waits := w.Call(w.Ctx, mu.Lock)
 			w.UntilWaiting("b", 1)
@@ -344,44 +350,57 @@ func TestSeveralLocksBesideALingeringMutex(t *testing.T) {
 // A caller that holds a later lock does not wait for an earlier one: who holds that may wait for the later one.
 func TestNestedWaitsKeepTheOrder(t *testing.T) {
 	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		outer := p.Take("m", rwlock.Write)
-		ctx := outer.Context(w.Ctx)
-		for _, names := range [][]string{{"a"}, {"a", "z"}} {
-			all, err := p.LockAll(ctx, names)
-			require.NoError(w, err, "it need not wait")
-			require.NoError(w, all.Release(w.Ctx))
-		}
-
-		held := q.Take("a", rwlock.Write)
-		for _, names := range [][]string{{"a"}, {"a", "z"}} {
-			all, err := p.LockAll(ctx, names, rwlock.WithMaxWait(time.Second))
-			require.Nil(w, all)
-			require.ErrorIs(w, err, rwlock.ErrLockOrder)
-			require.ErrorContains(w, err, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
-		}
-		w.Eventually("z is given back", func() bool { return isFree(w, "z") })
-		w.Release(held)
-
-		later := q.Take("z", rwlock.Write)
-		c := takeAll(p, ctx, []string{"a", "z"})
-		w.UntilWaiting("z", 1)
-		w.Release(later)
-		require.NoError(w, c.granted(w).Release(w.Ctx), "z comes later than m")
-
-		for _, names := range [][]string{{"m"}, {"a", "m"}, {"z", "m"}} {
-			_, err := p.LockAll(ctx, names)
-			require.ErrorIs(w, err, rwlock.ErrNested)
-			_, err = p.TryLockAll(ctx, names)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		}
-		w.Release(outer)
-		held = q.Take("a", rwlock.Write)
-		c = takeAll(p, context.WithoutCancel(ctx), []string{"a", "z"})
-		w.UntilWaiting("a", 1)
-		w.Release(held)
-		require.NoError(w, c.granted(w).Release(w.Ctx), "the section is over")
+		nestedWaitsKeepTheOrder(w, rwlock.Write)
+		nestedWaitsKeepTheOrder(w, rwlock.Read)
 	})
+}
+
+func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
+	p, q := w.Process(), w.Process()
+	outer := p.Take("m", outside)
+	ctx := outer.Context(w.Ctx)
+	earlier := [][]rwlock.Want{
+		rwlock.Writes("a"), rwlock.Writes("a", "z"),
+		rwlock.Reads("a"), append(rwlock.Reads("a"), rwlock.Writes("z")...),
+	}
+	for _, wants := range earlier {
+		all, err := p.LockAll(ctx, wants)
+		require.NoError(w, err, "it need not wait")
+		require.NoError(w, all.Release(w.Ctx))
+	}
+
+	held := q.Take("a", rwlock.Write)
+	for _, wants := range earlier {
+		all, err := p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second))
+		require.Nil(w, all)
+		require.ErrorIs(w, err, rwlock.ErrLockOrder)
+		require.ErrorContains(w, err, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
+	}
+	w.Eventually("z is given back", func() bool { return isFree(w, "z") })
+	w.Release(held)
+
+	later := q.Take("z", rwlock.Write)
+	c := takeAll(p, ctx, append(rwlock.Reads("z"), rwlock.Writes("a")...))
+	w.UntilWaiting("z", 1)
+	w.Release(later)
+	require.NoError(w, c.granted(w).Release(w.Ctx), "z comes later than m")
+
+	for _, wants := range [][]rwlock.Want{
+		rwlock.Writes("m"), rwlock.Writes("a", "m"), append(rwlock.Reads("z"), rwlock.Writes("m")...),
+	} {
+		_, err := p.LockAll(ctx, wants)
+		require.ErrorIs(w, err, rwlock.ErrNested)
+		_, err = p.TryLockAll(ctx, wants)
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		_, err = p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("m")...))
+		require.ErrorIs(w, err, rwlock.ErrNested)
+	}
+	w.Release(outer)
+	held = q.Take("a", rwlock.Write)
+	c = takeAll(p, context.WithoutCancel(ctx), rwlock.Writes("a", "z"))
+	w.UntilWaiting("a", 1)
+	w.Release(held)
+	require.NoError(w, c.granted(w).Release(w.Ctx), "the section is over")
 }
 
 func TestSeveralLocksRefuse(t *testing.T) {
@@ -393,36 +412,35 @@ func TestSeveralLocksRefuse(t *testing.T) {
 		}
 		fn := func(context.Context) error { return nil }
 		for _, c := range []struct {
-			names               []string
+			wants               []rwlock.Want
 			options             []rwlock.LockOption
 			option, value, rule string
 		}{
-			{nil, nil, "names", "0", "must be 1 to 1000"},
-			{many, nil, "names", "1001", "must be 1 to 1000"},
-			{[]string{"a", "b", "a"}, nil, "names", `"a"`, "must not occur twice"},
-			{[]string{"a", ""}, nil, "name", "0 bytes", "must be 1 to 512 bytes"},
-			{[]string{"a", "\xff"}, nil, "name", `"\xff"`, "must be valid UTF-8"},
-			{[]string{"a", strings.Repeat("n", 513)}, nil, "name", "513 bytes", "must be 1 to 512 bytes"},
-			{[]string{"a"}, []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
-			{[]string{"a"}, []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
+			{nil, nil, "wants", "0", "must be 1 to 1000"},
+			{rwlock.Reads(many...), nil, "wants", "1001", "must be 1 to 1000"},
+			{rwlock.Writes("a", "b", "a"), nil, "wants", `"a"`, "must not occur twice"},
+			{append(rwlock.Reads("a"), rwlock.Writes("b", "a")...), nil, "wants", `"a"`, "must not occur twice"},
+			{[]rwlock.Want{{Name: "b", Mode: rwlock.Read}, {Name: "a"}}, nil, "mode", "none", `read or write, of lock "a"`},
+			{[]rwlock.Want{{Name: "a", Mode: 3}}, nil, "mode", "Mode(3)", `must be read or write, of lock "a"`},
+			{rwlock.Writes("a", ""), nil, "name", "0 bytes", "must be 1 to 512 bytes"},
+			{rwlock.Writes("a", "\xff"), nil, "name", `"\xff"`, "must be valid UTF-8"},
+			{rwlock.Writes("a", strings.Repeat("n", 513)), nil, "name", "513 bytes", "must be 1 to 512 bytes"},
+			{rwlock.Writes("a"), []rwlock.LockOption{nil}, "option", "nil", "must not be nil"},
+			{rwlock.Writes("a"), []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL", "1ms", "100ms"},
 		} {
-			for _, take := range []func(context.Context, []string, ...rwlock.LockOption) (*rwlock.MultiLease, error){
-				p.LockAll, p.RLockAll, p.TryLockAll, p.TryRLockAll,
-				func(ctx context.Context, names []string, opts ...rwlock.LockOption) (*rwlock.MultiLease, error) {
-					return nil, p.DoAll(ctx, names, fn, opts...)
-				},
-				func(ctx context.Context, names []string, opts ...rwlock.LockOption) (*rwlock.MultiLease, error) {
-					return nil, p.RDoAll(ctx, names, fn, opts...)
+			for _, take := range []func(context.Context, []rwlock.Want, ...rwlock.LockOption) (*rwlock.MultiLease, error){
+				p.LockAll, p.TryLockAll,
+				func(ctx context.Context, wants []rwlock.Want, opts ...rwlock.LockOption) (*rwlock.MultiLease, error) {
+					return nil, p.DoAll(ctx, wants, fn, opts...)
 				},
 			} {
-				all, err := take(w.Ctx, c.names, c.options...)
+				all, err := take(w.Ctx, c.wants, c.options...)
 				require.Nil(w, all)
 				refusedOption(w.T, err, c.option, c.value, c.rule)
 			}
 		}
-		refusedOption(w.T, p.DoAll(w.Ctx, []string{"a"}, nil), "fn", "nil", "must be a function")
-		refusedOption(w.T, p.RDoAll(w.Ctx, []string{"a"}, nil), "fn", "nil", "must be a function")
-		_, err := new(rwlock.Locker).LockAll(w.Ctx, []string{"a"})
+		refusedOption(w.T, p.DoAll(w.Ctx, rwlock.Writes("a"), nil), "fn", "nil", "must be a function")
+		_, err := new(rwlock.Locker).LockAll(w.Ctx, rwlock.Writes("a"))
 		refusedOption(w.T, err, "Locker", "zero value", "must be made by New")
 		require.Zero(w, p.Link.Calls("EVAL")+p.Link.Calls("EVALSHA"), "nothing was sent")
 
@@ -449,16 +467,16 @@ func TestAThousandLocks(t *testing.T) {
 		for i := range names {
 			names[i] = fmt.Sprint("n", 999-i)
 		}
-		all, err := p.LockAll(w.Ctx, names)
+		all, err := p.LockAll(w.Ctx, rwlock.Writes(names...))
 		require.NoError(w, err)
 		require.Equal(w, 1000, p.Stats().Held)
 		ctx := all.Context(w.Ctx)
 		require.Len(w, slices.Collect(fencing.All(ctx)), 1000)
-		_, err = q.TryLockAll(w.Ctx, names)
+		_, err = q.TryLockAll(w.Ctx, rwlock.Writes(names...))
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.NoError(w, all.Release(w.Ctx))
 		w.UntilClosed(ctx.Done())
-		all, err = q.TryLockAll(w.Ctx, names)
+		all, err = q.TryLockAll(w.Ctx, rwlock.Writes(names...))
 		require.NoError(w, err)
 		require.NoError(w, all.Release(w.Ctx))
 	})
@@ -468,7 +486,8 @@ func TestAThousandLocks(t *testing.T) {
 func TestLossUnderSeveralLocks(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
-		err := p.DoAll(w.Ctx, []string{"a", "b", "c"}, func(ctx context.Context) error {
+		wants := append(rwlock.Writes("a", "c"), rwlock.Reads("b")...)
+		err := p.DoAll(w.Ctx, wants, func(ctx context.Context) error {
 			w.Command("DEL", slices.DeleteFunc(w.LockKeys(), func(key string) bool {
 				return !strings.Contains(key, "{b}")
 			})[0])
@@ -480,7 +499,7 @@ func TestLossUnderSeveralLocks(t *testing.T) {
 		require.Equal(w, 1, strings.Count(err.Error(), "lost"), err)
 		require.False(w, rwlock.Completed(err))
 
-		err = p.DoAll(w.Ctx, []string{"a", "b", "c"}, func(context.Context) error {
+		err = p.DoAll(w.Ctx, wants, func(context.Context) error {
 			for _, key := range w.LockKeys() {
 				w.Command("DEL", key)
 			}
@@ -490,9 +509,9 @@ func TestLossUnderSeveralLocks(t *testing.T) {
 		require.Equal(w, 3, strings.Count(err.Error(), "lost"), err)
 		require.ErrorContains(w, err, `"c"`)
 		w.OnlyTokensLeft()
-		require.NoError(w, p.RDoAll(w.Ctx, []string{"a"}, func(context.Context) error { return nil }))
+		require.NoError(w, p.DoAll(w.Ctx, rwlock.Reads("a"), func(context.Context) error { return nil }))
 		require.Panics(w, func() {
-			_ = p.DoAll(w.Ctx, []string{"a", "b"}, func(context.Context) error { panic("in the work") })
+			_ = p.DoAll(w.Ctx, rwlock.Writes("a", "b"), func(context.Context) error { panic("in the work") })
 		})
 		require.True(w, isFree(w, "a") && isFree(w, "b"))
 	})

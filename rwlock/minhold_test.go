@@ -186,21 +186,21 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 		for name, act := range map[string]func(p *process){
 			"several locks of which one is taken": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				_, err := p.TryLockAll(w.Ctx, []string{"n", "z"}, minimum)
+				_, err := p.TryLockAll(w.Ctx, rwlock.Writes("n", "z"), minimum)
 				require.Error(w, err)
-				_, err = p.LockAll(w.Soon(2*time.Second), []string{"n", "z"}, minimum)
+				_, err = p.LockAll(w.Soon(2*time.Second), rwlock.Writes("n", "z"), minimum)
 				require.Error(w, err)
 				w.Release(held)
 			},
 			"one of several locks at its limit, while another is waited for": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				_, err := p.LockAll(w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
+				_, err := p.LockAll(w.Ctx, rwlock.Writes("n", "z"), minimum, rwlock.WithMaxHold(time.Second))
 				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(err).Reason)
 				w.Release(held)
 			},
 			"one of several locks that was waited for, at its limit": func(p *process) {
 				n, z := w.Process().Take("n", rwlock.Write), w.Process().Take("z", rwlock.Write)
-				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum, rwlock.WithMaxHold(time.Second))
+				c := takeAll(p, w.Ctx, rwlock.Writes("n", "z"), minimum, rwlock.WithMaxHold(time.Second))
 				w.UntilWaiting("n", 1)
 				w.Release(n)
 				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(c.failed(w)).Reason)
@@ -208,7 +208,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 			},
 			"one of several locks that is broken": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum)
+				c := takeAll(p, w.Ctx, rwlock.Writes("n", "z"), minimum)
 				w.UntilWaiting("z", 1)
 				require.NoError(w, w.Process().Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "stuck"))
 				require.Equal(w, rwlock.ReasonBroken, w.Loss(c.failed(w)).Reason)
@@ -216,7 +216,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 			},
 			"one of several locks when the locker is closed": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				c := takeAll(p, w.Ctx, []string{"n", "z"}, minimum)
+				c := takeAll(p, w.Ctx, rwlock.Writes("n", "z"), minimum)
 				w.UntilWaiting("z", 1)
 				require.NoError(w, p.Close())
 				require.ErrorIs(w, c.failed(w), rwlock.ErrClosed)
@@ -227,7 +227,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 				owner := reentrant.WithOwner(w.Ctx)
 				a := w.Process().Take("a", rwlock.Write)
 				c := w.Call(owner, func(ctx context.Context) error {
-					all, err := nested.LockAll(ctx, []string{"a", "n"}, minimum, rwlock.WithMaxWait(2*w.TTL))
+					all, err := nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL))
 					require.Nil(w, all)
 					return err
 				})

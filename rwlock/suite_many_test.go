@@ -14,7 +14,7 @@ func severalTogether(w *world) {
 	var trace testkit.Trace
 	p, q := w.Process(trace.Option()), w.Process()
 	names := []string{"c", "a", "b"}
-	all, err := p.LockAll(w.Ctx, names)
+	all, err := p.LockAll(w.Ctx, rwlock.Writes(names...))
 	require.NoError(w, err)
 	ctx := all.Context(w.Ctx)
 	for i, lease := range all.Leases() {
@@ -49,13 +49,13 @@ func severalTogether(w *world) {
 func severalReaders(w *world) {
 	p, q := w.Process(), w.Process()
 	names := []string{"a", "b", "c"}
-	first, err := p.RLockAll(w.Ctx, names)
+	first, err := p.LockAll(w.Ctx, rwlock.Reads(names...))
 	require.NoError(w, err)
-	second, err := q.RLockAll(w.Ctx, names)
+	second, err := q.LockAll(w.Ctx, rwlock.Reads(names...))
 	require.NoError(w, err)
-	third, err := p.TryRLockAll(w.Ctx, names)
+	third, err := p.TryLockAll(w.Ctx, rwlock.Reads(names...))
 	require.NoError(w, err)
-	c := takeAll(w.Process(), w.Ctx, names)
+	c := takeAll(w.Process(), w.Ctx, rwlock.Writes(names...))
 	w.UntilWaiting("a", 1)
 	for _, all := range []*rwlock.MultiLease{first, second, third} {
 		require.NoError(w, all.Err())

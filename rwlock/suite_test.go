@@ -43,6 +43,7 @@ var suite = []struct {
 	{"RWMutex unlocks what it holds and nothing else", mutexUnlocks},
 	{"several locks are taken together", severalTogether},
 	{"several readers share several locks", severalReaders},
+	{"several locks have modes of their own", testkit.MixedModes},
 	{"Inspect shows holders and waiters", inspectShows},
 	{"List shows what is held and waited for", listShows},
 	{"Break ends a lease", breakEndsALease},

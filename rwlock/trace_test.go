@@ -424,14 +424,14 @@ func TestSeveralLocksAreReportedOnceEach(t *testing.T) {
 		}{
 			"a single attempt": {
 				func(p *process) error {
-					_, err := p.TryLockAll(w.Ctx, []string{"c", "b", "a"})
+					_, err := p.TryLockAll(w.Ctx, rwlock.Writes("c", "b", "a"))
 					return err
 				},
 				[]string{"failed a", "failed b", "failed c"},
 			},
 			"a wait": {
 				func(p *process) error {
-					_, err := p.LockAll(w.Soon(time.Second), []string{"c", "b", "a"})
+					_, err := p.LockAll(w.Soon(time.Second), rwlock.Writes("c", "b", "a"))
 					return err
 				},
 				[]string{"acquired a", "waiting b", "failed b", "failed c", "released a"},
@@ -440,7 +440,7 @@ func TestSeveralLocksAreReportedOnceEach(t *testing.T) {
 				func(p *process) error {
 					ctx, cancel := context.WithCancel(w.Ctx)
 					cancel()
-					_, err := p.LockAll(ctx, []string{"c", "b", "a"})
+					_, err := p.LockAll(ctx, rwlock.Writes("c", "b", "a"))
 					return err
 				},
 				[]string{"failed a", "failed b", "failed c"},

@@ -106,7 +106,7 @@ var errRefused = errors.New("no such account, or not enough in it")
 // transfer makes the names of the locks from numbers: an account has one name, however it was written.
 func (b bank) transfer(ctx context.Context, from, to, amount int) error {
 	names := []string{fmt.Sprintf("accounts/%d", from), fmt.Sprintf("accounts/%d", to)}
-	return b.locks.DoAll(ctx, names, func(ctx context.Context) error {
+	return b.locks.DoAll(ctx, rwlock.Writes(names...), func(ctx context.Context) error {
 		var fences []fencing.Fence
 		for _, name := range names {
 			fence, err := fencing.Require(ctx, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
 	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // counting counts its own runs in its first key.
@@ -54,6 +56,31 @@ func requireSeen(t *testing.T, g *redisguard.Guard, want map[string]fencing.Regi
 		require.NoError(t, err)
 		require.Equal(t, registers, seen, resource)
 	}
+}
+
+// The fences of a call that reads one lock and writes another: a newer write of either refuses both.
+func testDoAllUnderLocksOfBothModes(t *testing.T, client rueidis.Client) {
+	g, keys := newGuard(t, client), []string{"n{k}"}
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close()) }()
+	wants := append(rwlock.Writes("account"), rwlock.Reads("rate")...)
+	require.NoError(t, locker.DoAll(context.Background(), wants, func(ctx context.Context) error {
+		fences := slices.Collect(fencing.All(ctx))
+		require.NoError(t, second(g.DoAll(ctx, fences, counting, keys, nil)))
+		account, err := fencing.Require(ctx, "account")
+		require.NoError(t, err)
+		rate, err := fencing.Require(ctx, "rate")
+		require.NoError(t, err)
+		seen := map[string]fencing.Registers{"account": {MaxWrite: account.Token}, "rate": {MaxRead: rate.Token}}
+		requireSeen(t, g, seen)
+
+		require.NoError(t, g.Claim(ctx, write("rate", rate.Token+1), "{k}")) // as of the next holder, after a pause
+		stale := &fencing.StaleError{Resource: "rate", Got: rate.Token, Seen: rate.Token + 1}
+		require.Equal(t, stale, second(g.DoAll(ctx, fences, counting, keys, nil)))
+		return nil
+	}))
+	require.Equal(t, "1", stored(t, client, keys[0]))
 }
 
 func testDoAllOfManyFences(t *testing.T, client rueidis.Client) {

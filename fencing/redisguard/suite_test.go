@@ -25,6 +25,7 @@ var suite = []struct {
 	{"Claim", testClaim},
 	{"Derive", testDerive},
 	{"DoAll", testDoAll},
+	{"DoAllUnderLocksOfBothModes", testDoAllUnderLocksOfBothModes},
 	{"DoAllOfManyFences", testDoAllOfManyFences},
 	{"DoAllAgreesWithRegisters", testDoAllAgreesWithRegisters},
 	{"TokensAreExact", testTokensAreExact},

@@ -274,22 +274,32 @@ func CheckName(name string) *Invalid {
 // MaxNames bounds how many locks one call takes.
 const MaxNames = 1000
 
-// InOrder returns the positions of the names in byte order, or refuses them.
-func InOrder(names []string) (sorted []int, refused *Invalid) {
-	if len(names) == 0 || len(names) > MaxNames {
-		return nil, &Invalid{"names", len(names), fmt.Sprintf("must be 1 to %d", MaxNames)}
+// want is rwlock.Want.
+type want = struct {
+	Name string
+	Mode fencing.Mode
+}
+
+// InOrder returns the positions of the wanted locks in the byte order of their names, or refuses them.
+func InOrder[W ~want](wants []W) (sorted []int, refused *Invalid) {
+	if len(wants) == 0 || len(wants) > MaxNames {
+		return nil, &Invalid{"wants", len(wants), fmt.Sprintf("must be 1 to %d", MaxNames)}
 	}
-	sorted = make([]int, len(names))
-	for i, name := range names {
-		if refused := CheckName(name); refused != nil {
+	name := func(i int) string { return want(wants[i]).Name }
+	sorted = make([]int, len(wants))
+	for i, w := range wants {
+		if refused := CheckName(name(i)); refused != nil {
 			return nil, refused
+		}
+		if mode := want(w).Mode; mode != fencing.Read && mode != fencing.Write {
+			return nil, &Invalid{"mode", mode, fmt.Sprintf("must be read or write, of lock %q", name(i))}
 		}
 		sorted[i] = i
 	}
-	slices.SortFunc(sorted, func(a, b int) int { return cmp.Compare(names[a], names[b]) })
+	slices.SortFunc(sorted, func(a, b int) int { return cmp.Compare(name(a), name(b)) })
 	for i, at := range sorted[1:] {
-		if names[at] == names[sorted[i]] {
-			return nil, &Invalid{"names", fmt.Sprintf("%q", names[at]), "must not occur twice"}
+		if name(at) == name(sorted[i]) {
+			return nil, &Invalid{"wants", fmt.Sprintf("%q", name(at)), "must not occur twice"}
 		}
 	}
 	return sorted, nil

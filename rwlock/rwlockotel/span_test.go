@@ -141,7 +141,7 @@ func TestSpansOfSections(t *testing.T) {
 							require.Equal(w, failure, r)
 						}
 					}()
-					_ = p.DoAll(ctx, []string{"a", "b"}, section)
+					_ = p.DoAll(ctx, rwlock.Writes("a", "b"), section)
 				}()
 				span.End()
 				s := b.spans.Ended()[0]

@@ -79,7 +79,7 @@ func (t teller) underLocks(
 	ctx context.Context, locker *rwlock.Locker, from, to, amount int, opts ...rwlock.LockOption,
 ) error {
 	names := []string{fmt.Sprint("accounts/", from), fmt.Sprint("accounts/", to)}
-	return locker.DoAll(ctx, names, func(ctx context.Context) error {
+	return locker.DoAll(ctx, rwlock.Writes(names...), func(ctx context.Context) error {
 		return t.transfer(ctx, from, to, amount)
 	}, opts...)
 }
