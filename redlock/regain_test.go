@@ -373,3 +373,45 @@ func TestNoMasterIsRegainedWithoutAQuorum(t *testing.T) {
 		require.Equal(w, 1, sent.Of(scripts.Regain))
 	})
 }
+
+// A regain arrives after the end of the lease, of which its process does not know yet: its machine was suspended.
+// Somebody else had the lock in between, so the answer must not move the deadline.
+func TestARegainRevivesNoLease(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		const suspended, timeout = 500 * time.Millisecond, time.Second
+		for _, m := range w.Minis {
+			m.Skew(0) // from now on their clocks are set by hand
+		}
+		w.TTL = regainTTL
+		clock := testkit.NewWallClock(0)
+		p := w.Process(clock.Option(), redlock.WithNodeTimeout(timeout))
+		q := w.Process(testkit.NewWallClock(suspended).Option())
+		q.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		lost := func() { w.Minis[2].Miniredis().Del("fencelock:{x}") }
+		lost()
+		for range 2 { // the second one regains it, so the master knows the script
+			require.NoError(w, lease.Renew(w.Ctx))
+			w.Pass(timeout / 10)
+		}
+		require.True(w, standsEverywhere(w, lease))
+		lost()
+		p.Links[1].DelayDir(testredis.ToClient, timeout*9/10)
+		time.AfterFunc(timeout/2, func() { p.Links[2].DelayDir(testredis.ToServer, w.TTL*2/3) })
+		require.NoError(w, lease.Renew(w.Ctx)) // from the last answer on, the regain is on its way
+		p.Links[1].Blackhole(testredis.Both)
+
+		w.Pass(time.Until(lease.Deadline()) - suspended/2)
+		for _, m := range w.Minis {
+			m.Skew(suspended)
+		}
+		clock.Step(suspended)
+		other := q.Take("x", rwlock.Write)
+		w.Release(other)
+		for len(w.Inspect("x").Masters[2].Holders) == 0 {
+			w.Pass(time.Millisecond)
+		}
+		w.Pass(time.Millisecond)
+		require.Error(w, lease.Err(), "token %v, and %v was granted since", lease.Token(), other.Token())
+	})
+}

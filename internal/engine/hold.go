@@ -123,14 +123,14 @@ func (h *hold) event() Event {
 
 // changed acts on a vote that has changed, under mu. While the hold is asking, the change may decide the verdict. After
 // that only actions follow: the hold has its token, and no late answer of a master revokes it. The master takes part in
-// a round under way, because it may have granted the hold since the round began.
+// a round under way, because it may have granted the hold since the round began. After the deadline no answer moves it.
 func (h *hold) changed(m *transport.Master) {
 	if h.asking != nil {
 		h.asking.decide()
 		return
 	}
 	h.perform(h.ballot.Next(nil))
-	if h.phase == held && h.renewal.round != nil {
+	if h.renewal.round != nil && h.stillHeld() {
 		h.askToRenew(m, h.trust.until())
 		h.settle(h.e.clock.Now())
 	}
