@@ -120,42 +120,50 @@ func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
 }
 
 // The confirmation of a hand-off is a renewal too. One that was not answered may arrive after the lease has begun by
-// another one, and after SetTTL.
+// another one, and after SetTTL. WithReplicas confirms each hand-off.
 func TestALongerTTLIsNotTrustedWhileAConfirmationMayArrive(t *testing.T) {
-	for name, opts := range map[string][]rwlock.LockOption{"renewed": nil, "not renewed": {rwlock.WithoutRenewal()}} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(rwlock.WithConfirmedHandOff()), w.Process()
-				p.WarmUp()
-				first := q.Take("n", rwlock.Write)
-				waits := p.Queue("n", rwlock.Write, opts...)
-				strays := p.Link.Stray()
-				w.Release(first)
-				w.Pass(50 * time.Millisecond)
-				strays.Reset()
-				lease := waits.Granted()
-				end := watch(lease)
-				w.Pass(w.TTL / 10)
-				require.NoError(w, lease.SetTTL(w.Ctx, 6*w.TTL))
-				require.Greater(w, w.Inspect("n").Holders[0].Remaining, 5*w.TTL)
-				strays.Deliver()
-				w.Pass(10 * time.Millisecond)
-				require.LessOrEqual(w, w.Inspect("n").Holders[0].Remaining, w.TTL, "the late one has set it back")
-				require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
-				next := q.Acquire(w.Soon(3*w.TTL), "n", rwlock.Write)
-				if opts == nil {
-					require.ErrorIs(w, next.Failed(), context.DeadlineExceeded)
-					require.NoError(w, lease.Err())
-					return
-				}
-				p.Link.Blackhole(testredis.Both) // no release tells the server that it is over
-				granted := next.Granted()
-				require.True(w, end.before(next.At), "another holds it while the old context lives")
-				w.Release(granted)
-				p.Link.Restore()
+	for confirms, opt := range map[string]rwlock.Option{
+		"confirmed": rwlock.WithConfirmedHandOff(), "with a replica": rwlock.WithReplicas(1, time.Second),
+	} {
+		for name, opts := range map[string][]rwlock.LockOption{"renewed": nil, "not renewed": {rwlock.WithoutRenewal()}} {
+			t.Run(confirms+", "+name, func(t *testing.T) {
+				inFakeTime(t, func(w *world) { setTTLBeforeALateConfirmation(w, opt, opts) })
 			})
-		})
+		}
 	}
+}
+
+func setTTLBeforeALateConfirmation(w *world, opt rwlock.Option, opts []rwlock.LockOption) {
+	w.Mini.Replicate(1)
+	p, q := w.Process(opt), w.Process()
+	p.WarmUp()
+	first := q.Take("n", rwlock.Write)
+	waits := p.Queue("n", rwlock.Write, opts...)
+	w.Release(p.Take("other", rwlock.Write)) // with replicas, on a connection that the listener has not taken
+	strays := p.Link.Stray()
+	w.Release(first)
+	w.Pass(50 * time.Millisecond)
+	strays.Reset()
+	lease := waits.Granted()
+	end := watch(lease)
+	w.Pass(w.TTL / 10)
+	require.NoError(w, lease.SetTTL(w.Ctx, 6*w.TTL))
+	require.Greater(w, w.Inspect("n").Holders[0].Remaining, 5*w.TTL)
+	strays.Deliver()
+	w.Pass(10 * time.Millisecond)
+	require.LessOrEqual(w, w.Inspect("n").Holders[0].Remaining, w.TTL, "the late one has set it back")
+	require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+	next := q.Acquire(w.Soon(3*w.TTL), "n", rwlock.Write)
+	if opts == nil {
+		require.ErrorIs(w, next.Failed(), context.DeadlineExceeded)
+		require.NoError(w, lease.Err())
+		return
+	}
+	p.Link.Blackhole(testredis.Both) // no release tells the server that it is over
+	granted := next.Granted()
+	require.True(w, end.before(next.At), "another holds it while the old context lives")
+	w.Release(granted)
+	p.Link.Restore()
 }
 
 // A renewal under way has the TTL from before, so SetTTL waits for it.

@@ -182,6 +182,13 @@ func (m *Mini) Demote() {
 // Promote ends Demote.
 func (m *Mini) Promote() { m.server.Load().demote(false) }
 
+// Replicate has WAIT answer that so many replicas have each write.
+func (m *Mini) Replicate(n int) {
+	s := m.server.Load()
+	s.replicas.Store(int64(n))
+	s.intercept()
+}
+
 // demote changes the role, not in the middle of a script where scripts are observed: no server does that.
 func (s *miniServer) demote(replica bool) {
 	s.script.Lock()
@@ -290,12 +297,13 @@ func (m *Mini) run(args ...string) string { return m.server.Load().run(false, ar
 
 // miniServer is the server that answers at the address of a Mini.
 type miniServer struct {
-	redis   *miniredis.Miniredis
-	hook    sync.Once
-	shows   atomic.Bool            // INFO shows the role, and the run id
-	runID   atomic.Pointer[string] // the run id that INFO shows, nil for none
-	replica atomic.Bool
-	observe atomic.Pointer[func(*Script)]
+	redis    *miniredis.Miniredis
+	hook     sync.Once
+	shows    atomic.Bool            // INFO shows the role, and the run id
+	runID    atomic.Pointer[string] // the run id that INFO shows, nil for none
+	replica  atomic.Bool
+	replicas atomic.Int64 // what WAIT answers
+	observe  atomic.Pointer[func(*Script)]
 
 	mu     sync.Mutex
 	skew   time.Duration
@@ -344,6 +352,8 @@ func (s *miniServer) intercept() {
 			switch {
 			case cmd == "INFO" && s.shows.Load():
 				peer.WriteBulk(s.info())
+			case cmd == "WAIT":
+				peer.WriteInt(int(s.replicas.Load()))
 			case observed && cmd == "PUBLISH" && inScript(peer):
 				return s.publish(peer, append([]string{cmd}, args...))
 			case observed && (cmd == "EVAL" || cmd == "EVALSHA"):
