@@ -189,7 +189,8 @@ func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 // Detach leaves the lock to another process: it renews the lease for its full TTL, or for that of WithTTL, and ends it
 // without a release. The process that has the Ticket takes the lock over with Locker.Adopt, without a gap in which
 // another client could have the lock, and with a larger token: writes of this process that are late are refused as soon
-// as the other one has written. If no process adopts it, the lock is free when the renewal has run out.
+// as the other one has written. No process can adopt it without the Ticket, whose secret the servers know by its hash.
+// If none adopts it, the lock is free when the renewal has run out.
 //
 // The lease has ended when Detach returns, with its contexts: Err is ErrReleased, and Release does nothing. So the work
 // under it has to be over, or to go on without the lock. Unless a quorum confirms the renewal, there is no ticket: the

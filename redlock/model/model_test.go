@@ -72,14 +72,15 @@ func TestSmallCases(t *testing.T) {
 		"no-tombstone",
 		"floor-no-end", "floor-no-bound", "yield-counted", "passed-forgotten", "passed-again",
 		"block-unminted", "block-assumed", "upgrade-unheld",
-		"adopt-untaken", "adopt-had-any", "adopt-ghost", "adopt-break-untold", "break-frees", "break-renewable",
+		"adopt-untaken", "adopt-had-any", "adopt-ghost", "adopt-break-untold", "adopt-unmarked", "adopt-any-mark",
+		"break-frees", "break-renewable",
 		"break-mark-expires", "minimum-ttl", "minimum-cut", "minimum-renewed",
 	} {
 		require.Regexp(t, `(?m)^ok +`+shortcut+` +refuted `, out)
 	}
 	for _, rule := range []string{
 		"writes", "readers", "rolled-back", "regain-wiped", "floor", "queue", "passed",
-		"adopt", "adopt-two", "adopt-broken", "break", "minimum",
+		"adopt", "adopt-two", "adopt-broken", "adopt-forged", "adopt-forged-lost", "break", "minimum",
 	} {
 		require.Regexp(t, `(?m)^ok +`+rule+` +holds `, out)
 	}

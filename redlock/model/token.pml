@@ -26,6 +26,8 @@
  * -DADOPT=k            hold 0 is detached, and holds 1 to k adopt it; another hold is a write beside them
  * -DDETACHED_FIRST     with ADOPT: hold 0 has been detached before the first step
  * -DSILENT             the third master receives no request to acquire or to release
+ * -DFORGED             with ADOPT: an adopter may begin before hold 0 is detached: it has the token, and not the secret
+ *                      of the mark; without FORGED each master has the mark, and each adopter the secret
  * -DBREAK              with ADOPT: an operator breaks hold 0
  * -DANY_TIME           a token may be reported without asking whether the hold is still valid
  * -DEXPIRED_STAYS      with ROLLBACK: what had run out before the loss has run out after it
@@ -58,6 +60,8 @@
  * -DADOPT_UNTAKEN      an adopter does not wait for the release of hold 0
  * -DADOPT_HAD_ANY      an adopter counts masters that did not have hold 0 when they were to release it
  * -DADOPT_RIVALS       a master does not know who adopts
+ * -DADOPT_UNMARKED     with FORGED: a master does not look for the mark
+ * -DADOPT_ANY_MARK     ... does not compare the secret with the mark
  * -DADOPT_SAME_TOKEN   the token of a reader that adopts need not be larger than that of hold 0
  * -DADOPT_NO_TOMBSTONE the release of hold 0 leaves no tombstone
  * -DADOPT_BREAK_UNTOLD the answer to that release does not tell that hold 0 was broken
@@ -133,6 +137,9 @@ end: do
 #endif
 #ifdef ADOPT
   :: detach(h) :: take(h)
+#ifdef FORGED
+  :: executeMark(h,0) :: executeMark(h,1) :: executeMark(h,2)
+#endif
 #ifdef BREAK
   :: executeBreak(h,0) :: executeBreak(h,1) :: executeBreak(h,2)
 #endif

@@ -9,6 +9,16 @@ inline detach(h) {
   }
 }
 
+#ifdef FORGED
+/* The mark is executed at any moment, or never: for a Detach that succeeds or fails, and after one that succeeded. */
+inline executeMark(h, n) {
+  d_step { h == 0 && ISLEFT && !marked[n] && value[AT(0,n)] == ticket ->
+    printf("  %c marks %c0\n", NAME(n), KIND(0));
+    marked[n] = 1
+  }
+}
+#endif
+
 #ifdef DETACHED_FIRST
 /* Hold 0 has been detached before the first step. The third master may have it, or another hold's value. */
 inline detachedFirst() {

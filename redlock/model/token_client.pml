@@ -3,7 +3,7 @@
 #ifdef UPGRADE
 #define MAYSTART(h) (h != 1 || phase[0] == HELD)
 #elif defined(ADOPT)
-#define MAYSTART(h) (!ADOPTS(h) || (phase[0] == DETACHED && (h == 1 || phase[1] != IDLE)))
+#define MAYSTART(h) (!ADOPTS(h) || (ISLEFT && (h == 1 || phase[1] != IDLE)))
 #else
 #define MAYSTART(h) (starts == h)  /* acquisitions are alike: numbered as they start */
 #endif
@@ -22,6 +22,9 @@ inline start(h) {
 #endif
     d_step {
       starts++;
+#ifdef FORGED
+      knows[h] = ADOPTS(h) && phase[0] == DETACHED;
+#endif
       phase[h] = ASKING; before = (reader[h] -> newestWrite : newest);
       acquire[0] = 1; acquire[1] = 1; acquire[2] = LISTENS;
       printf("%c%d begins; largest token reported so far: %d\n", KIND(h), h, newest)
@@ -134,6 +137,9 @@ inline report(h) {
     if :: !reader[h] -> newestWrite = MAX(newestWrite, LARGEST(h)) :: else -> skip fi;
 #if defined(UPGRADE) || defined(ADOPT)
     if :: h == 0 -> writtenBefore = newestWrite :: else -> skip fi;
+#endif
+#ifdef FORGED
+    if :: h == 0 -> ticket = token :: else -> skip fi;
 #endif
     phase[h] = HELD; before = 0; endBlock(); dropBlocks();
     answer[0] = 0; answer[1] = 0; answer[2] = 0;

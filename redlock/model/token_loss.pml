@@ -56,7 +56,7 @@ inline lose(n) {
 #endif
     losses--; TOUCH(n);
 #ifdef ADOPT
-    adopter[n] = 0;
+    adopter[n] = 0; UNMARK(0,n);
 #ifdef REGAIN
     tombstone[n] = 0;
 #endif

@@ -60,6 +60,9 @@ inline executeRegain(h, n) {
       :: !BARRED(h,n) && token != 0 && MAYRETURN(h,n) ->
          TOUCH(n);
          value[AT(h,n)] = token; count(h, n, token);
+#ifdef ADOPT
+         UNMARK(h,n);
+#endif
 #if LOSSES > 0
 #ifdef ROLLBACK
          zombie[AT(h,n)] = 0;

@@ -172,6 +172,22 @@ bit  broken[MASTERS];   /* the detached hold, while it stood there */
 #define BROKEN(n) false
 #define BROKENON  0
 #endif
+#ifdef FORGED
+bit  knows[HOLDS];      /* the adopter has the secret of the mark */
+bit  marked[MASTERS];   /* the hold, which may be detached or not */
+#define UNMARK(h,n) if :: h == 0 -> marked[n] = 0 :: else -> skip fi
+#define ISLEFT      (phase[0] == HELD || phase[0] == DETACHED)
+#else
+#define UNMARK(h,n) skip
+#define ISLEFT      (phase[0] == DETACHED)
+#endif
+#if !defined(FORGED) || defined(ADOPT_UNMARKED)
+#define PROVES(h,n) true
+#elif defined(ADOPT_ANY_MARK)
+#define PROVES(h,n) marked[n]
+#else
+#define PROVES(h,n) (marked[n] && knows[h])
+#endif
 #ifdef ADOPT_RIVALS
 #define RIVALSTANDS(h,n) false
 #else
@@ -179,7 +195,7 @@ bit  broken[MASTERS];   /* the detached hold, while it stood there */
 #endif
 /* The acquire script grants an adoption where the detached hold stands, and looks at no other hold but its adopter. */
 #define MAYADOPT(h,n) (!ADOPTS(h) || value[AT(h,n)] != 0 || \
-                       (value[AT(0,n)] == ticket && !BROKEN(n) && !RIVALSTANDS(h,n)))
+                       (value[AT(0,n)] == ticket && PROVES(h,n) && !BROKEN(n) && !RIVALSTANDS(h,n)))
 #define MARK(h,n)   if :: ADOPTS(h) -> adopter[n] = h :: else -> skip fi
 #define BARSTO(h)   (!ADOPTS(h))
 #define TAKEN(h)    (!ADOPTS(h) || had[0] + had[1] + had[2] >= QUORUM)
