@@ -25,8 +25,8 @@ import (
 // everything as it was. A write lease under which readers have followed a writer can stay as it is: it has kept a token
 // for an upgrade. A downgrade always converts the lease, so that readers of other processes get in too.
 //
-// A waiter of the process leads as usual to join the reader that a downgrade has left, or a reader that gave up its
-// upgrade.
+// Waiting readers of the process join the reader that a downgrade has left, or a reader that gave up its upgrade: see
+// unlock.
 type conversion struct {
 	*RWMutex
 	w            *localqueue.Waiter // signalled when the other readers have left

@@ -2,7 +2,6 @@ package rwlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,21 +50,29 @@ func (m *RWMutex) enter(mode Mode) bool {
 	}
 	m.mu.Lock()
 	defer m.unlock()
-	if m.remote.Load() != h || !m.queue.IsIdle() || !h.serves(mode, now) {
+	switch {
+	case m.remote.Load() != h:
+		return false
+	case mode == Read && m.queue.IsOpen() && m.current.Load().extend(now):
+	case m.queue.IsIdle() && h.serves(mode, now):
+		m.current.Store(h.newSection(m, mode))
+	default:
 		return false
 	}
-	m.current.Store(h.newSection(m, mode))
 	m.queue.Enter(mode)
 	return true
 }
 
-// unlock unlocks mu. Before that it decides whether readers may join the current readers from then on: not while a
+// unlock unlocks mu. Before that it lets those waiters join the current readers that have no writer ahead of them: one
+// has given up, or has become a reader. And it decides whether readers may join without mu from then on: not while a
 // waiter of this process or of another one is ahead of them, and not if they have to extend the time of the current
 // readers, which otherwise would end theirs too.
 func (m *RWMutex) unlock() {
 	if m.queue.Readers() > 0 {
-		h := m.remote.Load()
-		m.queue.AllowJoin(!h.contended && !h.singleUse && m.settings.MaxHold == 0)
+		if m.queue.MayJoin() && m.current.Load().extend(m.locker.engine.Now()) {
+			m.queue.JoinReaders()
+		}
+		m.queue.AllowJoin(!m.remote.Load().contended && m.settings.MaxHold == 0)
 	}
 	m.mu.Unlock()
 }
@@ -86,15 +93,10 @@ func (m *RWMutex) try(ctx context.Context, mode Mode) error {
 		return m.notAcquired(mode, 0, nil)
 	}
 	err = m.queued(w, func() error { return m.lead(ctx, w, engine.Try) })
-	if err == errNotJoined {
-		m.giveUp(w)
-		return m.notAcquired(mode, 0, nil)
-	}
 	return asWaited(err, time.Since(begun), ctx, ctx)
 }
 
-// wait queues in this process and returns when the lock is held or cannot be acquired. It may lead several times: if it
-// could not join the current readers, it steps back into its place and is woken when they have left.
+// wait queues in this process and returns when the lock is held or cannot be acquired.
 func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 	begun := time.Now()
 	within, cancel := limited(ctx, m.settings.MaxWait, begun) // of the local queue and of Redis together
@@ -105,28 +107,24 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		return err
 	}
 	return m.queued(w, func() error {
-		for {
-			select {
-			case <-w.Turn():
-			case <-over:
-				if m.giveUp(w) {
-					return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
-				}
-			case <-m.locker.mutexes.closed:
-				if m.giveUp(w) {
-					return fmt.Errorf("%w: lock %q", ErrClosed, m.name)
-				}
-			}
-			if w.Admitted() {
-				return nil
-			}
-			if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
+		select {
+		case <-w.Turn():
+		case <-over:
+			if m.giveUp(w) {
 				return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
 			}
-			if err := m.lead(within, w, engine.Wait); err != errNotJoined {
-				return asWaited(err, time.Since(begun), ctx, within)
+		case <-m.locker.mutexes.closed:
+			if m.giveUp(w) {
+				return fmt.Errorf("%w: lock %q", ErrClosed, m.name)
 			}
 		}
+		if w.Admitted() {
+			return nil
+		}
+		if m.isOver(within, begun) && m.giveUp(w) { // no request was sent to Redis, so Redis is not what failed
+			return m.notAcquired(mode, time.Since(begun), waitingEnd(ctx, within))
+		}
+		return asWaited(m.lead(within, w, engine.Wait), time.Since(begun), ctx, within)
 	})
 }
 
@@ -186,33 +184,15 @@ func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) erro
 	return e
 }
 
-// errNotJoined is returned to a leader that came while there were readers and could not join them. No caller sees it.
-var errNotJoined = errors.New("rwlock: readers not joined")
-
-// lead makes the leader a holder, with the readers that enter with it: it joins the current readers, or enters under
-// the remote hold, or acquires one. All other goroutines that want the lock wait for the leader, so lead ends with the
-// leader's context at the latest, and what it has asked of Redis is then given up in the background. On any error but
-// errNotJoined the leader has left the queue.
+// lead makes the leader a holder, with the readers that enter with it, under the remote hold of the process or under a
+// new one. All other goroutines that want the lock wait for the leader, so lead ends with the leader's context at the
+// latest, and what it has asked of Redis is then given up in the background. After an error the leader has left the
+// queue.
 //
-// The state that lead reads under mu first may change before the leader acts on it, with two exceptions. No other
-// goroutine can lead. And while there is no holder, no goroutine can enter, because a queue with a leader is not idle.
+// There is no holder, no other goroutine can lead, and none can enter, because a queue with a leader is not idle.
 func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.Entry) error {
-	m.mu.Lock()
-	s, h := m.current.Load(), m.remote.Load()
-	shared, vacant := m.queue.IsShared(), m.queue.IsVacant()
-	m.unlock()
-	if !vacant {
-		if shared && s.extend(ctx) && m.joinReaders(s) {
-			return nil
-		}
-		if entry == engine.Wait { // a single attempt has failed; it is not in the queue
-			m.mu.Lock()
-			defer m.unlock()
-			m.queue.StepBack()
-		}
-		return errNotJoined
-	}
 	defer m.giveUp(w) // after an error
+	h := m.remote.Load()
 	if h != nil && m.reuse(ctx, h, w) {
 		return nil
 	}
@@ -236,20 +216,6 @@ func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.E
 	m.unlock()
 	m.watch(h)
 	return nil
-}
-
-// joinReaders admits a reader that leads to a section if its readers are still there. They may have left while the new
-// reader extended their time, and another section may have begun. Then the extension was useless, and the reader waits
-// for its own turn.
-func (m *RWMutex) joinReaders(s *section) bool {
-	now := m.locker.engine.Now()
-	m.mu.Lock()
-	defer m.unlock()
-	if !m.queue.IsShared() || m.current.Load() != s || s.remote.contended || !s.remote.trusted(now) {
-		return false
-	}
-	m.queue.AdmitLeader()
-	return true
 }
 
 // reuse admits the leader under a remote hold without a holder if the hold serves its mode, and releases the hold if
@@ -285,7 +251,7 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 	if err != nil {
 		return nil, err
 	}
-	h := &remoteHold{lease: lease, since: time.Now(), singleUse: !m.settings.Renew}
+	h := &remoteHold{lease: lease, since: time.Now()}
 	h.setGrant(lease.grant())
 	return h, nil
 }

@@ -174,7 +174,6 @@ func difference(name string, has, wants *settings.Lock) *OptionError {
 		{"WithMaxWait", has.MaxWait, wants.MaxWait},
 		{"WithMaxHold", has.MaxHold, wants.MaxHold},
 		{"WithMeta", has.Meta, wants.Meta},
-		{"WithoutRenewal", !has.Renew, !wants.Renew},
 		{"WithLinger", has.Linger, wants.Linger},
 		{"WithBackgroundRelease", has.BackgroundRelease, wants.BackgroundRelease},
 	} {

@@ -10,12 +10,11 @@ import (
 // remoteHold is the hold that this process has on an RWMutex's lock on Redis: one lease, under which its goroutines
 // follow each other. A write lease serves writers and readers and has a token block: each writer takes one token, and
 // readers that hold the lock together take one for all of them. A read lease serves readers only, with one token. The
-// RWMutex's mu guards all fields but lease, since and singleUse.
+// RWMutex's mu guards all fields but lease and since.
 type remoteHold struct {
-	lease     *Lease
-	since     time.Time
-	singleUse bool // WithoutRenewal: the lease lasts for the TTL only, and serves one section
-	served    int  // number of sections, and of their conversions
+	lease  *Lease
+	since  time.Time
+	served int // number of sections, and of their conversions
 
 	// A conversion of the lease sets these anew: see setGrant.
 	id           string        // of the hold on Redis
@@ -57,12 +56,9 @@ const (
 // clock.
 func (h *remoteHold) nextBlock(linger time.Duration) int {
 	least, most := int64(contendedSections), int64(maxBlock)
-	switch {
-	case h.singleUse:
-		return 1
-	case h.contended:
+	if h.contended {
 		most = contendedSections + shortSections
-	default:
+	} else {
 		least = max(least, min(linger.Microseconds(), firstBlock))
 	}
 	return int(min(max(2*int64(h.served), least), most))
@@ -87,7 +83,7 @@ func (h *remoteHold) trusted(now clock.Instant) bool { return h.lease.inner.Trus
 // serves reports whether one more section of that mode may begin. It is called under mu.
 func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
-	case !h.trusted(now), h.singleUse && h.served > 0, h.contended && h.exhausted(now):
+	case !h.trusted(now), h.contended && h.exhausted(now):
 		return false
 	case h.lease.Mode() == Read:
 		return mode == Read

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/ctxend"
 )
 
@@ -195,10 +196,11 @@ func (s *section) reached() error {
 	return over
 }
 
-// extend gives the section the time that a reader is promised that joins it, and reports whether it did: the TTL under
-// WithoutRenewal, and the limit of WithMaxHold. It is called without mu, because it may send a command.
-func (s *section) extend(ctx context.Context) bool {
-	if s.remote.singleUse && s.remote.lease.Renew(ctx) != nil || s.lost() != nil {
+// extend reports whether a reader may join the section, under the RWMutex's mu, and gives the section the time of
+// WithMaxHold that this reader is promised. Another process that waits, or the end of the lease or of the limit, keeps
+// the reader out. extend only looks at the limit, because reached must not be called under mu.
+func (s *section) extend(now clock.Instant) bool {
+	if s.remote.contended || !s.remote.trusted(now) {
 		return false
 	}
 	if s.limit == nil {
@@ -206,8 +208,12 @@ func (s *section) extend(ctx context.Context) bool {
 	}
 	s.limit.mu.Lock()
 	defer s.limit.mu.Unlock()
-	s.limit.end = time.Now().Add(s.limit.max)
-	return s.Over() == nil
+	joined := time.Now()
+	if s.Over() != nil || !joined.Before(s.limit.end) {
+		return false
+	}
+	s.limit.end = joined.Add(s.limit.max)
+	return true
 }
 
 // atomicFence is a token and the mode that it was granted for, in one word: both change at once, and a read needs no

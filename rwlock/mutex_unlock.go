@@ -100,9 +100,6 @@ func (m *RWMutex) leaveOthers(now clock.Instant) bool {
 // called under mu and reports whether it did. It sends no command, so the lock passes between goroutines of a process
 // at memory speed.
 func (m *RWMutex) handOn(h *remoteHold, now clock.Instant) bool {
-	if m.queue.HasLeader() { // it is about to find that it has no readers to join
-		return false
-	}
 	mode, waits := m.queue.Next()
 	if !waits {
 		return m.startLinger(h, now)

@@ -56,8 +56,10 @@ func (w *world) step(event, n int) {
 		w.leave(mode)
 	case 9:
 		w.handOn(n%4 > 0)
-	case 10, 11:
+	case 10:
 		w.lead(n%4 > 0)
+	case 11:
+		w.join()
 	case 12:
 		w.giveUp(n)
 	case 13, 14:

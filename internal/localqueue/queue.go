@@ -26,7 +26,7 @@ const (
 // Invariants between two calls:
 //   - A writer is the only holder. Readers hold the lock together. A converting holder has readers next to it only
 //     while it waits for them to leave.
-//   - At most one waiter leads. It leads only while there is no holder or, to join them, while all holders are readers.
+//   - At most one waiter leads, and only while there is no holder.
 //   - While the queue is paused there is no holder, and no goroutine enters or begins to lead.
 //   - If there is no holder and the queue is not paused, the first waiter leads, unless a single attempt does.
 type Queue struct {
@@ -62,14 +62,13 @@ func (q *Queue) Holders() int {
 // IsIdle reports whether no goroutine holds the lock, waits for it or is leaving it, so that a new one may enter.
 func (q *Queue) IsIdle() bool { return q.isUncontended() && !q.isHeld() }
 
-// IsVacant reports whether the lock has no holder and the queue is not paused, so that its leader may take it.
-func (q *Queue) IsVacant() bool { return !q.paused && !q.isHeld() }
+// IsOpen reports whether a reader that comes now has only readers ahead of it, so that it may enter.
+func (q *Queue) IsOpen() bool { return q.isUncontended() && q.readers.number() > 0 }
 
-// IsShared reports whether all holders are readers, so that a reader that leads may join them.
-func (q *Queue) IsShared() bool { return q.readers.number() > 0 && q.converting == nil }
-
-// HasLeader reports whether a waiter leads.
-func (q *Queue) HasLeader() bool { return q.leader != nil }
+// MayJoin reports whether the first waiter reads and all holders are readers, so that it may join them.
+func (q *Queue) MayJoin() bool {
+	return q.first != nil && q.first.mode == read && q.readers.number() > 0 && q.converting == nil
+}
 
 // Next returns the mode of the first waiter, and whether there is one.
 func (q *Queue) Next() (mode Mode, waits bool) {
@@ -90,10 +89,8 @@ func (q *Queue) isUncontended() bool {
 
 func (q *Queue) isHeld() bool { return q.writer || q.converting != nil || q.readers.number() > 0 }
 
-// mayLead reports whether a waiter of that mode may lead.
-func (q *Queue) mayLead(mode Mode) bool {
-	return q.leader == nil && (q.IsVacant() || mode == read && q.IsShared())
-}
+// mayLead reports whether a waiter may lead.
+func (q *Queue) mayLead() bool { return q.leader == nil && !q.paused && !q.isHeld() }
 
 // Enqueue puts a waiter at the end of the queue.
 func (q *Queue) Enqueue(w *Waiter) {
@@ -114,7 +111,7 @@ func (q *Queue) Enqueue(w *Waiter) {
 // TryLead makes a single attempt the leader if it need not wait for another goroutine. A single attempt is never in the
 // queue: it must not keep a place there while it asks Redis.
 func (q *Queue) TryLead(w *Waiter) bool {
-	if q.first != nil || !q.mayLead(w.mode) {
+	if q.first != nil || !q.mayLead() {
 		return false
 	}
 	q.leader, w.stage = w, leading
@@ -123,13 +120,13 @@ func (q *Queue) TryLead(w *Waiter) bool {
 
 // wake makes the first waiter the leader if it may lead.
 func (q *Queue) wake() {
-	if w := q.first; w != nil && q.mayLead(w.mode) {
+	if w := q.first; w != nil && q.mayLead() {
 		q.leader = w
 		w.signal(leading)
 	}
 }
 
-// Enter makes a goroutine that need not wait a holder: see IsIdle.
+// Enter makes a goroutine that need not wait a holder: see IsIdle and IsOpen.
 func (q *Queue) Enter(mode Mode) {
 	if mode == write {
 		q.writer = true
@@ -145,7 +142,9 @@ func (q *Queue) AdmitLeader() {
 	q.remove(w)
 	w.stage = admitted
 	q.Enter(w.mode)
-	q.admitReaders(w.mode)
+	if w.mode == read {
+		q.JoinReaders()
+	}
 }
 
 // AdmitFirst makes the first waiter a holder after the last holder has left, together with the readers behind it if it
@@ -156,13 +155,15 @@ func (q *Queue) AdmitFirst() {
 	q.remove(w)
 	q.Enter(w.mode)
 	w.signal(admitted)
-	q.admitReaders(w.mode)
+	if w.mode == read {
+		q.JoinReaders()
+	}
 }
 
-// admitReaders admits, if the new holder reads, the waiting readers up to the next writer. Readers behind that writer
-// wait with it: otherwise a stream of readers would keep the writer out for ever.
-func (q *Queue) admitReaders(holder Mode) {
-	for holder == read && q.first != nil && q.first.mode == read {
+// JoinReaders admits the waiting readers up to the next writer beside the readers that hold the lock. Readers behind
+// that writer wait with it: otherwise a stream of readers would keep the writer out for ever.
+func (q *Queue) JoinReaders() {
+	for q.first != nil && q.first.mode == read {
 		w := q.first
 		q.remove(w)
 		q.readers.enter()
@@ -170,18 +171,9 @@ func (q *Queue) admitReaders(holder Mode) {
 	}
 }
 
-// StepBack makes a leader from the queue, which could not join the readers, wait until they have left.
-func (q *Queue) StepBack() {
-	q.leader.stage = queued
-	q.leader = nil
-	if q.readers.number() == 0 {
-		q.wake()
-	}
-}
-
 // GiveUp removes a waiter that has failed or stops waiting, and lets the next one lead. It does nothing to an admitted
 // waiter, and reports whether it removed the waiter. A writer that gives up may have kept the readers behind it from
-// joining the current readers: the first of them then leads, to join.
+// joining the current readers: see MayJoin.
 func (q *Queue) GiveUp(w *Waiter) bool {
 	if w.stage == admitted {
 		return false
@@ -246,11 +238,11 @@ func (q *Queue) IsConverting(w *Waiter) bool { return q.converting == w }
 // IsUpgrading reports whether a reader is about to become the writer.
 func (q *Queue) IsUpgrading() bool { return q.converting != nil && q.converting.mode == write }
 
-// EndConversion makes the converting holder a reader or the writer. If it reads, the first waiter may join it.
+// EndConversion makes the converting holder a reader or the writer. If it reads, the first waiter may join it: see
+// MayJoin.
 func (q *Queue) EndConversion(mode Mode) {
 	q.converting = nil
 	q.Enter(mode)
-	q.wake()
 }
 
 // remove takes a waiter out of the queue if it is there.

@@ -39,20 +39,17 @@ func TestQueue(t *testing.T) {
 		"the first waiter leads once the last holder has released": {
 			"enter w, queue w1, queue w2, leave w, resume", "w1 leads, w2 waits",
 		},
-		"a reader leads to join readers": {
-			"enter r, queue r1", "r1 leads",
+		"readers join readers up to the next writer": {
+			"enter r, queue r1, queue r2, queue w3, queue r4, readers", "r1 admitted, r2 admitted, w3 waits, r4 waits",
 		},
-		"a reader that could not join waits until the readers have left": {
-			"enter r, queue r1, step back, queue r2", "r1 waits, r2 waits",
-		},
-		"a reader that could not join leads after the readers": {
-			"enter r, queue r1, step back, leave r, resume", "r1 leads",
+		"a reader that has not joined leads after the readers": {
+			"enter r, queue r1, leave r, resume", "r1 leads",
 		},
 		"a leader that fails is followed by the next": {
 			"queue w1, queue w2, give up w1", "w2 leads",
 		},
 		"a writer that gives up lets the readers behind it join": {
-			"enter r, queue w1, queue r2, queue r3, give up w1", "r2 leads, r3 waits",
+			"enter r, queue w1, queue r2, queue r3, give up w1, readers", "r2 admitted, r3 admitted",
 		},
 		"a waiter in the middle gives up": {
 			"enter w, queue w1, queue w2, queue w3, give up w2, leave w, admit", "w1 admitted, w3 waits",
@@ -82,10 +79,10 @@ func TestQueue(t *testing.T) {
 			"enter r, convert w r1", "r1 refused",
 		},
 		"the first reader joins after a downgrade": {
-			"enter w, queue r1, convert w r2, converted r", "r1 leads, r2 leads",
+			"enter w, queue r1, convert w r2, converted r, readers", "r1 admitted, r2 leads",
 		},
 		"the first reader joins after an upgrade that was given up": {
-			"enter r, join, convert r w1, queue r2, converted r", "w1 waits, r2 leads",
+			"enter r, join, convert r w1, queue r2, converted r, readers", "w1 waits, r2 admitted",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,10 +129,9 @@ func (s *script) run(event []string) {
 		s.q.AdmitLeader()
 	case "admit":
 		s.q.AdmitFirst()
-	case "step":
-		i := slices.IndexFunc(s.names, func(name string) bool { return s.state[name] == "leads" })
-		s.state[s.names[i]] = "waits"
-		s.q.StepBack()
+	case "readers":
+		require.True(s.t, s.q.MayJoin())
+		s.q.JoinReaders()
 	case "resume":
 		s.q.Resume()
 	case "leave":

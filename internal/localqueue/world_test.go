@@ -38,7 +38,6 @@ type world struct {
 type client struct {
 	*localqueue.Waiter
 	came     time.Time
-	single   bool            // a single attempt, which is in no queue
 	from     localqueue.Mode // of a conversion
 	mayGoOn  bool            // of a conversion: no other holder is left
 	admitted bool
@@ -62,9 +61,8 @@ func (w *world) check(clients ...*client) {
 	}
 	require.Equal(w.t, w.readers, w.q.Readers())
 	require.Equal(w.t, holders, w.q.Holders())
-	require.Equal(w.t, w.leader != nil, w.q.HasLeader())
-	require.Equal(w.t, w.readers > 0 && w.converting == nil, w.q.IsShared())
-	require.Equal(w.t, holders == 0 && !w.paused, w.q.IsVacant())
+	require.Equal(w.t, w.mayJoin(), w.q.MayJoin())
+	require.Equal(w.t, w.readers > 0 && w.isUncontended(), w.q.IsOpen())
 	require.Equal(w.t, holders == 0 && w.isUncontended(), w.q.IsIdle())
 	require.Equal(w.t, w.converting != nil && w.converting.Mode() == write, w.q.IsUpgrading())
 	mode, waits := w.q.Next()
@@ -124,16 +122,19 @@ func (w *world) isUncontended() bool {
 
 // wake is what the queue has to do whenever the lock may have become free for the first waiter.
 func (w *world) wake() {
-	if len(w.waiting) == 0 || !w.mayLead(w.waiting[0].Mode()) {
+	if len(w.waiting) == 0 || !w.mayLead() {
 		return
 	}
 	w.leader = w.waiting[0]
 	w.signalled = append(w.signalled, w.leader)
 }
 
-func (w *world) mayLead(mode localqueue.Mode) bool {
-	vacant := !w.writer && w.readers == 0 && w.converting == nil && !w.paused
-	return w.leader == nil && (vacant || mode == read && w.readers > 0 && w.converting == nil)
+func (w *world) mayLead() bool {
+	return w.leader == nil && !w.writer && w.readers == 0 && w.converting == nil && !w.paused
+}
+
+func (w *world) mayJoin() bool {
+	return w.readers > 0 && w.converting == nil && len(w.waiting) > 0 && w.waiting[0].Mode() == read
 }
 
 func (w *world) hold(mode localqueue.Mode) {
@@ -155,7 +156,7 @@ func (w *world) enqueue(mode localqueue.Mode) {
 }
 
 func (w *world) enter(mode localqueue.Mode) {
-	if !w.q.IsIdle() {
+	if !w.q.IsIdle() && (mode == write || !w.q.IsOpen()) {
 		return
 	}
 	w.q.Enter(mode)
@@ -165,8 +166,7 @@ func (w *world) enter(mode localqueue.Mode) {
 
 func (w *world) tryLead(mode localqueue.Mode) {
 	c := w.newClient(mode)
-	c.single = true
-	may := len(w.waiting) == 0 && w.mayLead(mode)
+	may := len(w.waiting) == 0 && w.mayLead()
 	require.Equal(w.t, may, w.q.TryLead(c.Waiter))
 	if may {
 		w.leader = c
@@ -226,7 +226,7 @@ func (w *world) handOn(admit bool) {
 		return
 	}
 	w.paused = false
-	if !admit || w.leader != nil || len(w.waiting) == 0 {
+	if !admit || len(w.waiting) == 0 {
 		w.q.Resume()
 		w.wake()
 		w.check()
@@ -240,43 +240,49 @@ func (w *world) handOn(admit bool) {
 
 // admit makes a waiter a holder, with the readers behind it that enter with it. It returns all of them.
 func (w *world) admit(c *client) (all []*client) {
-	all = append(all, c)
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *client) bool { return other == c })
-	for c.Mode() == read && len(w.waiting) > 0 && w.waiting[0].Mode() == read {
-		all, w.waiting = append(all, w.waiting[0]), w.waiting[1:]
-		w.signalled = append(w.signalled, all[len(all)-1])
+	c.admitted = true
+	if w.hold(c.Mode()); c.Mode() == read {
+		all = w.joinReaders()
 	}
-	for _, c := range all {
+	return append(all, c)
+}
+
+// joinReaders admits the readers that wait before the first writer, beside others, and returns them.
+func (w *world) joinReaders() (all []*client) {
+	for len(w.waiting) > 0 && w.waiting[0].Mode() == read {
+		c := w.waiting[0]
+		all, w.waiting, w.signalled = append(all, c), w.waiting[1:], append(w.signalled, c)
 		c.admitted = true
-		w.hold(c.Mode())
+		w.hold(read)
 	}
 	return all
 }
 
-// lead is what the leader does: it takes a vacant lock, joins readers or does not, or fails.
+// join lets waiting readers join the current ones.
+func (w *world) join() {
+	if !w.mayJoin() {
+		return
+	}
+	w.q.JoinReaders()
+	w.check(w.joinReaders()...)
+}
+
+// lead is what the leader does: it takes the lock, or fails.
 func (w *world) lead(succeeds bool) {
 	c := w.leader
 	if c == nil {
 		return
 	}
-	vacant := w.q.IsVacant()
-	if succeeds && (vacant || c.Mode() == read && w.q.IsShared()) {
+	w.leader = nil
+	if succeeds {
 		w.q.AdmitLeader()
-		w.leader = nil
 		w.check(w.admit(c)...)
 		return
 	}
-	w.leader = nil
-	if vacant || c.single {
-		require.True(w.t, w.q.GiveUp(c.Waiter))
-		w.waiting = slices.DeleteFunc(w.waiting, func(other *client) bool { return other == c })
-		w.wake()
-	} else {
-		w.q.StepBack()
-		if w.readers == 0 {
-			w.wake()
-		}
-	}
+	require.True(w.t, w.q.GiveUp(c.Waiter))
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *client) bool { return other == c })
+	w.wake()
 	w.check(c)
 }
 
@@ -329,7 +335,6 @@ func (w *world) endConversion(succeeds bool) {
 	w.q.EndConversion(mode)
 	w.converting = nil
 	w.hold(mode)
-	w.wake()
 	w.check()
 }
 

@@ -96,21 +96,14 @@ func (c *caller) admit(mode fencing.Mode) {
 	w := localqueue.NewWaiter(mode, time.Time{})
 	c.queue.Enqueue(w)
 	c.unlock()
-	for {
-		<-w.Turn()
-		schedulenoise.Point()
-		if w.Admitted() {
-			return
-		}
-		c.mu.Lock()
-		if c.queue.IsVacant() || mode == fencing.Read && c.queue.IsShared() {
-			c.queue.AdmitLeader()
-			c.unlock()
-			return
-		}
-		c.queue.StepBack()
-		c.unlock()
+	<-w.Turn()
+	schedulenoise.Point()
+	if w.Admitted() {
+		return
 	}
+	c.mu.Lock()
+	c.queue.AdmitLeader()
+	c.unlock()
 }
 
 func (c *caller) release(mode fencing.Mode) {
@@ -127,7 +120,7 @@ func (c *caller) release(mode fencing.Mode) {
 		c.unlock()
 		return
 	}
-	if _, waits := c.queue.Next(); waits && !c.queue.HasLeader() {
+	if _, waits := c.queue.Next(); waits {
 		c.queue.AdmitFirst()
 		c.unlock()
 		return
@@ -158,6 +151,9 @@ func (c *caller) upgrade() {
 
 func (c *caller) unlock() {
 	if c.queue.Readers() > 0 {
+		if c.queue.MayJoin() {
+			c.queue.JoinReaders()
+		}
 		c.queue.AllowJoin(true)
 	}
 	c.mu.Unlock()
