@@ -39,9 +39,11 @@ type AcquireError struct {
 	Err      error         // what ended the wait: matches ctx.Err() if ctx ended; nil if a single attempt met a holder
 
 	unknown bool // see Indeterminate
+	own     bool // this process has the Holder, and waited for it
 }
 
-// Error names the lock, the time waited, and a holder that blocks it if a master showed one.
+// Error names the lock, the time waited, and a holder that blocks it if a master showed one. A holder of this process
+// may be an outer function that has not passed on the context of its section: then the wait was for the caller itself.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rwlock: %s lock %q not acquired after %v", e.Mode, e.Name, e.Waited.Round(time.Millisecond))
@@ -50,7 +52,11 @@ func (e *AcquireError) Error() string {
 		if h.Ended {
 			fmt.Fprintf(&b, ": ended by %s (%q) before its minimum, kept for another %v", h.Owner, h.Meta, left)
 		} else {
-			fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v)", h.Owner, h.Mode, h.Meta, left)
+			itself := ""
+			if e.own {
+				itself = "; this process itself: was the ctx of its section passed on?"
+			}
+			fmt.Fprintf(&b, ": held by %s for %s (%q, expires in %v%s)", h.Owner, h.Mode, h.Meta, left, itself)
 		}
 	}
 	if e.Err != nil {

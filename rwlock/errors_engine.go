@@ -83,6 +83,7 @@ func ticketError(e *engine.Error) *TicketError {
 func acquireError(e *engine.Error) error {
 	contended := &AcquireError{
 		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Err: waitEnd(e.Err), unknown: e.Unknown,
+		own: e.Own,
 	}
 	if e.Holder != nil {
 		h := holder(*e.Holder)

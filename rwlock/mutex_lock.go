@@ -178,7 +178,7 @@ func (m *RWMutex) giveUp(w *localqueue.Waiter) bool {
 func (m *RWMutex) notAcquired(mode Mode, waited time.Duration, cause error) error {
 	e := &AcquireError{Name: m.name, Mode: mode, Waited: waited, Err: cause}
 	if s := m.current.Load(); s != nil {
-		e.Holder = s.holder(max(1, m.queue.Readers()))
+		e.Holder, e.own = s.holder(max(1, m.queue.Readers())), waited > 0
 		e.Err = s.notUnlocked(cause)
 	}
 	return e

@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -150,5 +151,38 @@ func TestATryInsideTheOwnSection(t *testing.T) {
 			}))
 		}
 		w.OnlyTokensLeft()
+	})
+}
+
+// Who waits for a lock of its own process, as a function does that was given the outer context instead of that of the
+// section, is told so when the wait ends. Who waits for another process is not, and neither is a single attempt.
+func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const question = "; this process itself: was the ctx of its section passed on?)"
+		p, q := w.Process(), w.Process()
+		w.Release(p.Take("n", rwlock.Write)) // no rest of it is taken for a hold
+		for where, work := range sections(p) {
+			require.NoError(w, work(w.Ctx, "n", func(context.Context) error {
+				for how, take := range taking(p) {
+					outer, cancel := context.WithTimeout(w.Ctx, time.Second)
+					if err := take(outer, "n"); err != nil { // readers may share it
+						require.ErrorContains(w, err, question, "%s inside %s", how, where)
+						require.ErrorIs(w, err, context.DeadlineExceeded)
+					}
+					cancel()
+				}
+				brief, cancel := context.WithTimeout(w.Ctx, time.Second)
+				defer cancel()
+				_, err := p.Lock(brief, "n", rwlock.WithMaxWait(time.Millisecond))
+				require.ErrorContains(w, err, question)
+				_, err = q.Lock(brief, "n")
+				require.ErrorIs(w, err, context.DeadlineExceeded)
+				require.NotContains(w, err.Error(), "itself")
+				_, err = p.TryLock(w.Ctx, "n")
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				require.NotContains(w, err.Error(), "itself")
+				return nil
+			}), where)
+		}
 	})
 }

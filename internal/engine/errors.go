@@ -134,6 +134,7 @@ type Error struct {
 	Attempts int
 	Waited   time.Duration
 	Holder   *Holder       // a holder in the way, if a master showed it
+	Own      bool          // at the end of a wait: this process has the Holder
 	Claimed  fencing.Token // of the hold that a join was for
 }
 

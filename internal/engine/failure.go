@@ -81,6 +81,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 	f := &Error{
 		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
 		Claimed: a.claimed, Need: h.ballot.Votes().Quorum(),
+		Own: cause != nil && a.holder != nil && h.e.registry.lookup(a.holder.Hold) != nil,
 	}
 	for i, m := range h.e.masters {
 		v := h.ballot.Vote(i)
