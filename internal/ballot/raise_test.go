@@ -275,7 +275,7 @@ func TestAnswersToARenewal(t *testing.T) {
 		"denied: asked again": {denied, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := holding()
+			b := holding(refused)
 			require.True(t, b.Vote(A).Renewing(2))
 			require.True(t, b.Votes().MayRenew())
 			require.False(t, b.Vote(A).Renewing(2), "one at a time")
@@ -302,8 +302,25 @@ func TestWhereARenewalIsNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.False(t, test.b.Vote(test.master).Renewing(2))
-			require.False(t, test.b.Votes().MayRenew())
 		})
+	}
+}
+
+// A round of renewals waits for what may end in a renewal.
+func TestWhereARenewalMayFollow(t *testing.T) {
+	late := holding()
+	late.Vote(C).Late(errSilent)
+	for name, test := range map[string]struct {
+		b    *ballot.Ballot
+		want bool
+	}{
+		"asked":         {holding(), true},
+		"asked in vain": {late, false},
+		"refused":       {holding(refused), false},
+		"being raised":  {raisingC(), true},
+		"offered back":  {offeredBackAndHeld(), false},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, test.b.Votes().MayRenew()) })
 	}
 }
 

@@ -390,6 +390,8 @@ func TestReleasesLeaveBeforeAllOthers(t *testing.T) {
 		release.Script, release.Args = transport.NewScript(scripts.Release, ""), []string{hold(5)}
 		b.Post(release)
 		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		require.Len(t, order, 6)
 		require.Equal(t, []string{keysOf("5")[0], keysOf("4")[0]}, order[4:])
 	})

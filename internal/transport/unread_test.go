@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,27 +23,27 @@ func (o *outcomes) repeatable(id int) transport.Call {
 }
 
 // inUnread runs a test with one of several masters whose marker was read, to which messages take a millisecond.
-func inUnread(t *testing.T, test func(b *bed, client *tuned, done *outcomes, unread *int)) {
+func inUnread(t *testing.T, test func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32)) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()
-		client, unread := dial(t, link.Option()), 0
-		b := newBed(t, client, several, func(c *transport.Config) { c.OnUnread = func() { unread++ } })
+		client, unread := dial(t, link.Option()), new(atomic.Int32)
+		b := newBed(t, client, several, func(c *transport.Config) { c.OnUnread = func() { unread.Add(1) } })
 		b.mustDo()
 		b.SetIdentity("set:run", b.Dials())
 		link.Delay(time.Millisecond)
-		test(b, client, new(outcomes), &unread)
+		test(b, client, new(outcomes), unread)
 	})
 }
 
 // A call during which the connection was replaced is sent again, once the marker was read.
 func TestCallIsRepeatedOnceTheMarkerWasRead(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *int) {
+	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32) {
 		b.Post(done.repeatable(0))
 		synctest.Wait()
 		client.dials.Add(1)
 		time.Sleep(100 * time.Millisecond)
 		require.Empty(t, done.take())
-		require.Positive(t, *unread)
+		require.Positive(t, unread.Load())
 		b.SetIdentity("set:run", b.Dials())
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
@@ -55,7 +56,7 @@ func TestCallIsRepeatedOnceTheMarkerWasRead(t *testing.T) {
 
 // It is sent again for as long as SlowCallAfter, and then its answer is the last one.
 func TestConnectionThatIsReplacedAgainAndAgain(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, _ *int) {
+	inUnread(t, func(b *bed, client *tuned, done *outcomes, _ *atomic.Int32) {
 		b.Post(done.repeatable(0))
 		begun := time.Now()
 		var all []outcome
@@ -73,7 +74,7 @@ func TestConnectionThatIsReplacedAgainAndAgain(t *testing.T) {
 
 // No call waits for a marker that is not read for longer than SlowCallAfter, and for each connection they wait once.
 func TestCallsWaitForTheMarkerOnce(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *int) {
+	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32) {
 		client.dials.Add(1)
 		begun := time.Now()
 		b.Post(done.call(0, true))
@@ -81,10 +82,10 @@ func TestCallsWaitForTheMarkerOnce(t *testing.T) {
 		require.Empty(t, done.take())
 		time.Sleep(4 * time.Millisecond)
 		require.Len(t, done.take(), 1)
-		before := *unread
+		before := unread.Load()
 		b.Post(done.call(1, true))
 		time.Sleep(3 * time.Millisecond)
 		require.Len(t, done.take(), 1, "after %v", time.Since(begun))
-		require.Equal(t, before, *unread)
+		require.Equal(t, before, unread.Load())
 	})
 }
