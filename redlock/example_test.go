@@ -64,23 +64,27 @@ func ExampleNew() {
 	// done: <nil>
 }
 
-// A minority of the masters may be down when a process starts.
-func ExampleDial() {
+// Masters may be down when a process starts. Ping names them; only without a quorum does its error match ErrNoQuorum.
+func ExampleOpen() {
 	servers, addrs := masters(3)
 	servers[2].Close()
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	fmt.Println("one down:", err)
-	stop(clients, nil)
+	locker, err := redlock.Open(addrs)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+	err = locker.Ping(context.Background())
+	fmt.Println("one down:", err != nil, errors.Is(err, rwlock.ErrNoQuorum))
 
 	servers[1].Close()
-	_, err = redlock.Dial(addrs, rueidis.ClientOption{})
+	err = locker.Ping(context.Background())
 	var quorum *rwlock.QuorumError
 	if errors.As(err, &quorum) {
 		fmt.Println("two down:", quorum.Got, "of", quorum.Need, "masters needed; failing:", len(quorum.Nodes))
 	}
 	stop(nil, servers)
 	// Output:
-	// one down: <nil>
+	// one down: true false
 	// two down: 1 of 2 masters needed; failing: 2
 }
 
