@@ -1,6 +1,7 @@
 package fencelock_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"path/filepath"
@@ -17,6 +18,8 @@ const (
 	maxPeople = 3 // pronouns for people
 	maxTurns  = 6 // of all kinds below
 	fewWords  = 300
+
+	maxOption = 60 // words of the comment of one option; a page has the rest
 )
 
 var (
@@ -57,11 +60,39 @@ func TestCommentsArePlain(t *testing.T) {
 	}
 }
 
+// An option says what it does, its bounds and its default, and names the page that has the rest.
+func TestCommentsOfOptionsAreShort(t *testing.T) {
+	for path, text := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for option, n := range wordsOfOptions(t, text) {
+			require.LessOrEqual(t, n, maxOption, "%s: %s: words of its comment", path, option)
+		}
+	}
+}
+
+// wordsOfOptions returns how many words the comments of a file's exported functions With... have.
+func wordsOfOptions(t *testing.T, text []byte) map[string]int {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ParseComments|parser.SkipObjectResolution)
+	require.NoError(t, err)
+	counts := map[string]int{}
+	for _, decl := range file.Decls {
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
+			counts[f.Name.Name] = len(strings.Fields(f.Doc.Text()))
+		}
+	}
+	return counts
+}
+
 func TestLanguageRulesNoticeWhatBreaksThem(t *testing.T) {
 	text := "// Whoever waits is told of those who came.\npackage p // somebody\n\nvar x = \"whoever\"\n"
 	all, ofPeople := turnsOfPhrase(goComments(t, []byte(text)))
 	require.Equal(t, 5, all) // "those who" counts as a phrase and as a pronoun
 	require.Equal(t, 3, ofPeople)
+	option := []byte("package p\n\n// WithX sets x: 5.\nfunc WithX() {}\n\n// W of one.\nfunc (T) WithY() {}\n")
+	require.Equal(t, map[string]int{"WithX": 4}, wordsOfOptions(t, option))
 	require.Equal(t, " whoever\n", luaComments([]byte("local x = 1 -- whoever\nlocal y = 2\n")))
 }
 

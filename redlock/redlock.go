@@ -167,13 +167,8 @@ func WithDrift(factor float64) rwlock.Option {
 }
 
 // WithQuarantine sets how long a master that may have lost its data has no vote: the longest TTL that any client of
-// these masters uses, at most 24 h, by default the locker's own. It lasts at least 2 s in any case, and begins when
-// a client first finds that the master has restarted or has lost its data. All clients must agree on it and on the
-// masters. A client with another TTL or number of masters is refused, and a client that names another server in the
-// place of a master gets no vote there. To change either, or to replace a master by another server, stop all clients,
-// delete the key PREFIX:master on every server of the new list, and start the clients with the new setting. If that is
-// a shorter time, start them when the earlier one is over. A master that was down during the change has no vote until
-// the key is deleted there too. rwlock.New refuses this option.
+// these masters uses, at most 24 h and at least 2 s, by default the locker's own. All clients must agree on it and on
+// the masters. docs/deployments.md says how to change either. rwlock.New refuses this option.
 func WithQuarantine(d time.Duration) rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
 }

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // F21: a release ignores the end of its context. The request that took the lock is often dead when it gives it back.
@@ -109,5 +111,38 @@ func TestF21AReleaseWithoutAnAnswerIsSentAgain(t *testing.T) {
 		p.Link.Restore()
 		w.Pass(w.TTL / 4)
 		require.Empty(w, w.Inspect("n").Holders)
+	})
+}
+
+// valuesOf is a client that keeps the value of each context with which a release is sent.
+type valuesOf struct {
+	rueidis.Client
+	key  any
+	seen []any
+}
+
+func (c *valuesOf) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if testkit.Running(scripts.Release)(cmd.Commands()) {
+		c.seen = append(c.seen, ctx.Value(c.key))
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+// The values of a context that has ended reach the client too, for its hooks, where the request is sent alone.
+func TestF21ReleaseKeepsTheValuesOfItsContext(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		type key struct{}
+		link := w.NewLink()
+		client := &valuesOf{Client: link.Client(t), key: key{}}
+		p := w.ProcessWith(link, client)
+		for range 64 { // until it counts as connected, and the request is sent alone
+			p.WarmUp()
+		}
+		client.seen = nil
+		ctx, cancel := context.WithCancel(context.WithValue(w.Ctx, key{}, "request"))
+		lease := p.Take("n", rwlock.Write)
+		cancel()
+		require.NoError(w, lease.Release(ctx))
+		require.Equal(w, []any{"request"}, client.seen)
 	})
 }

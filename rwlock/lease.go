@@ -243,11 +243,12 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 	return s.TTL, nil
 }
 
-// Release gives the lock back, so that the next waiter can enter. It continues when ctx has ended, and waits at most
-// the release timeout. A *QuorumError means that the release is not confirmed and continues in the background. A
-// *QuorumError that is not Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the
-// release for good, and the hold ends with its TTL. If the lease was lost before, Release returns its *LostError. A
-// second Release, and Release of a nil lease, returns nil. With WithBackgroundRelease it does not wait.
+// Release gives the lock back, so that the next waiter can enter. It waits at most the release timeout, and not at all
+// with WithBackgroundRelease. Only the values of ctx count, for hooks of the client; its end is ignored. A
+// *QuorumError means that the release is not confirmed and continues in the background. A *QuorumError that is not
+// Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the release for good, and
+// the hold ends with its TTL. If the lease was lost before, each call returns its *LostError. After a release a
+// further call returns nil, and so does Release of a nil lease.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

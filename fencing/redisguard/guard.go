@@ -31,12 +31,8 @@ type Guard struct {
 type Option func(*Guard) error
 
 // WithRegisterTTL lets the registers of a resource expire when they have not been used for d, at least 1 s. Without it
-// they stay, a hundred bytes or so for every resource and hash tag: a forgotten register lets the next stale token
-// pass. So d must exceed the longest pause that a holder may survive; the option is for sets of resources that only
-// grow. It needs a server with maxmemory-policy noeviction.
-//
-// If several guards use one register, the longest setting wins: none shortens the register's life, and once a guard
-// without a TTL has used it, it stays.
+// they stay. A forgotten register lets the next stale token pass, so d must exceed the longest pause that a holder may
+// survive. It needs the policy noeviction. The longest setting of several guards wins: see docs/fencing.md.
 func WithRegisterTTL(d time.Duration) Option {
 	return func(g *Guard) error {
 		if d < time.Second {

@@ -62,10 +62,9 @@ func WithAttributes(attributes ...attribute.KeyValue) Option {
 	return func(c *config) { c.attributes = append(c.attributes, attributes...) }
 }
 
-// WithNames adds the attribute fencelock.name to the spans and to the metrics of the trace, with what label returns for
-// the name of the lock; "" leaves it out. Without this option no lock is named. Every value is a time series of its own
-// for as long as the process runs, so label should have few: "order" for each "order:42". It must not be nil. It is
-// called on the goroutine of the trace, and in sections.
+// WithNames adds the attribute fencelock.name to the spans and the metrics of the trace, with what label returns for
+// the name of the lock; "" leaves it out. Every value is a time series, so label should have few: "order" for each
+// "order:42". It must not be nil. It is called on the goroutine of the trace, and in sections.
 func WithNames(label func(name string) string) Option {
 	return func(c *config) { c.refuse("WithNames", label == nil); c.label = label }
 }
