@@ -130,6 +130,7 @@ func (h *hold) changed(m *transport.Master) {
 		return
 	}
 	h.perform(h.ballot.Next(nil))
+	// At the deadline another holder may have entered, though the timer is late, and no answer moves the deadline then.
 	if h.renewal.round != nil && h.stillHeld() {
 		h.askToRenew(m, h.trust.until())
 		h.settle(h.e.clock.Now())
