@@ -537,9 +537,8 @@ func (h *hold) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
 }
 
 // noteUnanswered records, under mu, that a renewal with this TTL may arrive later if it failed without an answer. Every
-// answer to the script renew is passed here, because no other script moves the expiry of a grant that has the lease's
-// token: a regain only that of a grant with another one. A renewal with the TTL of now, or with a longer one, sets no
-// expiry back.
+// answer to the script renew is passed here: the other scripts move no expiry of a grant that has the lease's token. A
+// renewal with the TTL of now, or with a longer one, sets no expiry back.
 func (h *hold) noteUnanswered(err error, ttl time.Duration, now clock.Instant) {
 	if err == nil || transport.DidNotRun(err) {
 		return
