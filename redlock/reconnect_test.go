@@ -70,6 +70,28 @@ func TestFirstAttemptAfterReconnecting(t *testing.T) {
 	}
 }
 
+// What asks for no vote counts whatever connection its answer came over: the look at the markers, which tells itself
+// whether to look once more, and Inspect.
+func TestALookDuringReconnecting(t *testing.T) {
+	for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
+		inFakeTime(t, 3, func(w *world) {
+			p := w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true})
+			p.Section("x")
+			time.Sleep(time.Second)
+			for _, l := range p.Links {
+				l.Cut()
+			}
+			w.Settle()
+			time.Sleep(idle)
+			state, err := p.Inspect(w.Ctx, "x")
+			require.NoError(w, err, "idle %v", idle)
+			for _, m := range state.Masters {
+				require.NoError(w, m.Err, "idle %v", idle)
+			}
+		})
+	}
+}
+
 // The first request may have been granted over the connection that was lost, and the second one writes nothing: a lock
 // that counts only once it is confirmed is confirmed also then.
 func TestRepeatedAttemptIsConfirmed(t *testing.T) {

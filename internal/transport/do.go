@@ -77,7 +77,7 @@ func (n *Node) queue(
 	for {
 		select {
 		case a := <-reply:
-			return a.r, a.sent
+			return OfAnyServer(a.r), a.sent // as from send: a caller that minds compares the connections itself
 		case <-cfg.Life.Done():
 			return rueidis.NewErrorResult(cfg.Life.Err()), began
 		case <-ctx.Done():
