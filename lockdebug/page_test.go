@@ -170,7 +170,8 @@ func TestPageInABrowserWithoutScripts(t *testing.T) {
 		t.Skip("a browser")
 	}
 	b := startBrowser(t)
-	server := httptest.NewServer(lockdebug.Handler(new(rwlock.Locker)))
+	locker := testkit.Dial(t, miniredis.RunT(t).Addr(), rueidis.ClientOption{})
+	server := httptest.NewServer(lockdebug.Handler(locker))
 	t.Cleanup(server.Close)
 	b.call("Emulation.setScriptExecutionDisabled", object{"value": true}, nil)
 	b.open(server.URL + "/?q=one")

@@ -1,10 +1,6 @@
 package reentrant
 
-import (
-	"errors"
-
-	"github.com/seed74116694/fencelock/rwlock"
-)
+import "errors"
 
 // The causes, for errors.Is. The messages name the lock. All other errors are those of package rwlock.
 var (
@@ -15,9 +11,3 @@ var (
 
 // errBusy ends a TryLock during an acquisition of the same owner whose result is still open.
 var errBusy = errors.New("another goroutine with the same owner is acquiring it")
-
-// The errors of a Locker and a Hold that this package did not make.
-var (
-	errZeroLocker = &rwlock.OptionError{Option: "reentrant.Locker", Value: "zero value", Rule: "must be made by New"}
-	errZeroHold   = &rwlock.OptionError{Option: "reentrant.Hold", Value: "zero value", Rule: "must be made by a Locker"}
-)

@@ -10,8 +10,7 @@ import (
 )
 
 // Hold is one acquisition by an owner, nested or not. Its methods are safe for concurrent use. Only the methods of a
-// Locker make one. The zero value and nil hold nothing: their methods return an *rwlock.OptionError, except Release of
-// nil, which returns nil.
+// Locker make one: those of the zero value panic. Release of nil returns nil.
 type Hold struct {
 	section *section
 	outer   *Hold // the hold in which it nests, or nil
@@ -23,12 +22,7 @@ type Hold struct {
 
 // Depth returns the position of the hold among its owner's holds of this lock in this process: 1 for the outermost.
 // Holds in other processes are not counted; Inspect shows them.
-func (h *Hold) Depth() int {
-	if h.isZero() {
-		return 0
-	}
-	return h.depth
-}
+func (h *Hold) Depth() int { return h.depth }
 
 // Token returns the fencing token. It is the same for the outermost hold and for all holds nested in it, in any
 // process.
@@ -36,18 +30,13 @@ func (h *Hold) Token() fencing.Token { return h.Lease().Token() }
 
 // Lease returns the lease that this hold shares with the holds around it. Do not release it: that would end it for all
 // of them.
-func (h *Hold) Lease() *rwlock.Lease {
-	if h.isZero() {
-		return new(rwlock.Lease)
-	}
-	return h.section.lease
-}
+func (h *Hold) Lease() *rwlock.Lease { return h.made().lease }
 
 // Context returns parent with the fence and with the owner of parent. It is cancelled when the lease ends, with
 // Lease().Err() as the cause, or when this hold is released, with a cause that matches rwlock.ErrReleased.
 func (h *Hold) Context(parent context.Context) context.Context {
 	ctx := h.Lease().Context(parent)
-	if h.isZero() || h.outer == nil {
+	if h.outer == nil {
 		return ctx // ends with the lease, which ends with this hold
 	}
 	nested := h.contexts.Join(ctx) // ends with this hold too, because the lease outlives the hold
@@ -59,13 +48,10 @@ func (h *Hold) Context(parent context.Context) context.Context {
 // changes nothing: the hold still has to be released, after the holds nested in it. A second Release, and Release of a
 // nil hold, returns nil.
 func (h *Hold) Release(ctx context.Context) error {
-	switch {
-	case h == nil:
+	if h == nil {
 		return nil
-	case h.isZero():
-		return errZeroHold
 	}
-	innermost, err := h.section.leave(h)
+	innermost, err := h.made().leave(h)
 	if innermost == nil {
 		return err
 	}
@@ -102,5 +88,10 @@ func (h *Hold) endContexts(innermost *Hold) {
 	}
 }
 
-// isZero reports whether the hold was not made by a Locker: it is the zero value or nil.
-func (h *Hold) isZero() bool { return h == nil || h.section == nil }
+// made returns the section, which the zero value has not: to use that is a fault of the program.
+func (h *Hold) made() *section {
+	if h.section == nil {
+		panic("reentrant: a Hold is made by a Locker")
+	}
+	return h.section
+}

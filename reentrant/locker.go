@@ -13,7 +13,7 @@ import (
 )
 
 // Locker takes locks for the owners that contexts name. It is safe for concurrent use. A process needs one for each
-// rwlock.Locker: two Lockers do not share their holds. New makes one: the zero value cannot be used.
+// rwlock.Locker: two Lockers do not share their holds. New makes one: the zero value panics.
 type Locker struct {
 	remote   *rwlock.Locker
 	maxDepth int
@@ -107,8 +107,8 @@ func (l *Locker) identity(ctx context.Context, name string) (*identity, error) {
 	switch {
 	case l.invalid != nil:
 		return nil, l.invalid
-	case l.isZero():
-		return nil, errZeroLocker
+	case l.sections == nil:
+		panic("reentrant: a Locker is made by New")
 	}
 	id, ok := identityFrom(ctx)
 	if !ok {
@@ -139,7 +139,7 @@ func (l *Locker) section(ctx context.Context, id *identity, name string) (s *sec
 // holds in this process that share the lease. A wait inside one owner is not listed, and no acquisition that waits.
 func (l *Locker) Leases() iter.Seq[rwlock.LeaseState] {
 	return func(yield func(rwlock.LeaseState) bool) {
-		if l.invalid != nil || l.isZero() {
+		if l.invalid != nil {
 			return
 		}
 		for s := range l.remote.Leases() {
@@ -185,9 +185,6 @@ func (l *Locker) enter(k sectionKey) (s *section, first bool) {
 	l.sections[k] = s
 	return s, true
 }
-
-// isZero reports whether the locker was not made by New.
-func (l *Locker) isZero() bool { return l.sections == nil }
 
 // take acquires a lease for an owner that has no lease of this lock in this process.
 func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {

@@ -109,39 +109,30 @@ func TestAnEndedContextTakesNothing(t *testing.T) {
 	})
 }
 
-// What was not made by this package refuses its use with an *OptionError that says how it is made.
-func TestZeroValuesAreRefused(t *testing.T) {
+// To use what this package has not made is a fault of the program.
+func TestZeroValuesPanic(t *testing.T) {
 	ctx := reentrant.WithOwner(t.Context())
-	nothing := func(context.Context) error { return nil }
-	holdErr := func(_ *reentrant.Hold, err error) error { return err }
 	locker, hold := new(reentrant.Locker), new(reentrant.Hold)
-	for name, c := range map[string]struct {
-		err    error
-		option string
+	const made = "reentrant: a Locker is made by New"
+	for _, c := range []struct {
+		want string
+		use  func()
 	}{
-		"Locker.Lock":     {holdErr(locker.Lock(ctx, "n")), "reentrant.Locker"},
-		"Locker.TryLock":  {holdErr(locker.TryLock(ctx, "n")), "reentrant.Locker"},
-		"Locker.RLock":    {holdErr(locker.RLock(ctx, "n")), "reentrant.Locker"},
-		"Locker.TryRLock": {holdErr(locker.TryRLock(ctx, "n")), "reentrant.Locker"},
-		"Locker.Do":       {locker.Do(ctx, "n", nothing), "reentrant.Locker"},
-		"Locker.RDo":      {locker.RDo(ctx, "n", nothing), "reentrant.Locker"},
-		"of no locker":    {holdErr(reentrant.New(nil).Lock(ctx, "n")), "locker"},
-		"of a zero one":   {holdErr(reentrant.New(new(rwlock.Locker)).Lock(ctx, "n")), "Locker"},
-		"Hold.Release":    {hold.Release(ctx), "reentrant.Hold"},
-		"Hold.Lease":      {hold.Lease().Err(), "Lease"},
-		"Hold.Context":    {context.Cause(hold.Context(ctx)), "Lease"},
+		{made, func() { _, _ = locker.Lock(ctx, "n") }},
+		{made, func() { _, _ = locker.TryRLock(ctx, "n") }},
+		{made, func() { _ = locker.Do(ctx, "n", func(context.Context) error { return nil }) }},
+		{"rwlock: a Locker is made by New or Open", func() { _, _ = reentrant.New(new(rwlock.Locker)).Lock(ctx, "n") }},
+		{"reentrant: a Hold is made by a Locker", func() { _ = hold.Release(ctx) }},
+		{"reentrant: a Hold is made by a Locker", func() { hold.Token() }},
+		{"reentrant: a Hold is made by a Locker", func() { hold.Context(ctx) }},
 	} {
-		var refused *rwlock.OptionError
-		require.ErrorAs(t, c.err, &refused, name)
-		require.Equal(t, c.option, refused.Option, name)
-	}
-	for _, hold := range []*reentrant.Hold{hold, nil} {
-		require.Zero(t, hold.Depth())
-		require.Zero(t, hold.Token())
-		require.ErrorIs(t, hold.Lease().Err(), rwlock.ErrOption)
-		require.ErrorIs(t, context.Cause(hold.Context(ctx)), rwlock.ErrOption)
+		require.PanicsWithValue(t, c.want, c.use)
 	}
 	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
+	_, err := reentrant.New(nil).Lock(ctx, "n")
+	refused, ok := errors.AsType[*rwlock.OptionError](err)
+	require.True(t, ok)
+	require.Equal(t, "locker", refused.Option)
 }
 
 // Work that is nil is refused before the lock is asked for.

@@ -110,7 +110,6 @@ func TestBreakRefuses(t *testing.T) {
 		lease := p.Take("n", rwlock.Write)
 		hold := w.Inspect("n").Holders[0].Hold
 		refused := func(err error, option, value, rule string) { refusedOption(w.T, err, option, value, rule) }
-		refused(new(rwlock.Locker).Break(w.Ctx, "n", hold, "why"), "Locker", "zero value", "New")
 		refused(p.Break(w.Ctx, "", hold, "why"), "name", "0 bytes", "1 to 512")
 		refused(p.Break(w.Ctx, "n", "x", "why"), "hold", `"x"`, "id of a hold")
 		refused(p.Break(w.Ctx, "n", hold, ""), "reason", "0 bytes", "1 to 256")

@@ -70,9 +70,7 @@ type State struct {
 // too few masters are left for a quorum, else a *NodeError for each, joined. After Close it is ErrClosed. A lock may
 // still be refused: for a quarantine, too few replicas, or a key that holds something else.
 func (l *Locker) Ping(ctx context.Context) error {
-	if l.isZero() {
-		return errZeroLocker
-	}
+	l.mustBeMade()
 	views, open := l.engine.Ping(ctx)
 	if !open {
 		return ErrClosed
@@ -99,9 +97,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 // the error is a *QuorumError, and a state without a holder does not say that the lock is free. After Close the error
 // is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
-	if l.isZero() {
-		return State{}, errZeroLocker
-	}
+	l.mustBeMade()
 	if err := checkName(name); err != nil {
 		return State{}, err
 	}
@@ -206,9 +202,7 @@ func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption
 }
 
 func (l *Locker) checkList(namePrefix string, opts []ListOption) (s listSettings, err error) {
-	if l.isZero() {
-		return s, errZeroLocker
-	}
+	l.mustBeMade()
 	if len(namePrefix) > settings.MaxName || !utf8.ValidString(namePrefix) {
 		const rule = "must be valid UTF-8 of at most %d bytes"
 		return s, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), fmt.Sprintf(rule, settings.MaxName)}
@@ -270,9 +264,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 }
 
 func (l *Locker) checkBreak(name, hold, reason string, opts []BreakOption) (s breakSettings, err error) {
-	if l.isZero() {
-		return s, errZeroLocker
-	}
+	l.mustBeMade()
 	if err := checkName(name); err != nil {
 		return s, err
 	}

@@ -15,8 +15,7 @@ import (
 )
 
 // Lease is the client's side of one granted hold, from the grant to Release or loss. Its methods are safe for
-// concurrent use. Only the methods of a Locker make one. The zero value and nil have no hold: their methods return an
-// *OptionError, except Release of nil, which returns nil.
+// concurrent use. Only the methods of a Locker make one: those of the zero value panic. Release of nil returns nil.
 type Lease struct {
 	inner  engine.Lease
 	locker *Locker
@@ -26,63 +25,39 @@ type Lease struct {
 	contexts   atomic.Pointer[leaseContexts]
 }
 
-// The errors of leases that no Locker has granted.
-var (
-	errZeroLease = &OptionError{"Lease", "zero value", "must be made by a Locker"}
-	errNilLease  = &OptionError{"Lease", "nil", "must be made by a Locker"}
-)
-
-// isUnusable reports whether the lease was not granted by a Locker.
-func (l *Lease) isUnusable() bool { return l == nil || l.locker == nil }
-
-// unusable returns the reason.
-func (l *Lease) unusable() error {
-	if l == nil {
-		return errNilLease
+// made returns the lease of the engine, which the zero value has not: to use that is a fault of the program.
+func (l *Lease) made() *engine.Lease {
+	if l.locker == nil {
+		panic("rwlock: a Lease is made by a Locker")
 	}
-	return errZeroLease
+	return &l.inner
 }
 
 // String names the lock, its mode and the token.
 func (l *Lease) String() string {
-	if l.isUnusable() {
-		return "no lease"
-	}
 	return fmt.Sprintf("%s lock %q, token %v", l.Mode(), l.Name(), l.Token())
 }
 
 // Name returns the lock's name.
 func (l *Lease) Name() string {
-	if l.isUnusable() {
-		return ""
-	}
-	return l.inner.Name()
+	return l.made().Name()
 }
 
 // Mode returns the mode in which the lease holds the lock.
 func (l *Lease) Mode() Mode {
-	if l.isUnusable() {
-		return 0
-	}
-	return l.inner.Mode()
+	return l.made().Mode()
 }
 
 // Owner returns the owner's id, a ULID.
 func (l *Lease) Owner() string {
-	if l.isUnusable() {
-		return ""
-	}
-	return l.inner.Owner()
+	return l.made().Owner()
 }
 
 // Token returns the fencing token. On one Redis it is greater than the token of every earlier grant of this lock. Over
 // a quorum this holds for a writer's token. A reader's token is greater than the token of every earlier write there,
 // and two readers may share one token.
 func (l *Lease) Token() fencing.Token {
-	if l.isUnusable() {
-		return 0
-	}
-	return l.inner.Token()
+	return l.made().Token()
 }
 
 // Fence returns name, token and mode together, for a fencing.Guard or for the storage.
@@ -95,9 +70,6 @@ func (l *Lease) Fence() fencing.Fence {
 // be nil although Lease.Err reports the loss. An acquisition that waits under it for the same lock of the same locker
 // is ErrNested.
 func (l *Lease) Context(parent context.Context) context.Context {
-	if l.isUnusable() {
-		return endedContext(parent, l.unusable())
-	}
 	own := &leaseContext{Context: l.ownContexts().Join(parent), lease: l}
 	return fencing.NewSourceContext(own, l)
 }
@@ -116,7 +88,7 @@ func (l *Lease) ownContexts() *ctxend.Set {
 		c = l.contexts.Load()
 	}
 	c.watched.Do(func() {
-		l.inner.OnEnd(func(err error) {
+		l.made().OnEnd(func(err error) {
 			ends, over := c.Finish(l.convertError(err))
 			ends.Cancel(over)
 		})
@@ -126,28 +98,19 @@ func (l *Lease) ownContexts() *ctxend.Set {
 
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} {
-	if l.isUnusable() {
-		return endedContext(context.Background(), l.unusable()).Done()
-	}
-	return l.inner.Done()
+	return l.made().Done()
 }
 
 // Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
 // loss. It reads the clocks, so it also reports a deadline that passed while the process was paused.
 func (l *Lease) Err() error {
-	if l.isUnusable() {
-		return l.unusable()
-	}
-	return l.convertError(l.inner.Err())
+	return l.convertError(l.made().Err())
 }
 
 // Deadline returns the time until which the lease is trusted, by this process's clocks, and the zero time once it has
 // ended. Each renewal extends it.
 func (l *Lease) Deadline() time.Time {
-	if l.isUnusable() {
-		return time.Time{}
-	}
-	return l.inner.Deadline()
+	return l.made().Deadline()
 }
 
 // Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
@@ -155,10 +118,7 @@ func (l *Lease) Deadline() time.Time {
 // still extend it. Such an error also matches the cause of ctx, which may be the loss of another lease. ErrReleased or
 // a *LostError means that the lease has ended. Without an answer Renew returns after the node timeout.
 func (l *Lease) Renew(ctx context.Context) error {
-	if l.isUnusable() {
-		return l.unusable()
-	}
-	return l.convertError(l.inner.Renew(ctx))
+	return l.convertError(l.made().Renew(ctx))
 }
 
 // SetTTL changes the TTL of the lease from now on, for example for a step that may not be interrupted for longer: it
@@ -175,15 +135,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 // Upgrade and Downgrade keep the TTL. Of a reentrant owner all holds share the lease, and so the TTL. The lease of an
 // RWMutex cannot be changed.
 func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
-	if l.isUnusable() {
-		return l.unusable()
-	}
+	inner := l.made()
 	_, err := lockSettings[LockOption](l.locker, settings.Lock{TTL: d, Renew: true}, nil)
 	if refused, ok := err.(*OptionError); ok {
 		refused.Option = "SetTTL"
 		return refused
 	}
-	return l.convertError(l.inner.SetTTL(ctx, d))
+	return l.convertError(inner.SetTTL(ctx, d))
 }
 
 // Detach leaves the lock to another process: it renews the lease for its full TTL, or for that of WithTTL, and ends it
@@ -203,9 +161,7 @@ func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 // goroutines rely on them. (For a nested call in another process see reentrant.AsOwner.) During an Upgrade or Downgrade
 // the error matches ErrUpgrade.
 func (l *Lease) Detach(ctx context.Context, opts ...LockOption) (Ticket, error) {
-	if l.isUnusable() {
-		return Ticket{}, l.unusable()
-	}
+	inner := l.made()
 	ttl, err := l.detachTTL(opts)
 	if err != nil {
 		return Ticket{}, err
@@ -214,7 +170,7 @@ func (l *Lease) Detach(ctx context.Context, opts ...LockOption) (Ticket, error) 
 		return Ticket{}, l.converts()
 	}
 	defer l.converting.Unlock()
-	d, err := l.inner.Detach(ctx, ttl)
+	d, err := inner.Detach(ctx, ttl)
 	if err != nil {
 		return Ticket{}, l.convertError(err)
 	}
@@ -253,10 +209,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	if l.isUnusable() {
-		return l.unusable()
-	}
-	return l.convertError(l.inner.Release(ctx))
+	return l.convertError(l.made().Release(ctx))
 }
 
 // end releases the lock, and returns the loss of the lease. An unconfirmed release continues in the background. It is

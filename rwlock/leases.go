@@ -48,9 +48,7 @@ type LeaseState struct {
 // number of leases and waiters. After Close there are none.
 func (l *Locker) Leases() iter.Seq[LeaseState] {
 	return func(yield func(LeaseState) bool) {
-		if l.isZero() {
-			return
-		}
+		l.mustBeMade()
 		for h := range l.engine.Holds() {
 			// The granted lease of an RWMutex, which has users or lingers, comes with the RWMutex.
 			granted := !h.Asking && !h.Converts
@@ -193,9 +191,7 @@ type Loss struct {
 // Losses returns the last losses of this process, at most 64, the newest first. It asks no server. The end of a lease
 // WithoutRenewal with its TTL is no loss.
 func (l *Locker) Losses() (all []Loss) {
-	if l.isZero() {
-		return nil
-	}
+	l.mustBeMade()
 	for _, lost := range slices.Backward(l.engine.Losses()) {
 		err := convertError(lost.Loss).(*LostError)
 		all = append(all, Loss{TraceEvent: TraceEvent(lost.Event), Meta: lost.Meta, At: lost.At, Err: err})

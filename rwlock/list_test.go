@@ -75,7 +75,6 @@ func TestListRefuses(t *testing.T) {
 			require.Len(w, errs, 1)
 			return errs[0]
 		}
-		refusedOption(w.T, only(new(rwlock.Locker), w.Ctx, ""), "Locker", "zero value", "New")
 		refusedOption(w.T, only(p.Locker, w.Ctx, "\xff"), "namePrefix", `\xff`, "UTF-8")
 		refusedOption(w.T, only(p.Locker, w.Ctx, strings.Repeat("a", 513)), "namePrefix", "aaa", "512 bytes")
 		refusedOption(w.T, only(p.Locker, w.Ctx, "", nil), "option", "nil", "must not be nil")

@@ -23,8 +23,8 @@ const (
 	Write = fencing.Write
 )
 
-// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. New makes one: the
-// zero value cannot be used.
+// Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. New and Open make one:
+// the methods of the zero value panic.
 type Locker struct {
 	engine   *engine.Engine
 	defaults settings.Lock
@@ -36,10 +36,12 @@ type Locker struct {
 	owned    *clients // those that Open has made; or nil
 }
 
-var errZeroLocker = &OptionError{"Locker", "zero value", "must be made by New"}
-
-// isZero reports whether the locker was not made by New.
-func (l *Locker) isZero() bool { return l.engine == nil }
+// mustBeMade panics for the zero value: to use it is a fault of the program, which no caller handles.
+func (l *Locker) mustBeMade() {
+	if l.engine == nil {
+		panic("rwlock: a Locker is made by New or Open")
+	}
+}
 
 // New returns a Locker over one master: a standalone Redis, a Sentinel group or a Cluster. Any rueidis client works; a
 // client from Dial is tuned for locks. New sends nothing. Close the Locker when done, and the client after that.
@@ -132,9 +134,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 // If Close comes while the masters give up the detached hold, Adopt fails with ErrClosed, the ticket may be used up,
 // and the hold of the adopter is released. Before that the ticket is as it was.
 func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Lease, error) {
-	if l.isZero() {
-		return nil, errZeroLocker
-	}
+	l.mustBeMade()
 	if err := t.check(); err != nil {
 		return nil, err
 	}
@@ -236,9 +236,7 @@ func run(ctx context.Context, h held, err error, fn func(context.Context) error)
 func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
-	if l.isZero() {
-		return nil, errZeroLocker
-	}
+	l.mustBeMade()
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -436,9 +434,7 @@ func (s LostStats) Total() uint64 { return s.Gone + s.NoQuorum + s.Paused + s.Ma
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
-	if l.isZero() {
-		return Stats{}
-	}
+	l.mustBeMade()
 	s := l.engine.Stats()
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
@@ -462,9 +458,7 @@ func (l *Locker) Stats() Stats {
 // closed then; those of New stay open, and the caller owns them. Close returns nil, also when called again; each
 // call waits as the first does.
 func (l *Locker) Close() error {
-	if l.isZero() {
-		return nil
-	}
+	l.mustBeMade()
 	l.mutexes.close()
 	l.engine.Close()
 	if l.owned != nil {

@@ -76,9 +76,7 @@ func (l *Locker) DoAll(
 func (l *Locker) acquireAll(
 	ctx context.Context, wants []Want, entry engine.Entry, opts []LockOption,
 ) (*MultiLease, error) {
-	if l.isZero() {
-		return nil, errZeroLocker
-	}
+	l.mustBeMade()
 	sorted, invalid := settings.InOrder(wants)
 	if invalid != nil {
 		return nil, optionError(invalid)
@@ -144,41 +142,29 @@ func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) err
 }
 
 // MultiLease is the leases of several locks that were taken together. Its methods are safe for concurrent use. Only the
-// methods of a Locker make one. The zero value and nil have no lease: their methods return an *OptionError, except
-// Release of nil, which returns nil.
+// methods of a Locker make one: those of the zero value panic. Release of nil returns nil.
 //
 // Each lease is renewed, lost and reported by itself. The order of LockAll does not cover an Upgrade of one of them.
 type MultiLease struct {
 	leases []*Lease // in the caller's order
 }
 
-// isUnusable reports whether no Locker has made it.
-func (m *MultiLease) isUnusable() bool { return m == nil || m.leases == nil }
-
-// unusable returns the reason.
-func (m *MultiLease) unusable() error {
-	if m == nil {
-		return &OptionError{"MultiLease", "nil", "must be made by a Locker"}
+// made returns the leases, which the zero value has not: to use that is a fault of the program.
+func (m *MultiLease) made() []*Lease {
+	if m.leases == nil {
+		panic("rwlock: a MultiLease is made by a Locker")
 	}
-	return &OptionError{"MultiLease", "zero value", "must be made by a Locker"}
+	return m.leases
 }
 
 // Leases returns the leases in the order in which the caller has named the locks.
-func (m *MultiLease) Leases() []*Lease {
-	if m.isUnusable() {
-		return nil
-	}
-	return slices.Clone(m.leases)
-}
+func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.made()) }
 
 // Context returns parent with the fences of all leases. It is cancelled when the first of them ends; context.Cause is
 // then the value of that lease's Err. It stands for each of the locks as Lease.Context does: an acquisition that waits
 // under it for one of them is ErrNested.
 func (m *MultiLease) Context(parent context.Context) context.Context {
-	if m.isUnusable() {
-		return endedContext(parent, m.unusable())
-	}
-	for _, lease := range m.leases {
+	for _, lease := range m.made() {
 		parent = lease.Context(parent)
 	}
 	return parent
@@ -190,11 +176,8 @@ func (m *MultiLease) Done() <-chan struct{} { return m.Context(context.Backgroun
 // Err returns nil while all leases can be trusted. It returns the *LostError of a lost lease if there is one, and
 // ErrReleased after Release, after Locker.Close and after the release of a single lease.
 func (m *MultiLease) Err() error {
-	if m.isUnusable() {
-		return m.unusable()
-	}
 	var released error
-	for _, lease := range m.leases {
+	for _, lease := range m.made() {
 		err := lease.Err()
 		if errors.Is(err, ErrLost) {
 			return err
@@ -211,15 +194,12 @@ func (m *MultiLease) Release(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	if m.isUnusable() {
-		return m.unusable()
-	}
 	return joined.Errors(m.release()...)
 }
 
 // release returns the error of each lease.
 func (m *MultiLease) release() []error {
-	inner := make([]*engine.Lease, len(m.leases))
+	inner := make([]*engine.Lease, len(m.made()))
 	for i, lease := range m.leases {
 		inner[i] = &lease.inner
 	}

@@ -440,18 +440,8 @@ func TestSeveralLocksRefuse(t *testing.T) {
 			}
 		}
 		refusedOption(w.T, p.DoAll(w.Ctx, rwlock.Writes("a"), nil), "fn", "nil", "must be a function")
-		_, err := new(rwlock.Locker).LockAll(w.Ctx, rwlock.Writes("a"))
-		refusedOption(w.T, err, "Locker", "zero value", "must be made by New")
 		require.Zero(w, p.Link.Calls("EVAL")+p.Link.Calls("EVALSHA"), "nothing was sent")
-
-		for value, all := range map[string]*rwlock.MultiLease{"nil": nil, "zero value": {}} {
-			refusedOption(w.T, all.Err(), "MultiLease", value, "must be made by a Locker")
-			require.ErrorIs(w, context.Cause(all.Context(w.Ctx)), rwlock.ErrOption)
-			<-all.Done()
-			require.Empty(w, all.Leases())
-		}
 		require.NoError(w, (*rwlock.MultiLease)(nil).Release(w.Ctx))
-		refusedOption(w.T, new(rwlock.MultiLease).Release(w.Ctx), "MultiLease", "zero value", "must be made by a Locker")
 	})
 }
 

@@ -44,8 +44,8 @@ import (
 // WithLinger keeps the lock in this process for a time after the last Unlock. WithMaxHold counts for each writer, and
 // for readers from the last reader that joined.
 //
-// An RWMutex is safe for concurrent use. Only Locker.RWMutex makes one: the zero value cannot be used. A goroutine may
-// unlock what another goroutine has locked.
+// An RWMutex is safe for concurrent use. Only Locker.RWMutex makes one: the zero value panics. A goroutine may unlock
+// what another goroutine has locked.
 type RWMutex struct {
 	locker   *Locker // nil if the RWMutex cannot be used; then only refused and name are set
 	refused  error   // why it cannot be used; nil for the zero value
@@ -78,10 +78,8 @@ type RWMutex struct {
 // options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
 // at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
 func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
+	l.mustBeMade()
 	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
-	if l.isZero() {
-		return refused(errZeroLocker)
-	}
 	if err := checkName(name); err != nil {
 		return refused(err)
 	}
@@ -110,17 +108,15 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	})
 }
 
-var errZeroMutex = &OptionError{"RWMutex", "zero value", "must be made by Locker.RWMutex"}
-
 // isUnusable reports whether the RWMutex has no Locker: no Locker made it, or the Locker refused its name or options.
 func (m *RWMutex) isUnusable() bool { return m.locker == nil }
 
-// unusable returns the reason.
+// unusable returns why the Locker refused the RWMutex, and panics for the zero value.
 func (m *RWMutex) unusable() error {
-	if m.refused != nil {
-		return m.refused
+	if m.refused == nil {
+		panic("rwlock: an RWMutex is made by Locker.RWMutex")
 	}
-	return errZeroMutex
+	return m.refused
 }
 
 // Lock acquires the lock for writing. It waits until the lock is granted, until ctx ends or WithMaxWait is reached

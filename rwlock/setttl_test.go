@@ -204,8 +204,6 @@ func TestSetTTLRefuses(t *testing.T) {
 		}
 		require.Empty(w, sent(p.Link))
 		require.WithinDuration(w, before, lease.Deadline(), 0)
-		require.ErrorIs(w, new(rwlock.Lease).SetTTL(w.Ctx, time.Second), rwlock.ErrOption)
-		require.ErrorIs(w, (*rwlock.Lease)(nil).SetTTL(w.Ctx, time.Second), rwlock.ErrOption)
 		w.FlushAll()
 		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrLost)
 		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrLost)

@@ -50,8 +50,6 @@ func TestBadTicketsAreRefused(t *testing.T) {
 		refusedOption(w.T, err, "option", "nil", "must not be nil")
 		_, err = p.Adopt(w.Ctx, good, rwlock.WithTTL(1))
 		refusedOption(w.T, err, "WithTTL", "1ns", "100ms")
-		_, err = new(rwlock.Locker).Adopt(w.Ctx, good)
-		refusedOption(w.T, err, "Locker", "zero value", "made by New")
 		require.Empty(w, requests.All())
 
 		for _, forge := range []func(*rwlock.Ticket){
@@ -96,16 +94,12 @@ func TestDetachRefuses(t *testing.T) {
 			refusedOption(w.T, err, c.option, c.value, c.rule)
 			require.NoError(w, lease.Err())
 		}
-		_, err := new(rwlock.Lease).Detach(w.Ctx)
-		refusedOption(w.T, err, "Lease", "zero value", "made by a Locker")
-		_, err = (*rwlock.Lease)(nil).Detach(w.Ctx)
-		refusedOption(w.T, err, "Lease", "nil", "made by a Locker")
 		w.Release(lease)
 
 		reader, other := p.Take("n", rwlock.Read), w.Process().Take("n", rwlock.Read)
 		upgrade := upgrading(w, w.Ctx, reader)
 		w.UntilWaiting("n", 1)
-		_, err = reader.Detach(w.Ctx)
+		_, err := reader.Detach(w.Ctx)
 		require.ErrorIs(w, err, rwlock.ErrUpgrade)
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
