@@ -76,6 +76,31 @@ func TestALateRequestOfABrokenHold(t *testing.T) {
 	})
 }
 
+// Nothing has removed a broken hold that has expired when the late request arrives: it is refused all the same.
+func TestALateRequestIsTheFirstAfterABrokenHold(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, of := range []request{writer("01"), reader("02"), writer("03").by("a"), reader("04").by("b")} {
+			e.run(acquire(of))
+			nested := join(reader("1" + of.hold).by(of.owner))
+			if of.owner != "" {
+				require.EqualValues(e.t, 1, e.run(nested)[0])
+				require.EqualValues(e.t, 1, e.run(breaks("1" + of.hold))[0])
+			}
+			require.EqualValues(e.t, 1, e.run(breaks(of.hold))[0])
+			e.pass(ttl * time.Millisecond)
+			if of.owner != "" {
+				require.EqualValues(e.t, 3, e.run(nested)[0])
+			}
+			for range 2 {
+				reply := e.run(acquire(of))
+				require.EqualValues(e.t, 3, reply[0])
+				require.Equal(e.t, by, reply[4])
+			}
+			require.EqualValues(e.t, 0, e.run(breaks(of.hold))[0], "gone")
+		}
+	})
+}
+
 // The release of a hold that was broken before says who did so, and so does a late acquire after it.
 func TestAReleaseTellsOfABreak(t *testing.T) {
 	everywhere(t, func(e *env) {

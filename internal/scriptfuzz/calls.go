@@ -46,10 +46,11 @@ func (m *lock) acquire(r hold, life int64, order string, adopts int64, secret st
 		m.await(own, false)
 	}
 	m.settle(false)
-	if own != nil && own.state == tombstone && own.expiry > m.ms() {
+	own = m.find(r.id)
+	if own != nil && own.state == tombstone {
 		return m.answerBroken(own)
 	}
-	if own = m.find(r.id); own != nil && own.state == granted {
+	if own != nil && own.state == granted {
 		if own.token == 0 {
 			return m.answerBroken(m.mark(r.id))
 		}
@@ -182,12 +183,11 @@ func (m *lock) join(r hold, life, token int64) reply {
 	if m.verdict.code != 0 {
 		return m.refused()
 	}
-	own := m.find(r.id)
 	m.settle(false)
-	if own != nil && own.state == tombstone && own.expiry > m.ms() {
+	own := m.find(r.id)
+	if own != nil && own.state == tombstone {
 		return m.answer(3)
 	}
-	own = m.find(r.id)
 	if own != nil && own.state == granted {
 		if own.token == 0 {
 			return m.answer(3)

@@ -226,18 +226,16 @@ end
 had[id] = own
 local state, place, asked, _
 state, expiry, place, since, asked = find(id)
-local who = asked
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it
 purge()
 admit()
+local token
+state, expiry, token, _, asked = find(id) -- after purge, which leaves a tombstone of a broken hold
 if state == 'x' and expiry > ms then
   store()
-  return { 3, 0, 0, us, who ~= '-' and who or nil }
+  return { 3, 0, 0, us, asked ~= '-' and asked or nil }
 end
-
-local token
-state, expiry, token, _, asked = find(id)
 if (state == 'w' or state == 'g') and expiry > ms then
   store()
   if token == 0 then return { 3, 0, 0, us, brokenBy(id) } end

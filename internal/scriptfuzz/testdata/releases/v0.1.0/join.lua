@@ -21,16 +21,14 @@ if refusal then return refusal end
 -- include: settle.lua
 if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
 had[id], had['o:' .. owner] = h[5], h[6]
-local state, expiry = find(id)
 purge()
 admit()
+local state, expiry, value, _, asked = find(id)
 if state == 'x' and expiry > ms then
   store()
   return { 3, 0, 0, us }
 end
 
-local value, _, asked
-state, expiry, value, _, asked = find(id)
 local counts, token, mode = recordOf('o:' .. owner) or '0', nil, nil
 local n = match(counts, '^%d+')
 for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do

@@ -45,7 +45,6 @@ if late or not stands and state ~= 'x' and alone then
 elseif stands then
   status = value == token and 1 or 0
 elseif state ~= 'x' and not refusal then
-  if not reachable(queueKey, queued) then return redis.error_reply(moving) end
   if state then drop(id, state, asked) end
   if isWaiter(state) then now = since end
   enqueue(id, 0, ARGV[5])
