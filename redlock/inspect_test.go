@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/testkit"
 	"github.com/seed74116694/fencelock/internal/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -114,5 +115,21 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		var lost *rwlock.LostError
 		require.ErrorAs(w, lease.Err(), &lost)
 		require.Equal(w, rwlock.ReasonNoQuorum, lost.Reason)
+	})
+}
+
+// A connection that is opened for the request, such as the first one, changes no vote, and a view is none.
+func TestInspectOverANewConnection(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		lease := w.Process().Take("x", rwlock.Write)
+		p := w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true})
+		p.Section("warm-up")
+		for _, l := range p.Links {
+			l.Cut()
+		}
+		state, err := p.Inspect(w.Ctx, "x")
+		require.NoError(w, err)
+		require.Len(w, state.Holders, 1)
+		w.Release(lease)
 	})
 }

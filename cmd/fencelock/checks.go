@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	samples     = 10                     // of the latency and of the clock
-	slow        = 100 * time.Millisecond // a lock costs two round trips, and a renewal has a third of the TTL
-	maxLag      = 2                      // seconds since a replica has acknowledged; it does so once a second
-	maxBehind   = 1 << 20                // bytes that a replica may be behind
-	oldest      = 7                      // the oldest version that the tests run on
-	messageWait = 5 * time.Millisecond   // between two messages to a subscription that may not stand so far
+	samples     = 10                   // of the latency and of the clock
+	maxLag      = 2                    // seconds since a replica has acknowledged; it does so once a second
+	maxBehind   = 1 << 20              // bytes that a replica may be behind
+	oldest      = 7                    // the oldest version that the tests run on
+	messageWait = 5 * time.Millisecond // between two messages to a subscription that may not stand so far
 )
+
+// slow is a variable for the tests: a lock costs two round trips, and a renewal has a third of the TTL.
+var slow = 100 * time.Millisecond
 
 // latency reports how fast the server answers, and finds the offset of its clock by the fastest answer.
 func (p *patient) latency(ctx context.Context) bool {

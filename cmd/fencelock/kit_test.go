@@ -21,6 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-cmd")
 	testredis.Together()
+	slow = testkit.Patience // doctor warns of no busy machine
 	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }
 

@@ -120,6 +120,7 @@ func (e *Engine) view(ctx context.Context, m *transport.Master, name string) Vie
 	defer cancel()
 	k := e.keys.All(e.keys.Of(name))
 	r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
+	r = transport.OfAnyServer(r) // a view is no vote, so it does not matter which connection has it
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
 		err = m.At(k[0]).Replica(bounded, k[1])

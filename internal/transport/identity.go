@@ -135,8 +135,8 @@ type reconnected struct{ reply rueidis.RedisResult }
 
 func (*reconnected) Error() string { return "connection replaced during the request" }
 
-// OfAnyServer returns the reply of whatever server has run the request. A release may count it: that the connection is
-// replaced just after a release leaves no other state.
+// OfAnyServer returns the reply of the server that has run the request, whichever that is. A view may count it, and a
+// release: that the connection is replaced just after a release leaves no other state.
 func OfAnyServer(r rueidis.RedisResult) rueidis.RedisResult {
 	if replaced, ok := r.NonRedisError().(*reconnected); ok {
 		return replaced.reply
