@@ -151,7 +151,7 @@ func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
 		renewals := w.Call(w.Ctx, other.Renew)
 		w.Pass(time.Millisecond)
 		_ = lease.Renew(w.Soon(time.Millisecond)) // it waits for the answer to the other one
-		w.Pass(3 * time.Second)                   // its round is over
+		w.Pass(1500 * time.Millisecond)           // its round is over, and the next has not begun
 		var ticket rwlock.Ticket
 		detached := w.Call(w.Ctx, func(ctx context.Context) (err error) {
 			ticket, err = lease.Detach(ctx)
