@@ -129,8 +129,8 @@ func TestNoServer(t *testing.T) {
 		flags, says, advice string
 		status              int
 	}{
-		{"-addr 127.0.0.1:1", "connection refused", "is the server running", statusFailed},
-		{"-addr 127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:3", "is the server running", statusFailed},
+		{"-addr 127.0.0.1:1", "connection refused", "is it running", statusFailed},
+		{"-addr 127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:3", "is it running", statusFailed},
 		{"-addr 127.0.0.1:1,127.0.0.1:2", "odd number", "all masters of the quorum", statusUsage},
 		{"-addr " + server.Addr(), "NOAUTH", "FENCELOCK_PASSWORD", statusFailed},
 		{"-password wrong -addr " + server.Addr(), "WRONGPASS", "-password", statusFailed},
