@@ -26,10 +26,13 @@ func (m *Master) Do(
 	if _, cause := n.health.urgent(sent.Mono); cause != nil {
 		return rueidis.NewErrorResult(m.notSent(cause)), sent
 	}
-	if n.connected(sent) {
+	switch {
+	case n.connected(sent):
 		r, sent = n.send(ctx, s, keys, vote, args)
-	} else {
+	case s.votes:
 		r, sent = n.queue(ctx, s, keys, vote, args)
+	default:
+		r, sent = n.look(ctx, s, keys, vote, args)
 	}
 	n.note(ctx, r)
 	return r, sent
@@ -61,6 +64,30 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	}
 }
 
+// look sends a call without a vote on a goroutine of its own, and returns when ctx ends. It does not share a dial of the
+// pipeline, which may have failed just before the link came back: what waits for the marker must not wait longer for
+// that. There is one look at a master at a time, and those of operators.
+func (n *Node) look(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
+	cfg := n.m.cfg
+	began := cfg.Clock.Now()
+	reply := make(answers, 1)
+	ownKeys, ownArgs := slices.Clone(keys), slices.Clone(args)
+	if !cfg.Spawn(func() { reply.Receive(n.send(withValues{cfg.Life, ctx}, s, ownKeys, vote, ownArgs)) }) {
+		return n.send(ctx, s, keys, vote, args) // the engine is ending
+	}
+	return n.await(ctx, reply, began, func() error { return ctx.Err() })
+}
+
+// withValues ends with one context and has the values of another.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+func (c withValues) Value(key any) any { return c.values.Value(key) }
+
 // queue sends the call with the next batch and returns when ctx ends, or the engine. A call that has not left by then
 // is never sent, so callers that give up leave nothing behind: neither a goroutine nor a request.
 func (n *Node) queue(
@@ -72,6 +99,19 @@ func (n *Node) queue(
 	n.m.Post(Call{
 		Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply, Urgent: true,
 	})
+	return n.await(ctx, reply, began, func() error {
+		if n.m.withdraw(keys[0], func(c Call) bool { return c.To == Receiver(reply) }) {
+			return &NotSent{Cause: ctx.Err()}
+		}
+		return ctx.Err()
+	})
+}
+
+// await returns the answer, or why it is not awaited any longer, which is that of gaveUp when ctx ends.
+func (n *Node) await(
+	ctx context.Context, reply answers, began clock.Instant, gaveUp func() error,
+) (rueidis.RedisResult, clock.Instant) {
+	cfg := n.m.cfg
 	slow := time.NewTimer(cfg.SlowCallAfter)
 	defer slow.Stop()
 	for {
@@ -81,10 +121,7 @@ func (n *Node) queue(
 		case <-cfg.Life.Done():
 			return rueidis.NewErrorResult(cfg.Life.Err()), began
 		case <-ctx.Done():
-			if n.m.withdraw(keys[0], func(c Call) bool { return c.To == Receiver(reply) }) {
-				return rueidis.NewErrorResult(&NotSent{Cause: ctx.Err()}), began
-			}
-			return rueidis.NewErrorResult(ctx.Err()), began
+			return rueidis.NewErrorResult(gaveUp()), began
 		case <-slow.C:
 			cfg.OnSlowCall(n.m, n, &NoReply{After: cfg.SlowCallAfter})
 		}
