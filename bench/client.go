@@ -107,7 +107,7 @@ func (t team) stats() rwlock.Stats {
 		sum.Contended += s.Contended
 		sum.HandedOff += s.HandedOff
 		sum.Lost.Gone += s.Lost.Gone
-		sum.Lost.NoQuorum += s.Lost.NoQuorum
+		sum.Lost.NotRenewed += s.Lost.NotRenewed
 		sum.Lost.Paused += s.Lost.Paused
 		sum.Lost.MaxHold += s.Lost.MaxHold
 		sum.Lost.Broken += s.Lost.Broken

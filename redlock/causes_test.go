@@ -76,7 +76,7 @@ func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
 		<-lease.Done()
 		lost, ok := errors.AsType[*rwlock.LostError](lease.Err())
 		require.True(w, ok)
-		require.Equal(w, rwlock.ReasonNoQuorum, lost.Reason)
+		require.Equal(w, rwlock.ReasonNotRenewed, lost.Reason)
 		several, ok := lost.Err.(interface{ Unwrap() []error })
 		require.True(w, ok, "%v", lost.Err)
 		requireEach(several.Unwrap(), lost.Error())

@@ -114,7 +114,7 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 		var lost *rwlock.LostError
 		require.ErrorAs(w, lease.Err(), &lost)
-		require.Equal(w, rwlock.ReasonNoQuorum, lost.Reason)
+		require.Equal(w, rwlock.ReasonNotRenewed, lost.Reason)
 	})
 }
 

@@ -97,7 +97,7 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 		require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL/2), rwlock.ErrNoQuorum)
 		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/2)
 		w.UntilOver(lease)
-		require.Equal(w, rwlock.ReasonNoQuorum, w.Loss(lease.Err()).Reason)
+		require.Equal(w, rwlock.ReasonNotRenewed, w.Loss(lease.Err()).Reason)
 	})
 }
 

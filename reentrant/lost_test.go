@@ -75,11 +75,11 @@ func TestTheOuterSectionExpiresWhileTheInnerOneRuns(t *testing.T) {
 
 		p.remote.Link.Blackhole(testredis.Both)
 		<-inner.Done()
-		requireLost(w, context.Cause(inner), "a", outer.Token(), rwlock.ReasonNoQuorum)
+		requireLost(w, context.Cause(inner), "a", outer.Token(), rwlock.ReasonNotRenewed)
 		_, err := p.Lock(ctx, "a")
-		requireLost(w, err, "a", outer.Token(), rwlock.ReasonNoQuorum)
-		requireLost(w, nested.Release(ctx), "a", outer.Token(), rwlock.ReasonNoQuorum)
-		requireLost(w, outer.Release(ctx), "a", outer.Token(), rwlock.ReasonNoQuorum)
+		requireLost(w, err, "a", outer.Token(), rwlock.ReasonNotRenewed)
+		requireLost(w, nested.Release(ctx), "a", outer.Token(), rwlock.ReasonNotRenewed)
+		requireLost(w, outer.Release(ctx), "a", outer.Token(), rwlock.ReasonNotRenewed)
 	})
 }
 

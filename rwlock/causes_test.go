@@ -165,7 +165,7 @@ var causesOfTheEnd = []cause{
 			return lease.Err()
 		},
 		[]error{rwlock.ErrLost},
-		[]string{`lease of "n"`, "lost: no quorum (its TTL is 10s): ", "mini:6379: "},
+		[]string{`lease of "n"`, "lost: not renewed (its TTL is 10s): ", "mini:6379: "},
 	},
 	{
 		"a hand-off that was not confirmed",
@@ -181,7 +181,7 @@ var causesOfTheEnd = []cause{
 		[]error{rwlock.ErrLost},
 		[]string{
 			`lease of "n"`,
-			"lost: no quorum (a hand-off lasts 3s until a renewal confirms it): ", "mini:6379: ",
+			"lost: not renewed (a hand-off lasts 3s until a renewal confirms it): ", "mini:6379: ",
 		},
 	},
 	{

@@ -76,12 +76,12 @@ type Reason string
 
 // The reasons of a LostError.
 const (
-	ReasonExpired  Reason = "expired"   // its TTL was over, and it was not to be renewed
-	ReasonGone     Reason = "gone"      // Redis (of several: a quorum) no longer has the hold
-	ReasonNoQuorum Reason = "no quorum" // no renewal was confirmed by Redis (of several: a quorum) before the deadline
-	ReasonPaused   Reason = "paused"    // this process or machine was suspended past the deadline
-	ReasonMaxHold  Reason = "max hold"  // the limit of WithMaxHold was reached
-	ReasonBroken   Reason = "broken"    // an operator has broken the hold: see Locker.Break
+	ReasonExpired    Reason = "expired"     // its TTL was over, and it was not to be renewed
+	ReasonGone       Reason = "gone"        // Redis (of several: a quorum) no longer has the hold
+	ReasonNotRenewed Reason = "not renewed" // no renewal was confirmed by Redis (of several: a quorum) before the deadline
+	ReasonPaused     Reason = "paused"      // this process or machine was suspended past the deadline
+	ReasonMaxHold    Reason = "max hold"    // the limit of WithMaxHold was reached
+	ReasonBroken     Reason = "broken"      // an operator has broken the hold: see Locker.Break
 )
 
 // LostError reports the end of a lease that was not released. Another client may hold the lock since then. It does not

@@ -38,7 +38,7 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 					next.Granted()
 					require.True(w, over.before(next.At), "cut %v after the grant: two at once", cut)
 					loss := w.Loss(lease.Err())
-					require.Equal(w, rwlock.ReasonNoQuorum, loss.Reason)
+					require.Equal(w, rwlock.ReasonNotRenewed, loss.Reason)
 					require.Error(w, loss.Err)
 					// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
 					ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]

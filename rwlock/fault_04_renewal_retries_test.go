@@ -82,7 +82,7 @@ func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
 				w.UntilOver(lease)
 				require.Equal(w, deadline, time.Now())
 				loss := w.Loss(lease.Err())
-				require.Equal(w, rwlock.ReasonNoQuorum, loss.Reason)
+				require.Equal(w, rwlock.ReasonNotRenewed, loss.Reason)
 				require.Error(w, loss.Err, "the last failure")
 				require.Contains(w, lease.Err().Error(), loss.Err.Error())
 				require.Greater(w, p.Stats().RenewFailed, uint64(1), "it was tried until then")

@@ -29,7 +29,7 @@ var losses = []struct {
 	{"cut off", func(w *world, p *process, _ *rwlock.Lease) {
 		p.Link.Blackhole(testredis.Both)
 		w.Pass(w.TTL)
-	}, rwlock.ReasonNoQuorum, nil},
+	}, rwlock.ReasonNotRenewed, nil},
 	{"taken away, found by a renewal", func(w *world, _ *process, _ *rwlock.Lease) {
 		w.FlushAll()
 		w.Pass(w.TTL / 2)

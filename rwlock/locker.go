@@ -427,10 +427,10 @@ type FailedStats struct {
 func (s FailedStats) Total() uint64 { return s.Contended + s.NoQuorum + s.Closed + s.Refused }
 
 // LostStats counts leases that were lost, by the reason of the LostError.
-type LostStats struct{ Gone, NoQuorum, Paused, MaxHold, Broken uint64 }
+type LostStats struct{ Gone, NotRenewed, Paused, MaxHold, Broken uint64 }
 
 // Total returns the sum.
-func (s LostStats) Total() uint64 { return s.Gone + s.NoQuorum + s.Paused + s.MaxHold + s.Broken }
+func (s LostStats) Total() uint64 { return s.Gone + s.NotRenewed + s.Paused + s.MaxHold + s.Broken }
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
@@ -443,7 +443,7 @@ func (l *Locker) Stats() Stats {
 		Detached: s.Detached,
 		Failed:   FailedStats(s.Failed),
 		Lost: LostStats{
-			Gone: s.Lost[engine.Taken], NoQuorum: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
+			Gone: s.Lost[engine.Taken], NotRenewed: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
 			MaxHold: s.Lost[engine.MaxHold], Broken: s.Lost[engine.Broken],
 		},
 		Expired: s.Lost[engine.Expired], Unconfirmed: s.Unconfirmed,

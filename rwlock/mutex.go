@@ -144,7 +144,7 @@ func (m *RWMutex) RUnlock(ctx context.Context) error { return m.leave(ctx, Read)
 // Do locks for writing, runs fn and unlocks, also if fn panics. If Lock fails, fn does not run and the error is Lock's.
 // Otherwise Do returns fn's error; if the lock was lost while fn ran, a *LostError is joined to it, as by Locker.Do.
 // The context of fn has the fence of this section, and ends if the lock is lost. fn must leave the lock in the mode in
-// which it got it.
+// which it got it: else the error matches ErrNotHeld.
 func (m *RWMutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.run(ctx, Write, fn)
 }
@@ -162,9 +162,8 @@ func (m *RWMutex) run(ctx context.Context, mode Mode, fn func(context.Context) e
 		return err
 	}
 	defer func() {
-		loss, _ := errors.AsType[*LostError](m.leave(ctx, mode)) // another error is of a release that goes on
-		if loss != nil {
-			failed = outcome.Of(failed, loss)
+		if err := m.leave(ctx, mode); errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld) {
+			failed = outcome.Of(failed, err) // another error is of a release that goes on
 		}
 	}()
 	return fn(m.Context(ctx))

@@ -254,7 +254,7 @@ var upgradeLosses = map[string]struct {
 				return testkit.Running(scripts.Renew)(cmd) && slices.Equal(testkit.HoldsOf(cmd), []string{hold})
 			})
 		}
-	}, rwlock.ErrNoQuorum, "lost before the conversion ended: no quorum"},
+	}, rwlock.ErrNoQuorum, "lost before the conversion ended: not renewed"},
 }
 
 // The write hold of an upgrade may be lost while other readers of the process are yet to leave. That is neither the end

@@ -32,6 +32,9 @@ func TestRWMutexDo(t *testing.T) {
 		require.Equal(w, context.Canceled, mu.RDo(w.Ctx, section(rwlock.Read)))
 		require.Panics(w, func() { _ = mu.Do(w.Ctx, func(context.Context) error { panic("in the section") }) })
 		require.ErrorIs(w, mu.Do(w.Ctx, nil), rwlock.ErrOption)
+		misused := mu.RDo(w.Ctx, func(context.Context) error { return mu.Upgrade(w.Ctx) })
+		require.ErrorIs(w, misused, rwlock.ErrNotHeld, "it has left another mode behind")
+		require.NoError(w, mu.Unlock(w.Ctx))
 
 		ended, cancel := context.WithCancel(w.Ctx)
 		require.NoError(w, mu.Do(ended, func(context.Context) error { cancel(); return nil }))

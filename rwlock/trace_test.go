@@ -395,7 +395,7 @@ func TestLossesAreCountedByReason(t *testing.T) {
 		cut := p.Take("cut", rwlock.Write)
 		p.Link.Blackhole(testredis.Both)
 		w.UntilOver(cut)
-		require.Equal(w, rwlock.LostStats{Gone: 1, NoQuorum: 1, MaxHold: 1}, p.Stats().Lost)
+		require.Equal(w, rwlock.LostStats{Gone: 1, NotRenewed: 1, MaxHold: 1}, p.Stats().Lost)
 		require.EqualValues(w, 3, p.Stats().Lost.Total())
 	})
 }

@@ -324,7 +324,8 @@ var elsewhere = strings.Fields(`
 	regain-unconfirmed regain-busy regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside
 	settle-unnoticed fork-votes
-	adopt-untaken adopt-had-any adopt-ghost adopt-break-untold adopt-again adopt-rivals adopt-same-token
+	adopt-unmarked adopt-any-mark adopt-untaken adopt-had-any adopt-ghost adopt-break-untold
+	adopt-again adopt-rivals adopt-same-token
 	break-frees break-renewable break-mark-expires break-now break-unmarked break-minority
 	minimum-ttl minimum-cut minimum-renewed minimum-forgotten minimum-frees minimum-anew minimum-of-quorum
 	one-register`)

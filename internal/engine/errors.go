@@ -206,12 +206,12 @@ type Reason string
 
 // The reasons of Loss.
 const (
-	Expired     Reason = "expired"   // its time was over without a renewal
-	Taken       Reason = "gone"      // the masters do not have the hold any more
-	Unreachable Reason = "no quorum" // no renewal was confirmed by a quorum in time
-	Paused      Reason = "paused"    // this process or its machine stood still past the deadline
-	MaxHold     Reason = "max hold"  // the agreed limit was reached
-	Broken      Reason = "broken"    // by an operator
+	Expired     Reason = "expired"     // its time was over without a renewal
+	Taken       Reason = "gone"        // the masters do not have the hold any more
+	Unreachable Reason = "not renewed" // no renewal was confirmed by a quorum in time
+	Paused      Reason = "paused"      // this process or its machine stood still past the deadline
+	MaxHold     Reason = "max hold"    // the agreed limit was reached
+	Broken      Reason = "broken"      // by an operator
 )
 
 // Loss is the end of a lease without Release. It is not the failure of one call: every user of the lock has to learn of

@@ -147,7 +147,6 @@ func (q *query) Repeats() bool {
 		return false
 	}
 	q.a.sending(q.m)
-	vote := h.ballot.Vote(q.m.Index)
-	vote.Unknown = vote.Unknown || h.e.confirmsHandOff()
+	h.ballot.Vote(q.m.Index).Unknown = true // a release may overtake the repeated request, and finds no hold
 	return true
 }

@@ -64,9 +64,9 @@ func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
 	}
 }
 
-// look sends a call without a vote on a goroutine of its own, and returns when ctx ends. It does not share a dial of the
-// pipeline, which may have failed just before the link came back: what waits for the marker must not wait longer for
-// that. There is one look at a master at a time, and those of operators.
+// look sends a call without a vote on a goroutine of its own, and returns when ctx ends. It does not share a dial of
+// the pipeline, which may have failed just before the link came back: what waits for the marker must not wait longer
+// for that. There is one look at a master at a time, and those of operators.
 func (n *Node) look(
 	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
@@ -117,7 +117,7 @@ func (n *Node) await(
 	for {
 		select {
 		case a := <-reply:
-			return OfAnyServer(a.r), a.sent // as from send: a caller that minds compares the connections itself
+			return a.r, a.sent
 		case <-cfg.Life.Done():
 			return rueidis.NewErrorResult(cfg.Life.Err()), began
 		case <-ctx.Done():

@@ -19,7 +19,7 @@
 //	fencelock.adopted         of these: from another process, by Adopt
 //	fencelock.detached        leases that Detach has ended
 //	fencelock.failed          acquisitions that gave up, by error.type: contended, no_quorum, closed, refused
-//	fencelock.lost            leases lost, by fencelock.reason: gone, no quorum, paused, max hold, broken
+//	fencelock.lost            leases lost, by fencelock.reason: gone, not renewed, paused, max hold, broken
 //	fencelock.expired         leases WithoutRenewal that ended with their TTL
 //	fencelock.unconfirmed     releases not confirmed in time, or refused
 //	fencelock.renewed         renewals confirmed

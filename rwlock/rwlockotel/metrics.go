@@ -107,7 +107,7 @@ func failures(s rwlock.Stats) []value {
 
 func losses(s rwlock.Stats) []value {
 	counts := map[rwlock.Reason]uint64{
-		rwlock.ReasonGone: s.Lost.Gone, rwlock.ReasonNoQuorum: s.Lost.NoQuorum, rwlock.ReasonPaused: s.Lost.Paused,
+		rwlock.ReasonGone: s.Lost.Gone, rwlock.ReasonNotRenewed: s.Lost.NotRenewed, rwlock.ReasonPaused: s.Lost.Paused,
 		rwlock.ReasonMaxHold: s.Lost.MaxHold, rwlock.ReasonBroken: s.Lost.Broken,
 	}
 	values := make([]value, 0, len(counts))

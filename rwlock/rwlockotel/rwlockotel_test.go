@@ -88,7 +88,7 @@ func TestMetricsOfALocker(t *testing.T) {
 		require.NoError(w, telemetry.Observe(p.Locker))
 
 		require.Equal(w, map[string]int64{
-			"fencelock.reason=gone": 0, "fencelock.reason=no quorum": 0, "fencelock.reason=paused": 0,
+			"fencelock.reason=gone": 0, "fencelock.reason=not renewed": 0, "fencelock.reason=paused": 0,
 			"fencelock.reason=max hold": 0, "fencelock.reason=broken": 0,
 		}, b.sums(w, "fencelock.lost"), "before the first loss")
 

@@ -98,7 +98,7 @@ func TestLossesAreEventsOfTheCallersSpan(t *testing.T) {
 		require.Len(w, events, 2)
 		require.Equal(w, "fencelock.at_risk", events[0].Name)
 		require.Equal(w, "fencelock.lost", events[1].Name)
-		require.Equal(w, "fencelock.mode=write,fencelock.reason=no quorum", of(events[1].Attributes))
+		require.Equal(w, "fencelock.mode=write,fencelock.reason=not renewed", of(events[1].Attributes))
 		require.Equal(w, map[string]int64{"fencelock.mode=write": 1}, b.sums(w, "fencelock.at_risk"))
 	})
 }
