@@ -326,7 +326,8 @@ func TestZeroValuesPanic(t *testing.T) {
 			func() { _, _ = locker.LockAll(ctx, rwlock.Writes("a")) },
 			func() { _, _ = locker.Inspect(ctx, "n") },
 			func() {
-				for range locker.List(ctx, "") {
+				for _, err := range locker.List(ctx, "") {
+					require.NoError(t, err)
 					panic("a lock")
 				}
 			},
