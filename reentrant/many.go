@@ -292,7 +292,11 @@ func (t *together) Accept() error {
 
 // open opens the sections of the locks that the call has.
 func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
-	m, leases := &MultiHold{locker: t.locker, holds: make([]*Hold, len(t.parts)), taken: taken}, taken.Leases()
+	m := &MultiHold{locker: t.locker, holds: make([]*Hold, len(t.parts)), taken: taken}
+	var leases []*rwlock.Lease
+	if taken != nil { // else the owner has had all locks before
+		leases = taken.Leases()
+	}
 	var unused []*rwlock.Lease // another goroutine has joined the lock too
 	for _, p := range t.parts {
 		h := p.hold

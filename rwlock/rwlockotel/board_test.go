@@ -25,7 +25,10 @@ func series(t *testing.T) map[string][]string {
 	b := newBackend()
 	telemetry := b.telemetry(t)
 	defer func() { require.NoError(t, telemetry.Close()) }()
-	require.NoError(t, telemetry.Observe(&rwlock.Locker{}))
+	locker, err := rwlock.Open("127.0.0.1:1") // no server listens there
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close()) }()
+	require.NoError(t, telemetry.Observe(locker))
 	trace, event := telemetry.Trace(), rwlock.TraceEvent{Mode: rwlock.Write, Hold: "h", Since: time.Second}
 	trace.Acquired(t.Context(), event)
 	trace.AtRisk(t.Context(), event, time.Second)

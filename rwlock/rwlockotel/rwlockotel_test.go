@@ -54,7 +54,10 @@ func TestEveryInstrumentIsDocumented(t *testing.T) {
 	b := newBackend()
 	telemetry := b.telemetry(t)
 	defer func() { require.NoError(t, telemetry.Close()) }()
-	require.NoError(t, telemetry.Observe(&rwlock.Locker{}))
+	locker, err := rwlock.Open("127.0.0.1:1") // no server listens there
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close()) }()
+	require.NoError(t, telemetry.Observe(locker))
 	trace := telemetry.Trace()
 	event := rwlock.TraceEvent{Name: "n", Mode: rwlock.Write, Hold: "h", Token: 1, Since: time.Second}
 	trace.Acquired(t.Context(), event)
