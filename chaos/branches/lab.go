@@ -62,7 +62,7 @@ func (l *lab) run(ctx context.Context, files map[string]string, branches int) (r
 		}
 	}
 	for _, kind := range []string{"plain", "back", "lost", "many"} {
-		for seed := 1; seed <= 5; seed++ {
+		for seed := 1; seed <= 20; seed++ {
 			name := fmt.Sprintf("seed %d of kind %s", seed, kind)
 			args := []string{"-server=redis-server", "-kind=" + kind, fmt.Sprint("-from=", seed), "-seeds=1"}
 			if err := l.try(ctx, fuzz, fuzzFolder, "^TestRandomSequences$", name, &all, args...); err != nil {
