@@ -196,7 +196,7 @@ func TestOpenWithServersDown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = locker.TryLock(w.Soon(time.Minute), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-	require.ErrorContains(t, err, servers[0].Addr())
+	require.ErrorContains(t, err, "connection refused") // of the two that decide
 	hold := func() {
 		lease, err := locker.Lock(w.Soon(time.Minute), "x")
 		require.NoError(t, err)
