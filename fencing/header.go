@@ -24,8 +24,8 @@ const HeaderName = "Fencing-Token"
 // The limits of one message. They bound a receiver's work before it has authenticated the sender; servers limit the
 // size of a header to a similar value anyway.
 const (
-	MaxFences = 64
-	MaxHeader = 16 << 10 // bytes, all values of the field together
+	maxFences = 64
+	maxHeader = 16 << 10 // bytes, all values of the field together
 )
 
 // FormatHeader returns the value of [HeaderName] for f, which must be valid.
@@ -36,9 +36,8 @@ func FormatHeader(f Fence) string {
 // ParseHeader parses the values of [HeaderName], as [FormatHeader] and other senders write them, in their order. It
 // refuses, with a [*MalformedError]: a value that is not the structured field described there, an unknown, missing or
 // repeated parameter, a token that is zero or that [ParseToken] refuses, a resource that [Fence.Validate] refuses, two
-// different fences of one resource (at most one of them can be true), more than [MaxFences] fences, and more than
-// [MaxHeader] bytes. An empty value has no fence. A fence that comes twice, as from two interceptors or a proxy, is
-// returned once.
+// different fences of one resource (at most one of them can be true), more than 64 fences, and more than 16 KiB. An
+// empty value has no fence. A fence that comes twice, as from two interceptors or a proxy, is returned once.
 func ParseHeader(values []string) ([]Fence, error) {
 	if err := checkSize(values); err != nil {
 		return nil, err
@@ -59,8 +58,8 @@ func ParseHeader(values []string) ([]Fence, error) {
 				return nil, malformed("header", v, fmt.Sprintf("a second fence for %q", clip(f.Resource)))
 			}
 		}
-		if count += len(members); count > MaxFences {
-			return nil, malformed("header", v, fmt.Sprintf("more than the limit of %d fences", MaxFences))
+		if count += len(members); count > maxFences {
+			return nil, malformed("header", v, fmt.Sprintf("more than the limit of %d fences", maxFences))
 		}
 	}
 	return fences, nil
@@ -69,8 +68,8 @@ func ParseHeader(values []string) ([]Fence, error) {
 func checkSize(values []string) error {
 	size := 0
 	for _, v := range values {
-		if size += len(v); size > MaxHeader {
-			return malformed("header", v, fmt.Sprintf("the values exceed the limit of %d bytes", MaxHeader))
+		if size += len(v); size > maxHeader {
+			return malformed("header", v, fmt.Sprintf("the values exceed the limit of %d bytes", maxHeader))
 		}
 	}
 	return nil
@@ -170,7 +169,7 @@ func (s *scanner) parameter(f *Fence) (err error) {
 		f.Resource, err = s.resource()
 		return err
 	case key == "mode" && f.Mode == 0:
-		f.Mode, err = ParseMode(s.word())
+		f.Mode, err = parseMode(s.word())
 		return err
 	case key == "lock" || key == "mode":
 		return s.refuse("the parameter " + key + " is repeated")

@@ -98,7 +98,7 @@ func TestExtractAccepts(t *testing.T) {
 
 func TestExtractRefuses(t *testing.T) {
 	const good = `"17";lock="a";mode=write`
-	many := make([]string, fencing.MaxFences+1)
+	many := make([]string, 64+1)
 	for i := range many {
 		many[i] = fmt.Sprintf(`"17";lock="r%d";mode=write`, i)
 	}
@@ -137,7 +137,7 @@ func TestExtractRefuses(t *testing.T) {
 		"two in a list":     {[]string{good + `, "18";lock="a";mode=write`}, "second fence"},
 		"one of two is bad": {[]string{good, `"x";lock="b";mode=read`}, "digits"},
 		"too many":          {many, "limit of 64 fences"},
-		"oversize":          {[]string{strings.Repeat(" ", fencing.MaxHeader) + good}, "limit of 16384 bytes"},
+		"oversize":          {[]string{strings.Repeat(" ", 16<<10) + good}, "limit of 16384 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := fencing.NewContext(t.Context(), read("mine", 1))

@@ -26,8 +26,7 @@ func (m Mode) String() string {
 	}
 }
 
-// ParseMode parses "read" or "write"; anything else is a [*MalformedError].
-func ParseMode(s string) (Mode, error) {
+func parseMode(s string) (Mode, error) {
 	switch s {
 	case "read":
 		return Read, nil
@@ -52,7 +51,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 		*m = 0
 		return nil
 	}
-	parsed, err := ParseMode(string(text))
+	parsed, err := parseMode(string(text))
 	if err != nil {
 		return err
 	}

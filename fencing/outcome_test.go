@@ -131,7 +131,7 @@ func TestExtractOwner(t *testing.T) {
 		"nothing quoted":   {[]string{`""`}, "", "ULID"},
 		"parameter":        {[]string{`"` + ulid + `";x=1`}, "", "comma"},
 		"comma at the end": {[]string{`"` + ulid + `",`}, "", "last comma"},
-		"oversize":         {[]string{strings.Repeat(" ", fencing.MaxHeader+1)}, "", "limit"},
+		"oversize":         {[]string{strings.Repeat(" ", 16<<10+1)}, "", "limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{

@@ -1,7 +1,6 @@
 package fencing
 
 import (
-	"cmp"
 	"database/sql/driver"
 	"fmt"
 	"strconv"
@@ -58,10 +57,6 @@ func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 // Padded returns the token in 20 decimal digits, so that the order of the texts is the order of the tokens: for object
 // names, and stores that compare bytes.
 func (t Token) Padded() string { return fmt.Sprintf("%0*d", paddedLen, uint64(t)) }
-
-// Compare returns -1 if t is older than u, +1 if it is newer and 0 if they are
-// equal. It fits [slices.SortFunc] as Token.Compare.
-func (t Token) Compare(u Token) int { return cmp.Compare(t, u) }
 
 // MarshalText returns the text of [Token.String]. A token above [MaxToken] is a [*MalformedError].
 func (t Token) MarshalText() ([]byte, error) {

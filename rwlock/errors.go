@@ -23,7 +23,6 @@ var (
 	ErrReplicas    = errors.New("rwlock: too few replicas")              // hold the grant, which is released: *QuorumError
 	ErrConflict    = errors.New("rwlock: key holds something else")      // WRONGTYPE or the like: *QuorumError
 	ErrTicket      = errors.New("rwlock: ticket refused")                // see Locker.Adopt: *TicketError
-	ErrMessages    = errors.New("rwlock: pub/sub unavailable")           // passed to Trace.NoMessages only
 	ErrClosed      = errors.New("rwlock: locker closed")                 // used after Close
 	ErrOption      = errors.New("rwlock: option or argument refused")    // *OptionError
 )

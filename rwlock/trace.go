@@ -2,7 +2,6 @@ package rwlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -56,7 +55,7 @@ type Trace struct {
 
 	// NoMessages is called once when a server answers, but its messages of hand-offs do not arrive: no right to the
 	// channel, a command that is renamed or that a proxy refuses, too many connections. Waiters poll instead, at intervals
-	// from 10 ms up to a third of a TTL (1 s at most), until messages arrive. The error matches ErrMessages.
+	// from 10 ms up to a third of a TTL (1 s at most), until messages arrive.
 	NoMessages func(server string, err error)
 }
 
@@ -114,9 +113,7 @@ func (t *Trace) hooks() engine.Hooks {
 		}
 	}
 	if noMessages := t.NoMessages; noMessages != nil {
-		h.NoMessages = func(server string, err error) {
-			noMessages(server, fmt.Errorf("%w: %w", ErrMessages, nodeCause(err)))
-		}
+		h.NoMessages = func(server string, err error) { noMessages(server, nodeCause(err)) }
 	}
 	return h
 }

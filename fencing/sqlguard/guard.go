@@ -25,7 +25,7 @@ type Option func(*config)
 
 type config struct{ table string }
 
-// WithTable names the guard table, [DefaultTable] otherwise: "table" or "schema.table" in lower case, digits and
+// WithTable names the guard table, fencelock_guard otherwise: "table" or "schema.table" in lower case, digits and
 // underscores. It is the developer's choice and never comes from a request; still, a name that is not an identifier is
 // [ErrTable].
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
@@ -36,7 +36,7 @@ func New(dialect Dialect, opts ...Option) (*Guard, error) {
 	if err := dialect.validate(); err != nil {
 		return nil, err
 	}
-	c := config{table: DefaultTable}
+	c := config{table: "fencelock_guard"}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("%w: it is nil", ErrOption)
@@ -276,9 +276,6 @@ func checkInsertID(result sql.Result, f fencing.Fence) error {
 
 // Native returns the guard for handles of a driver that is used without database/sql.
 func (g *Guard) Native() Native { return Native{g} }
-
-// DefaultTable is the guard table's name unless [WithTable] gives another.
-const DefaultTable = "fencelock_guard"
 
 // 63 bytes is PostgreSQL's limit, which cuts longer names without an error;
 // MySQL's is 64. Lower case only, because a quoted name with capitals is another

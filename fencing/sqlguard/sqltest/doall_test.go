@@ -189,7 +189,7 @@ func TestConnectionThatDiesBetweenTheClaims(t *testing.T) {
 			require.NoError(t, guard.Claim(t.Context(), db, write("a", 2)), "nothing of the claim is left")
 			require.NoError(t, first.Rollback())
 			requireSeen(t, guard, db, map[string]fencing.Registers{"a": {MaxWrite: 2}, "b": {MaxWrite: 1}})
-			_, err := db.Exec(`DELETE FROM ` + sqlguard.DefaultTable)
+			_, err := db.Exec(`DELETE FROM fencelock_guard`)
 			require.NoError(t, err)
 		}
 	})
