@@ -26,20 +26,20 @@ const (
 
 // scattered names the types whose methods stand in more files, because each of these files has one concern.
 var scattered = map[string]int{
-	"internal/engine.Engine":      16,
-	"internal/engine.Lease":       7,
-	"internal/engine.acquisition": 3,
-	"internal/engine.hold":        10,
-	"internal/testkit.Process":    3,
-	"internal/testkit.World":      5,
-	"internal/transport.Master":   7,
-	"internal/transport.Node":     3,
-	"internal/transport.pipeline": 3,
-	"internal/wire.reader":        3, // what each list of a reply has is read in the file of its message
-	"reentrant.Locker":            3,
-	"rwlock.Lease":                3,
-	"rwlock.Locker":               6,
-	"rwlock.RWMutex":              8,
+	"internal/engine.Engine":        16,
+	"internal/engine.Lease":         7,
+	"internal/engine.acquisition":   3,
+	"internal/engine.hold":          10,
+	"internal/test/testkit.Process": 3,
+	"internal/test/testkit.World":   5,
+	"internal/transport.Master":     7,
+	"internal/transport.Node":       3,
+	"internal/transport.pipeline":   3,
+	"internal/wire.reader":          3, // what each list of a reply has is read in the file of its message
+	"reentrant.Locker":              3,
+	"rwlock.Lease":                  3,
+	"rwlock.Locker":                 6,
+	"rwlock.RWMutex":                8,
 }
 
 // measured are the packages of the module that have enough code to get lost in.

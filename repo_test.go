@@ -101,7 +101,7 @@ func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", testify))
 	require.Empty(t, misplacedImports(t, "rwlock/a_test.go", testify))
 	require.Empty(t, misplacedImports(t, "bench/a.go", testify))
-	kit := []byte(`package p; import "github.com/seed74116694/fencelock/internal/testkit"`)
+	kit := []byte(`package p; import "github.com/seed74116694/fencelock/internal/test/testkit"`)
 	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", kit))
 	ours := []byte(`package p; import ("context"; "github.com/redis/rueidis")`)
 	require.NotEmpty(t, misplacedImports(t, "fencing/a.go", ours))
@@ -223,7 +223,7 @@ func wrongInCatalogue(page string, tests []string) (wrong []string) {
 
 var testOnly = []string{
 	"github.com/stretchr/testify", "github.com/alicebob/miniredis", "go.uber.org/goleak",
-	"github.com/seed74116694/fencelock/internal/testkit",
+	"github.com/seed74116694/fencelock/internal/test/testkit",
 }
 
 // misplacedImports returns the imports that a file at this path must not have: modules that only tests need, and in the
@@ -234,8 +234,8 @@ func misplacedImports(t *testing.T, path string, text []byte) []string {
 	if strings.HasSuffix(path, "_test.go") {
 		return nil
 	}
-	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/testredis/") ||
-		strings.Contains(slashed, "/internal/testkit/") || strings.Contains(slashed, "/locktest/")
+	forTests := strings.Contains(slashed, "/bench/") || strings.Contains(slashed, "/internal/test/testredis/") ||
+		strings.Contains(slashed, "/internal/test/testkit/") || strings.Contains(slashed, "/locktest/")
 	core := filepath.ToSlash(filepath.Dir(path)) == "fencing"
 
 	var misplaced []string

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // arena is the servers, the links to them and the worker processes of a run.

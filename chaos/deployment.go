@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // The deployments: what each master of a quorum, or the only one, consists of.

@@ -28,9 +28,9 @@
 // minimum was over, the linearizability of the guarded registers, and that nothing is left on the masters.
 //
 // An embedded server runs in the process of the arena and shows more than a real one: each script call is compared
-// with the model of internal/scriptfuzz, and the holds of each master are known at every moment. So it is also judged
-// whether a quorum had each hold for as long as its client trusted it, whether a hold stood without a client, and
-// whether a lock was free while a call waited. A run ends at the first script call that differs.
+// with the model of internal/test/scriptfuzz, and the holds of each master are known at every moment. So it is also
+// judged whether a quorum had each hold for as long as its client trusted it, whether a hold stood without a client,
+// and whether a lock was free while a call waited. A run ends at the first script call that differs.
 //
 // With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
 //

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/scriptfuzz"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // embeddedServer is a server in the process of the arena. It compares each script call with the model of the scripts,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/scriptfuzz"
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 )
 
 // holds is the record of the holds that one master grants.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/scriptfuzz"
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 )
 
 // A record of holds has one part for each token, and knows whether a script or the master itself has ended it.

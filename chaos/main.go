@@ -21,7 +21,7 @@ import (
 	"github.com/seed74116694/fencelock/chaos/check"
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/report"
-	"github.com/seed74116694/fencelock/internal/harness"
+	"github.com/seed74116694/fencelock/internal/test/harness"
 )
 
 // workerVariable has the configuration of a worker process.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/seed74116694/fencelock/chaos/check"
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/peer"
-	"github.com/seed74116694/fencelock/internal/harness"
+	"github.com/seed74116694/fencelock/internal/test/harness"
 )
 
 // scene is a deployment and the faults under which the libraries are compared.

@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/peer"
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // The workload shows what it is for: without a lock sets lose elements, and with this library's tokens none does. A

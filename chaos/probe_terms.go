@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/harness"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/harness"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )

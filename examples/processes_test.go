@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/internal/testpostgres"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testpostgres"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/testkit"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // faults breaks what a simulation consists of, again and again, each for a while.

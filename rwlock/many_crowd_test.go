@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/testkit"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 var manyFor = flag.Duration("rwlock.many", 0, "how long the crowds that take several locks run on servers")

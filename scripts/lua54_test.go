@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// The scripts keep to the contract also where Lua 5.4 runs them. internal/scriptfuzz plays random sequences there.
+// The scripts keep to the contract also where Lua 5.4 runs them. internal/test/scriptfuzz plays random sequences there.
 func TestSequencesInLua54(t *testing.T) {
 	inLua54(t, func(e *env) {
 		for name, steps := range sequences {

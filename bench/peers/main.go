@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 func main() {

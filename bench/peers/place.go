@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
-	"github.com/seed74116694/fencelock/internal/harness"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/harness"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // place is a form in which servers are run.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // replicas measures the cost of waiting for replicas.

@@ -33,7 +33,7 @@ type reached struct {
 const skipped = "^TestSourcesAreAssembled$|Lua54"
 
 const (
-	fuzzFolder    = "internal/scriptfuzz"
+	fuzzFolder    = "internal/test/scriptfuzz"
 	corpusPattern = "^TestCorpus$"
 )
 

@@ -7,8 +7,8 @@
 // A branch is the body of an if, elseif or else, of a loop or of a function; an if without an else has a branch for
 // the other case. The scripts are built into the tests with a line of the server's log at the beginning of each branch.
 // That changes no command, key or reply. The tests then run on a redis-server one by one, in the order of the page:
-// first the corpus of internal/scriptfuzz, then its random sequences, then the tests of package scripts, until nothing
-// is left. A branch belongs to the first one that reaches it.
+// first the corpus of internal/test/scriptfuzz, then its random sequences, then the tests of package scripts, until
+// nothing is left. A branch belongs to the first one that reaches it.
 //
 // The exit status is 1 if no test reaches a branch.
 package main
@@ -24,7 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 func main() {

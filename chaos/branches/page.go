@@ -14,8 +14,8 @@ of an if, an elseif, an else, a loop or a function; "not" is the other case of a
 taken apart: a part of a condition that decides alone has no row of its own. The command that writes this page stands
 in [correctness.md](correctness.md#branches-of-the-scripts). It names the branches that no test reaches, here "no test".
 
-"corpus" is a sequence of calls, a file of internal/scriptfuzz/testdata/corpus; "seed" is a sequence that
-TestRandomSequences of internal/scriptfuzz draws; the others are tests of package scripts.
+"corpus" is a sequence of calls, a file of internal/test/scriptfuzz/testdata/corpus; "seed" is a sequence that
+TestRandomSequences of internal/test/scriptfuzz draws; the others are tests of package scripts.
 `
 
 // page returns the text of the page.

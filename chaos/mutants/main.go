@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 type config struct {

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/chaos/peer"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

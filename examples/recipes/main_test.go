@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/internal/testpostgres"
+	"github.com/seed74116694/fencelock/internal/test/testpostgres"
 )
 
 // postgres is the server of this run of tests.

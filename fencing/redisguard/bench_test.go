@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // What the guard costs: the same write with and without, one at a time (the round

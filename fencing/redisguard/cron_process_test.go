@@ -18,7 +18,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 var cronTicks = flag.Int("redisguard.ticks", 0, "how many ticks processes run on a server, of which none is missed")

@@ -12,8 +12,8 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
-	"github.com/seed74116694/fencelock/internal/scratch"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // suite is run on every kind of server; each test starts with an empty one.

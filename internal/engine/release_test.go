@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // A call waits for the releases that were registered before it, in whatever order they are answered, and for no others.

@@ -151,7 +151,7 @@ func shell(t *testing.T, folder, command string) string {
 	return output.String()
 }
 
-// searched is the PATH with the folder of internal/testredis/install-valkey.
+// searched is the PATH with the folder of internal/test/testredis/install-valkey.
 func searched() string { return os.Getenv("PATH") + ":/opt/fencelock-valkey" }
 
 var (
@@ -217,7 +217,7 @@ var workloads = regexp.MustCompile(` -w (\S+)`)
 func listWorkloads(t *testing.T, command string) {
 	if strings.Contains(command, "valkey-server") && exec.Command("sh", "-c",
 		"PATH="+searched()+"; command -v valkey-server").Run() != nil {
-		t.Skip("Valkey is not here: run internal/testredis/install-valkey as root")
+		t.Skip("Valkey is not here: run internal/test/testredis/install-valkey as root")
 	}
 	list := shell(t, root, command+" -w list")
 	named := workloads.FindStringSubmatch(command)

@@ -8,7 +8,7 @@ import (
 
 // releasedScripts has the scripts of each release, by its version. The tests of package scriptfuzz play them together
 // with the present ones.
-const releasedScripts = "internal/scriptfuzz/testdata/releases"
+const releasedScripts = "internal/test/scriptfuzz/testdata/releases"
 
 // keepScripts stages a copy of the scripts under the version, unless an earlier release has the same ones.
 func keepScripts(repository, version string) error {

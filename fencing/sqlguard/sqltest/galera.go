@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/seed74116694/fencelock/internal/freeport"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 // provider is Galera's library, as Debian installs it with mariadb-server.

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // servers is shared by all tests of this run: starting one takes seconds.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/freeport"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 // startLimit bounds the creation of the data directory and the start of a server, each. Both take some seconds on an

@@ -14,7 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 // Store is a kind of database to run a test against.

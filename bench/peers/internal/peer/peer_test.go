@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/peer"
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 func TestMain(m *testing.M) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/freeport"
+	"github.com/seed74116694/fencelock/internal/test/freeport"
 )
 
 // Default is the program that Start runs if none is named, found on PATH.

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/bench/peers/internal/server"
-	"github.com/seed74116694/fencelock/internal/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
 func TestMain(m *testing.M) {

@@ -1,0 +1,32 @@
+package freeport_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/test/freeport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// No outgoing connection gets one of these, and no other server while one is reserved.
+func TestPortsAreReservedBelowThoseOfOutgoingConnections(t *testing.T) {
+	found := map[int]bool{}
+	for range 400 {
+		port, err := freeport.Find()
+		require.NoError(t, err)
+		t.Cleanup(port.Close)
+		require.GreaterOrEqual(t, port.Number, freeport.First)
+		require.LessOrEqual(t, port.Number, freeport.Last)
+		require.False(t, found[port.Number], "found twice")
+		found[port.Number] = true
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port.Number))
+		require.NoError(t, err, "free for the server")
+		require.NoError(t, listener.Close())
+	}
+	require.Less(t, freeport.Last, 32768)
+}

@@ -1,0 +1,38 @@
+package testkit
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/seed74116694/fencelock/internal/test/testredis"
+)
+
+// Place is where a test over one master can run.
+type Place struct {
+	Name  string
+	Enter func(t *testing.T, test func(w *World))
+}
+
+// Places returns fake time and every server binary that is installed, under -short the first of them: another kind of
+// server runs no other Go code. The servers run until t ends, and each serves all tests that enter it one after the
+// other, empty at the beginning. Without any binary there is a place that says what to install.
+func Places(t *testing.T) []Place {
+	t.Helper()
+	all := []Place{{"fake time", func(t *testing.T, test func(w *World)) { InFakeTime(t, 1, test) }}}
+	binaries := testredis.Binaries()
+	if testing.Short() && len(binaries) > 1 {
+		binaries = binaries[:1]
+	}
+	for _, binary := range binaries {
+		server := testredis.StartBinary(t, binary)
+		all = append(all, Place{filepath.Base(binary), func(t *testing.T, test func(w *World)) {
+			w := OnServers(t, server)
+			w.FlushAll()
+			test(w)
+		}})
+	}
+	if len(all) == 1 {
+		all = append(all, Place{"redis-server", func(t *testing.T, _ func(*World)) { testredis.Require(t) }})
+	}
+	return all
+}

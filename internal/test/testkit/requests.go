@@ -1,0 +1,154 @@
+package testkit
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// scriptNames returns the scripts by their digest and by their source.
+var scriptNames = sync.OnceValue(func() map[string]scripts.Name {
+	names := make(map[string]scripts.Name)
+	for name, source := range scripts.All() {
+		names[source], names[digest(source)] = name, name
+	}
+	return names
+})
+
+func digest(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+// ScriptOf returns which script a command runs, by digest or whole, or "" for none. See World.ScriptOf for several
+// masters.
+func ScriptOf(cmd []string) scripts.Name {
+	if len(cmd) < 2 {
+		return ""
+	}
+	return scriptNames()[cmd[1]]
+}
+
+// Running matches the commands that run one of these scripts. See World.Running for several masters.
+func Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool { return isOneOf(ScriptOf(cmd), names) }
+}
+
+func isOneOf(name scripts.Name, names []scripts.Name) bool {
+	return name != "" && slices.Contains(names, name)
+}
+
+// HoldsOf returns the holds that a command concerns: the argument after the vote, or of a renewal every third from
+// there. See the headers in scripts.
+func HoldsOf(cmd []string) (holds []string) {
+	keys, err := strconv.Atoi(cmd[2])
+	if err != nil {
+		return nil
+	}
+	own := cmd[3+keys+1:]
+	if ScriptOf(cmd) != scripts.Renew {
+		return own[:1]
+	}
+	for i := 0; i < len(own); i += 3 {
+		holds = append(holds, own[i])
+	}
+	return holds
+}
+
+// saltedScripts are scripts that are sent with something after them, as to several masters, by digest.
+type saltedScripts struct {
+	mu      sync.Mutex
+	digests map[string]scripts.Name
+}
+
+// ScriptOf returns which script a command runs, or "" for none. It learns the digests of salted scripts from the
+// commands that send them whole.
+func (w *World) ScriptOf(cmd []string) scripts.Name {
+	if name := ScriptOf(cmd); name != "" || len(cmd) < 2 {
+		return name
+	}
+	s := w.scripts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if testredis.Named("EVAL")(cmd) {
+		for name, source := range scripts.All() {
+			if strings.HasPrefix(cmd[1], source) {
+				s.digests[digest(cmd[1])] = name
+				return name
+			}
+		}
+	}
+	return s.digests[cmd[1]]
+}
+
+// Running matches the commands that run one of these scripts.
+func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool { return isOneOf(w.ScriptOf(cmd), names) }
+}
+
+// Requests are the scripts that have reached a master, in the order of arrival.
+type Requests struct {
+	w   *World
+	mu  sync.Mutex
+	all []Request
+}
+
+// Request is one call of a script.
+type Request struct {
+	Script scripts.Name
+	Cmd    []string
+	At     time.Time
+}
+
+// Requests notes what reaches the first master from now on, over the links that these processes have to it, or over all
+// that it has now.
+func (w *World) Requests(from ...*Process) *Requests {
+	r := &Requests{w: w}
+	var links []*testredis.Link
+	for _, p := range from {
+		links = append(links, p.Link)
+	}
+	if len(from) == 0 {
+		links = w.Mini.Links()
+	}
+	for _, link := range links {
+		link.OnCommand(func(cmd []string) {
+			if name := w.ScriptOf(cmd); name != "" {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.all = append(r.all, Request{name, cmd, time.Now()})
+			}
+		})
+	}
+	return r
+}
+
+// All returns what has come so far. In fake time it waits for what is on its way.
+func (r *Requests) All() []Request {
+	if r.w.Mini != nil {
+		synctest.Wait()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// Counts returns how often each script has come.
+func (r *Requests) Counts() map[scripts.Name]int {
+	counts := make(map[scripts.Name]int)
+	for _, one := range r.All() {
+		counts[one.Script]++
+	}
+	return counts
+}
+
+// Of returns how often this script has come.
+func (r *Requests) Of(name scripts.Name) int { return r.Counts()[name] }
