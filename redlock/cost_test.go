@@ -5,12 +5,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/testkit"
-	"github.com/seed74116694/fencelock/internal/testredis"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -70,35 +71,42 @@ func pairOnce(t *testing.T, locker *rwlock.Locker) {
 	}
 }
 
-// Each master runs one script to acquire and one to release, and these are the commands inside them. They are those of
-// masters that keep pace: the release to a master that has not answered the acquire costs a tombstone more, so the
-// cheapest of several rounds counts.
+// Each master runs one script to acquire and one to release, and these are the commands inside them. Each script has
+// run on every master before the next is sent: the release to a master that has not answered the acquire costs a
+// tombstone more.
 func TestUncontendedCommandsOfAMaster(t *testing.T) {
-	const rounds, pairs, most = 200, 5, 7
+	const pairs, most = 20, 7
 	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
 	_, locker := lockerOver(t, servers)
-	cheapest := map[*testredis.Server]float64{}
-	for range rounds {
+	pairOnce(t, locker)
+	for _, s := range servers {
+		await(t, func() bool { return s.Stats()["hdel"].Calls > 0 }) // by the release, which is the last script
+		s.ResetStats()
+	}
+	allHaveRun := func(want int) {
 		for _, s := range servers {
-			s.ResetStats()
+			await(t, func() bool {
+				scripts, _ := scriptsOf(s)
+				return scripts == want
+			})
 		}
-		for range pairs {
-			pairOnce(t, locker)
-		}
-		for _, s := range servers {
-			if scripts, inside := scriptsOf(s); scripts == 2*pairs { // nothing of another round
-				perPair := float64(inside) / pairs
-				if best, ok := cheapest[s]; !ok || perPair < best {
-					cheapest[s] = perPair
-				}
-			}
-		}
+	}
+	for pair := range pairs {
+		lease, err := locker.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		allHaveRun(2*pair + 1)
+		require.NoError(t, lease.Release(t.Context()))
+		allHaveRun(2*pair + 2)
 	}
 	for _, s := range servers {
-		t.Logf("%.2f commands a pair", cheapest[s])
-		require.LessOrEqual(t, cheapest[s], float64(most))
-		require.Greater(t, cheapest[s], float64(most)/2, "they are counted")
+		_, inside := scriptsOf(s)
+		require.Equal(t, most*pairs, inside)
 	}
+}
+
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 10*time.Second, time.Millisecond)
 }
 
 // scriptsOf returns how many scripts a server has run, and the commands inside them.
