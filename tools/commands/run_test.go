@@ -30,6 +30,7 @@ var elsewhere = map[string]string{
 	"go run -C tools ./release v0.2.0":   "tools/release",
 	"go run -C tools ./release -changes": "tools/release",
 	"go test ./release":                  "tools/release",
+	"go test ./branches":                 "tools/branches",
 
 	"go run -C chaos . -peers all -for 3m -seed 7 -plot ../docs/plots/peers-under-faults.svg": "chaos: TestLockSets, in " +
 		"a short form",
@@ -84,7 +85,6 @@ func runnerOf(command string, runTests func(*testing.T, string)) func(*testing.T
 		"go mod edit ":               nothing,
 		"GOWORK=off go mod tidy":     nothing,
 		"go run -C chaos ./mutants":  listMutants,
-		"go run -C chaos ./branches": listBranches,
 		"go run -C chaos . ":         readFlags,
 	} {
 		if strings.HasPrefix(command, prefix) {
@@ -124,11 +124,6 @@ func buildCommand(t *testing.T, command string) {
 // listMutants lists the mutants that the command would try. To try one takes seconds.
 func listMutants(t *testing.T, command string) {
 	require.Regexp(t, `(?m)^[a-z-]+: .`, shell(t, root, command+" -list"))
-}
-
-// listBranches lists the branches that the command would look for. To find tests for them takes minutes.
-func listBranches(t *testing.T, command string) {
-	require.Regexp(t, `(?m)^settle.lua if .`, shell(t, root, command+" -list"))
 }
 
 // readFlags gives the command's flags to chaos, which prints what flags there are instead of running for minutes. What

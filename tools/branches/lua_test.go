@@ -1,47 +1,16 @@
-package main
+package branches_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
-// branch is a branch of a script, by its file and the words that lead to it.
-type branch struct{ file, what string }
-
-const folder = "scripts"
-
-// load returns the branches of all scripts, and the texts of the scripts that log them, by path.
-func load(root string) (all []branch, files map[string]string, err error) {
-	paths, err := filepath.Glob(filepath.Join(root, folder, "*.lua"))
-	if err != nil {
-		return nil, nil, err
-	}
-	slices.Sort(paths)
-	files = map[string]string{}
-	for _, path := range paths {
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return nil, nil, err
-		}
-		text, found := instrument(string(source), len(all))
-		name := filepath.Base(path)
-		for _, what := range found {
-			all = append(all, branch{name, what})
-		}
-		files[folder+"/"+name] = text
-	}
-	return all, files, nil
-}
-
-// mark is what a branch logs; notice is the server's level that is always logged.
+// mark is what a branch logs, at the level of a server that is always logged. In Lua 5.4 nothing logs.
 const mark = "fencelock branch "
 
 func call(number int) string {
-	return fmt.Sprintf(" redis.log(redis.LOG_WARNING, '%s%d') ", mark, number)
+	return fmt.Sprintf(" if redis.log then redis.log(redis.LOG_WARNING, '%s%d') end ", mark, number)
 }
 
 // token is a part of a Lua text that decides nothing, a word or a sign.

@@ -1,0 +1,112 @@
+package branches_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const root = "../.."
+
+// Tests reach each branch of each script: the body of an if, an elseif, an else, a loop or a function, and the other
+// case of an if without an else. The scripts are built into the tests with a line of the server's log at the beginning
+// of each branch, which changes no command, key or reply.
+func TestEveryBranchOfTheScriptsIsReached(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the tests of the scripts")
+	}
+	server, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	branches, overlay := overlay(t)
+	logs, bin := t.TempDir(), t.TempDir()
+	logging := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --logfile %s/$$\n", server, logs)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "redis-server"), []byte(logging), 0o755))
+	// A test that looks at the scripts' own text fails with calls in it.
+	for _, args := range [][]string{
+		{"./scripts", "-skip", "^TestSourcesAreAssembled$"},
+		{"./internal/test/scriptfuzz", "-run", "^TestCorpus$|^TestRandomSequences$", "-server=redis-server", "-seeds=20"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-overlay", overlay}, args...)...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "FENCELOCK_VALKEY=none", "FENCELOCK_SERVER=")
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
+	seen := reached(t, logs)
+	for number, name := range branches {
+		if !seen[number] {
+			t.Errorf("no test reaches %s", name)
+		}
+	}
+}
+
+// overlay returns the names of the branches, and the file that has the go command build the scripts that log them.
+func overlay(t *testing.T) (branches []string, path string) {
+	folder, replaced := t.TempDir(), map[string]string{}
+	files, err := filepath.Glob(filepath.Join(root, "scripts", "*.lua"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 10)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		text, found := instrument(string(source), len(branches))
+		name := filepath.Base(file)
+		for _, what := range found {
+			branches = append(branches, name+": "+what)
+		}
+		original, err := filepath.Abs(file)
+		require.NoError(t, err)
+		replaced[original] = filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(replaced[original], []byte(text), 0o600))
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
+	path = filepath.Join(folder, "overlay.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return branches, path
+}
+
+// reached returns the numbers of the branches in the servers' logs.
+func reached(t *testing.T, logs string) map[int]bool {
+	paths, err := filepath.Glob(filepath.Join(logs, "*"))
+	require.NoError(t, err)
+	seen := map[int]bool{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			if _, number, is := strings.Cut(line, mark); is {
+				var n int
+				_, err := fmt.Sscan(number, &n)
+				require.NoError(t, err)
+				seen[n] = true
+			}
+		}
+	}
+	return seen
+}
+
+func TestBranchesAreFound(t *testing.T) {
+	text, found := instrument("local function f(a) -- if\n  if a then return 'end' end\n  for i = 1, 2 do a = i end\n"+
+		"  if a == 1 then b() elseif a then c() else d() end\nend\n", 3)
+	require.Equal(t, []string{
+		"function f(a)", "if a", "not if a", "for i = 1, 2 do", "if a == 1", "elseif a", "else of if a == 1",
+	}, found)
+	require.Equal(t, 7, strings.Count(text, mark))
+	require.Contains(t, text, "f(a)"+call(3)+" -- if\n  if a then"+call(4)+" return 'end' else"+call(5)+"end\n")
+	require.Equal(t, 5, strings.Count(text, "\n"), "the lines stay")
+}
