@@ -70,7 +70,7 @@ func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
 // Unwrap returns what ended the wait.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
-// Reason says why a lease was lost: one word for errors, logs, Stats and metrics.
+// Reason says why a lease was lost, with the same text in errors, logs and metrics.
 type Reason string
 
 // The reasons of a LostError.
@@ -234,7 +234,7 @@ func (e *QuorumError) Unwrap() []error {
 
 // NodeError is one master's failure.
 type NodeError struct {
-	Index int // in the order given to New
+	Index int // in the order given to New or Open
 	Addr  string
 	Err   error // the server's refusal, a failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }

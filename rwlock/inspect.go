@@ -44,7 +44,7 @@ type Waiter struct {
 
 // MasterState is the view of one master on a lock.
 type MasterState struct {
-	Index   int // in the order given to New
+	Index   int // in the order given to New or Open
 	Addr    string
 	Token   fencing.Token
 	Holders []Holder
@@ -233,21 +233,16 @@ func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOn
 // reason is for the process, 1 to 256 bytes; the text of WithMeta names the operator.
 //
 // A granted hold cannot be renewed any more. It stands until its process gives it back or until it expires, and Break
-// returns then, so no other client gets the lock while the process trusts in it. The process hears of it by a message
-// if it has waited for this lock or holds it by an RWMutex, else by its next renewal, after a third of the TTL at the
-// latest. It gives the hold back: its lease ends with the reason Broken and a *BrokenError. It may acquire the lock
-// again. A hold that its process has released, and that stands only because of WithMinHold, ends at once. The hold of a
-// process that has died stands until its minimum, and Break waits for that; BreakNow does not. A waiter leaves the
-// queue, and its acquisition fails with an *AcquireError whose cause is a *BrokenError. An acquisition that asks again
-// under another hold id, and a lease that is converted, end with their former hold if that was broken before its
-// release got to the master. So does a LockAll with each hold that it knows to be broken; what it has given back by
-// then is gone.
+// returns then, so no other client gets the lock while the process trusts in it. The process hears of it by its next
+// renewal at the latest, after a third of the TTL, and gives the hold back: its lease ends with ReasonBroken and a
+// *BrokenError. It may acquire the lock again. A hold that its process has released, and that stands only because of
+// WithMinHold, ends at once; that of a process that has died stands until its minimum, unless BreakNow is given. A
+// waiter leaves the queue, and its acquisition fails with an *AcquireError whose cause is a *BrokenError.
 //
-// If ctx ends before, the error is its cause, or a *QuorumError with that cause if requests were under way. The hold
-// stays unrenewable where a request has arrived. A hold that no master of a quorum has is ErrNotHeld. A failover may
-// lose what was broken, as any write: a Break that still waits breaks the hold again. If fewer masters than a quorum
-// answered, the error is a *QuorumError. To repeat a Break is harmless. An argument that breaks a rule is an
-// *OptionError, before anything is sent. After Close the error is ErrClosed.
+// If ctx ends before, the error is its cause, or a *QuorumError with that cause if requests were under way; the hold
+// stays unrenewable where a request has arrived. A hold that a quorum of masters does not have is ErrNotHeld; fewer
+// answers than a quorum are a *QuorumError. To repeat a Break is harmless: docs/guarantees.md says what a failover may
+// lose. An argument that breaks a rule is an *OptionError, before anything is sent. After Close the error is ErrClosed.
 func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...BreakOption) error {
 	s, err := l.checkBreak(name, hold, reason, opts)
 	if err != nil {

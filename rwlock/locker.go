@@ -113,26 +113,16 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 // until the lease has been granted. Adopt makes a single attempt, as TryLock does, and does not wait.
 //
 // At most one Adopt of a ticket succeeds. Of several at the same time, one or none does; the others get an
-// *AcquireError, or a *TicketError once one has succeeded. An adoption that fails leaves the ticket as it was: it can
-// be tried again as long as the lock is kept, also after an adopter that has died on its way, when its TTL is over.
-// There is one exception: a *QuorumError after which Indeterminate is true, the end of ctx, or ErrClosed, may have come
-// while the masters were giving up the detached hold. Then the ticket may be used up, and another Adopt shows whether
-// it is.
+// *AcquireError, or a *TicketError once one has succeeded. An adoption that fails leaves the ticket as it was, for as
+// long as the lock is kept; but after a *QuorumError that is Indeterminate, the end of ctx or ErrClosed the ticket may
+// be used up, which another Adopt shows. After a *LostError, of a lease that was lost at once, it is.
 //
-// A ticket that is not taken is a *TicketError, which matches ErrTicket and names the reason: it is damaged or of
-// another version, prefix or set of masters, or its hold is gone: expired, released, broken, or adopted. As far as that
-// shows in the ticket, nothing is sent. Too few masters that answer are a *QuorumError. If the lease is lost at once,
-// the error is its *LostError, and the ticket is used up. An option that breaks a rule is an *OptionError. With every
-// error there is no lease, and a hold that a master may have granted is released in the background.
+// A ticket that is not taken is a *TicketError, which names the reason: it is damaged or of another version, prefix or
+// set of masters, or its hold is gone: expired, released, broken, or adopted. The other errors are those of TryLock.
+// With every error there is no lease, and a hold that a master may have granted is released in the background.
 //
-// The minimum of the detached lease is not carried over: without WithMinHold here, the release of the adopted lease
-// frees the name at once. With WithMinHold it counts from the grant of the detached hold, as the server has it; after
-// an Upgrade or Downgrade that is the grant of the conversion. An adopter that dies leaves its hold for its TTL, or for
-// its minimum if that is longer, counted from the adoption. Until then no other Adopt of the ticket succeeds, and
-// afterwards only if the detached hold still stands: for that its TTL has to be longer than both.
-//
-// If Close comes while the masters give up the detached hold, Adopt fails with ErrClosed, the ticket may be used up,
-// and the hold of the adopter is released. Before that the ticket is as it was.
+// The minimum of the detached lease is not carried over: WithMinHold here counts from the grant of the detached hold.
+// An adopter that dies leaves its hold for its TTL or its minimum; until then no other Adopt of the ticket succeeds.
 func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Lease, error) {
 	l.mustBeMade()
 	if err := t.check(); err != nil {

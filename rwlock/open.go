@@ -10,8 +10,9 @@ import (
 
 // Open returns a Locker with a client of its own, made as by Dial; Close closes both. addr is host:port, or a URL as
 // REDIS_URL often has it: redis://, rediss:// or unix://, read by rueidis.ParseURL, also for a Cluster and sentinels.
-// The server need not answer yet: Ping says whether it does. An addr or an option that breaks a rule is an
-// *OptionError. For a Cluster or sentinels none of which answers, the error is a *QuorumError.
+// The server need not answer yet: Ping says whether it does, and until then a Lock waits, silently without WithLogger.
+// An addr or an option that breaks a rule is an *OptionError. For a Cluster or sentinels none of which answers, the
+// error is a *QuorumError.
 func Open(addr string, opts ...Option) (*Locker, error) {
 	base, rule := settings.ReadAddress(addr)
 	if rule != "" {

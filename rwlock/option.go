@@ -70,8 +70,8 @@ func WithMaxWait(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxWait = l.Positive("WithMaxWait", d) })
 }
 
-// WithMaxHold bounds the life of a lease, counted from the grant: the lease is then lost with the reason MaxHold. The
-// bound must be positive, and with WithoutRenewal it must not exceed the TTL. There is no bound by default.
+// WithMaxHold bounds the life of a lease, counted from the grant: the lease is then lost with ReasonMaxHold. The bound
+// must be positive, and with WithoutRenewal it must not exceed the TTL. There is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MaxHold = l.Positive("WithMaxHold", d) })
 }
@@ -103,9 +103,9 @@ func WithBackgroundRelease() LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.BackgroundRelease = true })
 }
 
-// WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock within that
-// time costs no command. A waiter in another process ends it at once, and so does Close; single attempts of other
-// processes fail during that time. It must be positive, and is off by default.
+// WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock then costs
+// no command. A waiter in another process ends it at once, and so does Close; single attempts there fail meanwhile.
+// After a write each read gets a new token: see docs/fencing.md. It is positive, and off by default.
 func WithLinger(d time.Duration) MutexOption {
 	return settings.MutexOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }

@@ -15,7 +15,7 @@ import (
 // Ticket is a lock that Lease.Detach has left for another process, which takes it over with Locker.Adopt. As JSON, with
 // the duration in milliseconds, it fits into a message or a row. A ticket is not signed: any client of the same Redis
 // that has it can take the lock over, and no other client can, so it is to be treated like a password. String and logs
-// show neither its hold nor its secret.
+// show neither its hold nor its secret; but fmt shows all of a ticket that is an unexported field of another struct.
 type Ticket struct {
 	Version     int // of the form of a ticket: 1
 	Prefix      string
