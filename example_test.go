@@ -100,19 +100,7 @@ func (r *readme) lease(ctx context.Context, locker *rwlock.Locker, work func(con
 
 func (r *readme) mutex(ctx context.Context, locker *rwlock.Locker, work func(context.Context) error) error {
 	mu := locker.RWMutex("config")
-	if err := mu.RLock(ctx); err != nil {
-		return err
-	}
-	defer mu.RUnlock(ctx)
-	return work(mu.Context(ctx)) // it carries the fence, and ends if the lock is lost
-}
-
-func (r *readme) mutexForWriting(ctx context.Context, mu *rwlock.RWMutex, write func(context.Context) error) error {
-	if err := mu.Lock(ctx); err != nil {
-		return err
-	}
-	err := write(mu.Context(ctx)) // nil: the storage has accepted it
-	return errors.Join(err, mu.Unlock(ctx))
+	return mu.RDo(ctx, work) // or Do, to write; the context of work has the fence, and ends if the lock is lost
 }
 
 func (r *readme) nested(ctx context.Context, locker *rwlock.Locker, save func(context.Context) error) error {
@@ -163,4 +151,4 @@ func (r *readme) migrated(ctx context.Context, locker *rwlock.Locker, send func(
 }
 
 // These are compiled only: two of them want servers at fixed addresses.
-var _ = []any{(&readme{}).tenLines, (&readme{}).quorum, (&readme{}).mutexForWriting, both, (&readme{}).migrated}
+var _ = []any{(&readme{}).tenLines, (&readme{}).quorum, both, (&readme{}).migrated}
