@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/seed74116694/fencelock/internal/joined"
-	"github.com/seed74116694/fencelock/internal/outcome"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -79,7 +78,7 @@ func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) er
 		if !errors.Is(err, rwlock.ErrLost) {
 			err = nil // an unconfirmed release continues in the background
 		}
-		failed = joined.Errors(outcome.Of(failed, err), order)
+		failed = errs.Join(errs.Outcome(failed, err), order)
 	}()
 	return fn(hold.Context(ctx))
 }

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/joined"
-	"github.com/seed74116694/fencelock/internal/outcome"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -51,9 +50,9 @@ func runAll(ctx context.Context, all *MultiHold, err error, fn func(context.Cont
 		return err
 	}
 	defer func() {
-		errs, order := all.leave(ctx, true)
-		losses := slices.DeleteFunc(errs, func(err error) bool { return !isLoss(err) })
-		failed = joined.Errors(outcome.Of(failed, losses...), order)
+		failures, order := all.leave(ctx, true)
+		losses := slices.DeleteFunc(failures, func(err error) bool { return !isLoss(err) })
+		failed = errs.Join(errs.Outcome(failed, losses...), order)
 	}()
 	return fn(all.Context(ctx))
 }
@@ -333,13 +332,13 @@ func (t *together) giveUp() {
 
 // releaseAll releases leases at the same time, so that one release timeout bounds them all, and returns their errors.
 func releaseAll(ctx context.Context, leases []*rwlock.Lease) []error {
-	errs := make([]error, len(leases))
+	failures := make([]error, len(leases))
 	var all sync.WaitGroup
 	for i, lease := range leases {
-		all.Go(func() { errs[i] = lease.Release(ctx) })
+		all.Go(func() { failures[i] = lease.Release(ctx) })
 	}
 	all.Wait()
-	return errs
+	return failures
 }
 
 // MultiHold is the holds of one owner of several locks that were taken together. Its methods are safe for concurrent
@@ -408,13 +407,13 @@ func (m *MultiHold) Release(ctx context.Context) error {
 	case m.isZero():
 		return errZeroMultiHold
 	}
-	errs, err := m.leave(ctx, false)
-	return joined.Errors(append(errs, err)...)
+	failures, err := m.leave(ctx, false)
+	return errs.Join(append(failures, err)...)
 }
 
 // leave removes the holds, and gives back the locks of which these were the outermost. Holds nested in them are removed
 // too if forced; else they are ErrOrder, and nothing is removed.
-func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order error) {
+func (m *MultiHold) leave(ctx context.Context, forced bool) (failures []error, order error) {
 	left, order := m.takeOut(forced)
 	var joinedLeases []*rwlock.Lease
 	taken := false
@@ -423,7 +422,7 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order
 		switch {
 		case x.hold.outer != nil:
 			if err := x.hold.section.lease.Err(); isLoss(err) {
-				errs = append(errs, err)
+				failures = append(failures, err)
 			}
 		case slices.Contains(m.joined, x.hold):
 			joinedLeases = append(joinedLeases, x.hold.section.lease)
@@ -431,11 +430,11 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (errs []error, order
 			taken = true
 		}
 	}
-	errs = append(errs, releaseAll(ctx, joinedLeases)...)
+	failures = append(failures, releaseAll(ctx, joinedLeases)...)
 	if taken {
-		errs = append(errs, joined.Parts(m.taken.Release(ctx))...)
+		failures = append(failures, errs.Parts(m.taken.Release(ctx))...)
 	}
-	return errs, order
+	return failures, order
 }
 
 // removed is a hold that was taken out, with the innermost of those nested in it, or itself.
@@ -451,7 +450,7 @@ func (m *MultiHold) takeOut(forced bool) (left []removed, order error) {
 			nested = append(nested, h.section.outOfOrder(h))
 		}
 	}
-	order = joined.Errors(nested...)
+	order = errs.Join(nested...)
 	if order != nil && !forced {
 		return nil, order
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -129,7 +129,7 @@ func (s *section) refusal(ctx context.Context, id *identity, r request) error {
 	case (id.joins || r.many) && r.mode == rwlock.Write && s.lease.Mode() == rwlock.Read:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", rwlock.ErrUpgrade, r.name)
 	case ctx.Err() != nil:
-		return r.notAcquired(0, ctxerr.Cause(ctx))
+		return r.notAcquired(0, errs.Cause(ctx))
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/outcome"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // The causes, for errors.Is. A cause with a type in its comment comes as that type, for errors.As.
@@ -173,7 +173,7 @@ func Indeterminate(err error) bool {
 // repeats the work on ErrLost without this question may do it twice. Completed is false if the function has returned an
 // error, also that of a section inside which was completed itself, and for an error of any other call. It covers TryDo,
 // RDo, TryRDo and DoAll, whichever of their leases were lost, and the same forms of package reentrant.
-func Completed(err error) bool { return outcome.Completed(err) }
+func Completed(err error) bool { return errs.Completed(err) }
 
 // QuorumError reports a call that fewer masters carried out than a quorum needs. The holders of the lock are unknown
 // then. It matches ErrNoQuorum, with two exceptions. It matches ErrConflict if no quorum is possible because masters

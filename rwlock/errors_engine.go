@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // convertError converts the engine's errors into errors of this package. No other function does. The engine's errors
@@ -25,7 +25,7 @@ func convertError(err error) error {
 	case *engine.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
-		return joined.Errors(asErrors(nodeErrors(e))...)
+		return errs.Join(asErrors(nodeErrors(e))...)
 	}
 	if errors.Is(err, engine.ErrClosed) {
 		return ErrClosed

@@ -12,9 +12,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -86,7 +85,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 		failed.Nodes, nodes = append(failed.Nodes, node), append(nodes, &node)
 	}
 	if failed.Got >= failed.Need {
-		return joined.Errors(nodes...)
+		return errs.Join(nodes...)
 	}
 	return failed
 }
@@ -249,7 +248,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 		return err
 	}
 	if ctx.Err() != nil {
-		return ctxerr.Cause(ctx)
+		return errs.Cause(ctx)
 	}
 	err = l.engine.Break(ctx, name, hold, engine.Breaker{Who: l.defaults.Meta, Why: reason}, s.atOnce)
 	if err == engine.ErrGone {

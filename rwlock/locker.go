@@ -8,9 +8,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/outcome"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -218,7 +217,7 @@ func run(ctx context.Context, h held, err error, fn func(context.Context) error)
 	if err != nil {
 		return err
 	}
-	defer func() { failed = outcome.Of(failed, h.end(ctx)...) }()
+	defer func() { failed = errs.Outcome(failed, h.end(ctx)...) }()
 	return fn(h.Context(ctx))
 }
 
@@ -376,7 +375,7 @@ func waitingEnd(ctx, within context.Context) error {
 	if ctx.Err() == nil {
 		return context.Cause(within)
 	}
-	return ctxerr.Cause(ctx)
+	return errs.Cause(ctx)
 }
 
 // Stats has the counters of a locker since it was made, and its current numbers.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -194,7 +194,7 @@ func (m *MultiLease) Release(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	return joined.Errors(m.release()...)
+	return errs.Join(m.release()...)
 }
 
 // release returns the error of each lease.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
-	"github.com/seed74116694/fencelock/internal/outcome"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -163,7 +163,7 @@ func (m *RWMutex) run(ctx context.Context, mode Mode, fn func(context.Context) e
 	}
 	defer func() {
 		if err := m.leave(ctx, mode); errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld) {
-			failed = outcome.Of(failed, err) // another error is of a release that goes on
+			failed = errs.Outcome(failed, err) // another error is of a release that goes on
 		}
 	}()
 	return fn(m.Context(ctx))

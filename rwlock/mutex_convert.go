@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
 )
 
@@ -94,7 +94,7 @@ func (c *conversion) run(ctx context.Context, entry engine.Entry) error {
 		return lost
 	}
 	if ctx.Err() != nil {
-		return c.notAcquired(c.w.Mode(), 0, ctxerr.Cause(ctx))
+		return c.notAcquired(c.w.Mode(), 0, errs.Cause(ctx))
 	}
 	lease, err := c.hold.lease, error(nil)
 	if lease.Mode() == c.w.Mode() {
@@ -116,7 +116,7 @@ func (c *conversion) alone(ctx context.Context) error {
 	case <-c.hold.lease.Done():
 		return c.hold.lease.Err()
 	case <-ctx.Done():
-		return c.notAcquired(c.w.Mode(), 0, ctxerr.Cause(ctx))
+		return c.notAcquired(c.w.Mode(), 0, errs.Cause(ctx))
 	}
 }
 

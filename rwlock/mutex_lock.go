@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/ctxerr"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
 )
 
@@ -18,7 +18,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 		return m.unusable()
 	}
 	if ctx.Err() != nil {
-		return m.notAcquired(mode, 0, ctxerr.Cause(ctx))
+		return m.notAcquired(mode, 0, errs.Cause(ctx))
 	}
 	if entry == engine.Try {
 		return m.try(ctx, mode)

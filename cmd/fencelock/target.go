@@ -18,7 +18,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -326,7 +326,7 @@ func (t *target) connect() (*connection, error) {
 		}
 	}
 	if err == nil && !slices.Contains(c.failed, nil) {
-		err = joined.Errors(c.failed...)
+		err = errs.Join(c.failed...)
 	}
 	if err != nil {
 		c.close()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
 )
 
 // ProblemHeaderName is the field that marks a response as written by a guard. Its value is one of the types below, the
@@ -78,9 +77,9 @@ func problemOf(err error) problem {
 	case errors.Is(err, fencing.ErrLost):
 		return lostProblem(err)
 	case errors.Is(err, fencing.ErrMissing):
-		return kinds[TypeMissing].problem(joined.Part(err, fencing.ErrMissing).Error())
+		return kinds[TypeMissing].problem(part(err, fencing.ErrMissing).Error())
 	case errors.Is(err, fencing.ErrMalformed):
-		return kinds[TypeMalformed].problem(joined.Part(err, fencing.ErrMalformed).Error())
+		return kinds[TypeMalformed].problem(part(err, fencing.ErrMalformed).Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return kinds[TypeBusy].problem("")
 	case errors.As(err, &guard) && guard.Status == http.StatusServiceUnavailable:
@@ -93,7 +92,7 @@ func problemOf(err error) problem {
 func staleProblem(err error) problem {
 	var stale *fencing.StaleError
 	if !errors.As(err, &stale) {
-		return kinds[TypeStale].problem(joined.Part(err, fencing.ErrStale).Error())
+		return kinds[TypeStale].problem(part(err, fencing.ErrStale).Error())
 	}
 	p := kinds[TypeStale].problem(stale.Error())
 	p.Resource, p.Got, p.Seen = stale.Resource, stale.Got, stale.Seen
@@ -103,9 +102,24 @@ func staleProblem(err error) problem {
 func lostProblem(err error) problem {
 	var lost *fencing.LostError
 	if !errors.As(err, &lost) {
-		return kinds[TypeLost].problem(joined.Part(err, fencing.ErrLost).Error())
+		return kinds[TypeLost].problem(part(err, fencing.ErrLost).Error())
 	}
 	p := kinds[TypeLost].problem(lost.Error())
 	p.Resource, p.Got, p.Reason = lost.Resource, lost.Token, lost.Reason
 	return p
+}
+
+// part returns the first error that matches target among errors that any function joined, so that its text covers that
+// error only. It returns an error that is not joined as it is.
+func part(err, target error) error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	for _, one := range several.Unwrap() {
+		if errors.Is(one, target) {
+			return part(one, target)
+		}
+	}
+	return err
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 var (
@@ -223,7 +223,7 @@ func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (
 			return next, nil
 		}
 		if err = g.store(ctx, key, next, a, &p); !errors.Is(err, errOvertaken) {
-			return next, failed(key, ctxerr.WithCause(ctx, err))
+			return next, failed(key, errs.WithCause(ctx, err))
 		}
 		if stop := p.wait(ctx, current.generation); stop != nil {
 			return object{}, failed(key, fmt.Errorf("%w: %w", stop, err))
@@ -234,7 +234,7 @@ func (g *Guard) do(ctx context.Context, f fencing.Fence, key string, a access) (
 func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object, error) {
 	stored, err := g.bucket.Get(ctx, key)
 	if err != nil {
-		return object{}, failed(key, ctxerr.WithCause(ctx, err))
+		return object{}, failed(key, errs.WithCause(ctx, err))
 	}
 	if stored.Generation == "" {
 		return object{header: header{Lock: lock, Deleted: true}}, nil

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 const (
@@ -38,7 +38,7 @@ func (p *pace) wait(ctx context.Context, generation string) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctxerr.Cause(ctx)
+		return errs.Cause(ctx)
 	case <-timer.C:
 		return nil
 	}

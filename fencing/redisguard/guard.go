@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // ErrEvicts reports that the server may have evicted the registers of a resource: it has none, and maxmemory-policy
@@ -132,7 +132,7 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 	}
 	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(registerKey(resource, tag)).Field("r", "w").Build()).ToArray()
 	if err != nil {
-		return fencing.Registers{}, failed(key, ctxerr.WithCause(ctx, err))
+		return fencing.Registers{}, failed(key, errs.WithCause(ctx, err))
 	}
 	var seen fencing.Registers
 	for i, token := range []*fencing.Token{&seen.MaxRead, &seen.MaxWrite} {
@@ -191,7 +191,7 @@ func (g *Guard) run(
 
 	reply, err := g.exec(ctx, script, allKeys, allArgs)
 	if err != nil {
-		return none, failed(keys[0], ctxerr.WithCause(ctx, err))
+		return none, failed(keys[0], errs.WithCause(ctx, err))
 	}
 	return g.verdict(fences, keys[0], reply)
 }
@@ -210,7 +210,7 @@ func (g *Guard) exec(ctx context.Context, script *Script, keys, args []string) (
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ctxerr.Cause(ctx), err)
+			return nil, fmt.Errorf("%w: %w", errs.Cause(ctx), err)
 		case <-time.After(pause):
 		}
 	}

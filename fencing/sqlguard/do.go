@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // Do checks f and runs work in one transaction of db. If f is refused, work does not run, and Do returns the error of
@@ -388,9 +388,9 @@ func (g *Guard) isNoSavepoint(err error) bool {
 // database/sql reports of the commit only that the transaction has been rolled back.
 func withCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) && !errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("%w: %w", err, ctxerr.Cause(ctx))
+		return fmt.Errorf("%w: %w", err, errs.Cause(ctx))
 	}
-	return ctxerr.WithCause(ctx, err)
+	return errs.WithCause(ctx, err)
 }
 
 // section is the work of a write under Do. Its transaction holds the locks of the guard rows of all its fences, so a

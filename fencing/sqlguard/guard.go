@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // Guard checks fences against the registers in its table. It holds no connection and no state, and is safe for
@@ -250,7 +250,7 @@ func (g *Guard) check(ctx context.Context, tx Session, s statement, with argumen
 	}
 	seen, err := g.seen(ctx, tx, f.Resource)
 	if err != nil {
-		return joined.Errors(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
+		return errs.Join(fmt.Errorf("%w: %v", fencing.ErrStale, f), err)
 	}
 	if err := by(seen, f); err != nil {
 		return err

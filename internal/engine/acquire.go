@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -88,7 +88,7 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 func (a *acquisition) admit(ctx context.Context) *Error {
 	e := a.hold.e
 	if ctx.Err() != nil {
-		return a.refuse(Contended, ctxerr.Cause(ctx))
+		return a.refuse(Contended, errs.Cause(ctx))
 	}
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.refuse(InvalidMasters, err)
@@ -554,7 +554,7 @@ func (a *acquisition) withoutLate() {
 // cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
 // caller gets its lease although its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
-	h, cause := a.hold, ctxerr.Cause(ctx) // not under mu: it calls the caller's code
+	h, cause := a.hold, errs.Cause(ctx) // not under mu: it calls the caller's code
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.phase == asking {

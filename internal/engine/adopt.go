@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -210,7 +210,7 @@ func (a *adoption) adopt(ctx context.Context) error {
 		}
 	}()
 	if ctx.Err() != nil { // before the detached hold is released, so that it can be adopted again
-		return a.fail(&Error{Kind: Contended, Err: ctxerr.Cause(ctx)})
+		return a.fail(&Error{Kind: Contended, Err: errs.Cause(ctx)})
 	}
 	if err := a.takeOver(ctx); err != nil {
 		return err
@@ -302,7 +302,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 		return nil
 	}
 	if failed.Kind != Gone && ctx.Err() != nil {
-		failed.Err = ctxerr.Cause(ctx)
+		failed.Err = errs.Cause(ctx)
 	}
 	return a.fail(failed)
 }

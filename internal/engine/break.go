@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -42,7 +42,7 @@ func (e *Engine) Break(ctx context.Context, name, hold string, by Breaker, atOnc
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return ctxerr.Cause(ctx)
+			return errs.Cause(ctx)
 		case <-e.life.Done():
 			return ErrClosed
 		}
@@ -100,7 +100,7 @@ func (e *Engine) breakOnAll(
 		return answers, nil
 	}
 	if ctx.Err() != nil {
-		failed.Err = ctxerr.Cause(ctx)
+		failed.Err = errs.Cause(ctx)
 	}
 	failed.Kind, _ = e.refusal(failed.Nodes)
 	return nil, failed

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -70,7 +70,7 @@ func (f *NodeFailure) Unwrap() error { return f.Err }
 // NodeFailures are the causes of several masters, at most one for each master, in the order of the masters.
 type NodeFailures []NodeFailure
 
-func (f NodeFailures) Error() string { return joined.Errors(f.Unwrap()...).Error() }
+func (f NodeFailures) Error() string { return errs.Join(f.Unwrap()...).Error() }
 
 func (f NodeFailures) Unwrap() []error {
 	all := make([]error, 0, len(f))

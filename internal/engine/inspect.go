@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -238,7 +238,7 @@ func step[T any](l *listing, limit time.Duration, run func(context.Context) T) (
 // fail yields why a server does not list its locks. At the end of the context and of the engine the listing ends.
 func (l *listing) fail(m *transport.Master, addr string, err error) bool {
 	if l.ctx.Err() != nil {
-		l.yield(Listed{Err: ctxerr.Cause(l.ctx)})
+		l.yield(Listed{Err: errs.Cause(l.ctx)})
 		return false
 	}
 	if l.e.registry.isClosed() {

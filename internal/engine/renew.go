@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/ctxerr"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -466,7 +466,7 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 func (l *Lease) Renew(ctx context.Context) error {
 	var cause error
 	if ctx.Err() != nil { // not under mu: it is the caller's code
-		cause = ctxerr.Cause(ctx)
+		cause = errs.Cause(ctx)
 	}
 	h := l.lock()
 	now := h.e.clock.Now()
@@ -493,7 +493,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: ctxerr.Cause(ctx)}
+		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: errs.Cause(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/joined"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -349,5 +349,5 @@ func (v *view) refusal(all []finding) error {
 	if len(defects) == 0 || marked+silence > 0 && len(all)-len(defects) >= v.quorum() {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrUnusable, joined.Errors(defects...))
+	return fmt.Errorf("%w: %w", ErrUnusable, errs.Join(defects...))
 }
