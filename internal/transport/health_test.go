@@ -12,6 +12,8 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // urgentGap is the shortest pause between attempts at a master that fails.
@@ -125,6 +127,19 @@ func TestAnAnswerEndsTheBackoff(t *testing.T) {
 		link.DropNextReply(testredis.Named("EVALSHA"))
 		require.Error(t, b.do(context.Background()))
 		require.True(t, b.Failing(), "the next failure is the first of another row")
+	})
+}
+
+// The pipeline waits for a gap since the last attempt. A look does not: a lease may end before its master votes again.
+func TestALookLeavesAtOnceWhenTheLinkIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, link, _ := failing(t)
+		link.Restore()
+		time.Sleep(urgentGap)
+		begun := time.Now()
+		r, _ := b.Do(context.Background(), transport.NewScript(scripts.Inspect, ""), keysOf("any"), wire.Vote{}, nil)
+		require.NoError(t, r.Error())
+		require.Zero(t, time.Since(begun))
 	})
 }
 
