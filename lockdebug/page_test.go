@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lockdebug"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -33,9 +34,7 @@ func rowsWith(section, text string) string {
 
 // A real browser shows what comes and goes without a reload: a waiter, its hand-off, a loss.
 func TestPageInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser")
-	}
+	testredis.NeedAll(t, "a browser")
 	b := startBrowser(t)
 	redis := miniredis.RunT(t)
 	p := testkit.Dial(t, redis.Addr(), rueidis.ClientOption{}, rwlock.WithMeta("web-1:4711"))
@@ -166,9 +165,7 @@ func policyHolds(b *browser, origin string) {
 
 // Without scripts the search still works: the form sends it.
 func TestPageInABrowserWithoutScripts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser")
-	}
+	testredis.NeedAll(t, "a browser")
 	b := startBrowser(t)
 	locker := testkit.Dial(t, miniredis.RunT(t).Addr(), rueidis.ClientOption{})
 	server := httptest.NewServer(lockdebug.Handler(locker))

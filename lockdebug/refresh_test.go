@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lockdebug"
 )
 
@@ -18,9 +19,7 @@ const focus = "document.activeElement.getAttribute('aria-label')"
 
 // A refresh changes the rows around the one that has the focus, and ENTER still breaks the hold that it broke before.
 func TestFocusStaysWithItsHold(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser")
-	}
+	testredis.NeedAll(t, "a browser")
 	b := startBrowser(t)
 	o := startOperated(t)
 	above, wanted, below := o.take("1 above"), o.take("2 wanted"), o.take("3 below")
@@ -54,9 +53,7 @@ func TestFocusStaysWithItsHold(t *testing.T) {
 
 // What was typed before is not asked for any more, so that a server with many locks lists them once.
 func TestTypingOnAbandonsTheRequest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser")
-	}
+	testredis.NeedAll(t, "a browser")
 	b := startBrowser(t)
 	o := startOperated(t)
 	o.take("orders")

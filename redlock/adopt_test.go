@@ -376,7 +376,7 @@ var adoptionSeeds = flag.Int("redlock.adoptions", 1, "how many seeds of leases t
 // lock. Tickets are used by several, delays are drawn from a seed, adopters give up or are killed at any step, and
 // for every second seed a master is down.
 func TestSimulatedAdoptions(t *testing.T) {
-	for i := range few(*adoptionSeeds) {
+	for i := range *adoptionSeeds {
 		inFakeTime(t, 3, func(w *world) {
 			if i == 0 {
 				w.Mini.CheckScripts()

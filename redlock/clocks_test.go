@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -84,7 +85,7 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 				inSkewedTime(t, skews, func(w *world) {
 					p := w.ProcessAt(3 * time.Millisecond)
 					p.Links[first].Delay(time.Millisecond)
-					rounds := few(40)
+					rounds := testredis.Few(4, 40)
 					acquired, err := tries(p, "n", rounds)
 					require.Equal(w, rounds, acquired, "%v", err)
 				})

@@ -22,7 +22,7 @@ import (
 
 const contenders = 32
 
-var crowdSeeds = flag.Int("redlock.crowds", 2, "in how many seeds a crowd contends for one lock")
+var crowdSeeds = flag.Int("redlock.crowds", testredis.Few(1, 2), "in how many seeds a crowd contends for one lock")
 
 // jitter returns the latency of a link whose messages take base to 2 base each way.
 func jitter(base time.Duration, rng *rand.Rand) func() time.Duration {
@@ -92,7 +92,7 @@ func TestContendersEnterInOrderOfArrival(t *testing.T) {
 func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 	var mu sync.Mutex
 	scriptsSent, handOffs, slowest := 0, 0, time.Duration(0)
-	for i := range few(*crowdSeeds) {
+	for i := range *crowdSeeds {
 		seed := *fromSeed + int64(i)
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inFakeTime(t, 5, func(w *world) {
@@ -113,7 +113,7 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 	}
 	rounds := float64(scriptsSent) / float64(handOffs) / 5
 	t.Logf("%d seeds: at most %v until all %d had been in; %.2f scripts a hand-off on each master, arrivals included",
-		few(*crowdSeeds), slowest, contenders, rounds)
+		*crowdSeeds, slowest, contenders, rounds)
 	require.LessOrEqual(t, rounds, 4.0, "a round for the arrival and three for the hand-off")
 }
 
@@ -155,7 +155,7 @@ func TestSplitVotesWithYieldsOfUnknownOutcome(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			var struck atomic.Int64 // in a seed there may be none
 			for seed := range int64(3) {
-				if testing.Short() && struck.Load() > 0 {
+				if !testredis.All() && struck.Load() > 0 {
 					break
 				}
 				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -195,10 +195,7 @@ func splitVotesWhereYieldsFail(
 func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const contenders, names = 16, 4
-		span, least := 2*time.Second, 800
-		if testing.Short() {
-			span, least = span/4, least/8
-		}
+		span, least := testredis.Few(time.Second/2, 2*time.Second), testredis.Few(100, 800)
 		jitter := rand.New(rand.NewPCG(1, 2))
 		var mu sync.Mutex
 		delay := func() time.Duration {

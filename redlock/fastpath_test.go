@@ -166,11 +166,7 @@ func read(w *world, peers []*process, acquire func(p *process, ctx context.Conte
 }
 
 func TestReadersGetInWithOneRound(t *testing.T) {
-	crowds := []int{8, 64}
-	if testing.Short() {
-		crowds = crowds[:1]
-	}
-	for _, readers := range crowds {
+	for _, readers := range testredis.Few([]int{8}, []int{8, 64}) {
 		t.Run(fmt.Sprintf("%d readers", readers), func(t *testing.T) {
 			inFakeTime(t, 5, func(w *world) {
 				peers := readerCrowd(w, readers)
@@ -191,7 +187,7 @@ func TestReadersGetInWithOneRound(t *testing.T) {
 
 // Readers whose clocks differ, beside writers: the order that fencing needs is kept.
 func TestReadersAreOrderedAgainstWriters(t *testing.T) {
-	for seed := range int64(few(3)) {
+	for seed := range int64(testredis.Few(1, 3)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inFakeTime(t, 5, func(w *world) {
 				b := testkit.NewOracle(w, fmt.Sprint("seed ", seed))

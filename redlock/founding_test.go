@@ -15,13 +15,13 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-var foundings = flag.Int("redlock.foundings", 10, "how many first starts of a set are simulated")
+var foundings = flag.Int("redlock.foundings", testredis.Few(1, 10), "how many first starts of a set are simulated")
 
 // TestSimulatedFoundings has processes start at about the same time over masters without markers, each with the list in
 // another order, and soon with two masters only. Requests that give markers are late, and a master loses its data, or
 // all do, one after the other. Two never hold the lock at once, and in the end somebody who starts gets it.
 func TestSimulatedFoundings(t *testing.T) {
-	for seed := range few(*foundings) {
+	for seed := range *foundings {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			testkit.InFakeTime(t, 3, func(w *world) { found(w, rand.New(rand.NewPCG(uint64(seed), 1))) })
 		})

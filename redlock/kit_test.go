@@ -102,12 +102,3 @@ func TestMain(m *testing.M) {
 	testredis.Together()
 	goleak.VerifyTestMain(m)
 }
-
-// few is a tenth of the seeds or rounds, and one at the least, under -short: the race detector looks for other things
-// than they do.
-func few(rounds int) int {
-	if testing.Short() {
-		return max(1, rounds/10)
-	}
-	return rounds
-}

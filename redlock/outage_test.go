@@ -18,7 +18,8 @@ import (
 
 // A lease outlives every outage after which the links are back 200 ms before its deadline.
 
-var outageSeeds = flag.Int("redlock.outages", 50, "in how many seeds links fail, for each number of masters")
+var outageSeeds = flag.Int("redlock.outages", testredis.Few(5, 50),
+	"in how many seeds links fail, for each number of masters")
 
 // inTime is how long before a lease's deadline the last of its links comes back, at the least.
 const inTime = 200 * time.Millisecond
@@ -70,7 +71,7 @@ func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
 	for _, masters := range []int{1, 3} {
 		t.Run(fmt.Sprint(masters, " masters"), func(t *testing.T) {
 			t.Parallel()
-			for i := range few(*outageSeeds) {
+			for i := range *outageSeeds {
 				seed := *fromSeed + int64(i)
 				inFakeTime(t, masters, func(w *world) { newOutage(w, seed).run() })
 			}

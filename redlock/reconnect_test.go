@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -153,7 +154,7 @@ func TestTicksAfterConnectionsWereKilled(t *testing.T) {
 	w := testkit.Start(t, 3)
 	p := w.ProcessOver(tuned)
 	p.WarmUp()
-	for i := range few(20) {
+	for i := range testredis.Few(2, 20) {
 		for _, server := range w.Servers {
 			w.On(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 			w.On(server, "CLIENT", "KILL", "TYPE", "pubsub")

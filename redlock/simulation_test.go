@@ -22,7 +22,7 @@ import (
 
 var (
 	oneSeed  = flag.Int64("redlock.seed", 0, "simulate this seed alone")
-	seeds    = flag.Int("redlock.seeds", 3, "how many seeds are simulated")
+	seeds    = flag.Int("redlock.seeds", testredis.Few(1, 3), "how many seeds are simulated")
 	fromSeed = flag.Int64("redlock.from", 2, "the first of them; 2 to 4 have most of the conditions")
 )
 
@@ -45,7 +45,7 @@ func TestSimulation(t *testing.T) {
 	chosen := []int64{*oneSeed}
 	if *oneSeed == 0 {
 		chosen = chosen[:0]
-		for i := range few(*seeds) {
+		for i := range *seeds {
 			chosen = append(chosen, *fromSeed+int64(i))
 		}
 	}
@@ -353,7 +353,7 @@ func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
 // TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
 // hand-overs, messages of those who wait and lingering, over several masters and under all faults.
 func TestSimulatedCohorts(t *testing.T) {
-	for i := range max(1, few(*seeds)/3) { // a seed is as much work as three of TestSimulation
+	for i := range max(1, *seeds/3) { // a seed is as much work as three of TestSimulation
 		seed := *fromSeed + int64(i)
 		if *oneSeed != 0 {
 			seed = *oneSeed
@@ -442,7 +442,8 @@ func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwloc
 	v.Is(before)
 }
 
-var conversionSeeds = flag.Int("redlock.conversions", 2, "how many seeds of upgrades and downgrades are simulated")
+var conversionSeeds = flag.Int("redlock.conversions", testredis.Few(1, 2),
+	"how many seeds of upgrades and downgrades are simulated")
 
 // convertFor is how much fake time they get.
 const convertFor = 3 * time.Second
@@ -451,7 +452,7 @@ const convertFor = 3 * time.Second
 // beside others who come and give up, with delays drawn from a seed and, for every second one, a master down. Nobody
 // gets in between, tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
-	for i := range few(*conversionSeeds) {
+	for i := range *conversionSeeds {
 		inFakeTime(t, 3, func(w *world) { simulateConversions(w, *fromSeed+int64(i)) })
 	}
 }

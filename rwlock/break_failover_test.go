@@ -30,9 +30,7 @@ func breakUntilGone(w *world, op *process, name, hold string, opts ...rwlock.Bre
 // A failover loses that a hold was broken, since no replica had that. The hold stands as before, alone, until it is
 // broken again.
 func TestABreakThatAFailoverLoses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("failovers take many seconds, and run none of this module's code that other tests do not")
-	}
+	testredis.NeedAll(t, "failovers take many seconds, and run none of this module's code that other tests do not")
 	t.Parallel() // servers start and are waited for
 	testredis.Require(t)
 	for name, opts := range map[string][]rwlock.Option{"no replicas": nil, "replicas": {withAReplica}} {
@@ -81,9 +79,7 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 // While another server takes over, a Break is carried out or says that it may not have been; repeated, it ends holders
 // and waiters alike.
 func TestBreakDuringAFailover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("failovers take many seconds, and run none of this module's code that other tests do not")
-	}
+	testredis.NeedAll(t, "failovers take many seconds, and run none of this module's code that other tests do not")
 	t.Parallel() // servers start and are waited for
 	testredis.Require(t)
 	breaking := func(t *testing.T, d testredis.Deployment, failover func()) {

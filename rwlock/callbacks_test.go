@@ -339,9 +339,7 @@ func TestEventsThatOverflowAreCounted(t *testing.T) {
 }
 
 func TestReleasedAloneIsBounded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("6,000 sections, one after the other")
-	}
+	testredis.NeedAll(t, "6,000 sections, one after the other")
 	mini := testredis.NewMini(t)
 	block := make(chan struct{})
 	n := 0

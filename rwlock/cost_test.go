@@ -210,9 +210,7 @@ func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
 
 // What 10,000 leases cost in one process: no goroutine more than one lease, and their renewals.
 func TestTenThousandLeases(t *testing.T) {
-	if testing.Short() || testkit.RaceDetector {
-		t.Skip("takes half a minute, and more than the race detector leaves of the machine")
-	}
+	testredis.NeedAll(t, "takes half a minute")
 	t.Parallel() // it waits for three TTLs
 	const leases, ttl, ttls = 10_000, 10 * time.Second, 3
 	server := testredis.Start(t)

@@ -33,9 +33,7 @@ const (
 // the longest of their calls. Its length is counted in commands and words, which no slow machine changes; the times are
 // shown.
 func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
-	if testing.Short() {
-		t.Skip("5,000 waiters on a real server")
-	}
+	testredis.NeedAll(t, "5,000 waiters on a real server")
 	const waiters = 5_000
 	server := testredis.Start(t)
 	w := testkit.OnServers(t, server)
@@ -256,10 +254,7 @@ func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 
 // After the data is lost, or the process was cut off for longer than its waiters live, all of a crowd are served.
 func TestCrowdIsServedAfterALoss(t *testing.T) {
-	waiters := crowd
-	if testing.Short() {
-		waiters /= 2 // more than one refresh names
-	}
+	const waiters = crowd / 2 // more than one refresh names
 	for name, happen := range map[string]func(w *world, p *process){
 		"the server loses its data": func(w *world, _ *process) { w.FlushAll() },
 		"the process is cut off": func(w *world, p *process) {
@@ -316,10 +311,7 @@ func TestCrowdOfReadersEntersTogether(t *testing.T) {
 // When all of a crowd give up at the same moment, their releases go together: those that do not fit into what may be on
 // its way are released many in a call.
 func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
-	waiters := 3_000
-	if testing.Short() {
-		waiters /= 3
-	}
+	const waiters = 1_000
 	for name, end := range map[string]func(p *process, stop context.CancelFunc){
 		"Close":                func(p *process, _ context.CancelFunc) { _ = p.Close() },
 		"the end of a context": func(_ *process, stop context.CancelFunc) { stop() },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -68,10 +69,7 @@ func TestF16CrowdOfDeadWaitersCostsOneClaim(t *testing.T) {
 func TestF16NothingAddsUpOverHours(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const pause, crowd = 5 * time.Minute, 4
-		span := 3 * time.Hour
-		if testing.Short() {
-			span /= 6
-		}
+		span := testredis.Few(30*time.Minute, 3*time.Hour)
 		w.TTL = time.Minute
 		holder := w.Process()
 		held := holder.Take("n", rwlock.Write)

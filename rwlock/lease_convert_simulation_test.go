@@ -14,20 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var conversionSeeds = flag.Int("rwlock.conversions", 4, "how many seeds of upgrades and downgrades are simulated")
+var conversionSeeds = flag.Int("rwlock.conversions", testredis.Few(1, 4),
+	"how many seeds of upgrades and downgrades are simulated")
 
 // Readers upgrade and writers downgrade beside others who come, give up and are cut off, all at once and with delays
 // drawn from a seed. Nobody writes between a read lease and the write lease that it becomes, or the other way round,
 // tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
-	seeds := *conversionSeeds
-	if testing.Short() {
-		seeds = (seeds + 1) / 2
-	}
-	for seed := range seeds {
+	for seed := range *conversionSeeds {
 		inFakeTime(t, func(w *world) {
 			if seed == 0 {
 				w.Mini.CheckScripts()

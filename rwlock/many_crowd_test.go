@@ -14,16 +14,12 @@ var manyFor = flag.Duration("rwlock.many", 0, "how long the crowds that take sev
 
 // Eight processes of eight goroutines take random subsets of six locks: every wait ends, and each lock has one writer.
 func TestCrowdsTakeSeveralLocks(t *testing.T) {
-	seeds := uint64(2)
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	for seed := range testredis.Few(1, 2) {
 		t.Run(fmt.Sprint("fake time, seed ", seed), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				w.Net.Way = time.Millisecond
 				(&testkit.ManyCrowd{
-					Processes: 8, Goroutines: 8, Seed: seed, Lasts: time.Second / 2, Work: 10 * time.Millisecond,
+					Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 2, Work: 10 * time.Millisecond,
 				}).Run(w)
 			})
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -58,12 +59,8 @@ func TestSeveralLocksAtEveryStep(t *testing.T) {
 		{"Close", func(p *process, _ context.CancelCauseFunc) { _ = p.Close() }, rwlock.ErrClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all, stride := []string{"b", "", "a", "c"}, int64(1)
-			if testing.Short() {
-				all, stride = all[:1], 3
-			}
-			for _, taken := range all {
-				for step, reached := int64(1), true; reached; step += stride {
+			for _, taken := range testredis.Few([]string{"b"}, []string{"b", "", "a", "c"}) {
+				for step, reached := int64(1), true; reached; step += testredis.Few[int64](3, 1) {
 					inFakeTime(t, func(w *world) {
 						w.Net.Way = time.Millisecond
 						p, q := w.Process(), w.Process()

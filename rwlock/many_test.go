@@ -447,9 +447,7 @@ func TestSeveralLocksRefuse(t *testing.T) {
 
 // The most names that one call takes, which are more than a batch has.
 func TestAThousandLocks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the batches of the pipeline have tests of their own")
-	}
+	testredis.NeedAll(t, "the batches of the pipeline have tests of their own")
 	t.Parallel()
 	onServer(t, testredis.Start(t), func(w *world) {
 		p, q := w.Process(), w.Process()

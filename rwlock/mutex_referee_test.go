@@ -21,7 +21,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-var refereed = flag.Int64("rwlock.grants", 20_000, "how many grants of an RWMutex are watched")
+var refereed = flag.Int64("rwlock.grants", testredis.Few[int64](5_000, 20_000),
+	"how many grants of an RWMutex are watched")
 
 const (
 	refereedProcesses  = 4
@@ -45,9 +46,6 @@ func TestRefereeOverManyGrants(t *testing.T) {
 			name := map[int]string{1: "one master, ", 3: "three masters, "}[masters] + trouble.name
 			t.Run(name, func(t *testing.T) {
 				g := &grants{t: t, most: *refereed, freezing: trouble.frozen}
-				if testing.Short() {
-					g.most /= 4
-				}
 				if *refereed <= 20_000 {
 					g.most /= trouble.part
 				}

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	cohortSeeds = flag.Int("rwlock.seeds", 8, "how many seeds of cohorts are simulated")
+	cohortSeeds = flag.Int("rwlock.seeds", testredis.Few(1, 8), "how many seeds of cohorts are simulated")
 	cohortFrom  = flag.Int("rwlock.from", 1, "the first of them")
 )
 
@@ -29,11 +29,7 @@ var (
 // close their lockers. A plain oracle looks at who is in: nobody beside a writer, in a process whatever happens and
 // among processes as long as leases are trusted, and tokens that go up.
 func TestSimulatedCohorts(t *testing.T) {
-	seeds := *cohortSeeds
-	if testing.Short() {
-		seeds = (seeds + 1) / 2
-	}
-	for seed := *cohortFrom; seed < *cohortFrom+seeds; seed++ {
+	for seed := *cohortFrom; seed < *cohortFrom+*cohortSeeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				if seed == *cohortFrom {

@@ -109,12 +109,9 @@ func startCluster(t *testing.T, binary string) testredis.Deployment {
 }
 
 func TestSuiteInEveryDeployment(t *testing.T) {
+	testredis.NeedAll(t, "what differs between deployments has tests of its own")
 	t.Parallel() // most of the time is waiting
-	kinds := map[string]func(testing.TB) string{"Redis": redisBinary, "Valkey": testredis.Valkey}
-	if testing.Short() {
-		delete(kinds, "Valkey") // which runs no other Go code
-	}
-	for kind, find := range kinds {
+	for kind, find := range map[string]func(testing.TB) string{"Redis": redisBinary, "Valkey": testredis.Valkey} {
 		for _, d := range deployments {
 			t.Run(kind+", "+d.name, func(t *testing.T) {
 				t.Parallel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -141,10 +142,7 @@ func TestRefreshOfManyWaitersIsOneCommand(t *testing.T) {
 
 // What a call costs does not depend on how many wait or read.
 func TestCostDoesNotGrow(t *testing.T) {
-	sizes := []int{10, 100, 1_000} // bench/peers goes to 10,000
-	if testing.Short() {
-		sizes = sizes[:2]
-	}
+	sizes := testredis.Few([]int{10, 100}, []int{10, 100, 1_000}) // bench/peers goes to 10,000
 	onServers(t, func(e *env) {
 		e.loadAll()
 		costs := map[string][]int{}

@@ -43,16 +43,13 @@ func inFakeTime(t *testing.T, test func(e *env)) {
 	})
 }
 
-// onServers runs a test on every server binary that is installed, under -short on the first: scripts are no Go code.
+// onServers runs a test on the server binaries of testredis.Binaries.
 func onServers(t *testing.T, test func(e *env), args ...string) {
 	t.Helper()
 	if len(testredis.Binaries()) == 0 {
 		t.Run("redis-server", func(t *testing.T) { testredis.Require(t) })
 	}
-	for i, binary := range testredis.Binaries() {
-		if testing.Short() && i > 0 {
-			break
-		}
+	for _, binary := range testredis.Binaries() {
 		t.Run(filepath.Base(binary), func(t *testing.T) {
 			server := testredis.StartBinary(t, binary, args...)
 			test(&env{t: t, client: server.Client(t), server: server})

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/test/scratch"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 func TestMain(m *testing.M) {
@@ -56,9 +57,7 @@ func run(ctx context.Context, t *testing.T, env []string, args ...string) (strin
 }
 
 func TestSmallCases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("checking the models takes up to a minute")
-	}
+	testredis.NeedAll(t, "checking the models takes up to a minute")
 	needSpin(t)
 
 	out, code := run(t.Context(), t, nil)

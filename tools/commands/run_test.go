@@ -18,9 +18,11 @@ import (
 
 // elsewhere are commands that something else runs, and what it is.
 var elsewhere = map[string]string{
-	"bash .ci/run":                                      "everybody who changes something",
-	"go test -p 4 work":                                 ".ci/run, word for word",
-	"go test -race -shuffle=on -short ./...":            ".ci/run, word for word",
+	"bash .ci/run":  "everybody who changes something",
+	"go test ./...": ".ci/run, under the race detector",
+	"go test -v ./... | grep -B 1 -e '--- SKIP'":        ".ci/run, which skips nothing",
+	"go test -race -shuffle=on ./...":                   ".ci/run, word for word",
+	"FENCELOCK_TESTS=all go test -p 4 work":             ".ci/run, word for word",
 	"golangci-lint run":                                 ".ci/run, in each module",
 	"go get github.com/seed74116694/fencelock":          "tools/release, from a module proxy",
 	"go get github.com/seed74116694/fencelock/locktest": "tools/release, from a module proxy",
@@ -39,9 +41,6 @@ var elsewhere = map[string]string{
 // TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form. Tests
 // that run with their package anyway are looked up only.
 func TestCommandsOfTheDocuments(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and runs most packages")
-	}
 	done, runTests := map[string]bool{}, testRunner()
 	for path, page := range documents(t) {
 		for _, command := range commandsOf(page) {
@@ -103,7 +102,7 @@ func underNoise(t *testing.T, command string) {
 	if test, packages, found := strings.Cut(command, "/overlay.json "); found {
 		require.Contains(t, strings.Fields(packages), "./reentrant")
 		test = strings.Replace(test, "/tmp/noise", overlay, 1) + "/overlay.json"
-		require.Contains(t, shell(t, root, test+" ./reentrant -v -short -run 'Goroutines|Do'"), "FENCELOCK_NOISE=1\n")
+		require.Contains(t, shell(t, root, test+" ./reentrant -v -run 'Goroutines|Do'"), "FENCELOCK_NOISE=1\n")
 	}
 }
 
@@ -249,9 +248,6 @@ var tidying = regexp.MustCompile(
 
 // The lines by which a nested module is tidied, in a copy of the repository, leave its go.mod as it is.
 func TestTidyOutsideTheWorkspace(t *testing.T) {
-	if testing.Short() {
-		t.Skip("resolves a module's requirements")
-	}
 	lines := tidying.FindString(documents(t)[filepath.Join(root, "CONTRIBUTING.md")])
 	require.NotEmpty(t, lines)
 	clone := t.TempDir()

@@ -74,8 +74,8 @@ func TestRandomSequences(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		n := *seeds
 		if n == 0 {
-			n = 16
-			if testing.Short() || len(seen) > 0 { // the other servers need fewer to be tried
+			n = testredis.Few(3, 16)
+			if len(seen) > 0 { // the other servers need fewer to be tried
 				n = 3
 			}
 		}
@@ -89,7 +89,7 @@ func TestRandomSequences(t *testing.T) {
 	t.Logf("reply codes and messages:\n%s", seen.Table())
 	never, unlisted := seen.Missing()
 	require.Empty(t, unlisted, "reply codes that no header lists")
-	if *seeds == 0 && *kind == "" && !testing.Short() && !t.Failed() {
+	if *seeds == 0 && *kind == "" && testredis.All() && !t.Failed() {
 		require.Empty(t, never, "never reached")
 	}
 }

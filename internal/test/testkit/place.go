@@ -13,17 +13,13 @@ type Place struct {
 	Enter func(t *testing.T, test func(w *World))
 }
 
-// Places returns fake time and every server binary that is installed, under -short the first of them: another kind of
-// server runs no other Go code. The servers run until t ends, and each serves all tests that enter it one after the
-// other, empty at the beginning. Without any binary there is a place that says what to install.
+// Places returns fake time and the server binaries of testredis.Binaries. The servers run until t ends, and each serves
+// all tests that enter it one after the other, empty at the beginning. Without any binary there is a place that says
+// what to install.
 func Places(t *testing.T) []Place {
 	t.Helper()
 	all := []Place{{"fake time", func(t *testing.T, test func(w *World)) { InFakeTime(t, 1, test) }}}
-	binaries := testredis.Binaries()
-	if testing.Short() && len(binaries) > 1 {
-		binaries = binaries[:1]
-	}
-	for _, binary := range binaries {
+	for _, binary := range testredis.Binaries() {
 		server := testredis.StartBinary(t, binary)
 		all = append(all, Place{filepath.Base(binary), func(t *testing.T, test func(w *World)) {
 			w := OnServers(t, server)
