@@ -176,7 +176,7 @@ func (l *Lease) Detach(ctx context.Context, opts ...LockOption) (Ticket, error) 
 	}
 	return Ticket{
 		Version: ticketVersion, Prefix: l.locker.prefix, Set: d.Set, Name: d.Name, Mode: d.Mode, Owner: d.Owner,
-		Hold: d.Hold, Token: d.Token, Secret: d.Secret, Remaining: max(d.Left, 0),
+		Hold: d.Hold, Token: d.Token, Remaining: max(d.Left, 0), secret: &d.Secret,
 	}, nil
 }
 

@@ -137,7 +137,7 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 	}
 	lease := &Lease{locker: l}
 	err = l.engine.Adopt(ctx, &lease.inner, engine.Detached{
-		Name: t.Name, Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token, Secret: t.Secret, Set: t.Set,
+		Name: t.Name, Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token, Secret: *t.secret, Set: t.Set,
 		Left: t.Remaining,
 	}, s.Terms())
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // Ticket is a lock that Lease.Detach has left for another process, which takes it over with Locker.Adopt. As JSON, with
 // the duration in milliseconds, it fits into a message or a row. A ticket is not signed: any client of the same Redis
-// that has it can take the lock over, and no other client can, so it is to be treated like a password. String and logs
-// show neither its hold nor its secret; but fmt shows all of a ticket that is an unexported field of another struct.
+// that has it can take the lock over, and no other client can, so it is to be treated like a password. Its JSON alone
+// has the secret: no text of a ticket or of what contains one shows it.
 type Ticket struct {
 	Version     int // of the form of a ticket: 1
 	Prefix      string
@@ -24,8 +24,9 @@ type Ticket struct {
 	Mode        Mode
 	Owner, Hold string // ULIDs
 	Token       fencing.Token
-	Secret      string        // proves that the hold was detached: the masters have its hash
 	Remaining   time.Duration // for how long after Detach the lock is kept; Adopt does not count on it
+
+	secret *string // proves that the hold was detached; fmt reads unexported fields too, but follows no pointer in them
 }
 
 // ticketVersion is the form of the tickets that this version makes and reads.
@@ -90,7 +91,7 @@ func (t Ticket) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(ticketJSON{
-		t.Version, t.Prefix, t.Set, t.Name, t.Mode, t.Owner, t.Hold, t.Token, t.Secret, t.Remaining.Milliseconds(),
+		t.Version, t.Prefix, t.Set, t.Name, t.Mode, t.Owner, t.Hold, t.Token, *t.secret, t.Remaining.Milliseconds(),
 	})
 }
 
@@ -110,7 +111,7 @@ func (t *Ticket) UnmarshalJSON(text []byte) error {
 	}
 	got := Ticket{
 		read.Version, read.Prefix, read.Set, read.Name, read.Mode, read.Owner, read.Hold, read.Token,
-		read.Secret, time.Duration(read.RemainingMs) * time.Millisecond,
+		time.Duration(read.RemainingMs) * time.Millisecond, &read.Secret,
 	}
 	if err := got.check(); err != nil {
 		return err
@@ -142,7 +143,7 @@ func (t Ticket) check() error {
 		return refuse("its mode is %v", t.Mode)
 	case t.Token == 0 || t.Token > fencing.MaxToken:
 		return refuse("its token is %v, which no lock has", t.Token)
-	case len(t.Secret) < minSecret || len(t.Secret) > maxSecret:
+	case t.secret == nil || len(*t.secret) < minSecret || len(*t.secret) > maxSecret:
 		return refuse("its secret is damaged")
 	case t.Remaining < 0 || t.Remaining > settings.MaxTTL:
 		return refuse("its remaining time is damaged")

@@ -35,9 +35,10 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			"owner is damaged": func(t *rwlock.Ticket) { t.Owner = "" },
 			"token is 0":       func(t *rwlock.Ticket) { t.Token = 0 },
 			"no lock has":      func(t *rwlock.Ticket) { t.Token = 1 << 53 },
-			"secret":           func(t *rwlock.Ticket) { t.Secret = "" },
-			"secret is":        func(t *rwlock.Ticket) { t.Secret = strings.Repeat("x", 129) },
-			"remaining time":   func(t *rwlock.Ticket) { t.Remaining = -1 },
+			"secret is damaged": func(t *rwlock.Ticket) {
+				*t = rwlock.Ticket{Version: 1, Name: "n", Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token}
+			},
+			"remaining time": func(t *rwlock.Ticket) { t.Remaining = -1 },
 		} {
 			bad := good
 			change(&bad)
@@ -57,7 +58,7 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			func(t *rwlock.Ticket) { t.Mode = rwlock.Read },
 			func(t *rwlock.Ticket) { t.Hold = t.Hold[:25] + "0" },
 			func(t *rwlock.Ticket) { t.Name = "m" },
-			func(t *rwlock.Ticket) { t.Secret = strings.Repeat("x", 26) },
+			func(t *rwlock.Ticket) { *t = withSecret(w, *t, strings.Repeat("x", 26)) },
 		} {
 			bad := good
 			if forge(&bad); bad == good {
@@ -122,7 +123,7 @@ func TestAHeldLockIsNotAdopted(t *testing.T) {
 		for _, mode := range bothModes {
 			like := detach(w, p.Take("n", mode))
 			require.True(w, w.Inspect("n").Holders[0].Detached)
-			require.NotContains(w, fmt.Sprint(w.Inspect("n")), like.Secret)
+			require.NotContains(w, fmt.Sprint(w.Inspect("n")), secretOf(w, like))
 			adopted, err := q.Adopt(w.Ctx, like)
 			require.NoError(w, err)
 			_, err = p.Adopt(w.Ctx, forge(w, like))
@@ -179,7 +180,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		require.NoError(w, json.Unmarshal(text, &fields))
 		require.Equal(w, map[string]any{
 			"version": 1.0, "prefix": "fencelock", "name": name, "mode": "read", "owner": ticket.Owner, "hold": ticket.Hold,
-			"token": ticket.Token.String(), "secret": ticket.Secret,
+			"token": ticket.Token.String(), "secret": secretOf(w, ticket),
 			"remaining_ms": float64(ticket.Remaining.Milliseconds()),
 		}, fields)
 		var read rwlock.Ticket
@@ -192,7 +193,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		for field, values := range map[string][]any{
 			"version": {0, 2, -1, "1", nil}, "name": {"", strings.Repeat("n", 600), 5, nil}, "mode": {"none", "x", 1, ""},
 			"owner": {"", "x"}, "hold": {"", "x", ticket.Hold + "0", 7}, "token": {"0", "-1", "9007199254740992", "x", 5},
-			"secret": {"", "x", nil, 5}, "remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
+			"secret": {"", "x", nil, 5, strings.Repeat("x", 129)}, "remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
 		} {
 			for _, value := range values {
 				bad := map[string]any{}
@@ -222,7 +223,26 @@ func TestATicketKeepsItsSecret(t *testing.T) {
 		logger.Info("x", "ticket", ticket, "pointer", &ticket)
 		fmt.Fprintf(&log, "%v %+v %s %#v %v %q", ticket, ticket, ticket, ticket, &ticket, ticket)
 		require.NotContains(w, log.String(), ticket.Hold)
-		require.NotContains(w, log.String(), ticket.Secret)
+		type job struct{ ticket rwlock.Ticket }
+		fmt.Fprintf(&log, "%v %+v %#v %v", job{ticket}, &job{ticket}, []job{{ticket}}, map[string]job{"a": {ticket}})
+		require.NotContains(w, log.String(), secretOf(w, ticket))
 		require.Contains(w, ticket.String(), `write lock "n", token `+ticket.Token.String())
 	})
+}
+
+// secretOf returns what the JSON of a ticket alone has.
+func secretOf(w *world, ticket rwlock.Ticket) string {
+	text, err := json.Marshal(ticket)
+	require.NoError(w, err)
+	var form struct{ Secret string }
+	require.NoError(w, json.Unmarshal(text, &form))
+	return form.Secret
+}
+
+func withSecret(w *world, ticket rwlock.Ticket, secret string) rwlock.Ticket {
+	text, err := json.Marshal(ticket)
+	require.NoError(w, err)
+	var forged rwlock.Ticket
+	require.NoError(w, json.Unmarshal([]byte(strings.Replace(string(text), secretOf(w, ticket), secret, 1)), &forged))
+	return forged
 }
