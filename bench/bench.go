@@ -2,101 +2,321 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/judge"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// bench is a run that can begin: all checks of its input have passed.
+// workersPerClient is more than one, so that the goroutines of a process contend among themselves too.
+const workersPerClient = 2
+
+// bench is a run: its clients, the data that they share, and what watches them.
 type bench struct {
-	cfg     config
-	masters *masters
-	team    team
-	stage   *stage
-	svg     *os.File // nil without a picture
+	cfg      config
+	embedded []*miniredis.Miniredis
+	team     []*client // the last one is the holder that stalls
+	names    []string
+	store    *store
+	judge    *judge.Judge
+	svg      *os.File // nil without a picture
+	picture  *picture
+	*result
 }
 
+// startLimit is enough for masters that were restarted a moment ago, or that answered too late on a busy machine to be
+// taken for a first start: they abstain for the longest TTL.
+const startLimit = 10 * ttl
+
 func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
-	b := &bench{cfg: cfg}
+	b := &bench{cfg: cfg, picture: new(picture)}
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
-	if b.masters, err = startMasters(cfg); err != nil {
+	addrs, servers := cfg.addrs, "servers: "+strings.Join(cfg.addrs, ", ")
+	if len(addrs) == 0 {
+		servers = plural(uint64(cfg.masters), "embedded master")
+		if b.embedded, err = startServers(cfg.masters); err != nil {
+			return nil, err
+		}
+	}
+	for _, server := range b.embedded {
+		addrs = append(addrs, server.Addr())
+	}
+	for id := 1; id <= cfg.clients+1; id++ {
+		c, err := newClient(id, addrs)
+		if err != nil {
+			return nil, err
+		}
+		b.team = append(b.team, c)
+	}
+	if err = b.team[0].probe(ctx, startLimit); err != nil {
 		return nil, err
 	}
-	if b.team, err = newTeam(ctx, cfg.clients+1, b.masters); err != nil {
-		return nil, err
-	}
-	var picture *timeline
 	if cfg.svg != "" {
 		if b.svg, err = os.Create(cfg.svg); err != nil {
 			return nil, fmt.Errorf("-svg: %w", err)
 		}
-		picture = new(timeline)
 	}
-	b.stage = newStage(cfg.names, picture)
+	for i := range cfg.names {
+		b.names = append(b.names, fmt.Sprintf("account/%d", i+1))
+	}
+	b.store = newStore(b.names, b.picture)
+	b.result = newResult(fmt.Sprintf("%s\n%s of %d workers on %s", servers, plural(uint64(cfg.clients), "client"),
+		workersPerClient, plural(uint64(cfg.names), "name")))
+	b.judge = judge.New(func(v judge.Violation) { b.violated(v.Rule, "%s", v.Text) })
 	return b, nil
 }
 
+// close takes as long as the slowest client, which waits a while for unreachable masters.
 func (b *bench) close() {
 	if b.svg != nil {
 		_ = b.svg.Close() // what matters was reported by draw
 	}
-	b.team.close()
-	if b.masters != nil {
-		b.masters.close()
+	var all sync.WaitGroup
+	for _, c := range b.team {
+		all.Go(c.close)
+	}
+	all.Wait()
+	for _, server := range b.embedded {
+		server.Close()
 	}
 }
 
+// grace bounds the wait for the first section of each worker and the first late write after the working time. It is for
+// a run that cannot get there at all, not a measure of the machine's speed: on an idle machine they take a second.
+const grace = time.Minute
+
 // work runs the clients for the configured time, and returns when all of them are done.
-func (b *bench) work(ctx context.Context, progressTo io.Writer) result {
+func (b *bench) work(ctx context.Context, progressTo io.Writer) {
 	began := time.Now()
-	end := began.Add(b.cfg.length)
-	working, stopWorking := context.WithDeadline(ctx, end)
+	playing, stop := context.WithDeadline(ctx, began.Add(b.cfg.length+grace))
+	defer stop()
+	working, stopWorking := context.WithDeadline(playing, began.Add(b.cfg.length))
 	defer stopWorking()
-
-	over := make(chan struct{})
 	var watching, clients sync.WaitGroup
-	p := newProgress(progressTo, b.cfg.length, b.team, b.stage.score)
-	watching.Go(func() { p.run(over) })
-
+	over := make(chan struct{})
+	watching.Go(func() { b.progress(progressTo, over) })
+	watching.Go(func() { b.probeAfter(ctx, working, stop) })
 	holder, others := b.team[len(b.team)-1], b.team[:len(b.team)-1]
-	playing, stopPlaying := context.WithCancel(ctx)
-	defer stopPlaying()
-	servers := &health{client: others[0], gone: stopPlaying}
-	watching.Go(func() { servers.watch(ctx, working) })
-	workers := make([]*worker, len(others)*workersPerClient)
+	workers := workersPerClient * len(others)
 	for i := range workers {
-		w := &worker{stage: b.stage, client: others[i/workersPerClient], beat: beat(b.stage.names, i, len(workers))}
-		workers[i] = w
-		clients.Go(func() { w.work(playing, working) })
+		clients.Go(func() { b.sections(playing, working, others[i/workersPerClient], beat(b.names, i, workers)) })
 	}
-	s := &staller{stage: b.stage, holder: holder, next: others[0]}
-	clients.Go(func() { s.play(playing, end) })
+	s := &staller{bench: b, holder: holder, next: others[0]}
+	clients.Go(func() { s.play(playing, working) })
 	clients.Wait()
 	close(over)
 	watching.Wait()
-	r := b.result(workers, time.Since(began), ctx.Err() != nil)
-	if err := servers.last; err != nil {
-		r.ServersGone = err.Error()
+	b.lasted, b.interrupted = time.Since(began), ctx.Err() != nil
+	bare, guarded := b.store.lost()
+	for _, lost := range guarded {
+		b.violated(storage, "update lost: %s", lost)
 	}
-	return r
+	b.lostUnfenced = bare
+	for _, c := range b.team {
+		s := c.locker.Stats()
+		b.handedOff, b.result.lost = b.handedOff+s.HandedOff, b.result.lost+s.Lost.Total()+s.Expired
+	}
 }
 
-func (b *bench) result(workers []*worker, elapsed time.Duration, interrupted bool) result {
-	r := result{
-		Servers: b.masters.addrs, Embedded: len(b.masters.embedded) > 0,
-		Clients: b.cfg.clients, Workers: len(workers), Names: b.cfg.names,
-		Seconds: elapsed.Seconds(), Interrupted: interrupted,
+// probeLimit is long: a server that does not answer for a TTL has ended every lease, and a busy one may need longer for
+// a single lock.
+const probeLimit = 5 * ttl
+
+// probeAfter checks after the working time whether the servers still grant locks. The workers cannot detect it: for a
+// waiter, an unreachable server looks like a lock that is held.
+func (b *bench) probeAfter(ctx, working context.Context, gone context.CancelFunc) {
+	<-working.Done()
+	if err := b.team[0].probe(ctx, probeLimit); err != nil && ctx.Err() == nil {
+		b.gone = err
+		gone()
 	}
-	all := new(waits)
-	for _, w := range workers {
-		all.merge(&w.waits)
+}
+
+// progress reports the state of the run every second: on a terminal in one line that is drawn again.
+func (b *bench) progress(out io.Writer, over <-chan struct{}) {
+	form := "%s\n"
+	if f, ok := out.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			form = "\r\x1b[K%s"
+			defer fmt.Fprint(out, "\r\x1b[K")
+		}
 	}
-	r.take(all, b.team.stats(), b.stage)
-	return r
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-ticker.C:
+		case <-over:
+			return
+		}
+		var acquired, waiting int
+		for _, c := range b.team {
+			s := c.locker.Stats()
+			acquired, waiting = acquired+int(s.Acquired), waiting+int(s.Waiting)
+		}
+		fmt.Fprintf(out, form, fmt.Sprintf("%.1fs of %v  waiting %d  acquired %d",
+			time.Since(began).Seconds(), b.cfg.length, waiting, acquired))
+	}
+}
+
+// beat distributes the names among the workers. If each worker took any name, all would soon wait behind the stalled
+// name, and the run would show nothing else.
+func beat(names []string, worker, workers int) []string {
+	if workers >= len(names) {
+		return names[worker%len(names):][:1]
+	}
+	var all []string
+	for i := worker; i < len(names); i += workers {
+		all = append(all, names[i])
+	}
+	return all
+}
+
+// afterFailure limits the load on a server in trouble.
+const afterFailure = 50 * time.Millisecond
+
+// sections takes locks until working ends, but runs at least one section even in a short run, which playing bounds. A
+// section that has begun is finished.
+func (b *bench) sections(playing, working context.Context, c *client, names []string) {
+	for ctx := playing; ctx.Err() == nil; {
+		name := names[rand.IntN(len(names))]
+		var err error
+		switch share := rand.IntN(100); {
+		case share < 55:
+			err = b.section(ctx, c, name, "read", c.locker.RLock)
+		case share < 85:
+			err = b.section(ctx, c, name, "write", c.locker.Lock)
+		default:
+			err = b.nestedSections(reentrant.WithOwner(ctx), c, name)
+		}
+		switch {
+		case err == nil:
+			ctx = working
+		case ctx.Err() == nil:
+			b.failed(err)
+			pause(ctx, afterFailure)
+		}
+	}
+}
+
+func (b *bench) section(
+	ctx context.Context, c *client, name, kind string,
+	take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error),
+) error {
+	at, asked := b.judge.Begin(name), time.Now()
+	lease, err := take(ctx, name)
+	if err != nil {
+		return err
+	}
+	b.waited(kind, asked)
+	b.occupy(c, at, lease, func() { b.use(context.WithoutCancel(ctx), lease) })
+	return notLost(lease.Release(ctx))
+}
+
+// nestedSections is a function that locks, calling functions that lock the same name.
+func (b *bench) nestedSections(ctx context.Context, c *client, name string) error {
+	at, asked := b.judge.Begin(name), time.Now()
+	outer, err := c.nested.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	b.waited("write", asked)
+	b.occupy(c, at, outer.Lease(), func() {
+		ctx := context.WithoutCancel(ctx)
+		err = b.nest(ctx, outer, c.nested.Lock, func() {
+			err = b.nest(ctx, outer, c.nested.RLock, func() { b.use(ctx, outer.Lease()) })
+		})
+	})
+	return errors.Join(notLost(err), notLost(outer.Release(ctx)))
+}
+
+// nest takes a lock that the owner has already. It must be the same hold: the same token, deeper by one.
+func (b *bench) nest(
+	ctx context.Context, outer *reentrant.Hold,
+	take func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error), work func(),
+) error {
+	asked := time.Now()
+	inner, err := take(ctx, outer.Lease().Name())
+	if err != nil {
+		return err
+	}
+	b.waited("nested", asked)
+	if inner.Token() != outer.Token() {
+		b.violated(judge.Order, "a nested section has token %v, the one around it %v", inner.Token(), outer.Token())
+	}
+	work()
+	return inner.Release(ctx)
+}
+
+// occupy runs work as the critical section of a lease, watched from entering to leaving.
+func (b *bench) occupy(c *client, at judge.Attempt, lease *rwlock.Lease, work func()) {
+	section := &judge.Section{Grant: lease}
+	b.judge.Acquired(at, section)
+	entered := time.Now()
+	work()
+	section.Leave()
+	b.picture.add(bar{c.id, lease.Fence(), entered, time.Now()})
+}
+
+// use reads the counter or adds one to it. A section takes a while, so that the other workers come to wait.
+func (b *bench) use(ctx context.Context, lease *rwlock.Lease) {
+	ctx = lease.Context(ctx)
+	read, err := b.store.load(ctx, lease.Fence())
+	if b.accessed(lease, err); err != nil {
+		return
+	}
+	pause(ctx, time.Millisecond+rand.N(4*time.Millisecond))
+	if lease.Mode() == rwlock.Write {
+		err = b.store.increment(ctx, lease.Fence(), read)
+	} else {
+		_, err = b.store.load(ctx, lease.Fence())
+	}
+	b.accessed(lease, err)
+}
+
+// accessed judges the storage's answer. If the access is refused and the lease, asked after the refusal, is still held,
+// then a newer access intervened during the hold, which is a violation.
+func (b *bench) accessed(lease *rwlock.Lease, err error) {
+	switch held := lease.Err() == nil; {
+	case errors.Is(err, fencing.ErrStale):
+		b.note(func() { b.refused++ })
+		if held {
+			b.violated(storage, "a holder that is trusted was refused: %v", err)
+		}
+	case err != nil && held:
+		b.failed(err)
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// notLost leaves out losses: the locker counts them, and the guard refuses what they would do.
+func notLost(err error) error {
+	if errors.Is(err, rwlock.ErrLost) {
+		return nil
+	}
+	return err
 }

@@ -2,59 +2,103 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// ttl is the TTL of every lease except the stalled ones. A busy machine must not make the clients lose leases by
-// accident.
-const ttl = 2 * time.Second
+// startServers starts the embedded servers.
+func startServers(n int) (all []*miniredis.Miniredis, err error) {
+	for range n {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true) // else no key ever expires by itself
+		if err := server.Start(); err != nil {
+			return all, fmt.Errorf("embedded server: %w", err)
+		}
+		all = append(all, server)
+	}
+	return all, nil
+}
 
-// releaseTimeout bounds the time that clients wait at the end for unreachable servers.
-const releaseTimeout = time.Second
+const (
+	// ttl is the TTL of every lease except the stalled ones. A busy machine must not make the clients lose leases by
+	// accident.
+	ttl = 2 * time.Second
+	// nodeTimeout is ten times the default for this TTL. On a busy machine all masters answer late, and none is down.
+	nodeTimeout = ttl / 2
+	// releaseTimeout bounds the time that clients wait at the end for unreachable servers.
+	releaseTimeout = time.Second
+	dialLimit      = time.Second // for a server to answer
+)
 
 // client has the connections and the locker that a separate process would have.
 type client struct {
 	id     int
-	link   *link
+	cable  cable
 	conns  []rueidis.Client
 	locker *rwlock.Locker
 	nested *reentrant.Locker
 }
 
-func newClient(id int, m *masters) (*client, error) {
-	c := &client{id: id, link: newLink()}
-	var err error
-	if c.conns, err = m.dial(c.link); err != nil {
-		return nil, err
+func newClient(id int, addrs []string) (_ *client, err error) {
+	c := &client{id: id}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	for _, addr := range addrs {
+		if err := c.dial(addr); err != nil {
+			return nil, fmt.Errorf("server %s: %w", addr, err)
+		}
 	}
-	c.locker, err = newLocker(c.conns,
-		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(clientName(id)),
-		rwlock.WithReleaseTimeout(releaseTimeout))
-	if err != nil {
-		closeAll(c.conns)
-		return nil, err
+	options := []rwlock.Option{
+		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(fmt.Sprintf("client %d", id)),
+		rwlock.WithReleaseTimeout(releaseTimeout),
 	}
-	c.nested = reentrant.New(c.locker)
-	return c, nil
+	if len(c.conns) == 1 {
+		c.locker, err = rwlock.New(c.conns[0], options...)
+	} else {
+		c.locker, err = redlock.New(c.conns, append(options, redlock.WithNodeTimeout(nodeTimeout))...)
+	}
+	if err == nil {
+		c.nested = reentrant.New(c.locker)
+	}
+	return c, err
 }
 
-func clientName(id int) string { return fmt.Sprintf("client %d", id) }
+func (c *client) dial(addr string) error {
+	conn, err := rwlock.Dial(addr, rueidis.ClientOption{DialCtxFn: c.cable.dial})
+	if err != nil {
+		return err
+	}
+	c.conns = append(c.conns, conn)
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
+	if err = conn.Do(ctx, conn.B().Time().Build()).Error(); errors.Is(err, context.DeadlineExceeded) {
+		err = &rwlock.NoReplyError{After: dialLimit}
+	}
+	return err
+}
 
 func (c *client) close() {
-	_ = c.locker.Close()
-	closeAll(c.conns)
+	if c.locker != nil {
+		_ = c.locker.Close()
+	}
+	for _, conn := range c.conns {
+		conn.Close()
+	}
 }
-
-// startLimit is enough for masters that were restarted a moment ago, or that answered too late on a busy machine to be
-// taken for a first start: they abstain for the longest TTL.
-const startLimit = 10 * ttl
 
 // probe takes a lock that no other client takes, to detect any fault of the servers.
 func (c *client) probe(ctx context.Context, limit time.Duration) error {
@@ -67,53 +111,43 @@ func (c *client) probe(ctx context.Context, limit time.Duration) error {
 	return lease.Release(ctx)
 }
 
-// team is all clients of a run. The last one is the holder that stalls.
-type team []*client
+var errPulled = errors.New("the bench has pulled this cable")
 
-func newTeam(ctx context.Context, size int, m *masters) (team, error) {
-	var t team
-	for id := 1; id <= size; id++ {
-		c, err := newClient(id, m)
-		if err != nil {
-			t.close()
-			return nil, err
-		}
-		t = append(t, c)
-	}
-	if err := t[0].probe(ctx, startLimit); err != nil {
-		t.close()
+// cable is the network of one client.
+type cable struct {
+	mu     sync.Mutex
+	pulled bool
+	conns  []net.Conn
+}
+
+// dial has the shape of rueidis.ClientOption.DialCtxFn.
+func (c *cable) dial(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
 		return nil, err
 	}
-	return t, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pulled {
+		return nil, errors.Join(errPulled, conn.Close())
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
 }
 
-// close takes as long as the slowest client, which waits a while for unreachable masters.
-func (t team) close() {
-	var all sync.WaitGroup
-	for _, c := range t {
-		all.Go(c.close)
+// pull closes every connection and refuses new ones until plug.
+func (c *cable) pull() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pulled = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
 	}
-	all.Wait()
+	c.conns = nil
 }
 
-// stats are the sums over all lockers.
-func (t team) stats() rwlock.Stats {
-	var sum rwlock.Stats
-	for _, c := range t {
-		s := c.locker.Stats()
-		sum.Held += s.Held
-		sum.Waiting += s.Waiting
-		sum.Acquired += s.Acquired
-		sum.Contended += s.Contended
-		sum.HandedOff += s.HandedOff
-		sum.Lost.Gone += s.Lost.Gone
-		sum.Lost.NotRenewed += s.Lost.NotRenewed
-		sum.Lost.Paused += s.Lost.Paused
-		sum.Lost.MaxHold += s.Lost.MaxHold
-		sum.Lost.Broken += s.Lost.Broken
-		sum.Expired += s.Expired
-		sum.Renewed += s.Renewed
-		sum.RenewFailed += s.RenewFailed
-	}
-	return sum
+func (c *cable) plug() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pulled = false
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,19 +32,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var help bytes.Buffer
 	cfg, err := parseFlags(args, &help)
 	if errors.Is(err, flag.ErrHelp) {
-		if _, err := help.WriteTo(stdout); err != nil {
-			fmt.Fprintf(stderr, "bench: %v\n", err)
-			return statusNoRun
+		if _, err = help.WriteTo(stdout); err == nil {
+			return statusOK
 		}
-		return statusOK
+	}
+	var b *bench
+	if err == nil {
+		b, err = prepare(ctx, cfg)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "bench: %v (-h shows the flags)\n", err)
-		return statusNoRun
-	}
-	b, err := prepare(ctx, cfg)
-	if err != nil {
-		fmt.Fprintf(stderr, "bench: %v\n", err)
 		return statusNoRun
 	}
 	defer b.close()
@@ -54,30 +49,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
-	r := b.work(ctx, stderr)
-	status := statusOK
-	for _, err := range []error{r.verdict(), b.report(&r, stdout), b.draw()} {
-		if err != nil {
-			fmt.Fprintf(stderr, "bench: %v\n", err)
-			status = statusViolated
-		}
+	b.work(ctx, stderr)
+	_, err := io.WriteString(stdout, b.result.String())
+	if b.svg != nil {
+		_, drawn := b.svg.Write(b.picture.svg(len(b.team)))
+		err = errors.Join(err, drawn, b.svg.Sync())
 	}
-	return status
-}
-
-// report writes the table or JSON. It returns an error if not all of it was written.
-func (b *bench) report(r *result, stdout io.Writer) error {
-	out := bufio.NewWriter(stdout) // its first error stays until Flush
-	if b.cfg.json {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		_ = e.Encode(r) // as above
-	} else {
-		writeTable(out, r)
-		writeFooter(out, b.cfg)
+	if err = errors.Join(b.result.verdict(), err); err != nil {
+		fmt.Fprintf(stderr, "bench: %v\n", err)
+		return statusViolated
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("the result could not be written: %w", err)
-	}
-	return nil
+	return statusOK
 }

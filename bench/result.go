@@ -3,93 +3,147 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 )
 
-// result is the outcome of a run, as -json writes it. Durations are microseconds.
+// result is the outcome of a run.
 type result struct {
-	Servers     []string  `json:"servers"`
-	Embedded    bool      `json:"embedded"`
-	Clients     int       `json:"clients"`
-	Workers     int       `json:"workers"`
-	Names       int       `json:"names"`
-	Seconds     float64   `json:"seconds"`
-	Interrupted bool      `json:"interrupted"`
-	ServersGone string    `json:"servers_gone,omitempty"` // the reason, if they did not last to the end
-	Write       modeCount `json:"write"`
-	Read        modeCount `json:"read"`
-	Nested      modeCount `json:"nested"`
+	mu          sync.Mutex
+	head        string // what ran
+	interrupted bool
+	gone        error                      // of the servers, if they did not last to the end
+	waits       map[string][]time.Duration // of successful acquisitions, by their kind
+	lasted      time.Duration
 
-	HandedOff    uint64   `json:"handed_off"`
-	LeasesLost   uint64   `json:"leases_lost"`
-	Stalls       uint64   `json:"stalls"` // leases lost on purpose; the end of the run may cut off the late write
-	LateWrites   uint64   `json:"late_writes"`
-	StaleRefused uint64   `json:"stale_writes_refused"`
-	LostUnfenced uint64   `json:"updates_lost_without_a_guard"`
-	Failures     uint64   `json:"failures"`
-	Failure      string   `json:"failure,omitempty"`
-	Exclusion    uint64   `json:"violations_of_exclusion"`
-	TokenOrder   uint64   `json:"violations_of_token_order"`
-	Storage      uint64   `json:"violations_in_storage"`
-	Violations   []string `json:"violations"`
+	handedOff, lost  uint64
+	stalls           uint64 // leases lost on purpose; the end of the run may cut off the late write
+	lateWrites       uint64
+	refused          uint64 // stale accesses, late writes among them
+	lostUnfenced     uint64 // updates
+	failures         uint64
+	failure          error // the first
+	violations       map[judge.Rule]uint64
+	violationDetails []string // of the first few
 }
 
-// modeCount is the outcome of one kind of acquisition.
-type modeCount struct {
-	Acquired  uint64  `json:"acquired"`
-	PerSecond float64 `json:"per_second"`
-	P50       float64 `json:"wait_p50_us"`
-	P99       float64 `json:"wait_p99_us"`
-	Max       float64 `json:"wait_max_us"`
+// storage is the rule that a late write is refused, a trusted one is not, and no update is lost.
+const storage judge.Rule = "storage"
+
+func newResult(head string) *result {
+	return &result{head: head, waits: map[string][]time.Duration{}, violations: map[judge.Rule]uint64{}}
 }
 
-func countMode(h *histogram, seconds float64) modeCount {
-	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	return modeCount{
-		Acquired: h.total, PerSecond: float64(h.total) / seconds,
-		P50: micros(h.percentile(50)), P99: micros(h.percentile(99)), Max: micros(h.max),
-	}
+func (r *result) note(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
-// take copies the counters, after all workers have ended.
-func (r *result) take(w *waits, stats rwlock.Stats, s *stage) {
-	r.Write, r.Read = countMode(&w.write, r.Seconds), countMode(&w.read, r.Seconds)
-	r.Nested = countMode(&w.nested, r.Seconds)
-	r.HandedOff, r.LeasesLost = stats.HandedOff, stats.Lost.Total()+stats.Expired
-	for _, lost := range s.store.lostUpdates() {
-		s.score.violated(storage, "update lost: "+lost)
-	}
-	r.LostUnfenced = s.store.lostWithoutGuard()
-	score := s.score
-	score.mu.Lock()
-	defer score.mu.Unlock()
-	r.Stalls = score.stalls
-	r.LateWrites, r.StaleRefused, r.Failures = score.lateWrites, score.refused, score.failures
-	if score.failure != nil {
-		r.Failure = score.failure.Error()
-	}
-	r.Exclusion, r.TokenOrder = score.violations[exclusion], score.violations[tokenOrder]
-	r.Storage = score.violations[storage]
-	r.Violations = append([]string{}, score.details...)
+func (r *result) waited(kind string, since time.Time) {
+	r.note(func() { r.waits[kind] = append(r.waits[kind], time.Since(since)) })
 }
 
-func (r *result) violations() uint64 { return r.Exclusion + r.TokenOrder + r.Storage }
+func (r *result) failed(err error) {
+	r.note(func() {
+		if r.failures++; r.failure == nil {
+			r.failure = err
+		}
+	})
+}
+
+func (r *result) violated(rule judge.Rule, format string, args ...any) {
+	r.note(func() {
+		if r.violations[rule]++; len(r.violationDetails) < 20 {
+			r.violationDetails = append(r.violationDetails, string(rule)+": "+fmt.Sprintf(format, args...))
+		}
+	})
+}
+
+func (r *result) broken() uint64 {
+	return r.violations[judge.Exclusion] + r.violations[judge.Order] + r.violations[storage]
+}
 
 // verdict is nil if the run has proved the rules that it checks.
 func (r *result) verdict() error {
 	switch {
-	case r.violations() > 0:
-		return fmt.Errorf("%d violations", r.violations())
-	case r.Interrupted:
+	case r.broken() > 0:
+		return fmt.Errorf("%d violations", r.broken())
+	case r.interrupted:
 		return nil
-	case r.ServersGone != "":
-		return fmt.Errorf("the servers did not last to the end: %s", r.ServersGone)
-	case r.Write.Acquired+r.Read.Acquired == 0:
+	case r.gone != nil:
+		return fmt.Errorf("the servers did not last to the end: %w", r.gone)
+	case len(r.waits) == 0:
 		return errors.New("the run shows nothing: no lock was acquired")
-	case r.LateWrites == 0:
+	case r.lateWrites == 0:
 		return errors.New("the run shows nothing: no stalled holder came to its late write")
 	}
 	return nil
+}
+
+// String is the result as a table, with a sentence that reads it.
+func (r *result) String() string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s for %.1f s", r.head, r.lasted.Seconds())
+	if r.interrupted {
+		w.WriteString(", interrupted")
+	}
+	fmt.Fprintf(&w, "\n\n%-7s%9s%8s%12s%12s%12s\n", "mode", "acquired", "per s", "wait p50", "wait p99", "wait max")
+	for _, kind := range []string{"write", "read", "nested"} {
+		waits := append(slices.Sorted(slices.Values(r.waits[kind])), 0)
+		n := len(waits) - 1
+		percentile := func(p int) string { return short(waits[max((n*p+99)/100-1, 0)]) }
+		fmt.Fprintf(&w, "%-7s%9d%8.0f%12s%12s%12s\n", kind, n, float64(n)/r.lasted.Seconds(),
+			percentile(50), percentile(99), percentile(100))
+	}
+	fmt.Fprintln(&w)
+	for _, row := range []struct {
+		what string
+		n    uint64
+		note string
+	}{
+		{"hand-offs", r.handedOff, "granted by the holder before"},
+		{"stalled holders", r.stalls, "stopped past their lease, on purpose"},
+		{"late writes", r.lateWrites, "of theirs, each under an old token"},
+		{"refused by a token", r.refused, "of a newer access"},
+		{"failed calls", r.failures, ""},
+		{"violations", r.broken(), fmt.Sprintf("exclusion %d, order %d, storage %d",
+			r.violations[judge.Exclusion], r.violations[judge.Order], r.violations[storage])},
+	} {
+		fmt.Fprintln(&w, strings.TrimRight(fmt.Sprintf("%-20s%7d  %s", row.what, row.n, row.note), " "))
+	}
+	if r.lost > r.stalls {
+		fmt.Fprintf(&w, "%-20s%7d  of other holders: is the machine busy?\n", "leases ended", r.lost-r.stalls)
+	}
+	if r.failure != nil {
+		fmt.Fprintf(&w, "first failure: %v\n", r.failure)
+	}
+	for _, detail := range r.violationDetails {
+		fmt.Fprintln(&w, detail)
+	}
+	if r.lateWrites > 0 && r.broken() == 0 {
+		fmt.Fprintf(&w, "\n%s stalled past the lease and wrote late: the copy that checks no token lost %s, "+
+			"the guarded one none.\n", plural(r.lateWrites, "holder"), plural(r.lostUnfenced, "update"))
+	}
+	return w.String()
+}
+
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// short shows a duration with three digits.
+func short(d time.Duration) string {
+	for size := time.Duration(1); ; size *= 10 {
+		if d < 1000*size {
+			return d.Round(size).String()
+		}
+	}
 }

@@ -3,138 +3,131 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// runJSON is a run with -json that must end well.
-func runJSON(t *testing.T, args ...string) result {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), append([]string{"-json"}, args...), &stdout, &stderr)
-	require.Equal(t, statusOK, status, stderr.String())
-	var r result
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r), "standard output is the result and nothing else")
-	return r
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-bench")
+	testredis.Together()
+	goleak.VerifyTestMain(m)
 }
 
-func requireSound(t *testing.T, r result) {
+// prepared is a run of one client on one embedded master.
+func prepared(t *testing.T, length time.Duration) *bench {
 	t.Helper()
-	require.NotZero(t, r.Write.Acquired+r.Read.Acquired)
-	require.Empty(t, r.Violations)
-	require.NotZero(t, r.LateWrites)
-	require.GreaterOrEqual(t, r.StaleRefused, r.LateWrites)
-	require.GreaterOrEqual(t, r.Stalls, r.LateWrites)
-	require.GreaterOrEqual(t, r.LeasesLost, r.Stalls)
-	require.False(t, r.Interrupted)
+	b, err := prepare(t.Context(), config{masters: 1, length: length, clients: 1, names: 1})
+	require.NoError(t, err)
+	t.Cleanup(b.close)
+	return b
 }
 
-func TestRunOnEmbeddedMasters(t *testing.T) {
+// The output ends with what the run has shown, and speaks of no loss before it.
+func TestRun(t *testing.T) {
 	t.Parallel()
-	for masters, arg := range map[int]string{1: "1", 3: "3"} {
-		t.Run(arg, func(t *testing.T) {
+	for name, args := range map[string][]string{
+		"one master":    {"-masters", "1"},
+		"three masters": {"-masters", "3"},
+		"redis-server":  {"-addr", testredis.Start(t).Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "x.svg")
-			r := runJSON(t, "-masters", arg, "-for", "1s", "-clients", "2", "-names", "2", "-svg", file)
-			requireSound(t, r)
-			require.True(t, r.Embedded)
-			require.Len(t, r.Servers, masters)
+			var stdout, stderr bytes.Buffer
+			args := append(args, "-for", "1s", "-clients", "2", "-names", "1", "-svg", file)
+			require.Equal(t, statusOK, run(t.Context(), args, &stdout, &stderr), "%s%s", &stdout, &stderr)
+			require.Regexp(t, `\nviolations +0  exclusion 0, order 0, storage 0\n`, &stdout)
+			end := strings.LastIndex(stdout.String(), "\n\n") + 2
+			sentence := stdout.String()[end:]
+			require.NotContains(t, stdout.String()[:end]+stderr.String(), "lost")
+			require.Regexp(t, `^[1-9]\d* holders? stalled past the lease and wrote late: the copy that checks no token lost `+
+				`[1-9]\d* updates?, the guarded one none.\n$`, sentence)
 			svg, err := os.ReadFile(file)
 			require.NoError(t, err)
-			require.Contains(t, string(svg), "refused: token")
+			require.Regexp(t, "newer writes lost: [1-9]", string(svg))
 		})
 	}
 }
 
-func TestRunUnfenced(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "x.svg")
-	r := runJSON(t, "-masters", "1", "-for", "1s", "-clients", "2", "-names", "1", "-unfenced", "-svg", file)
-	requireSound(t, r)
-	require.GreaterOrEqual(t, r.LostUnfenced, r.LateWrites, "each late write replaces a newer one")
-	svg, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Regexp(t, "newer writes lost: [1-9]", string(svg))
-}
-
-func TestRunOnRealServer(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t)
-	r := runJSON(t, "-addr", server.Addr(), "-for", "1s", "-clients", "4", "-names", "2")
-	requireSound(t, r)
-	require.False(t, r.Embedded)
-}
-
+// A holder without a cable renews in vain. Its late write is refused, and it goes on with a cable.
 func TestLateWriteOfACutOffHolder(t *testing.T) {
-	b, err := prepare(t.Context(), config{masters: 1, length: time.Second, clients: 1, names: 1})
-	require.NoError(t, err)
-	defer b.close()
-	s := &staller{stage: b.stage, holder: b.team[1], next: b.team[0]}
-	require.NoError(t, s.round(t.Context(), b.stage.names[0], cutLink))
-	require.EqualValues(t, 1, b.stage.score.lateWrites)
-	require.EqualValues(t, 1, b.stage.score.refused)
-	require.Zero(t, b.stage.score.violations)
-	require.NotZero(t, b.team[1].locker.Stats().RenewFailed, "it was not renewal that was missing, but the link")
-	lease, err := b.team[1].locker.Lock(t.Context(), b.stage.names[0])
-	require.NoError(t, err, "the link is mended")
-	require.NoError(t, lease.Release(t.Context()))
+	b := prepared(t, time.Second)
+	s := &staller{bench: b, holder: b.team[1], next: b.team[0]}
+	require.NoError(t, s.round(t.Context(), b.names[0], true))
+	require.EqualValues(t, 1, b.lateWrites)
+	require.EqualValues(t, 1, b.refused)
+	require.Zero(t, b.broken())
+	require.NotZero(t, s.holder.locker.Stats().RenewFailed, "it was not renewal that was missing")
+	require.NoError(t, s.holder.probe(t.Context(), startLimit))
+}
+
+// Whatever keeps a stalled holder from its late write, such as the end of the run, the loss of its lease is explained.
+func TestStallWithoutALateWriteIsCounted(t *testing.T) {
+	b := prepared(t, time.Second)
+	s := &staller{bench: b, holder: b.team[1], next: b.team[0]}
+	require.NoError(t, s.next.locker.Close())
+	require.ErrorIs(t, s.round(t.Context(), b.names[0], false), rwlock.ErrClosed)
+	require.Zero(t, b.lateWrites)
+	require.EqualValues(t, 1, b.stalls)
 }
 
 func TestViolationIsReported(t *testing.T) {
-	b, err := prepare(t.Context(), config{masters: 1, length: 50 * time.Millisecond, clients: 1, names: 1})
-	require.NoError(t, err)
-	defer b.close()
-	b.stage.score.violated(exclusion, "planted")
+	b := prepared(t, 50*time.Millisecond)
+	b.violated(judge.Exclusion, "planted")
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, statusViolated, b.run(t.Context(), &stdout, &stderr))
-	require.Contains(t, stdout.String(), "exclusion: planted")
-	require.Contains(t, stdout.String(), "-svg FILE")
+	require.Contains(t, stdout.String(), "\nexclusion: planted\n")
+	require.NotContains(t, stdout.String(), "the guarded one none")
 	require.True(t, strings.HasSuffix(stderr.String(), "bench: 1 violations\n"), "after what it shows: %q", &stderr)
 }
 
 // Clients that lock under different prefixes do not exclude each other: a lock that is none.
-func TestCheckerSeesThroughALockThatIsNone(t *testing.T) {
-	b, err := prepare(t.Context(), config{masters: 1, length: time.Second, clients: 1, names: 1})
-	require.NoError(t, err)
-	defer b.close()
+func TestALockThatIsNoneIsNoticed(t *testing.T) {
+	b := prepared(t, time.Second)
 	other, err := rwlock.New(b.team[1].conns[0], rwlock.WithPrefix("elsewhere"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, other.Close()) }()
-
-	name := b.stage.names[0]
+	name := b.names[0]
 	older, err := b.team[0].locker.Lock(t.Context(), name)
 	require.NoError(t, err)
+	at := b.judge.Begin(name)
 	newer, err := other.Lock(t.Context(), name)
 	require.NoError(t, err)
-	b.stage.occupy(1, older, 0, func() {
-		b.stage.occupy(2, newer, 0, func() { b.stage.use(t.Context(), newer) })
-		b.stage.use(t.Context(), older)
+	b.occupy(b.team[0], at, older, func() {
+		b.occupy(b.team[1], at, newer, func() { b.use(t.Context(), newer) })
+		b.use(t.Context(), older)
 	})
-	require.Equal(t, [breaches]uint64{exclusion: 1, storage: 1}, b.stage.score.violations)
+	require.Equal(t, map[judge.Rule]uint64{judge.Exclusion: 1, storage: 1}, b.violations)
 	require.NoError(t, older.Release(t.Context()))
 	require.NoError(t, newer.Release(t.Context()))
 }
 
-// interrupter presses Ctrl-C at the first line of progress.
-type interrupter struct{ press context.CancelFunc }
+// atFirstLine calls strike when the first line of progress is written: in the middle of the work.
+type atFirstLine struct {
+	bytes.Buffer
+	once   sync.Once
+	strike func()
+}
 
-func (i interrupter) Write(p []byte) (int, error) {
-	i.press()
-	return len(p), nil
+func (w *atFirstLine) Write(p []byte) (int, error) {
+	w.once.Do(w.strike)
+	return w.Buffer.Write(p)
 }
 
 func TestInterruptedRunEndsWithTheTable(t *testing.T) {
@@ -142,12 +135,51 @@ func TestInterruptedRunEndsWithTheTable(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout bytes.Buffer
-	began := time.Now()
-	status := run(ctx, []string{"-masters", "1", "-for", "10m", "-clients", "2"}, &stdout, interrupter{cancel})
-	require.Equal(t, statusOK, status)
-	require.Less(t, time.Since(began), time.Minute)
+	args := []string{"-masters", "1", "-for", "10m", "-clients", "2"}
+	require.Equal(t, statusOK, run(ctx, args, &stdout, &atFirstLine{strike: cancel}))
 	require.Contains(t, stdout.String(), ", interrupted\n")
-	require.Contains(t, stdout.String(), "stale writes refused")
+	require.Contains(t, stdout.String(), "late writes")
+}
+
+func TestServersDieMidway(t *testing.T) {
+	t.Parallel()
+	for name, strike := range map[string]func(*testredis.Server){
+		"killed": (*testredis.Server).Kill,
+		"frozen": (*testredis.Server).Freeze,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			stderr := &atFirstLine{strike: func() { strike(server) }}
+			status := run(t.Context(), []string{"-addr", server.Addr(), "-for", "2s", "-clients", "2"}, io.Discard, stderr)
+			require.Equal(t, statusViolated, status)
+			require.Contains(t, stderr.String(), "bench: the servers did not last to the end: ")
+		})
+	}
+}
+
+func TestMinorityOfServersMayDie(t *testing.T) {
+	t.Parallel()
+	b, err := prepare(t.Context(), config{masters: 3, length: 2 * time.Second, clients: 2, names: 2})
+	require.NoError(t, err)
+	defer b.close()
+	stderr := &atFirstLine{strike: b.embedded[1].Close}
+	require.Equal(t, statusOK, b.run(t.Context(), io.Discard, stderr), stderr.String())
+}
+
+var errFull = errors.New("no space left on device")
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
+
+func TestResultThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for arg, status := range map[string]int{"-for=1s": statusViolated, "-h": statusNoRun} {
+		var stderr bytes.Buffer
+		require.Equal(t, status, run(t.Context(), []string{"-masters=1", "-clients=2", arg}, fullDisk{}, &stderr))
+		require.Contains(t, stderr.String(), errFull.Error())
+	}
 }
 
 func TestRunThatCannotBegin(t *testing.T) {
@@ -156,135 +188,142 @@ func TestRunThatCannotBegin(t *testing.T) {
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
 	require.NoError(t, err)
 	defer func() { require.NoError(t, hung.Close()) }()
-	for name, test := range map[string]struct {
-		args []string
-		says string
-	}{
-		"hung server": {[]string{"-addr", hung.Addr().String()}, "no reply in 1s"},
-		"bad flag":    {[]string{"-clients", "0"}, "bench: -clients 0: must be 1 to 256 (-h shows the flags)\n"},
-		"no server":   {[]string{"-addr", nobody}, "server " + nobody},
-		"unwritable svg": {
-			[]string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")},
-			"bench: -svg: open ",
-		},
-		"svg is a folder": {
-			[]string{"-masters", "1", "-svg", t.TempDir()}, "is a directory",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			require.Equal(t, statusNoRun, run(t.Context(), test.args, &stdout, &stderr))
-			require.Contains(t, stderr.String(), test.says)
-			require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %s", stderr.String())
-			require.Empty(t, stdout.String())
-		})
-	}
-}
-
-func TestServersThatAreUnfit(t *testing.T) {
 	locked := testredis.Start(t, "--requirepass", "secret")
 	master, replica := testredis.Start(t), testredis.Start(t)
 	replica.ReplicaOf(master)
-	for name, test := range map[string]struct{ addr, says string }{
-		"password": {locked.Addr(), "NOAUTH"},
-		"replica":  {replica.Addr(), "READONLY"},
+	for _, test := range []struct {
+		says string
+		args []string
+	}{
+		{"no reply in 1s", []string{"-addr", hung.Addr().String()}},
+		{"server " + nobody, []string{"-addr", nobody}},
+		{"NOAUTH", []string{"-addr", locked.Addr()}},
+		{"READONLY", []string{"-addr", replica.Addr()}},
+		{"-svg: open ", []string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")}},
+		{"-for 0s: must be positive", []string{"-for", "0"}},
+		{"0 clients: must be 1 to 256", []string{"-clients", "0"}},
+		{"257 clients", []string{"-clients", "257"}},
+		{"1001 names: must be 1 to 1000", []string{"-names", "1001"}},
+		{"0 masters: must be 1 to 15", []string{"-masters", "0"}},
+		{"2 masters: must be 1, or odd for a quorum", []string{"-masters", "2"}},
+		{"2 masters: must be 1, or odd for a quorum", []string{"-addr", "a:1,b:1"}},
+		{`-addr: "localhost" is not host:port`, []string{"-addr", "localhost"}},
+		{`-addr: ":6379" is not host:port`, []string{"-addr", ":6379"}},
+		{"-loud", []string{"-loud"}},
+		{`"now" is not a flag`, []string{"now"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			require.Equal(t, statusNoRun, run(t.Context(), []string{"-addr", test.addr}, &stdout, &stderr))
-			require.Contains(t, stderr.String(), test.says)
-			require.Equal(t, 1, strings.Count(stderr.String(), "\n"))
-		})
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, statusNoRun, run(t.Context(), test.args, &stdout, &stderr), "%q", test.args)
+		require.Contains(t, stderr.String(), test.says)
+		require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %s", stderr.String())
+		require.Empty(t, stdout.String())
 	}
 }
 
-func TestLinkCutWhileDialling(t *testing.T) {
-	l := newLink()
-	server, client := net.Pipe()
-	defer func() { require.NoError(t, server.Close()) }()
-	conn, err := l.keep(client)
+func TestHelp(t *testing.T) {
+	var help bytes.Buffer
+	require.Equal(t, statusOK, run(t.Context(), []string{"-h"}, &help, io.Discard))
+	for _, name := range []string{"-addr host:port", "-masters", "-for", "-clients", "-names", "-svg file"} {
+		require.Contains(t, help.String(), name)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		change func(*result)
+		says   string // "" for nothing to complain of
+	}{
+		{func(*result) {}, ""},
+		{func(r *result) { r.violated(storage, "planted"); r.interrupted = true }, "1 violations"},
+		{func(r *result) { clear(r.waits) }, "no lock was acquired"},
+		{func(r *result) { r.lateWrites = 0 }, "no stalled holder"},
+		{func(r *result) { r.lateWrites = 0; r.interrupted = true }, ""},
+		{func(r *result) { r.gone = errFull; r.lateWrites = 0 }, "did not last to the end: " + errFull.Error()},
+		{func(r *result) { r.gone = errFull; r.interrupted = true }, ""},
+	} {
+		r := newResult("a run")
+		r.waited("read", time.Now())
+		r.lateWrites = 1
+		if test.change(r); test.says == "" {
+			require.NoError(t, r.verdict())
+		} else {
+			require.ErrorContains(t, r.verdict(), test.says)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	r := newResult("a run")
+	for range 99 {
+		r.waits["write"] = append(r.waits["write"], 2500*time.Microsecond)
+	}
+	r.waits["write"] = append(r.waits["write"], 1234567*time.Microsecond)
+	r.lasted, r.stalls, r.lost = 2*time.Second, 1, 3
+	for _, line := range []string{
+		"a run for 2.0 s",
+		"write        100      50       2.5ms       2.5ms       1.23s",
+		"nested         0       0          0s          0s          0s",
+		"leases ended              2  of other holders: is the machine busy?",
+	} {
+		require.Contains(t, strings.Split(r.String(), "\n"), line)
+	}
+}
+
+func TestStoreRefusesWhatIsLate(t *testing.T) {
+	s := newStore([]string{"a"}, new(picture))
+	fence := func(token fencing.Token) fencing.Fence {
+		return fencing.Fence{Resource: "a", Token: token, Mode: rwlock.Write}
+	}
+	first, err := s.load(t.Context(), fence(1))
 	require.NoError(t, err)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		_, err := conn.Read(make([]byte, 1))
-		require.Error(t, err)
-	})
-	l.sever()
-	reading.Wait()
-	_, err = l.dial(t.Context(), "127.0.0.1:1", &net.Dialer{}, nil)
-	require.ErrorIs(t, err, errCut)
-	late, other := net.Pipe()
-	_, err = l.keep(late)
-	require.ErrorIs(t, err, errCut)
-	_, err = other.Read(make([]byte, 1))
-	require.Error(t, err, "a connection that comes too late is closed")
-	l.mend()
-	require.False(t, l.isCut())
-}
-
-// Whatever keeps a stalled holder from its late write, such as the end of the run, the loss of its lease is explained.
-func TestStallWithoutALateWriteIsCounted(t *testing.T) {
-	b, err := prepare(t.Context(), config{masters: 1, length: time.Second, clients: 1, names: 1})
+	require.NoError(t, s.increment(t.Context(), fence(1), first))
+	second, err := s.load(t.Context(), fence(2))
 	require.NoError(t, err)
-	defer b.close()
-	s := &staller{stage: b.stage, holder: b.team[1], next: b.team[0]}
-	require.NoError(t, s.next.locker.Close())
-	require.ErrorIs(t, s.round(t.Context(), b.stage.names[0], pausedProcess), rwlock.ErrClosed)
-	require.Zero(t, b.stage.score.lateWrites)
-	require.EqualValues(t, 1, b.stage.score.stalls)
-	require.EqualValues(t, 1, b.team[1].locker.Stats().Expired)
+	require.Equal(t, reading{true: 1, false: 1}, second)
+	require.NoError(t, s.increment(t.Context(), fence(2), second))
+	require.ErrorIs(t, s.increment(t.Context(), fence(1), first), fencing.ErrStale, "loading was the newer one's claim")
+	bare, guarded := s.lost()
+	require.Empty(t, guarded)
+	require.EqualValues(t, 2, bare, "3 writes of one each, and 1 is left")
+
+	require.NoError(t, s.increment(t.Context(), fence(3), first), "it adds one to what it has read long before")
+	_, guarded = s.lost()
+	require.Equal(t, []string{`"a": 1 after 3 accepted writes of one each`}, guarded)
 }
 
-func TestMain(m *testing.M) {
-	scratch.Use("fencelock-bench")
-	testredis.Together()
-	goleak.VerifyTestMain(m)
+func TestBeatsCoverAllNames(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	for workers := 1; workers <= 12; workers++ {
+		seen := map[string]bool{}
+		for w := range workers {
+			for _, name := range beat(names, w, workers) {
+				seen[name] = true
+			}
+		}
+		require.Len(t, seen, len(names), "%d workers", workers)
+	}
 }
 
-// progressOver returns what is shown in a number of seconds of fake time.
-func progressOver(t *testing.T, d time.Duration, change func(*progress)) (shown string) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		p := newProgress(&out, 5*time.Second, nil, new(scoreboard))
-		change(p)
-		over, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ended)
-			p.run(over)
-		}()
-		time.Sleep(d)
-		close(over)
-		<-ended
-		shown = out.String()
-	})
-	return shown
-}
-
-func TestProgressInPlainLines(t *testing.T) {
-	shown := progressOver(t, 3500*time.Millisecond, func(p *progress) { p.score.refusedStale() })
-	lines := strings.Split(strings.TrimSpace(shown), "\n")
-	require.Len(t, lines, 3)
-	require.Equal(t, "1.0s of 5s  waiting 0  acquired 0  lost 0  refused 1", lines[0])
-	require.NotContains(t, shown, "\x1b")
-}
-
-func TestProgressOnATerminal(t *testing.T) {
-	shown := progressOver(t, 1050*time.Millisecond, func(p *progress) {
-		p.terminal = true
-		p.score.violated(exclusion, "planted")
-	})
-	require.NotContains(t, shown, "\n")
-	require.Equal(t, 11, strings.Count(shown, "\r\x1b[K"), "ten times, and cleared at the end")
-	require.True(t, strings.HasSuffix(shown, "\r\x1b[K"))
-	require.Contains(t, shown, "VIOLATIONS 1")
-}
-
-func TestProgressFitsANarrowTerminal(t *testing.T) {
-	p := newProgress(nil, 100*time.Hour, nil, new(scoreboard))
-	busy := rwlock.Stats{Held: 999, Waiting: 999, Acquired: 123456789, Lost: rwlock.LostStats{Paused: 1234567}}
-	require.Less(t, len(p.line(99*time.Hour, busy)), columns, "the last column is left free")
-	p.score.violated(exclusion, "planted")
-	line := p.line(99*time.Hour, busy)
-	require.Less(t, len(line), columns)
-	require.Contains(t, line, "VIOLATIONS 1", "what matters most is not cut off")
+func TestPicture(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
+	section := func(client int, name string, mode rwlock.Mode, from, to int) bar {
+		return bar{client, fencing.Fence{Resource: name, Mode: mode}, at(from), at(to)}
+	}
+	wrote := func(ms int, value uint64, guarded bool) version { return version{cell{"a", guarded}, at(ms), value} }
+	p := &picture{versions: []version{
+		wrote(10, 7, false), wrote(10, 7, true), // before the window
+		wrote(610, 8, false), wrote(610, 8, true), wrote(690, 9, false), wrote(690, 9, true),
+		wrote(700, 8, false), wrote(720, 9, false), wrote(720, 10, true), wrote(999, 1, true),
+	}}
+	p.tell(stall{client: 3, name: "a", lost: at(600), late: at(700), wrote: 8})
+	p.tell(stall{name: "the first counts"})
+	p.bars = []bar{
+		section(1, "a", rwlock.Write, 605, 612), section(2, "a", rwlock.Read, 640, 650),
+		section(1, "b", rwlock.Write, 605, 612), section(3, "a", rwlock.Write, 100, 600),
+	}
+	svg := string(p.svg(3))
+	require.Contains(t, svg, "accepted: 9 becomes 8, newer writes lost: 2")
+	require.Contains(t, svg, "writes lost: 0")
+	require.Equal(t, 2, strings.Count(svg, `<rect fill="hsl(200`), "the others of this name, in both storages")
+	require.Contains(t, string(new(picture).svg(3)), "ended before")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
@@ -13,74 +12,73 @@ import (
 // each counter stands a copy that no guard protects. Every holder writes both, so the copy shows what the guard is for.
 type store struct {
 	guard   fencing.Watermark
-	guarded map[string]*counter // the maps never change; a counter is touched under the guard only
-	bare    map[string]*counter // under mu only
-	mu      sync.Mutex
-	picture *timeline
+	picture *picture
+
+	mu     sync.Mutex
+	counts map[cell]*counter
 }
 
-type counter struct {
-	value    uint64
-	accepted uint64 // writes; each adds one to the value it read, so they must add up to value
+// cell is where a counter stands.
+type cell struct {
+	name    string
+	guarded bool
 }
 
-func (c *counter) set(value uint64) {
-	c.value = value
-	c.accepted++
-}
+type counter struct{ value, writes uint64 } // each write adds one to the value that it read, so they must be equal
 
-// reading is what a holder has read.
-type reading struct{ guarded, bare uint64 }
+// reading is what a holder has read, by whether a guard protects it.
+type reading map[bool]uint64
 
-func newStore(names []string, picture *timeline) *store {
-	s := &store{guarded: make(map[string]*counter), bare: make(map[string]*counter), picture: picture}
+func newStore(names []string, p *picture) *store {
+	s := &store{counts: make(map[cell]*counter), picture: p}
 	for _, name := range names {
-		s.guarded[name], s.bare[name] = new(counter), new(counter)
+		s.counts[cell{name, true}], s.counts[cell{name, false}] = new(counter), new(counter)
 	}
 	return s
 }
 
 // load reads the counters. Under a writer's fence that is its claim too: nothing older is written after it.
-func (s *store) load(ctx context.Context, f fencing.Fence) (r reading, err error) {
-	s.mu.Lock()
-	r.bare = s.bare[f.Resource].value
-	s.mu.Unlock()
-	err = s.guard.Do(ctx, f, func(context.Context) error {
-		r.guarded = s.guarded[f.Resource].value
+func (s *store) load(ctx context.Context, f fencing.Fence) (reading, error) {
+	r := reading{}
+	read := func(guarded bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r[guarded] = s.counts[cell{f.Resource, guarded}].value
+	}
+	read(false)
+	return r, s.guard.Do(ctx, f, func(context.Context) error {
+		read(true)
 		return nil
 	})
-	return r, err
 }
 
 // increment writes what the holder has read, and one more. The error is the guard's.
 func (s *store) increment(ctx context.Context, f fencing.Fence, r reading) error {
-	s.mu.Lock()
-	s.bare[f.Resource].set(r.bare + 1)
-	s.picture.wrote(version{resource: f.Resource, at: time.Now(), value: r.bare + 1})
-	s.mu.Unlock()
+	write := func(guarded bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c := s.counts[cell{f.Resource, guarded}]
+		c.value = r[guarded] + 1
+		c.writes++
+		s.picture.wrote(cell{f.Resource, guarded}, c.value)
+	}
+	write(false)
 	return s.guard.Do(ctx, f, func(context.Context) error {
-		s.guarded[f.Resource].set(r.guarded + 1)
-		s.picture.wrote(version{resource: f.Resource, at: time.Now(), value: r.guarded + 1, guarded: true})
+		write(true)
 		return nil
 	})
 }
 
-// lostUpdates returns the counters that miss accepted writes. It is called at the end, after the last write.
-func (s *store) lostUpdates() []string {
-	var all []string
-	for name, c := range s.guarded {
-		if c.value != c.accepted {
-			all = append(all, fmt.Sprintf("%q: %d after %d accepted writes of one each", name, c.value, c.accepted))
+// lost returns how many writes the copies without a guard miss, and the counters that miss any behind it. It is called
+// after the last write.
+func (s *store) lost() (bare uint64, guarded []string) {
+	for at, c := range s.counts {
+		switch {
+		case !at.guarded:
+			bare += c.writes - c.value
+		case c.value != c.writes:
+			guarded = append(guarded, fmt.Sprintf("%q: %d after %d accepted writes of one each", at.name, c.value, c.writes))
 		}
 	}
-	return all
-}
-
-// lostWithoutGuard is how many writes the copies without a guard miss. It is called at the end, after the last write.
-func (s *store) lostWithoutGuard() uint64 {
-	var lost uint64
-	for _, c := range s.bare {
-		lost += c.accepted - c.value
-	}
-	return lost
+	return bare, guarded
 }

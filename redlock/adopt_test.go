@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -387,7 +388,7 @@ func TestSimulatedAdoptions(t *testing.T) {
 }
 
 func simulateAdoptions(w *world, seed int64) {
-	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
+	s := &simulation{world: w, seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed))}
 	s.names = []string{"n"}
 	down := int(seed % 2)
 	ctx, stop := context.WithTimeout(w.Ctx, convertFor)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -119,7 +120,7 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 
 // contend lets all peers ask in one moment, and returns how long it took until the last one had been in.
 func contend(w *world, peers []*process, seed int64) time.Duration {
-	b := testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))
+	b := judge.For(w, fmt.Sprintf("seed %d", seed))
 	begun := time.Now()
 	var work sync.WaitGroup
 	for i, p := range peers {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -190,7 +191,7 @@ func TestReadersAreOrderedAgainstWriters(t *testing.T) {
 	for seed := range int64(testredis.Few(1, 3)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inFakeTime(t, 5, func(w *world) {
-				b := testkit.NewOracle(w, fmt.Sprint("seed ", seed))
+				b := judge.For(w, fmt.Sprint("seed ", seed))
 				var work sync.WaitGroup
 				for i := range 12 {
 					p := w.ProcessOver(testkit.Net{Ways: jitter(time.Millisecond, dice(seed, diceDelay, i))},

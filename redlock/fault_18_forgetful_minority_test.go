@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -14,7 +14,7 @@ import (
 func TestFault18ForgetfulMinorityKeepsTheLock(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		holder, other := w.Process(), w.Process()
-		b := testkit.NewOracle(w, "forgetful")
+		b := judge.For(w, "forgetful")
 		at := b.Begin("x")
 		lease := holder.Take("x", rwlock.Write)
 		b.Acquired(at, lease)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -101,7 +101,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 		holder.Section("warm-up")
 		other.Section("warm-up")
 		holder.CutOff(3, 4)
-		b := testkit.NewOracle(w, "emptied")
+		b := judge.For(w, "emptied")
 		at := b.Begin("x")
 		lease := holder.Take("x", rwlock.Write)
 		b.Acquired(at, lease)
@@ -135,7 +135,7 @@ func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 		holder.Section("warm-up")
 		other.Section("warm-up")
 		holder.CutOff(3, 4)
-		b := testkit.NewOracle(w, "emptied")
+		b := judge.For(w, "emptied")
 		at := b.Begin("x")
 		lease := holder.Take("x", rwlock.Write)
 		b.Acquired(at, lease)

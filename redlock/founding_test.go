@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -37,7 +38,7 @@ func found(w *world, rng *rand.Rand) {
 	}
 	w.Net.Tuned = rng.IntN(2) == 0
 	w.Net.Way = time.Duration(1+rng.IntN(40)) * time.Millisecond
-	oracle := testkit.NewOracle(w, "founding")
+	oracle := judge.For(w, "founding")
 	over := time.Now().Add(4 * w.TTL)
 	var work sync.WaitGroup
 	for range 3 + rng.IntN(3) {

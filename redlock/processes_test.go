@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -22,14 +23,14 @@ const processTTL = time.Second
 
 // load is the work of many lockers at once: short critical sections, reading and writing, on a few names.
 type load struct {
-	checker *testkit.Oracle
+	checker *judge.Judge
 	done    atomic.Int64 // sections completed
 	stop    chan struct{}
 	work    sync.WaitGroup
 }
 
 func startLoad(t *testing.T, all []*process) *load {
-	l := &load{checker: testkit.NewOracle(t, "load"), stop: make(chan struct{})}
+	l := &load{checker: judge.For(t, "load"), stop: make(chan struct{})}
 	for i, p := range all {
 		rng := rand.New(rand.NewPCG(1, uint64(i)))
 		l.work.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -132,7 +133,7 @@ func (c *conditions) String() string {
 
 func newSimulation(w *world, seed int64) *simulation {
 	s := &simulation{
-		world: w, conditions: newConditions(seed), seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed)),
+		world: w, conditions: newConditions(seed), seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed)),
 	}
 	rng := dice(seed, diceWorld, 0)
 	s.showsRuns = s.stranger >= 0 || seed%4 != 2 // a copy is known by its run id

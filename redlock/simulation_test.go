@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -70,7 +71,7 @@ type simulation struct {
 	*world
 	*conditions
 	seed    int64
-	checker *testkit.Oracle
+	checker *judge.Judge
 	peers   []*simPeer
 	skews   []time.Duration // of the masters' clocks, where no step has struck them
 	names   []string
@@ -409,7 +410,7 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 		}
 		return
 	}
-	v := testkit.NewVisit(mu, name, mode)
+	v := judge.NewVisit(mu, name, mode)
 	s.checker.Acquired(at, v)
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	if rng.IntN(3) == 0 {
@@ -420,7 +421,7 @@ func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand,
 }
 
 // convertVisit has one who is in upgrade or downgrade, or try to.
-func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *testkit.Visit) {
+func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwlock.RWMutex, v *judge.Visit) {
 	wait, cancel := s.limit(ctx, rng, simTTL)
 	defer cancel()
 	before := v.Fence()
@@ -458,7 +459,7 @@ func TestSimulatedConversions(t *testing.T) {
 }
 
 func simulateConversions(w *world, seed int64) {
-	s := &simulation{world: w, seed: seed, checker: testkit.NewOracle(w, fmt.Sprintf("seed %d", seed))}
+	s := &simulation{world: w, seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed))}
 	s.names, s.patient = []string{"n"}, true
 	down, mutexes := int(seed%2), int(seed/2%2*2)
 	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
@@ -492,7 +493,7 @@ func simulateConversions(w *world, seed int64) {
 		p.Restore(testkit.Span(0, down)...)
 	}
 	s.settle()
-	require.Greater(w, s.checker.Grants, 50, "seed %d", seed)
+	require.Greater(w, s.checker.Grants(), 50, "seed %d", seed)
 }
 
 // convertLease takes a lease and has it converted some times.
@@ -534,7 +535,7 @@ func (s *simulation) convertMutex(ctx context.Context, p *simPeer, rng *rand.Ran
 		s.accept(err)
 		return
 	}
-	v := testkit.NewVisit(mu, "n", mode)
+	v := judge.NewVisit(mu, "n", mode)
 	s.checker.Acquired(at, v)
 	for range rng.IntN(4) {
 		pause(ctx, upTo(rng, 10*time.Millisecond))

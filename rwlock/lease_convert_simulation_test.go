@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -37,7 +37,7 @@ func TestSimulatedConversions(t *testing.T) {
 }
 
 func simulateConversions(w *world, seed uint64) {
-	r := &conversions{w: w, oracle: testkit.NewOracle(w, fmt.Sprint("seed ", seed)), seed: seed}
+	r := &conversions{w: w, oracle: judge.For(w, fmt.Sprint("seed ", seed)), seed: seed}
 	end := time.Now().Add(3 * time.Second)
 	var all sync.WaitGroup
 	for i := range 4 {
@@ -58,7 +58,7 @@ func simulateConversions(w *world, seed uint64) {
 // conversions are the upgrades and downgrades of all processes.
 type conversions struct {
 	w      *world
-	oracle *testkit.Oracle
+	oracle *judge.Judge
 	seed   uint64
 	done   atomic.Int64
 }

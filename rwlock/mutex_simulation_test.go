@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -79,7 +79,7 @@ const (
 )
 
 func simulateCohorts(w *world, seed uint64) {
-	o := testkit.NewOracle(w, fmt.Sprint("seed ", seed))
+	o := judge.For(w, fmt.Sprint("seed ", seed))
 	var conversions atomic.Int64
 	end := time.Now().Add(simulatedFor)
 	var all sync.WaitGroup
@@ -109,14 +109,14 @@ func simulateCohorts(w *world, seed uint64) {
 	require.NoError(w, w.Process().TryOnce("n"))
 	w.OnlyTokensLeft()
 	w.Logf("%s, %d of them conversions", o.Summary(), conversions.Load())
-	require.Greater(w, o.Grants-int(conversions.Load()), 100)
+	require.Greater(w, o.Grants()-int(conversions.Load()), 100)
 	require.Greater(w, conversions.Load(), int64(10))
 }
 
 // simulated is a process of a simulation.
 type simulated struct {
 	w    *world
-	o    *testkit.Oracle
+	o    *judge.Judge
 	seed uint64
 	dice *rand.Rand // of its troubles
 	opts []rwlock.Option
@@ -191,7 +191,7 @@ func (s *simulated) step(dice *rand.Rand) {
 		}
 		return
 	}
-	v := testkit.NewVisit(mu, "n", mode)
+	v := judge.NewVisit(mu, "n", mode)
 	s.goIn(p, mode, +1)
 	s.o.Acquired(at, v)
 	for range max(0, dice.IntN(6)-3) {
@@ -219,7 +219,7 @@ func (s *simulated) goIn(p *process, mode rwlock.Mode, by int) {
 	}
 }
 
-func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *testkit.Visit, dice *rand.Rand) {
+func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *judge.Visit, dice *rand.Rand) {
 	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(1000))*time.Millisecond)
 	defer cancel()
 	if v.Mode() == rwlock.Write {
@@ -246,7 +246,7 @@ func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *testkit.Visit, di
 	s.converted(at, v, mu.Token())
 }
 
-func (s *simulated) becomes(p *process, v *testkit.Visit, mode rwlock.Mode) {
+func (s *simulated) becomes(p *process, v *judge.Visit, mode rwlock.Mode) {
 	s.goIn(p, v.Mode(), -1)
 	s.goIn(p, mode, +1)
 	fence := v.Fence()
@@ -255,7 +255,7 @@ func (s *simulated) becomes(p *process, v *testkit.Visit, mode rwlock.Mode) {
 }
 
 // converted follows a conversion, which has a token of its own.
-func (s *simulated) converted(at testkit.Attempt, v *testkit.Visit, token fencing.Token) {
+func (s *simulated) converted(at judge.Attempt, v *judge.Visit, token fencing.Token) {
 	s.conversions.Add(1)
 	fence := v.Fence()
 	fence.Token = token

@@ -4,7 +4,6 @@
 //	world.go    World: the masters, in fake time or on real servers, and the time that goes by
 //	process.go  Process: a locker with links and clients of its own, with a network that can fail
 //	pending.go  Pending: an acquisition under way
-//	oracle.go   Oracle: exclusion and the order of tokens, over all processes
 //	order.go    Order: in which order waiters entered, each with its token
 //	requests.go which scripts reach a master, and for which holds
 //	record.go   Log and Trace: what a locker logged, and the events that it reported

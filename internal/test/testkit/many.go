@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -25,7 +26,7 @@ type ManyCrowd struct {
 
 	w              *World
 	until          time.Time
-	oracle         *Oracle
+	oracle         *judge.Judge
 	mu             sync.Mutex
 	taken, refused int
 	longest        time.Duration
@@ -35,7 +36,7 @@ type ManyCrowd struct {
 // each other, or if its tokens are out of order.
 func (c *ManyCrowd) Run(w *World) {
 	w.Helper()
-	c.w, c.until, c.oracle = w, time.Now().Add(c.Lasts), NewOracle(w.T, fmt.Sprint("seed ", c.Seed))
+	c.w, c.until, c.oracle = w, time.Now().Add(c.Lasts), judge.For(w, fmt.Sprint("seed ", c.Seed))
 	var all sync.WaitGroup
 	for i := range c.Processes {
 		p := w.Process()
@@ -47,7 +48,7 @@ func (c *ManyCrowd) Run(w *World) {
 	all.Wait()
 	require.NotZero(w, c.taken)
 	w.Logf("seed %d: %d calls granted, %d refused, %d leases, the longest wait %v",
-		c.Seed, c.taken, c.refused, c.oracle.Grants, c.longest)
+		c.Seed, c.taken, c.refused, c.oracle.Grants(), c.longest)
 }
 
 // play takes locks until the time is over. No wait lasts for ever: one that is longer than patience is a deadlock.
@@ -80,7 +81,7 @@ func (c *ManyCrowd) takeOnce(
 ) {
 	ctx, cancel := context.WithTimeout(c.w.Ctx, patience)
 	defer cancel()
-	attempts := make([]Attempt, len(wants))
+	attempts := make([]judge.Attempt, len(wants))
 	for i, want := range wants {
 		attempts[i] = c.oracle.Begin(want.Name)
 	}
