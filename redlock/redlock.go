@@ -34,7 +34,7 @@ func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error
 	if err := checkMasters(masters); err != nil {
 		return nil, err
 	}
-	all := settings.LockerOption(func(l *settings.Locker) { l.Masters = masters })
+	all := settings.LockerOption(func(l *settings.Locker) { l.Clients = masters })
 	return rwlock.New(masters[0], append([]rwlock.Option{all}, opts...)...)
 }
 
@@ -170,5 +170,5 @@ func WithDrift(factor float64) rwlock.Option {
 // these masters uses, at most 24 h and at least 2 s, by default the locker's own. All clients must agree on it and on
 // the masters. docs/deployments.md says how to change either. rwlock.New refuses this option.
 func WithQuarantine(d time.Duration) rwlock.Option {
-	return settings.LockerOption(func(l *settings.Locker) { l.Quarantine = l.OfSeveral("WithQuarantine", d) })
+	return settings.LockerOption(func(l *settings.Locker) { l.LongestTTL = l.OfSeveral("WithQuarantine", d) })
 }

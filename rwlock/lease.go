@@ -136,7 +136,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 // RWMutex cannot be changed.
 func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	inner := l.made()
-	_, err := lockSettings[LockOption](l.locker, settings.Lock{TTL: d, Renew: true}, nil)
+	_, err := lockSettings[LockOption](l.locker, settings.Lock{Terms: engine.Terms{TTL: d, Renew: true}}, nil)
 	if refused, ok := err.(*OptionError); ok {
 		refused.Option = "SetTTL"
 		return refused
@@ -188,7 +188,7 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 	if len(opts) == 0 {
 		return 0, nil
 	}
-	own := settings.Lock{TTL: settings.DefaultTTL, Renew: true}
+	own := settings.Lock{Terms: engine.Terms{TTL: settings.DefaultTTL, Renew: true}}
 	s, err := lockSettings(l.locker, own, opts)
 	if err != nil {
 		return 0, err

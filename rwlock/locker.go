@@ -46,15 +46,15 @@ func (l *Locker) mustBeMade() {
 // client from Dial is tuned for locks. New sends nothing. Close the Locker when done, and the client after that.
 func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	s := settings.Default()
-	s.Masters = []rueidis.Client{client}
+	s.Clients = []rueidis.Client{client}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, &OptionError{"option", "nil", "must not be nil"}
 		}
 		opt.ApplyLocker(&s)
 	}
-	for _, master := range s.Masters {
-		if master == nil {
+	for _, client := range s.Clients {
+		if client == nil {
 			return nil, &OptionError{"client", "nil", "must be a client"}
 		}
 	}
@@ -63,13 +63,17 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	}
 	var owned *clients
 	if s.Owned {
-		owned = &clients{all: s.Masters}
+		owned = &clients{all: s.Clients}
 	}
-	return &Locker{
-		engine: engine.New(s.Engine()), defaults: s.Lock, terms: s.Lock.Terms(), prefix: s.Prefix,
-		minTTL: s.ShortestTTL(), maxTTL: s.LongestTTL(),
-		mutexes: newMutexes(), owned: owned,
-	}, nil
+	config := s.Engine()
+	locker := &Locker{
+		engine: engine.New(config), defaults: s.Lock, terms: s.Lock.Prepare(), prefix: s.Prefix,
+		minTTL: 3 * config.ReplicaTimeout, maxTTL: config.LongestTTL, mutexes: newMutexes(), owned: owned,
+	}
+	if len(config.Clients) == 1 {
+		locker.maxTTL = settings.MaxTTL
+	}
+	return locker, nil
 }
 
 // Lock takes the lock for writing, which excludes all other holders. It waits in the order of arrival until the lock is
@@ -139,7 +143,7 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 	err = l.engine.Adopt(ctx, &lease.inner, engine.Detached{
 		Name: t.Name, Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token, Secret: *t.secret, Set: t.Set,
 		Left: t.Remaining,
-	}, s.Terms())
+	}, s.Prepare())
 	if err != nil {
 		return nil, convertError(err)
 	}
@@ -287,7 +291,7 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (setting
 	if s.Join {
 		s.MinHold = 0 // the hold that it joins may have one
 	}
-	if r.Terms, r.Owner = s.Terms(), s.Owner; s.Join {
+	if r.Terms, r.Owner = s.Prepare(), s.Owner; s.Join {
 		r.Entry, r.Claimed = engine.Join, s.Claimed
 	}
 	return s, nil

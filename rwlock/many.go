@@ -97,7 +97,7 @@ func (l *Locker) acquireAll(
 	begun := waitBegun(&s)
 	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
-	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Terms()
+	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Prepare()
 	for i, at := range sorted {
 		all.Requests[i] = engine.Request{
 			Name: wants[at].Name, Mode: wants[at].Mode, Owner: s.Owner, Entry: entry, Terms: terms,

@@ -102,7 +102,7 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
 		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
 			s.MaxWait, s.MaxHold = 0, 0
-			m.terms = s.Terms()
+			m.terms = s.Prepare()
 		}
 		return m
 	})

@@ -30,7 +30,7 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 					lock := settings.Default().Lock
 					lock.TTL = ttl
 					var l engine.Lease
-					r := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: lock.Terms()}
+					r := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: lock.Prepare()}
 					require.NoError(t, e.Acquire(t.Context(), &l, r))
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
@@ -69,7 +69,7 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	var stoodStill atomic.Bool
 	began := time.Now()
 	s := settings.Default()
-	s.Masters, s.Lock.TTL = []rueidis.Client{mini.Client(t)}, ttl
+	s.Clients, s.Lock.TTL = []rueidis.Client{mini.Client(t)}, ttl
 	s.Clock = func() (time.Duration, time.Time) {
 		now := time.Now()
 		if e := watched.Load(); e != nil && e.Held() == 2 { // the first look after the grant
@@ -89,7 +89,7 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	watched.Store(e)
 	other := newEngine(t, ttl, mini.Client(t))
 	var l, beside engine.Lease
-	reading := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: s.Lock.Terms()}
+	reading := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: s.Lock.Prepare()}
 	require.NoError(t, e.Acquire(t.Context(), &l, reading))
 	require.NoError(t, other.Acquire(t.Context(), &beside, reading))
 	converted := make(chan error, 1)

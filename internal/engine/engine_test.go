@@ -159,7 +159,7 @@ func TestCloseEndsLeasesBeforeWaits(t *testing.T) {
 func writing(maxHold time.Duration) engine.Request {
 	lock := settings.Default().Lock
 	lock.MaxHold = maxHold
-	return engine.Request{Name: "n", Mode: fencing.Write, Entry: engine.Wait, Terms: lock.Terms()}
+	return engine.Request{Name: "n", Mode: fencing.Write, Entry: engine.Wait, Terms: lock.Prepare()}
 }
 
 // twoEngines returns two engines over the same masters.
@@ -257,7 +257,7 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 					r.Name, r.Entry = strconv.Itoa(i), engine.Wait
 					lock := settings.Default().Lock
 					lock.TTL = ttl
-					r.Terms = lock.Terms()
+					r.Terms = lock.Prepare()
 					c.run(t, e, other, link, r)
 				}
 				time.Sleep(2 * ttl)
@@ -272,7 +272,7 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 // newEngine returns an engine over these masters. It is closed when the test ends.
 func newEngine(t *testing.T, ttl time.Duration, masters ...rueidis.Client) *engine.Engine {
 	s := settings.Default()
-	s.Masters, s.Lock.TTL = masters, ttl
+	s.Clients, s.Lock.TTL = masters, ttl
 	require.Nil(t, s.Check())
 	e := engine.New(s.Engine())
 	t.Cleanup(e.Close)

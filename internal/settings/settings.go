@@ -13,39 +13,21 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// Locker is the configuration that is fixed when a locker is made.
+// Locker is the configuration that is fixed when a locker is made. A time in Config that is 0 follows from the TTL.
 type Locker struct {
-	Masters        []rueidis.Client
-	Owned          bool // the locker closes the masters
-	Prefix         string
-	Logger         *slog.Logger
-	Hooks          engine.Hooks
-	ReleaseTimeout time.Duration // 0: from the TTL
-	NodeTimeout    time.Duration // 0: from the TTL
-	Quarantine     time.Duration // 0: the TTL
-	Drift          float64
-	Replicas       int           // of each master: how many must have a grant before it counts
-	ReplicaTimeout time.Duration // how long the replicas have to confirm
-	ConfirmHandOff bool          // a hand-off counts only once a renewal of it is answered
-	Clock          clock.Clock
-	Lock           Lock
+	engine.Config
+	Owned bool // the locker closes the clients
+	Lock  Lock
 }
 
 // Lock is the configuration that may differ between two acquisitions of a locker.
 type Lock struct {
-	TTL     time.Duration
-	MaxWait time.Duration // 0: until the context ends
-	MaxHold time.Duration // 0: no limit
-	MinHold time.Duration // 0: a release frees the lock
-	Meta    string
-	Renew   bool
+	engine.Terms
 	Linger  time.Duration   // 0: the last Unlock of an RWMutex gives the lock back
 	Owner   string          // a ULID, or "" for a new one
 	Join    bool            // nest in the owner's standing hold
@@ -54,8 +36,6 @@ type Lock struct {
 	Begun   time.Time       // of the caller's wait, for MaxWait; zero: now
 	Await   <-chan struct{} // what a call waits for that asks for nothing; or nil
 	refused *Invalid
-
-	BackgroundRelease bool // Release does not wait for the masters
 }
 
 // Outer knows the locks that an owner holds, also without their contexts.
@@ -85,79 +65,28 @@ const (
 func Default() Locker {
 	host, _ := os.Hostname()
 	return Locker{
-		Prefix: DefaultPrefix,
-		Logger: slog.New(slog.DiscardHandler),
-		Drift:  DefaultDrift,
-		Clock:  clock.System(),
-		Lock:   Lock{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())},
+		Config: engine.Config{
+			Prefix: DefaultPrefix, Logger: slog.New(slog.DiscardHandler), Drift: DefaultDrift, Clock: clock.System(),
+		},
+		Lock: Lock{Terms: engine.Terms{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())}},
 	}
 }
 
-// Engine returns the configuration of the engine.
+// Engine returns the configuration of the engine, without a time that is 0.
 func (l *Locker) Engine() engine.Config {
-	return engine.Config{
-		Clients: l.Masters, Prefix: l.Prefix, ReleaseTimeout: l.releaseTimeout(),
-		NodeTimeout: l.nodeTimeout() + l.replicaTimeout(), Replicas: l.Replicas, ReplicaTimeout: l.replicaTimeout(),
-		ConfirmHandOff: l.ConfirmHandOff,
-		LongestTTL:     l.quarantine(), Drift: l.Drift, Logger: l.Logger, Hooks: l.Hooks, Clock: l.Clock,
+	c, ttl := l.Config, l.Lock.TTL
+	share := ttl / 20 // short for one of several masters, because the other masters decide
+	if len(c.Clients) == 1 {
+		share = ttl / 4
 	}
-}
-
-// nodeTimeout is short for one of several masters, because the other masters decide. A single master is worth a longer
-// wait.
-func (l *Locker) nodeTimeout() time.Duration {
-	if l.NodeTimeout > 0 {
-		return l.NodeTimeout
+	if c.Replicas == 0 {
+		c.ReplicaTimeout = 0
 	}
-	share := l.Lock.TTL / 20
-	if len(l.Masters) == 1 {
-		share = l.Lock.TTL / 4
-	}
-	return min(max(share, 50*time.Millisecond), time.Second)
-}
-
-// quarantine returns the longest TTL that any client of the masters uses.
-func (l *Locker) quarantine() time.Duration {
-	if l.Quarantine > 0 {
-		return l.Quarantine
-	}
-	return l.Lock.TTL
-}
-
-// replicaTimeout is added to the time of every answer that counts only with replicas.
-func (l *Locker) replicaTimeout() time.Duration {
-	if l.Replicas == 0 {
-		return 0
-	}
-	return l.ReplicaTimeout
-}
-
-// ShortestTTL is the smallest TTL that an acquisition may request: a renewal is due after a third of the TTL, and the
-// replicas have to confirm it before the next renewal is due.
-func (l *Locker) ShortestTTL() time.Duration { return max(MinTTL, 3*l.replicaTimeout()) }
-
-// LongestTTL is the largest TTL that an acquisition may request. Several masters rely on no TTL exceeding the
-// quarantine.
-func (l *Locker) LongestTTL() time.Duration {
-	if len(l.Masters) == 1 {
-		return MaxTTL
-	}
-	return l.quarantine()
-}
-
-func (l *Locker) releaseTimeout() time.Duration {
-	if l.ReleaseTimeout > 0 {
-		return l.ReleaseTimeout
-	}
-	return min(l.Lock.TTL, 2*time.Second)
-}
-
-// Terms returns the settings of the lock that the engine needs.
-func (l *Lock) Terms() *engine.Terms {
-	return engine.Terms{
-		TTL: l.TTL, MaxWait: l.MaxWait, MaxHold: l.MaxHold, MinHold: l.MinHold, Meta: l.Meta, Renew: l.Renew,
-		BackgroundRelease: l.BackgroundRelease,
-	}.Prepare()
+	// Every answer that counts only with replicas may take their time longer.
+	c.NodeTimeout = cmp.Or(c.NodeTimeout, min(max(share, 50*time.Millisecond), time.Second)) + c.ReplicaTimeout
+	c.ReleaseTimeout = cmp.Or(c.ReleaseTimeout, min(ttl, 2*time.Second))
+	c.LongestTTL = cmp.Or(c.LongestTTL, ttl)
+	return c
 }
 
 // Invalid is a setting that breaks a rule.
@@ -185,7 +114,7 @@ func (l *Lock) Positive(option string, d time.Duration) time.Duration {
 
 // OfSeveral is Positive for a setting that has no meaning with a single master. A single master refuses it.
 func (l *Locker) OfSeveral(option string, d time.Duration) time.Duration {
-	if len(l.Masters) == 1 {
+	if len(l.Clients) == 1 {
 		l.Lock.Refuse(option, d, "is for the masters of redlock.New: a single one decides alone")
 	}
 	return l.Lock.Positive(option, d)
@@ -201,10 +130,10 @@ const (
 // Check returns the first broken rule, or nil.
 func (l *Locker) Check() *Invalid {
 	switch {
-	case l.Quarantine > 0 && l.Quarantine < l.Lock.TTL:
-		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
-	case l.Quarantine > MaxTTL:
-		return &Invalid{"WithQuarantine", l.Quarantine, fmt.Sprintf("must be at most %v, the longest TTL", MaxTTL)}
+	case l.LongestTTL > 0 && l.LongestTTL < l.Lock.TTL:
+		return &Invalid{"WithQuarantine", l.LongestTTL, fmt.Sprintf("must not be below the TTL of %v", l.Lock.TTL)}
+	case l.LongestTTL > MaxTTL:
+		return &Invalid{"WithQuarantine", l.LongestTTL, fmt.Sprintf("must be at most %v, the longest TTL", MaxTTL)}
 	case l.Prefix == "" || len(l.Prefix) > 128 || strings.ContainsAny(l.Prefix, braces+space):
 		return &Invalid{"WithPrefix", fmt.Sprintf("%q", l.Prefix), "must be 1 to 128 bytes without white space and braces"}
 	case l.Logger == nil:
@@ -231,7 +160,7 @@ func (l *Locker) checkReplicas() *Invalid {
 		return nil
 	case l.ReplicaTimeout < time.Millisecond || l.ReplicaTimeout > MaxReplicaTimeout:
 		return &Invalid{"WithReplicas", l.ReplicaTimeout, fmt.Sprintf("must be given 1ms to %v", MaxReplicaTimeout)}
-	case l.Lock.TTL < l.ShortestTTL():
+	case l.Lock.TTL < 3*l.ReplicaTimeout: // the next renewal is due by then
 		rule := fmt.Sprintf("must be given at most a third of the TTL of %v", l.Lock.TTL)
 		return &Invalid{"WithReplicas", l.ReplicaTimeout, rule}
 	}

@@ -225,7 +225,7 @@ func FoundLongAgo(t testing.TB, clients []rueidis.Client, opts ...rwlock.Option)
 
 func settingsOf(clients []rueidis.Client, opts []rwlock.Option) settings.Locker {
 	of := settings.Default()
-	of.Masters = clients
+	of.Clients = clients
 	for _, opt := range opts {
 		opt.ApplyLocker(&of)
 	}
