@@ -2,37 +2,52 @@ package fencelock_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Every block of Go in these pages stands, line by line, in example_test.go, so it compiles.
+// Each block of Go in README.md is a whole file with its imports, so it compiles as it is pasted. The blocks of
+// docs/migration.md stand, line by line, in example_test.go.
 func TestCodeOfThePages(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	compiled := flat(string(source))
-	for _, name := range []string{"README.md", "docs/migration.md"} {
-		page, err := os.ReadFile(name)
+	text := func(path string) string {
+		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		blocks := strings.Split(string(page), "```go\n")[1:]
-		require.NotEmpty(t, blocks)
-		for _, block := range blocks {
+		return string(text)
+	}
+	blocks := func(path string) (blocks []string) {
+		for _, block := range strings.Split(text(path), "```go\n")[1:] {
 			code, _, closed := strings.Cut(block, "```")
 			require.True(t, closed)
-			require.True(t, strings.Contains(compiled, flat(code)), "in %s, but not in example_test.go:\n%s", name, code)
+			blocks = append(blocks, code)
 		}
+		return blocks
+	}
+	var whole []string
+	for _, path := range []string{"readme_deposit_test.go", "readme_forms_test.go"} {
+		whole = append(whole, strings.TrimPrefix(text(path), "package fencelock_test\n\n"))
+	}
+	require.Equal(t, whole, blocks("README.md"))
+
+	compiled := flat(text("example_test.go"))
+	parts := blocks("docs/migration.md")
+	require.NotEmpty(t, parts)
+	for _, code := range parts {
+		require.True(t, strings.Contains(compiled, flat(code)), "not in example_test.go:\n%s", code)
 	}
 }
 
-// flat drops the indentation, which a block of the README has less of.
+// flat drops the indentation, which a block of a page has less of.
 func flat(code string) string {
 	var lines []string
 	for line := range strings.Lines(code) {
@@ -41,23 +56,61 @@ func flat(code string) string {
 	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
-// And it does what it says, where an embedded server can stand in.
+// And the code of README.md does what it says, where an embedded server can stand in.
 func TestReadmeRuns(t *testing.T) {
 	server := miniredis.RunT(t)
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-	require.NoError(t, err)
-	defer client.Close()
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.Open(server.Addr())
 	require.NoError(t, err)
 	defer locker.Close()
-	ctx, r, calls := t.Context(), &readme{}, 0
+	calls := 0
 	work := func(ctx context.Context) error {
 		calls++
 		return context.Cause(ctx)
 	}
-	require.NoError(t, r.lease(ctx, locker, work))
-	require.NoError(t, r.mutex(ctx, locker, work))
-	require.NoError(t, r.nested(ctx, locker, work))
-	require.NoError(t, r.guard(ctx, fencing.Fence{Resource: "x", Token: 1, Mode: fencing.Write}, work))
-	require.Equal(t, 4, calls)
+	require.NoError(t, forms(t.Context(), locker, work))
+	require.Equal(t, 5, calls)
+
+	row := &account{}
+	db := sql.OpenDB(row)
+	defer db.Close()
+	require.NoError(t, deposit(t.Context(), "redis://"+server.Addr(), db, 7))
+	require.Equal(t, int64(7), row.balance)
+	row.fence += 1 << 40 // a newer holder has written
+	require.ErrorIs(t, deposit(t.Context(), server.Addr(), db, 7), fencing.ErrStale)
+	require.Equal(t, int64(7), row.balance)
+}
+
+// account is a database with one row, and the two statements of README.md.
+type account struct{ balance, fence int64 }
+
+func (a *account) Connect(context.Context) (driver.Conn, error) { return a, nil }
+func (a *account) Driver() driver.Driver                        { return nil }
+func (a *account) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (a *account) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
+func (a *account) Close() error                                 { return nil }
+
+func (a *account) ExecContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Result, error) {
+	amount, fence := args[0].Value.(int64), args[1].Value.(int64)
+	if a.fence > fence {
+		return driver.RowsAffected(0), nil
+	}
+	a.balance, a.fence = a.balance+amount, fence
+	return driver.RowsAffected(1), nil
+}
+
+func (a *account) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return &found{driver.Value(a.fence)}, nil
+}
+
+type found []driver.Value
+
+func (*found) Columns() []string { return []string{"fence"} }
+func (*found) Close() error      { return nil }
+
+func (f *found) Next(row []driver.Value) error {
+	if len(*f) == 0 {
+		return io.EOF
+	}
+	*f = slices.Delete(*f, 0, copy(row, *f))
+	return nil
 }

@@ -18,7 +18,7 @@ type record struct {
 	tests    map[string]bool // "TestX in folder"
 	cases    map[string]bool // of the model
 	mutants  map[string]bool
-	promises string // the text of docs/guarantees.md
+	promises string // the text of docs/guarantees.md and docs/guide.md
 }
 
 var (
@@ -122,9 +122,11 @@ func recordOfRepository(t *testing.T) record {
 	for path := range files(t, ".mutant") {
 		r.mutants[strings.TrimSuffix(filepath.Base(path), ".mutant")] = true
 	}
-	promises, err := os.ReadFile("docs/guarantees.md")
-	require.NoError(t, err)
-	r.promises = strings.Join(strings.Fields(string(promises)), " ")
+	for _, page := range []string{"docs/guarantees.md", "docs/guide.md"} {
+		promises, err := os.ReadFile(page)
+		require.NoError(t, err)
+		r.promises += strings.Join(strings.Fields(string(promises)), " ")
+	}
 	return r
 }
 

@@ -100,19 +100,22 @@ type copied struct {
 }
 
 // read returns the copy, or loads it. The token of the readers stays the same until a process has written.
-func (c *config) read(ctx context.Context) (string, error) {
-	if err := c.mu.RLock(ctx); err != nil {
-		return "", err
-	}
-	defer func() { _ = c.mu.RUnlock(ctx) }()
-	fence := fencing.Fence{Resource: "config", Token: c.mu.Token(), Mode: fencing.Read}
-	if has := c.copy.Load(); has != nil && has.token == fence.Token {
-		return has.text, nil
-	}
-	text, err := c.guard.Get(c.mu.Context(ctx), fence, "config")
-	if err != nil && !rueidis.IsRedisNil(err) { // nil: there is no configuration yet
-		return "", err
-	}
-	c.copy.Store(&copied{fence.Token, text})
-	return text, nil
+func (c *config) read(ctx context.Context) (text string, err error) {
+	err = c.mu.RDo(ctx, func(ctx context.Context) error {
+		fence, err := fencing.Require(ctx, "config")
+		if err != nil {
+			return err
+		}
+		if has := c.copy.Load(); has != nil && has.token == fence.Token {
+			text = has.text
+			return nil
+		}
+		text, err = c.guard.Get(ctx, fence, "config")
+		if err != nil && !rueidis.IsRedisNil(err) { // nil: there is no configuration yet
+			return err
+		}
+		c.copy.Store(&copied{fence.Token, text})
+		return nil
+	})
+	return text, err
 }
