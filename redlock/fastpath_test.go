@@ -25,7 +25,7 @@ func TestUncontendedAcquisitionIsOneRoundTrip(t *testing.T) {
 }
 
 func testFastPath(t *testing.T, names int) {
-	const acquisitions = 300
+	acquisitions := testredis.Few(100, 300)
 	inFakeTime(t, 5, func(w *world) {
 		peers := crowd(w, 4, 7)
 		for _, p := range peers {
@@ -73,7 +73,7 @@ func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 // them, the later master's clock passes the proposal, and the token is raised there. If every acquisition needed a
 // raise there would be half as many calls again, so the bound is far from both.
 func TestUncontendedAcquisitionOfServersIsOneRoundTrip(t *testing.T) {
-	const acquisitions = 500
+	acquisitions := testredis.Few(100, 500)
 	w := testkit.Start(t, 5)
 	p := w.Process(redlock.WithNodeTimeout(5 * time.Second))
 	for range 10 {

@@ -94,14 +94,14 @@ func (l *load) progress(t *testing.T, sections int64, d time.Duration) {
 	}
 }
 
-// Sixteen lockers work on while two of five servers at a time are killed and come back empty, stand still for longer
+// Many lockers work on while two of five servers at a time are killed and come back empty, stand still for longer
 // than a TTL, and are cut off in one direction.
 func TestProcessesMinorityFails(t *testing.T) {
 	t.Parallel()
 	w := testkit.Start(t, 5)
 	w.TTL = processTTL
 	all := []*process{w.Process(redlock.WithNodeTimeout(processTTL / 5))}
-	for range 15 {
+	for range testredis.Few(7, 15) {
 		all = append(all, w.ProcessOver(testkit.Net{Over: all[0]}, redlock.WithNodeTimeout(processTTL/5)))
 	}
 	links := all[0].Links

@@ -41,9 +41,10 @@ func runs(p *process, name string) error {
 // the markers have been read over the new ones. The client may dial for it, or for its listener before.
 func TestFirstAttemptAfterReconnecting(t *testing.T) {
 	confirms := rwlock.WithConfirmedHandOff()
+	ways := []time.Duration{time.Millisecond, 40 * time.Millisecond}
 	for name, attempt := range inOneAttempt {
 		t.Run(name, func(t *testing.T) {
-			for _, way := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
+			for _, way := range testredis.Few(ways[1:], ways) {
 				for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
 					for _, opts := range [][]rwlock.Option{nil, {confirms}} {
 						inFakeTime(t, 3, func(w *world) {

@@ -85,7 +85,7 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 // outlives the same as one without.
 func TestALeaderWithFollowersRegainsEveryMaster(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-		for _, followers := range []int{1, 3} {
+		for _, followers := range testredis.Few([]int{1}, []int{1, 3}) {
 			for what, forget := range forgetting {
 				t.Run(fmt.Sprintf("%s lock, %d followers, %s", mode, followers, what), func(t *testing.T) {
 					inFakeTime(t, 3, func(w *world) {
@@ -258,7 +258,8 @@ func heldEverywhere(p *process, name string) bool {
 // A master that answers late, but within the node timeout, builds up no backlog: when another fails, the leases live on
 // the late one.
 func TestLateMasterStillCarriesItsLeases(t *testing.T) {
-	for _, oneWay := range []time.Duration{75 * time.Millisecond, 195 * time.Millisecond} {
+	slow := []time.Duration{75 * time.Millisecond, 195 * time.Millisecond}
+	for _, oneWay := range testredis.Few(slow[1:], slow) {
 		t.Run(fmt.Sprint("round trip of ", 2*oneWay), func(t *testing.T) {
 			inFakeTime(t, 3, func(w *world) {
 				p := w.Process(rwlock.WithTTL(2*time.Second), redlock.WithNodeTimeout(400*time.Millisecond))

@@ -354,7 +354,11 @@ func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
 // TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
 // hand-overs, messages of those who wait and lingering, over several masters and under all faults.
 func TestSimulatedCohorts(t *testing.T) {
-	for i := range max(1, *seeds/3) { // a seed is as much work as three of TestSimulation
+	n := *seeds / 3 // a seed is as much work as three of TestSimulation
+	if n == 0 && *oneSeed == 0 {
+		testredis.NeedAll(t, "long simulations")
+	}
+	for i := range max(1, n) {
 		seed := *fromSeed + int64(i)
 		if *oneSeed != 0 {
 			seed = *oneSeed

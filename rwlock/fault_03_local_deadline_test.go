@@ -21,10 +21,13 @@ var directions = map[string]testredis.Direction{
 // latency is so long that in a sweep some requests and some replies are under way when the link is cut.
 const latency = 150 * time.Millisecond
 
+// every is how far apart the moments are at which links fail.
+var every = testredis.Few(4*131*time.Millisecond, 131*time.Millisecond)
+
 func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 	for name, dir := range directions {
 		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 8*time.Second; cut += 131 * time.Millisecond {
+			for cut := time.Duration(0); cut <= 8*time.Second; cut += every {
 				inFakeTime(t, func(w *world) {
 					p, q := w.Process(), w.Process()
 					p.Link.Delay(latency)
@@ -53,7 +56,7 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
 	for name, dir := range directions {
 		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 6*time.Second; cut += 131 * time.Millisecond {
+			for cut := time.Duration(0); cut <= 6*time.Second; cut += every {
 				inFakeTime(t, func(w *world) {
 					first, p, q := w.Process(), w.Process(), w.Process()
 					held := first.Take("n", rwlock.Write)

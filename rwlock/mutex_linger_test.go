@@ -190,7 +190,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 			return nil
 		},
 		"its time is over": func(w *world, _, _ *process) *testkit.Pending {
-			w.Pass(time.Hour)
+			w.Pass(10 * w.TTL)
 			return nil
 		},
 		"a loss": func(w *world, _, _ *process) *testkit.Pending {
@@ -204,7 +204,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 				inFakeTime(t, func(w *world) {
 					p, q := w.Process(), w.Process()
 					hasWaited(p)
-					mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+					mu := p.RWMutex("n", rwlock.WithLinger(10*w.TTL))
 					require.NoError(w, mu.RLock(w.Ctx))
 					require.NoError(w, mu.RUnlock(w.Ctx))
 					ctx, cancel := context.WithCancel(w.Ctx)

@@ -59,9 +59,11 @@ func TestSuite(t *testing.T) {
 	t.Parallel() // on real servers most of the time is waiting
 	for _, p := range testkit.Places(t) {
 		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
 			for _, c := range suite {
-				t.Run(c.name, func(t *testing.T) { p.Enter(t, observed(c.test)) })
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					p.Enter(t, observed(c.test))
+				})
 			}
 		})
 	}
@@ -72,9 +74,9 @@ func TestSuiteWithEveryRequestTwice(t *testing.T) {
 	t.Parallel() // on real servers most of the time is waiting
 	for _, p := range testkit.Places(t) {
 		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
 			for _, c := range suite {
 				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
 					p.Enter(t, observed(func(w *world) {
 						w.Twice = true
 						c.test(w)

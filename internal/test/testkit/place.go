@@ -13,18 +13,14 @@ type Place struct {
 	Enter func(t *testing.T, test func(w *World))
 }
 
-// Places returns fake time and the server binaries of testredis.Binaries. The servers run until t ends, and each serves
-// all tests that enter it one after the other, empty at the beginning. Without any binary there is a place that says
-// what to install.
+// Places returns fake time and the server binaries of testredis.Binaries. Each test that enters one has a server of its
+// own. Without any binary there is a place that says what to install.
 func Places(t *testing.T) []Place {
 	t.Helper()
 	all := []Place{{"fake time", func(t *testing.T, test func(w *World)) { InFakeTime(t, 1, test) }}}
 	for _, binary := range testredis.Binaries() {
-		server := testredis.StartBinary(t, binary)
 		all = append(all, Place{filepath.Base(binary), func(t *testing.T, test func(w *World)) {
-			w := OnServers(t, server)
-			w.FlushAll()
-			test(w)
+			test(OnServers(t, testredis.StartBinary(t, binary)))
 		}})
 	}
 	if len(all) == 1 {
