@@ -65,18 +65,6 @@ func suite(folder string) command {
 func (c command) tests() bool    { return strings.HasPrefix(c.text, "go test ") }
 func (c command) explores() bool { return strings.HasPrefix(c.text, explore) }
 
-// short describes the command in a table.
-func (c command) short() string {
-	switch {
-	case c.tests():
-		return fmt.Sprintf("`%s` in `%s`", strings.Join(c.args[1:], " "), c.folder)
-	case c.explores():
-		return fmt.Sprintf("schedules of `%s`", c.pattern)
-	default:
-		return fmt.Sprintf("chaos `%s`", strings.Join(c.args, " "))
-	}
-}
-
 // lab builds and runs commands on copies of the sources.
 type lab struct {
 	root, scratch string

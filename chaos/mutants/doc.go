@@ -3,7 +3,6 @@
 //	go run -C chaos ./mutants                    # every mutant
 //	go run -C chaos ./mutants -run token         # the mutants with such a name
 //	go run -C chaos ./mutants -list              # their names, and what each breaks
-//	go run -C chaos ./mutants -table mutants.md  # write the rows of the killed mutants to this page
 //	go run -C chaos ./mutants -machines          # have each be found by the machine that it names
 //	go run -C chaos ./mutants -chaos -count 3    # draw some, and have runs of chaos find them
 //

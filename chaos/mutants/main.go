@@ -21,7 +21,7 @@ import (
 )
 
 type config struct {
-	run, table      string
+	run             string
 	list, only      bool
 	machines, chaos bool
 	seed            uint64
@@ -34,7 +34,6 @@ func main() {
 	flag.StringVar(&cfg.run, "run", "", "run the mutants whose name matches this pattern; all if empty")
 	flag.BoolVar(&cfg.list, "list", false, "name the mutants, and run none")
 	flag.BoolVar(&cfg.only, "only", false, "run only the command that a mutant names, also if it notices nothing")
-	flag.StringVar(&cfg.table, "table", "", "write the rows of killed mutants to this page, which keeps its other rows")
 	flag.DurationVar(&cfg.timeout, "timeout", 5*time.Minute, "the longest time of one package's tests")
 	flag.BoolVar(&cfg.machines, "machines", false, "have the machines find the mutants, which name one that does")
 	flag.BoolVar(&cfg.chaos, "chaos", false, "draw mutants, and have chaos find them")
@@ -82,7 +81,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		}
 		return nil
 	}
-	return tryAll(ctx, root, cfg, tried, all, out)
+	return tryAll(ctx, root, cfg, tried, out)
 }
 
 // foldersOfChaos returns the folders of the packages that run in a run of chaos, below the root.
@@ -129,8 +128,8 @@ func findRoot() (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(work))), nil
 }
 
-// tryAll tries the chosen mutants of all. The error names the survivors.
-func tryAll(ctx context.Context, root string, cfg config, tried, all []mutant, out io.Writer) error {
+// tryAll tries the chosen mutants. The error names the survivors.
+func tryAll(ctx context.Context, root string, cfg config, tried []mutant, out io.Writer) error {
 	temporary, err := scratch.New("mutants")
 	if err != nil {
 		return err
@@ -140,13 +139,13 @@ func tryAll(ctx context.Context, root string, cfg config, tried, all []mutant, o
 		root: root, scratch: temporary.Path(), timeout: cfg.timeout, only: cfg.only,
 		built: map[string]string{}, passed: map[string]bool{},
 	}
-	try, in := l.try, byTests
+	try := l.try
 	switch {
 	case cfg.machines:
-		try, in = l.tryMachine, byMachines
+		try = l.tryMachine
 	case cfg.chaos:
 		h := hunt{lab: l, seed: cfg.seed, within: cfg.within, out: out}
-		try, in = h.try, byChaos
+		try = h.try
 	}
 	var holes []error
 	for _, m := range tried {
@@ -159,11 +158,6 @@ func tryAll(ctx context.Context, root string, cfg config, tried, all []mutant, o
 			holes = append(holes, fmt.Errorf("%s survived", m.name))
 		default:
 			fmt.Fprintf(out, "KILLED   %s by %s in %.1f s: %s\n", m.name, r.killer, r.after.Seconds(), r.command.text)
-		}
-		if cfg.table != "" && (err == nil || cfg.chaos && r.killer == "none") {
-			if err := update(cfg.table, all, in, row{m, r}); err != nil {
-				return err
-			}
 		}
 	}
 	return errors.Join(holes...)
