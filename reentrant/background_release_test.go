@@ -11,7 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// The release of the outermost hold is not waited for, and the next one of the process is behind it.
+// The release of the outermost hold is not waited for, and the next Lock of the process is posted behind it.
 func TestTheLastReleaseInTheBackground(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const way, n = 10 * time.Millisecond, 20
@@ -44,7 +44,8 @@ func TestTheLastReleaseInTheBackground(t *testing.T) {
 			for range n {
 				require.NoError(w, use(w.Ctx), name)
 			}
-			require.Equal(w, n*2*way, time.Since(began), name)
+			waits := map[string]time.Duration{"single attempt": n - 1}[name]
+			require.Equal(w, (n+waits)*2*way, time.Since(began), name)
 			w.Pass(time.Second)
 			w.OnlyTokensLeft()
 		}

@@ -14,8 +14,8 @@ import (
 // another goroutine enters, and without mu: the queue is paused from Leave on. The remote hold is detached before its
 // release, so that no goroutine enters under a lease that is about to be released. The queue resumes only after the
 // release, so that the next request does not wait behind the hold of its own process; with WithBackgroundRelease it
-// resumes once the release is posted, because the next request is posted behind it, or waits for its answer. A lost
-// section is not followed by another one: its lease has ended.
+// resumes once the release is posted, because the next request waits for its answer. A lost section is not followed by
+// another one: its lease has ended.
 func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 	if m.isUnusable() {
 		return m.unusable()

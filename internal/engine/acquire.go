@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -105,7 +104,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
 	defer a.abandonUnless(&returned)
-	if len(e.masters) == 1 && !e.replicated() && !a.follows(e.masters[0]) {
+	if len(e.masters) == 1 && !e.replicated() && !e.leaving[0].any(a.hold.key.LockHash()) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -207,37 +206,23 @@ func (a *acquisition) askAll() {
 	calls.post()
 }
 
-// follows reports whether the request to a master has to follow a release of this process.
+// follows reports whether the request to a master has to follow a release of this process: see leaving.
 func (a *acquisition) follows(m *transport.Master) bool {
-	announced, posted := a.hold.e.leaving[m.Index].ahead(a.hold.key.LockHash())
-	return announced && a.entry == Try || len(posted) > 0
+	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.leaving[m.Index].any(a.hold.key.LockHash())
 }
 
-// request sends the first request for a hold to a master, under mu. It follows the releases of this process for the
-// lock that are under way: see leaving. Its vote counts as asked while it waits for their answers, so the node timeout
-// bounds the wait.
+// request sends the first request for a hold to a master, under mu. Its vote counts as asked while it waits for the
+// answers to the releases that it follows, so the node timeout bounds the wait.
 func (a *acquisition) request(m *transport.Master, proposal int64) {
-	h := a.hold
-	lock := h.key.LockHash()
-	inOrder := m.Ordered(lock) && !h.e.replicated()
-	switch announced, posted := h.e.leaving[m.Index].ahead(lock); {
-	case a.entry == Try && announced, a.entry != Try && len(posted) > 0 && h.block() > 0 && !inOrder:
-		h.ballot.Vote(m.Index).Ask()
-		h.lease.mu.afterUnlock(func() { h.e.releases[m.Index].sendNow(lock) })
-		h.lease.mu.afterUnlock(a.afterReleases(m, proposal))
-	case a.entry == Try && len(posted) > 0:
-		a.postBehind(m, proposal, posted)
-	default:
+	if !a.follows(m) {
 		a.post(m, proposal, true)
+		return
 	}
-}
-
-// afterReleases returns a function that posts the request once the releases of this process for the lock have been
-// answered, under mu.
-func (a *acquisition) afterReleases(m *transport.Master, proposal int64) func() {
 	h := a.hold
 	id, lock := h.id, h.key.LockHash()
-	return func() {
+	h.ballot.Vote(m.Index).Ask()
+	h.lease.mu.afterUnlock(func() {
+		h.e.releases[m.Index].sendNow(lock)
 		h.e.leaving[m.Index].after(lock, func() {
 			h.lease.mu.Lock()
 			defer h.lease.mu.Unlock()
@@ -245,25 +230,7 @@ func (a *acquisition) afterReleases(m *transport.Master, proposal int64) func() 
 				a.post(m, proposal, true)
 			}
 		})
-	}
-}
-
-// postBehind posts a single attempt behind the releases of these holds of its own process, under mu. If one of them
-// refuses it, the attempt has overtaken its release, and asks once more after the answer. The holds are those of now:
-// the answer to the release may arrive before the refusal.
-func (a *acquisition) postBehind(m *transport.Master, proposal int64, own []*departure) {
-	call, again := a.call(m, proposal, true), a.afterReleases(m, proposal)
-	query := call.To
-	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
-		reply, err := readHold(r, wire.ReadAcquire)
-		if err == nil && reply.Status == wire.Refused && reply.Holder != nil && !reply.Holder.Ended &&
-			slices.ContainsFunc(own, func(d *departure) bool { return d.posted == reply.Holder.Hold }) {
-			again()
-			return
-		}
-		query.Receive(r, sent)
 	})
-	a.hold.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // post sends the request through the master's pipeline, under mu.

@@ -140,7 +140,7 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 func (p *pendingReleases) announce(r *pendingRelease) {
 	p.e.unconfirmed.add(+1)
 	if lock := r.key.LockHash(); !p.m.At(lock).Failing() {
-		r.left = p.e.leaving[p.m.Index].add(lock, "")
+		r.left = p.e.leaving[p.m.Index].add(lock)
 	}
 }
 

@@ -22,16 +22,7 @@ func (o *Outages) Len() int { return len(o.of) }
 type Leaving struct{ leaving }
 
 // Add registers a release of the lock.
-func (l *Leaving) Add(lock string) (left func()) { return l.add(lock, "") }
-
-// AddPosted registers the release of a hold in the background.
-func (l *Leaving) AddPosted(lock, hold string) (left func()) { return l.add(lock, hold) }
-
-// Ahead reports whether releases of either kind have no answer so far.
-func (l *Leaving) Ahead(lock string) (announced, posted bool) {
-	announced, holds := l.ahead(lock)
-	return announced, len(holds) > 0
-}
+func (l *Leaving) Add(lock string) (left func()) { return l.add(lock) }
 
 // After calls f after the releases of the lock that are registered now.
 func (l *Leaving) After(lock string, f func()) { l.after(lock, f) }

@@ -25,7 +25,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return over
 	}
 	defer h.e.unconfirmed.add(-1)
-	if h.releaseInOrder() {
+	if h.postRelease() {
 		return nil
 	}
 	err := h.giveBackInTime(ctx)
@@ -66,7 +66,7 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		if votes[i] = h.backgroundVotes(); votes[i] == nil {
 			all[i], votes[i] = h, newReleaseVotes(e, doesNotHave)
 		}
-		for _, p := range h.releasesTo(votes[i], nil).ordered(all[i] == nil) {
+		for _, p := range h.releasesTo(votes[i], nil) {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
 		}
 	}
@@ -122,7 +122,7 @@ func (h *hold) warnOf(failed *Error) {
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, _ := l.endByHolder(); h != nil {
 		defer h.e.unconfirmed.add(-1)
-		if !h.releaseInOrder() {
+		if !h.postRelease() {
 			_ = h.giveBackWithin(ctx)
 		}
 	}
@@ -295,13 +295,10 @@ func (h *hold) releaseAtOnce(left []func()) {
 }
 
 // announce registers a release of the lock on every master. Each function of left is called once.
-func (e *Engine) announce(lock string) (left []func()) { return e.announcePosted(lock, "") }
-
-// announcePosted is announce for a hold whose release is about to be posted.
-func (e *Engine) announcePosted(lock, hold string) (left []func()) {
+func (e *Engine) announce(lock string) (left []func()) {
 	left = make([]func(), len(e.masters))
 	for i := range left {
-		left[i] = e.leaving[i].add(lock, hold)
+		left[i] = e.leaving[i].add(lock)
 	}
 	return left
 }
@@ -531,16 +528,15 @@ func (h *hold) backgroundVotes() *releaseVotes {
 		return nil
 	}
 	votes := newReleaseVotes(h.e, doesNotHave)
-	votes.background = &background{h, h.e.announcePosted(h.key.LockHash(), h.id)}
+	votes.background = &background{h, h.e.announce(h.key.LockHash())}
 	return votes
 }
 
-// releaseInOrder posts the release of a hold that has ended, and reports whether it did. The next request of this
-// process for the lock is behind it.
-func (h *hold) releaseInOrder() bool {
+// postRelease posts the release of a hold that has ended, and reports whether it did.
+func (h *hold) postRelease() bool {
 	votes := h.backgroundVotes()
 	if votes != nil {
-		h.releasesTo(votes, nil).ordered(true).post()
+		h.releasesTo(votes, nil).post()
 	}
 	return votes != nil
 }

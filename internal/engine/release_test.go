@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"runtime"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,31 +56,6 @@ func TestManyCallsBehindManyReleases(t *testing.T) {
 		f()
 		require.Equal(t, i+1, called)
 	}
-}
-
-// A master that hangs keeps the releases in the background of a quorum that goes on without it. A request for their
-// lock costs no more for that.
-func TestManyReleasesAheadOfARequest(t *testing.T) {
-	var leaving engine.Leaving
-	announced := leaving.Add("n")
-	var left []func()
-	for i := range 2_000 {
-		left = append(left, leaving.AddPosted("n", strconv.Itoa(i)))
-	}
-	ahead := func() [2]bool {
-		announced, posted := leaving.Ahead("n")
-		return [2]bool{announced, posted}
-	}
-	require.Zero(t, testing.AllocsPerRun(100, func() { ahead() }))
-	require.Equal(t, [2]bool{true, true}, ahead())
-	for _, f := range left[1:] {
-		f()
-	}
-	require.Equal(t, [2]bool{true, true}, ahead())
-	left[0]()
-	require.Equal(t, [2]bool{true, false}, ahead())
-	announced()
-	require.Equal(t, [2]bool{}, ahead())
 }
 
 // A release that is added to the queue of a node in the moment in which another node takes the node's place is sent: it

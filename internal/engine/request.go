@@ -119,14 +119,6 @@ func (all postings) post() {
 	}
 }
 
-// ordered sets whether the next calls must not overtake these.
-func (all postings) ordered(are bool) postings {
-	for i := range all {
-		all[i].call.Ordered = are
-	}
-	return all
-}
-
 // query is a posted request for one hold to one master. It never changes, because its answer may come late.
 type query struct {
 	a  *acquisition

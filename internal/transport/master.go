@@ -152,11 +152,6 @@ func (m *Master) withdraw(key string, is func(Call) bool) bool {
 	return n.pipeline.withdraw(is) || n.replicated != nil && n.replicated.withdraw(is)
 }
 
-// Ordered reports whether a call for this key leaves after the calls that were posted before it and were marked so: the
-// client has one connection to the key's server. The order is lost where the connection is replaced, or a call is sent
-// again. Replicated calls have an order of their own.
-func (m *Master) Ordered(key string) bool { return m.At(key).ordered() }
-
 // PostAll is Post for several calls, which are all replicated or all not. Those of one node leave together, so that
 // they are one write and one round trip, unless they are more than a batch has.
 func (m *Master) PostAll(calls []Call) {

@@ -95,9 +95,6 @@ func (n *Node) Addr() string {
 	return n.addr
 }
 
-// ordered reports whether the calls to the server go over one connection, in the order of the client's queue.
-func (n *Node) ordered() bool { return n.m.tuned != nil && (n.direct || !n.m.cluster()) }
-
 // Backoff returns why background work for this server has to wait, and until when. The cause is nil if it need not
 // wait.
 func (n *Node) Backoff(now time.Duration) (until time.Duration, cause error) {

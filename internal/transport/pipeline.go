@@ -22,7 +22,6 @@ type Call struct {
 	Urgent bool // a user waits for it: also tried during a backoff
 
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
-	Ordered    bool // calls that are posted to its node later leave after it: see Master.Ordered
 
 	Hold string // that the call asks for; "" if it asks for none, or has left before
 
@@ -61,8 +60,7 @@ func (RepeaterFunc) Repeats() bool { return true }
 
 // pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each
 // node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
-// order: a release leaves a tombstone for every unanswered request. A request that follows an ordered release of its
-// own process needs none either, but costs less with it.
+// order: a release leaves a tombstone for every unanswered request.
 type pipeline struct {
 	n    *Node
 	most int           // how many batches may be in flight, each sent by a sender of its own
@@ -78,7 +76,6 @@ type pipeline struct {
 	started  int             // senders
 	idle     int             // senders that were not called since they found nothing to send
 	called   bool            // a sender that was called has not looked for a batch so far
-	ahead    *orderedBatch   // that the next batches must not overtake; nil for none
 	senders  sync.WaitGroup
 }
 
@@ -203,7 +200,7 @@ func (p *pipeline) handOn() {
 // take moves the next batch into an array of the caller. If nothing is left, or nothing that may be tried now, the
 // caller is idle from then on, and later is after how long to look again. During a backoff, calls that are not urgent
 // fail at once, and so do urgent ones beyond callsKept. All other calls wait for the next attempt.
-func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renews bool, later time.Duration) {
+func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Duration) {
 	now := p.n.m.cfg.Clock.Now()
 	_, cause := p.n.health.backoff(now.Mono)
 	p.mu.Lock()
@@ -223,8 +220,6 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 		unread = wait > 0 && !p.n.health.failing()
 		if unread && len(p.first) == 0 {
 			later = wait
-		} else if p.ahead != nil && now.Mono < p.ahead.until {
-			later = p.ahead.until - now.Mono
 		} else if at, refused := p.n.health.urgent(now.Mono); refused != nil {
 			later = at - now.Mono
 		} else {
@@ -236,7 +231,6 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 			if !unread {
 				batch = p.calls.take(batch, callsPerBatch-len(batch))
 			}
-			ordered = p.order(batch, now.Mono)
 		}
 	}
 	if len(batch) == 0 {
@@ -251,40 +245,12 @@ func (p *pipeline) take(into []Call) (batch []Call, ordered *orderedBatch, renew
 	for _, r := range obsolete {
 		r.Done(false, &NoReply{After: 0}, now)
 	}
-	return batch, ordered, len(due) > 0, later
+	return batch, len(due) > 0, later
 }
 
 // mayTake reports whether there is something to send, under mu.
 func (p *pipeline) mayTake() bool {
 	return len(p.first)+len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing
-}
-
-// orderedBatch is a batch with an ordered call that does not stand in the client's queue so far.
-type orderedBatch struct{ until time.Duration }
-
-// orderTimeout is for a batch that has to wait for a dial, or for room in the client's queue: the batches behind it
-// would be kept for nothing, because a connection that is replaced keeps no order.
-const orderTimeout = 50 * time.Millisecond
-
-// order keeps the next batches back if they must not overtake this one, under mu.
-func (p *pipeline) order(batch []Call, now time.Duration) *orderedBatch {
-	if !p.n.ordered() || !slices.ContainsFunc(batch, func(c Call) bool { return c.Ordered }) {
-		return nil
-	}
-	p.ahead = &orderedBatch{now + orderTimeout}
-	return p.ahead
-}
-
-// queued records that a batch stands in the client's queue, or has ended, and lets the next ones leave.
-func (p *pipeline) queued(batch *orderedBatch) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ahead == batch {
-		p.ahead = nil
-		if p.mayTake() {
-			p.callSender()
-		}
-	}
 }
 
 // callQueue has calls of a pipeline in their order, under its mutex.

@@ -34,14 +34,14 @@ func (s *sender) run() {
 		}
 	}()
 	for s.p.n.life.Err() == nil {
-		batch, ordered, renews, later := s.p.take(s.batch[:0])
+		batch, renews, later := s.p.take(s.batch[:0])
 		if len(batch) == 0 {
 			if !s.rest(later) {
 				return
 			}
 			continue
 		}
-		s.send(batch, ordered)
+		s.send(batch)
 		clear(batch)
 		s.batch, s.reply[0] = batch, rueidis.RedisResult{}
 		if renews {
@@ -94,13 +94,9 @@ func (s *sender) end() {
 }
 
 // send sends the batch, and sends the calls that did not run once more in another mode.
-func (s *sender) send(batch []Call, ordered *orderedBatch) {
+func (s *sender) send(batch []Call) {
 	ctx := s.begin()
 	defer s.end()
-	if ordered != nil {
-		ctx = awaitedContext{ctx, s.p, ordered}
-		defer s.p.queued(ordered)
-	}
 	if !s.hasCaughtUp(ctx) {
 		s.refuse(batch)
 		return
@@ -135,20 +131,6 @@ func (s *sender) repeats(c Call, dials uint64, r rueidis.RedisResult) bool {
 	s.p.n.answered()
 	s.replaced = append(s.replaced, c)
 	return true
-}
-
-// awaitedContext reports when the client begins to wait for the answers. It asks for the end of its context once the
-// batch stands in its queue, and with one connection not before. A version of the client that asks earlier would only
-// cost the order, which no call relies on.
-type awaitedContext struct {
-	context.Context
-	p     *pipeline
-	batch *orderedBatch
-}
-
-func (c awaitedContext) Done() <-chan struct{} {
-	c.p.queued(c.batch)
-	return c.Context.Done()
 }
 
 // parcel is a group of calls that are sent together, in one mode.
