@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
 )
 
@@ -250,9 +251,7 @@ func (e *NodeError) Unwrap() error { return e.Err }
 type NoReplyError struct{ After time.Duration }
 
 // Error names the time that the master had.
-func (e *NoReplyError) Error() string {
-	return "no reply in " + e.After.Round(time.Millisecond).String()
-}
+func (e *NoReplyError) Error() string { return (*engine.NoReply)(e).Error() }
 
 // ReplicasError is the cause of a master that has granted a lock or renewed a lease, and whose replicas did not confirm
 // this in time.
@@ -264,10 +263,7 @@ type ReplicasError struct {
 
 // Error names the number of replicas that confirmed, or why it is unknown.
 func (e *ReplicasError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("number of replicas unknown, %d required: %v", e.Need, e.Err)
-	}
-	return fmt.Sprintf("%d of %d required replicas confirmed it in %v", e.Got, e.Need, e.After)
+	return (&engine.Unreplicated{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}).Error()
 }
 
 // Is matches ErrReplicas.
@@ -289,12 +285,4 @@ type AbstainError struct {
 func (e *AbstainError) Unwrap() error { return e.Err }
 
 // Error names the time or the reason, if known.
-func (e *AbstainError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("has no vote: it %v", e.Err)
-	}
-	if e.For == 0 {
-		return "in quarantine until its marker is read, which is missing or has changed"
-	}
-	return fmt.Sprintf("in quarantine for another %v: it is new, or may have lost valid leases", e.For)
-}
+func (e *AbstainError) Error() string { return (*engine.Abstaining)(e).Error() }

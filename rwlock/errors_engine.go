@@ -13,8 +13,6 @@ import (
 // masters that did not answer. Any other error is returned unchanged.
 func convertError(err error) error {
 	switch e := err.(type) {
-	case nil:
-		return nil
 	case *engine.Error:
 		return callError(e)
 	case *engine.Loss:
@@ -22,15 +20,32 @@ func convertError(err error) error {
 			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Cause()),
 			handOff: e.HandOff,
 		}
-	case *engine.NodeFailure:
-		return &NodeError{Index: e.Index, Addr: e.Addr, Err: nodeCause(e.Err)}
 	case engine.NodeFailures:
 		return errs.Join(asErrors(nodeErrors(e))...)
+	case *engine.NodeFailure:
+		return &NodeError{Index: e.Index, Addr: e.Addr, Err: convertError(e.Err)}
+	case *engine.NoReply:
+		return (*NoReplyError)(e)
+	case *engine.ProcessLate:
+		return fmt.Errorf("%w; %s", convertError(e.Silence), e.Lateness())
+	case *engine.NotSent:
+		if e.Final {
+			return convertError(e.Cause)
+		}
+		return fmt.Errorf("not retried yet: %w", convertError(e.Cause))
+	case *engine.Advised:
+		return &engine.Advised{Refusal: convertError(e.Refusal), Advice: e.Advice}
+	case *engine.Unreplicated:
+		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
+	case *engine.Breaker:
+		return &BrokenError{By: e.Who, Why: e.Why}
+	case *engine.Abstaining:
+		return (*AbstainError)(e)
 	}
 	if errors.Is(err, engine.ErrClosed) {
 		return ErrClosed
 	}
-	return nodeCause(err)
+	return err
 }
 
 // convertError converts the error of a call of this lease, and adds the name of a released lock.
@@ -63,7 +78,10 @@ func callError(e *engine.Error) error {
 	case engine.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, e.Name)
 	case engine.Gone:
-		return ticketError(e)
+		if by, broken := e.Err.(*engine.Breaker); broken {
+			return &TicketError{Name: e.Name, Reason: "its hold was broken", Err: convertError(by)}
+		}
+		return &TicketError{Name: e.Name, Reason: e.Err.Error()}
 	case engine.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, e.Name)
 	case engine.InvalidMasters:
@@ -73,23 +91,11 @@ func callError(e *engine.Error) error {
 	}
 }
 
-func ticketError(e *engine.Error) *TicketError {
-	if by, broken := e.Err.(*engine.Breaker); broken {
-		return &TicketError{Name: e.Name, Reason: "its hold was broken", Err: nodeCause(by)}
-	}
-	return &TicketError{Name: e.Name, Reason: e.Err.Error()}
-}
-
 func acquireError(e *engine.Error) error {
-	contended := &AcquireError{
-		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Err: waitEnd(e.Err), unknown: e.Unknown,
-		own: e.Own,
+	return &AcquireError{
+		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Holder: (*Holder)(e.Holder),
+		Err: waitEnd(e.Err), unknown: e.Unknown, own: e.Own,
 	}
-	if e.Holder != nil {
-		h := holder(*e.Holder)
-		contended.Holder = &h
-	}
-	return contended
 }
 
 // waitEnd returns the end of a wait. The limit of WithMaxWait matches no context error, although a context keeps it.
@@ -97,7 +103,7 @@ func waitEnd(err error) error {
 	if limit, ok := errors.AsType[*maxWaitError](err); ok {
 		return limit
 	}
-	return nodeCause(err)
+	return convertError(err)
 }
 
 // What happens after a renewal or a release that is not confirmed.
@@ -135,7 +141,7 @@ func quorumError(e *engine.Error) error {
 func nodeErrors(nodes []engine.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {
-		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: nodeCause(n.Err)})
+		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: convertError(n.Err)})
 	}
 	return all
 }
@@ -145,28 +151,4 @@ func asErrors(nodes []NodeError) (all []error) {
 		all = append(all, &nodes[i])
 	}
 	return all
-}
-
-// nodeCause converts the engine's causes of a master's failure into causes of this package.
-func nodeCause(err error) error {
-	switch e := err.(type) {
-	case *engine.NoReply:
-		return &NoReplyError{After: e.After}
-	case *engine.ProcessLate:
-		return fmt.Errorf("%w; %s", nodeCause(e.Silence), e.Lateness())
-	case *engine.NotSent:
-		if e.Final {
-			return nodeCause(e.Cause)
-		}
-		return fmt.Errorf("not retried yet: %w", nodeCause(e.Cause))
-	case *engine.Advised:
-		return &engine.Advised{Refusal: nodeCause(e.Refusal), Advice: e.Advice}
-	case *engine.Unreplicated:
-		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
-	case *engine.Breaker:
-		return &BrokenError{By: e.Who, Why: e.Why}
-	case *engine.Abstaining:
-		return &AbstainError{For: e.For, Err: e.Err}
-	}
-	return err
 }

@@ -81,7 +81,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 			failed.Got++
 			continue
 		}
-		node := NodeError{Index: v.Index, Addr: v.Addr, Err: nodeCause(v.Err)}
+		node := NodeError{Index: v.Index, Addr: v.Addr, Err: convertError(v.Err)}
 		failed.Nodes, nodes = append(failed.Nodes, node), append(nodes, &node)
 	}
 	if failed.Got >= failed.Need {
@@ -115,14 +115,14 @@ func (l *Locker) state(ctx context.Context, name string, views []engine.View) (S
 	for _, v := range views {
 		s.Masters = append(s.Masters, masterState(v))
 		if v.Err != nil {
-			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: nodeCause(v.Err)})
+			failed.Nodes = append(failed.Nodes, NodeError{Index: v.Index, Addr: v.Addr, Err: convertError(v.Err)})
 			continue
 		}
 		failed.Got++
 		// The newest token of any master is no smaller than the token of any grant that a quorum has made.
 		s.Token = max(s.Token, v.Token)
 		for _, h := range v.Holders {
-			holders.vote(h.Hold, holder(h))
+			holders.vote(h.Hold, Holder(h))
 		}
 		for _, w := range v.Waiters {
 			waiters.vote(w.Hold, Waiter(w))
@@ -281,22 +281,14 @@ func (l *Locker) checkBreak(name, hold, reason string, opts []BreakOption) (s br
 // masterState returns one master's own view, without regard to the other masters: a search for a fault needs the
 // differences.
 func masterState(v engine.View) MasterState {
-	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: nodeCause(v.Err)}
+	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: convertError(v.Err)}
 	for _, h := range v.Holders {
-		m.Holders = append(m.Holders, holder(h))
+		m.Holders = append(m.Holders, Holder(h))
 	}
 	for _, w := range v.Waiters {
 		m.Waiters = append(m.Waiters, Waiter(w))
 	}
 	return m
-}
-
-// holder converts a hold of the engine. addLocalTo adds Lingering.
-func holder(h engine.Holder) Holder {
-	return Holder{
-		Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Mode: h.Mode, Count: h.Count, Cohort: h.Cohort, Ended: h.Ended,
-		Detached: h.Detached, Token: h.Token, Broken: h.Broken, Remaining: h.Remaining, Held: h.Held,
-	}
 }
 
 // addLocalTo adds to the hold of this RWMutex, if holders has it, what only its process knows. Redis has one hold for

@@ -77,7 +77,7 @@ func (l *Locker) leaseState(h engine.HoldState) LeaseState {
 	case h.Asking || h.Converts: // a second hold that is granted waits for other readers of its process to leave
 		s.Waiting, s.Token = true, 0
 		if h.Holder != nil {
-			behind := holder(*h.Holder)
+			behind := Holder(*h.Holder)
 			s.Behind = &behind
 		}
 		if m := l.mutexes.used(h.Name); m != nil && h.Shared && !h.Converts {

@@ -85,42 +85,38 @@ func WithTrace(t *Trace) Option {
 
 // hooks passes nil on for a nil function, so that the engine computes nothing for it. An engine without hooks makes no
 // events and starts no goroutine for them.
-func (t *Trace) hooks() engine.Hooks {
-	h := engine.Hooks{
-		Waiting: hook(t.Waiting), Acquired: hook(t.Acquired), Renewed: hook(t.Renewed), Detached: hook(t.Detached),
-		Released: hook(t.Released),
-		Expired:  hook(t.Expired),
-	}
-	if failed := t.Failed; failed != nil {
-		h.Failed = func(ctx context.Context, e engine.Event, err error) { failed(ctx, TraceEvent(e), convertError(err)) }
-	}
-	if failed := t.ReleaseFailed; failed != nil {
-		h.ReleaseFailed = func(ctx context.Context, e engine.Event, err error) {
-			failed(ctx, TraceEvent(e), convertError(err))
+func (t *Trace) hooks() (h engine.Hooks) {
+	told := func(what engine.What, f func(context.Context, TraceEvent)) {
+		if f != nil {
+			h.Of[what] = func(ctx context.Context, e engine.Event, _ error, _ time.Duration) { f(ctx, TraceEvent(e)) }
 		}
+	}
+	failed := func(what engine.What, f func(context.Context, TraceEvent, error)) {
+		if f != nil {
+			h.Of[what] = func(ctx context.Context, e engine.Event, err error, _ time.Duration) {
+				f(ctx, TraceEvent(e), convertError(err))
+			}
+		}
+	}
+	told(engine.OnWaiting, t.Waiting)
+	told(engine.OnAcquired, t.Acquired)
+	told(engine.OnRenewed, t.Renewed)
+	told(engine.OnDetached, t.Detached)
+	told(engine.OnReleased, t.Released)
+	told(engine.OnExpired, t.Expired)
+	failed(engine.OnFailed, t.Failed)
+	failed(engine.OnReleaseFailed, t.ReleaseFailed)
+	failed(engine.OnUnreachable, t.Unreachable)
+	if lost := t.Lost; lost != nil {
+		failed(engine.OnLost, func(ctx context.Context, e TraceEvent, err error) { lost(ctx, e, err.(*LostError)) })
 	}
 	if atRisk := t.AtRisk; atRisk != nil {
-		h.AtRisk = func(ctx context.Context, e engine.Event, left time.Duration) { atRisk(ctx, TraceEvent(e), left) }
-	}
-	if lost := t.Lost; lost != nil {
-		h.Lost = func(ctx context.Context, e engine.Event, loss *engine.Loss) {
-			lost(ctx, TraceEvent(e), convertError(loss).(*LostError))
-		}
-	}
-	if unreachable := t.Unreachable; unreachable != nil {
-		h.Unreachable = func(ctx context.Context, e engine.Event, err error) {
-			unreachable(ctx, TraceEvent(e), nodeCause(err))
+		h.Of[engine.OnAtRisk] = func(ctx context.Context, e engine.Event, _ error, left time.Duration) {
+			atRisk(ctx, TraceEvent(e), left)
 		}
 	}
 	if noMessages := t.NoMessages; noMessages != nil {
-		h.NoMessages = func(server string, err error) { noMessages(server, nodeCause(err)) }
+		h.NoMessages = func(server string, err error) { noMessages(server, convertError(err)) }
 	}
 	return h
-}
-
-func hook(f func(context.Context, TraceEvent)) func(context.Context, engine.Event) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, e engine.Event) { f(ctx, TraceEvent(e)) }
 }

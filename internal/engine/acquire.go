@@ -474,7 +474,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	if !a.waiting {
 		a.waiting, h.contended = true, true
 		h.e.counters.waiting.Add(1)
-		h.e.observers.offer(h.e.observers.hooks.Waiting, h)
+		h.e.observers.offer(OnWaiting, h, nil, 0)
 		for i, other := range h.e.masters {
 			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
 				h.e.waiters[i].add(a, 0, false)

@@ -67,7 +67,7 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 		Set: h.e.masterSet.ID(), Left: h.trust.left(now),
 	}
 	h.e.counters.detached.Add(1)
-	h.e.observers.offer(h.e.observers.hooks.Detached, h)
+	h.e.observers.offer(OnDetached, h, nil, 0)
 	h.finish(ErrReleased)
 	h.e.registry.forget(h.id)
 	m.await(now)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -23,24 +24,37 @@ type Event struct {
 	Contended bool // it was not granted at once
 }
 
-// Hooks are called for events of an acquisition and of its lease, with the context of the acquisition without its end.
-// Each may be nil. They run on a goroutine of their own, in order.
+// What says which event it is, as the fields of rwlock.Trace do.
+type What uint8
+
+// The events.
+const (
+	OnWaiting What = iota
+	OnAcquired
+	OnFailed // this and the next two with an error
+	OnReleaseFailed
+	OnUnreachable
+	OnLost   // with a *Loss
+	OnAtRisk // with what is left
+	OnRenewed
+	OnDetached
+	OnReleased
+	OnExpired
+	eventKinds
+)
+
+// Hook is called for an event, with the context of the acquisition without its end.
+type Hook func(ctx context.Context, e Event, err error, left time.Duration)
+
+// Hooks run on a goroutine of their own, in order. Each may be nil.
 type Hooks struct {
-	Waiting, Acquired, Renewed, Detached, Released, Expired func(context.Context, Event)
-
-	Failed, ReleaseFailed func(context.Context, Event, error)
-
-	AtRisk      func(context.Context, Event, time.Duration)
-	Lost        func(context.Context, Event, *Loss)
-	Unreachable func(context.Context, Event, error)
-	NoMessages  func(server string, cause error)
+	Of         [eventKinds]Hook
+	NoMessages func(server string, cause error)
 }
 
 // ofHolds reports whether a hook is set that gets a context.
 func (h *Hooks) ofHolds() bool {
-	return h.Waiting != nil || h.Acquired != nil || h.Renewed != nil || h.Detached != nil ||
-		h.Released != nil || h.Expired != nil || h.Failed != nil || h.AtRisk != nil || h.Lost != nil ||
-		h.ReleaseFailed != nil || h.Unreachable != nil
+	return slices.ContainsFunc(h.Of[:], func(hook Hook) bool { return hook != nil })
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
@@ -51,26 +65,12 @@ type observers struct {
 	relay  events.Relay
 }
 
-// offer queues an event for a hook, under mu. It may be dropped, and nothing depends on it.
-func (o *observers) offer(hook func(context.Context, Event), h *hold) {
-	if hook != nil {
+// offer queues an event, under mu or before the hold is registered. It may be dropped, and nothing depends on it.
+func (o *observers) offer(what What, h *hold, err error, left time.Duration) {
+	if hook := o.hooks.Of[what]; hook != nil {
 		ctx, event := h.context(), h.event()
-		o.relay.Offer(func() { hook(ctx, event) })
+		o.relay.Offer(func() { hook(ctx, event, err, left) })
 	}
-}
-
-// failed reports the end of an acquisition without a lease, under mu or before the hold is registered.
-func (o *observers) failed(h *hold, failure error) {
-	if hook := o.hooks.Failed; hook != nil {
-		ctx, event := h.context(), h.event()
-		o.relay.Offer(func() { hook(ctx, event, failure) })
-	}
-}
-
-// atRisk reports how little trust is left of a hold that was not renewed, under mu.
-func (o *observers) atRisk(h *hold, left time.Duration) {
-	ctx, event, hook := h.context(), h.event(), o.hooks.AtRisk
-	o.relay.Offer(func() { hook(ctx, event, left) })
 }
 
 // warn logs a fault, and info logs its end.
@@ -92,41 +92,30 @@ func (o *observers) log(level slog.Level, message string, attributes []slog.Attr
 // between, so that a hook that counts leases up and down comes out even, also over conversions. The grant is offered
 // even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
 func (o *observers) acquired(h *hold) {
-	hooks := &o.hooks
-	if hooks.Acquired == nil && hooks.Released == nil && hooks.Expired == nil && hooks.Lost == nil {
+	hooks := &o.hooks.Of
+	if hooks[OnAcquired] == nil && hooks[OnReleased] == nil && hooks[OnExpired] == nil && hooks[OnLost] == nil {
 		return
 	}
 	ctx, event := h.context(), h.event()
 	h.unobserved = !o.relay.Offer(func() {
-		if hooks.Acquired != nil {
-			hooks.Acquired(ctx, event)
+		if hook := hooks[OnAcquired]; hook != nil {
+			hook(ctx, event, nil, 0)
 		}
 	})
 }
 
-// final reports the end of a hold by its holder, or as planned, under mu.
-func (o *observers) final(hook func(context.Context, Event), h *hold) {
-	if hook != nil && !h.unobserved {
+// final reports the end of a hold, and what becomes of its release, under mu.
+func (o *observers) final(what What, h *hold, err error) {
+	if hook := o.hooks.Of[what]; hook != nil && !h.unobserved {
 		ctx, event := h.context(), h.event()
-		o.relay.Final(func() { hook(ctx, event) })
-	}
-}
-
-// releaseFailed reports the error of a release in the background, under mu.
-func (o *observers) releaseFailed(h *hold, failure error) {
-	if hook := o.hooks.ReleaseFailed; hook != nil {
-		ctx, event := h.context(), h.event()
-		o.relay.Final(func() { hook(ctx, event, failure) })
+		o.relay.Final(func() { hook(ctx, event, err, 0) })
 	}
 }
 
 // lost reports the end of a hold without its holder's wish, under mu.
 func (o *observers) lost(h *hold, loss *Loss) {
 	o.warnOfLoss(h, loss)
-	if hook := o.hooks.Lost; hook != nil && !h.unobserved {
-		ctx, event := h.context(), h.event()
-		o.relay.Final(func() { hook(ctx, event, loss) })
-	}
+	o.final(OnLost, h, loss)
 }
 
 // warnOfAbsence notes that a master does not take the hold back, and logs it once, under the lease's mutex. The first

@@ -21,7 +21,7 @@ func (a *acquisition) report(failure error) {
 		return
 	}
 	a.hold.e.counters.failed(failure)
-	a.hold.e.observers.failed(a.hold, failure)
+	a.hold.e.observers.offer(OnFailed, a.hold, failure, 0)
 }
 
 // giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not

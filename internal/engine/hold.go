@@ -200,7 +200,7 @@ func (h *hold) Fire(now clock.Instant) {
 	}
 	if now.Mono >= h.riskAt() {
 		h.renewal.safe = false
-		h.e.observers.atRisk(h, h.trust.left(now))
+		h.e.observers.offer(OnAtRisk, h, nil, h.trust.left(now))
 	}
 	h.fireRenewal(now)
 	h.setTimer()
@@ -262,7 +262,7 @@ func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
 		h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
 		if loss.Reason == Expired {    // an end as planned
-			h.e.observers.final(h.e.observers.hooks.Expired, h)
+			h.e.observers.final(OnExpired, h, nil)
 		} else {
 			h.e.losses.add(h, loss)
 			h.e.observers.lost(h, loss)
@@ -280,7 +280,7 @@ func (h *hold) lose(loss *Loss) {
 // any release. The caller has the registry forget the hold once its release is counted.
 func (h *hold) finish(end error) {
 	if end == ErrReleased {
-		h.e.observers.final(h.e.observers.hooks.Released, h)
+		h.e.observers.final(OnReleased, h, nil)
 	}
 	h.phase = ended
 	h.trust.end()

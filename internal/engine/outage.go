@@ -142,16 +142,14 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 	}
 	w.e.observers.warn(message,
 		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
-	if hook := w.e.observers.hooks.Unreachable; hook != nil {
+	if hook := w.e.observers.hooks.Of[OnUnreachable]; hook != nil {
 		w.e.tasks.spawn(func() { w.reportUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
 	}
 }
 
 // reportUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
-func (w *waitSets) reportUnreachable(
-	n *transport.Node, hook func(context.Context, Event, error), cause error,
-) {
+func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) {
 	for _, a := range w.all() {
 		if w.m.At(a.hold.key.LockHash()) != n || !w.e.cutOff(a) {
 			continue
@@ -159,7 +157,7 @@ func (w *waitSets) reportUnreachable(
 		a.hold.lease.mu.Lock()
 		ctx, event := a.hold.context(), a.hold.event()
 		a.hold.lease.mu.Unlock()
-		w.e.observers.relay.Offer(func() { hook(ctx, event, cause) })
+		w.e.observers.relay.Offer(func() { hook(ctx, event, cause, 0) })
 	}
 }
 

@@ -556,5 +556,5 @@ func (h *hold) reportRelease(err error) {
 	default:
 		return
 	}
-	h.e.observers.releaseFailed(h, err)
+	h.e.observers.final(OnReleaseFailed, h, err)
 }

@@ -52,7 +52,7 @@ func (h *hold) planRenewal(now clock.Instant) {
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
 		tick := max(third/renewTicks, 1)
 		h.renewal.due = max(due-due%tick, now.Mono+1)
-		h.renewal.safe = h.e.observers.hooks.AtRisk != nil
+		h.renewal.safe = h.e.observers.hooks.Of[OnAtRisk] != nil
 	}
 }
 
@@ -250,7 +250,7 @@ func (h *hold) roundSucceeded(now clock.Instant, confirm bool) {
 	if h.planRenewal(now); h.renewal.again {
 		h.renewal.again, h.renewal.due = false, now.Mono
 	}
-	h.e.observers.offer(h.e.observers.hooks.Renewed, h)
+	h.e.observers.offer(OnRenewed, h, nil, 0)
 	h.regain(now)
 }
 

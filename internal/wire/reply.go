@@ -234,17 +234,20 @@ type HoldReply struct {
 	Broken *Breaker     // the operator that broke a tombstoned hold; nil if none did
 }
 
-// Holder is one granted hold as a master reports it.
+// Holder is one granted hold as a master reports it, with the fields of rwlock.Holder.
 type Holder struct {
-	Owner, Hold, Meta string
-	Mode              fencing.Mode
-	Count             int
-	Token             fencing.Token // of an InspectReply; of a broken hold the one that it had
-	Broken            bool          // of an InspectReply: the hold cannot be renewed any more
-	Cohort            bool          // the goroutines of a process share it
-	Ended             bool          // its client has released it, and it stands until its minimum
-	Detached          bool          // its client has left it to another one, or has tried to
-	Remaining, Held   time.Duration
+	Owner, Hold string
+	Meta        string
+	Mode        fencing.Mode
+	Count       int
+	Token       fencing.Token // of an InspectReply; of a broken hold the one that it had
+	Broken      bool          // of an InspectReply: the hold cannot be renewed any more
+	Cohort      bool          // the goroutines of a process share it
+	Ended       bool          // its client has released it, and it stands until its minimum
+	Detached    bool          // its client has left it to another one, or has tried to
+	Lingering   bool          // in no reply: only its process knows
+	Remaining   time.Duration
+	Held        time.Duration
 }
 
 // readHold reads the first fields, which all these replies have: status, token, ms left, server us. statuses translates
