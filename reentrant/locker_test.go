@@ -112,8 +112,8 @@ func TestAnEndedContextTakesNothing(t *testing.T) {
 // To use what this package has not made is a fault of the program.
 func TestZeroValuesPanic(t *testing.T) {
 	ctx := reentrant.WithOwner(t.Context())
-	locker, hold := new(reentrant.Locker), new(reentrant.Hold)
-	const made = "reentrant: a Locker is made by New"
+	locker, hold, holds := new(reentrant.Locker), new(reentrant.Hold), new(reentrant.MultiHold)
+	const made, several = "reentrant: a Locker is made by New", "reentrant: a MultiHold is made by a Locker"
 	for _, c := range []struct {
 		want string
 		use  func()
@@ -125,10 +125,15 @@ func TestZeroValuesPanic(t *testing.T) {
 		{"reentrant: a Hold is made by a Locker", func() { _ = hold.Release(ctx) }},
 		{"reentrant: a Hold is made by a Locker", func() { hold.Token() }},
 		{"reentrant: a Hold is made by a Locker", func() { hold.Context(ctx) }},
+		{several, func() { _ = holds.Err() }},
+		{several, func() { _ = holds.Release(ctx) }},
+		{several, func() { holds.Context(ctx) }},
+		{several, func() { holds.Holds() }},
 	} {
 		require.PanicsWithValue(t, c.want, c.use)
 	}
 	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
+	require.NoError(t, (*reentrant.MultiHold)(nil).Release(ctx))
 	_, err := reentrant.New(nil).Lock(ctx, "n")
 	refused, ok := errors.AsType[*rwlock.OptionError](err)
 	require.True(t, ok)

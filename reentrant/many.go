@@ -291,7 +291,7 @@ func (t *together) Accept() error {
 
 // open opens the sections of the locks that the call has.
 func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
-	m := &MultiHold{locker: t.locker, holds: make([]*Hold, len(t.parts)), taken: taken}
+	m := &MultiHold{holds: make([]*Hold, len(t.parts)), taken: taken}
 	var leases []*rwlock.Lease
 	if taken != nil { // else the owner has had all locks before
 		leases = taken.Leases()
@@ -342,39 +342,28 @@ func releaseAll(ctx context.Context, leases []*rwlock.Lease) []error {
 }
 
 // MultiHold is the holds of one owner of several locks that were taken together. Its methods are safe for concurrent
-// use. Only the methods of a Locker make one. The zero value and nil hold nothing: their methods return an
-// *rwlock.OptionError, except Release of nil, which returns nil.
+// use. Only the methods of a Locker make one: those of the zero value panic. Release of nil returns nil.
 type MultiHold struct {
-	locker *Locker
 	holds  []*Hold            // in the caller's order
 	joined []*Hold            // the outermost holds that joined a hold of another process
 	taken  *rwlock.MultiLease // of the other outermost holds; nil if there are none
 }
 
-var errZeroMultiHold = &rwlock.OptionError{
-	Option: "reentrant.MultiHold", Value: "zero value", Rule: "must be made by a Locker",
+// made returns the holds, which the zero value has not: to use that is a fault of the program.
+func (m *MultiHold) made() []*Hold {
+	if m.holds == nil {
+		panic("reentrant: a MultiHold is made by a Locker")
+	}
+	return m.holds
 }
-
-// isZero reports whether it was not made by a Locker: it is the zero value or nil.
-func (m *MultiHold) isZero() bool { return m == nil || m.locker == nil }
 
 // Holds returns the holds in the order in which the caller has named the locks.
-func (m *MultiHold) Holds() []*Hold {
-	if m.isZero() {
-		return nil
-	}
-	return slices.Clone(m.holds)
-}
+func (m *MultiHold) Holds() []*Hold { return slices.Clone(m.made()) }
 
 // Context returns parent with the fences of all holds and with the owner of parent. It is cancelled when the first of
 // the holds or of their leases ends, with the cause of Hold.Context.
 func (m *MultiHold) Context(parent context.Context) context.Context {
-	if m.isZero() {
-		ended, cancel := context.WithCancelCause(parent)
-		cancel(errZeroMultiHold)
-		return ended
-	}
-	for _, h := range m.holds {
+	for _, h := range m.made() {
 		parent = h.Context(parent)
 	}
 	return parent
@@ -383,11 +372,8 @@ func (m *MultiHold) Context(parent context.Context) context.Context {
 // Err returns nil while the leases of all holds can be trusted, else the *rwlock.LostError of a lost lease if there is
 // one, and an error that matches rwlock.ErrReleased if the lock of one of them was given back.
 func (m *MultiHold) Err() error {
-	if m.isZero() {
-		return errZeroMultiHold
-	}
 	var released error
-	for _, h := range m.holds {
+	for _, h := range m.made() {
 		err := h.section.lease.Err()
 		if isLoss(err) {
 			return err
@@ -401,11 +387,8 @@ func (m *MultiHold) Err() error {
 // Those that it has joined are given back at the same time as each other. ErrOrder changes nothing: another hold nests
 // in one of them and has to be released before. A second Release, and Release of a nil MultiHold, returns nil.
 func (m *MultiHold) Release(ctx context.Context) error {
-	switch {
-	case m == nil:
+	if m == nil {
 		return nil
-	case m.isZero():
-		return errZeroMultiHold
 	}
 	failures, err := m.leave(ctx, false)
 	return errs.Join(append(failures, err)...)
@@ -442,8 +425,9 @@ type removed struct{ hold, innermost *Hold }
 
 // takeOut removes the holds that are not released. order is ErrOrder if others nest in them.
 func (m *MultiHold) takeOut(forced bool) (left []removed, order error) {
-	m.locker.mu.Lock()
-	defer m.locker.mu.Unlock()
+	locker := m.made()[0].section.locker
+	locker.mu.Lock()
+	defer locker.mu.Unlock()
 	var nested []error
 	for _, h := range m.holds {
 		if !h.released && h.section.innermost != h {
